@@ -1,0 +1,142 @@
+"""The words of the program as data: what is planned, what ran, what came out. No behaviour, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class Flavour(StrEnum):
+    """Which build of an image: `cpu` needs no GPU, `cuda` needs one."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Status(StrEnum):
+    """How a point ended. Only `done` points count as finished."""
+
+    DONE = "done"
+    SKIPPED = "skipped"  # this hardware cannot run it (exit code 77), reason kept
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OOM = "oom"
+    INTERRUPTED = "interrupted"
+    PENDING = "pending"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuRequest:
+    """What a point needs of the GPUs. Memory in GiB, compute capability as (major, minor)."""
+
+    count: int = 1
+    devices: tuple[str, ...] = ()  # indices or UUIDs picked by the person (--gpus 0,1); empty: any
+    min_memory_gib: float = 0.0
+    min_compute_capability: tuple[int, int] = (0, 0)
+    min_driver: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A host folder seen inside the container."""
+
+    source: Path
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ulimit:
+    """A resource limit, -1 is unlimited."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeNeeds:
+    """What the container must be given beyond a process and a folder; each has a reason in the recipe."""
+
+    gpus: GpuRequest | None = None
+    cap_add: tuple[str, ...] = ()
+    ipc: str | None = None
+    shm_bytes: int | None = None
+    ulimits: tuple[Ulimit, ...] = ()
+    network: str = "none"
+    mounts: tuple[Mount, ...] = ()
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRef:
+    """An image by the folder it comes from. `content` is the hash of all it is built from."""
+
+    name: str
+    flavour: Flavour
+    content: str
+    source: Path  # images/<name>
+    override: str | None = None  # an explicit reference given by the person (--image)
+
+    @property
+    def reference(self) -> str:
+        """The tag that the engine is asked for."""
+        return self.override or f"ae/{self.name}:{self.flavour}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One command in one container. `key` is the hash of everything that defines the result."""
+
+    id: str
+    recipe: str
+    experiment: str
+    labels: Mapping[str, str]  # axis name -> value, e.g. {"dataset": "high_hot"}
+    variants: tuple[str, ...]
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    image: ImageRef
+    needs: RuntimeNeeds
+    timeout_s: float
+    expected_s: float
+    disk_bytes: int
+    repeat: int = 0
+    key: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The points of one run, in order, and the selection they came from."""
+
+    recipe: str
+    lane: str
+    flavour: Flavour
+    quick: bool
+    points: tuple[Point, ...]
+    selection: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what the planner left out, and why
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU as the driver reports it. Memory in GiB."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_gib: float
+    memory_free_gib: float
+    compute_capability: tuple[int, int]
+    driver: str
+    processes: tuple[int, ...] = ()  # pids of compute processes on it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the planner may know of the machine."""
+
+    gpus: tuple[Gpu, ...] = ()
+    cpus: int = 1
+    memory_gib: float = 0.0
