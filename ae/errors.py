@@ -1,6 +1,7 @@
 """Every failure a person may see: one sentence, how to fix it, and an exit code.
 
-Exit codes: 0 ok, 1 a claim was not met, 2 usage or recipe, 3 environment, 4 workload, 130 interrupted.
+Exit codes: 0 ok, 1 a claim was not met, 2 usage or recipe, 3 environment, 4 workload,
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of the program as data: what is planned, what ran, what came out. No behaviour, no I/O."""
+"""The words of the program as data: what is planned and what is asked of a machine. No I/O."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ulimit:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeNeeds:
-    """What the container must be given beyond a process and a folder; each has a reason in the recipe."""
+    """What a container must be given beyond a process and a folder (reasons: the recipe)."""
 
     gpus: GpuRequest | None = None
     cap_add: tuple[str, ...] = ()

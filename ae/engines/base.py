@@ -58,7 +58,7 @@ class Leftover:
 
 
 class Sink(Protocol):
-    """Where a job's output goes while it runs. Called from any thread, with whole lines, no newline."""
+    """Where a job's output goes while it runs: whole lines without newline, from any thread."""
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None: ...
 
