@@ -1,0 +1,291 @@
+"""The command line. Thin: every command parses, calls one function per step and prints.
+
+Heavy modules are imported inside the commands, so that `ae --help` stays quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ae import __version__
+from ae.errors import ExitCode, UsageError
+
+app = typer.Typer(
+    name="ae",
+    help="Reproduce five GPU-systems papers: one command per figure, a verdict for every claim.",
+    rich_markup_mode=None,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a paper, see `ae list`")]
+RunName = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="docker or local; default: docker where it works")
+]
+ImageOption = Annotated[
+    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
+]
+BaseImage = Annotated[
+    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
+]
+Wheels = Annotated[
+    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
+]
+CaBundle = Annotated[
+    Path | None,
+    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
+]
+FlavourOption = Annotated[
+    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
+]
+
+
+def run_command(argv: list[str]) -> int:
+    """Run one command line and return its exit code (typer's own errors become 2)."""
+    from typer.main import get_command
+
+    # Typer exports BadParameter but not its base, which every wrong command line raises.
+    wrong_command_line: type[Exception] = typer.BadParameter.__mro__[1]
+    try:
+        result = get_command(app).main(
+            args=argv or ["--help"], prog_name="ae", standalone_mode=False
+        )
+    except wrong_command_line as error:
+        say = getattr(error, "format_message", error.__str__)
+        raise UsageError(
+            str(say()).rstrip("."), fix="see `ae --help`, or `ae COMMAND --help`"
+        ) from error
+    except typer.Abort as error:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt from error
+    return int(result) if isinstance(result, int) else int(ExitCode.OK)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+) -> None:
+    if version:
+        typer.echo(f"ae {__version__}")
+        raise typer.Exit
+
+
+@app.command("list")
+def list_command(as_json: AsJson = False) -> None:
+    """List the papers and their lanes."""
+    from ae.recipe import find_root, list_recipes, load_recipe
+    from ae.show import list_text, recipe_summary
+
+    root = find_root()
+    recipes = [load_recipe(root, name) for name in list_recipes(root)]
+    _print(as_json, [recipe_summary(recipe) for recipe in recipes], list_text(recipes))
+
+
+@app.command()
+def show(recipe: RecipeName, as_json: AsJson = False) -> None:
+    """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
+    from ae.claims import load_claims
+    from ae.recipe import find_root, load_recipe
+    from ae.show import recipe_details, show_text
+
+    root = find_root()
+    loaded = load_recipe(root, recipe)
+    claims = load_claims(root, recipe)
+    _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
+) -> None:
+    """Print the JSON Schema of recipe.yaml, for editors."""
+    import json
+
+    from ae.recipe import json_schema
+
+    text = json.dumps(json_schema(), indent=2) + "\n"
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text)
+
+
+@app.command()
+def doctor(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
+    from ae.doctor import checks_to_json, checks_to_text, diagnose, exit_code
+    from ae.recipe import find_root, load_recipe
+
+    root = find_root()
+    loaded = load_recipe(root, recipe) if recipe else None
+    checks = diagnose(root, loaded, engine)
+    _print(as_json, checks_to_json(checks), checks_to_text(checks))
+    return exit_code(checks)
+
+
+@app.command()
+def build(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    base_image: BaseImage = None,
+    wheels: Wheels = None,
+    ca_bundle: CaBundle = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="network of the build, e.g. host")
+    ] = None,
+) -> None:
+    """Build the images of papers, with live output."""
+    from ae.session import build_images
+
+    build_images(
+        names,
+        flavour=flavour,
+        base_image=base_image,
+        wheels=wheels,
+        ca_bundle=ca_bundle,
+        network=network,
+    )
+
+
+@app.command()
+def run(
+    recipe: RecipeName,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help="a design point (its baseline runs too); repeatable"),
+    ] = None,
+    experiment: Annotated[
+        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
+    ] = None,
+    dataset: Annotated[
+        list[str] | None, typer.Option("--dataset", help="narrow the datasets; repeatable")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="set a parameter or narrow an axis"),
+    ] = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="how many (2), or which (0,1); none: use the CPU")
+    ] = None,
+    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
+    engine: EngineName = None,
+    image: ImageOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="run what the latest run has not finished")
+    ] = False,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
+    ] = False,
+    base_image: BaseImage = None,
+    wheels: Wheels = None,
+    ca_bundle: CaBundle = None,
+    network: Annotated[
+        str | None, typer.Option("--build-network", help="network of a build that is needed")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the plan and its docker commands")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Run a paper's experiments, then print results, figures and verdicts."""
+    from ae.session import BuildOptions, Request, print_plan, run_recipe
+
+    request = Request(
+        recipe=recipe,
+        variants=tuple(variant or ()),
+        experiments=tuple(experiment or ()),
+        datasets=tuple(dataset or ()),
+        settings=_parse_settings(settings or []),
+        repeat=repeat,
+        quick=quick,
+        gpus=gpus,
+        lane=lane,
+        image=image,
+        engine=engine,
+    )
+    if dry_run:
+        return print_plan(request, as_json=as_json)
+    options = BuildOptions(
+        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
+    )
+    return run_recipe(request, resume=resume, build=None if no_build else options, as_json=as_json)
+
+
+@app.command()
+def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
+    """Draw the figures of a run again; needs no GPU and no container."""
+    from ae.session import plot_run
+
+    return plot_run(recipe, run, as_json=as_json)
+
+
+@app.command()
+def check(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
+    """Judge every claim against a run; exit code 1 when one is not reproduced."""
+    from ae.session import check_run
+
+    return check_run(recipe, run, as_json=as_json)
+
+
+@app.command()
+def report(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
+    run: RunName = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="where the page goes")
+    ] = None,
+) -> int:
+    """Write one page per paper: provenance, results, figures, verdicts."""
+    from ae.session import write_report
+
+    return write_report(recipe, run, output)
+
+
+@app.command()
+def shell(recipe: RecipeName, engine: EngineName = None, image: ImageOption = None) -> int:
+    """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
+    from ae.session import open_shell
+
+    return open_shell(recipe, engine_name=engine, image=image)
+
+
+@app.command()
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Remove what dead launchers left behind: containers and processes, nothing else."""
+    from ae.session import clean_leftovers
+
+    return clean_leftovers(dry_run=dry_run, as_json=as_json)
+
+
+def _parse_settings(words: list[str]) -> dict[str, str]:
+    settings = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word}: not of the form key=value", fix="--set samples=100")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _print(as_json: bool, data: Any, text: str) -> None:
+    if as_json:
+        import json
+
+        text = json.dumps(data, indent=2, default=str)
+    typer.echo(text)

@@ -1,0 +1,139 @@
+"""What a person sees while points run: live output, a bar with time left, or plain lines."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Literal, TextIO
+
+from ae.engines.base import Outcome
+from ae.model import Point
+from ae.units import format_seconds
+
+_PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BAR_WIDTH = 24
+
+
+class Display:
+    """Shows one run on a stream (standard error by default); thread-safe, keeps nothing.
+
+    On a terminal the last line is a bar; elsewhere every event is one plain line.
+    """
+
+    def __init__(
+        self, points: Sequence[Point], *, stream: TextIO | None = None, tty: bool | None = None
+    ) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._tty = self._stream.isatty() if tty is None else tty
+        self._lock = threading.Lock()
+        self._expected = {point.id: max(point.expected_s, 0.001) for point in points}
+        self._spent_expected = 0.0  # expected seconds of the points that have ended
+        self._spent_real = 0.0
+        self._current: Point | None = None
+        self._index = 0
+        self._started = 0.0
+        self._fraction = 0.0
+        self._words = ""
+        self._last_draw = 0.0
+        self._bar_shown = False
+
+    def say(self, text: str) -> None:
+        """Print one line of our own."""
+        with self._lock:
+            self._print(text)
+            self._draw()
+
+    def begin(self, point: Point) -> None:
+        """Announce the next point."""
+        with self._lock:
+            self._current = point
+            self._index += 1
+            self._started = time.monotonic()
+            self._fraction, self._words = 0.0, ""
+            self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
+            self._draw(force=True)
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Show one line of the workload; progress lines move the bar instead."""
+        match = _PROGRESS.match(text)
+        with self._lock:
+            if match:
+                self._fraction = min(1.0, int(match[1]) / max(1, int(match[2])))
+                self._words = match[3] or ""
+                if not self._tty:
+                    return
+            else:
+                self._print("    " + _CONTROL.sub("?", text)[:2000])
+            self._draw(force=match is None)
+
+    def end(self, point: Point, outcome: Outcome) -> None:
+        """Say how the point ended."""
+        with self._lock:
+            self._spent_expected += self._expected.get(point.id, 0.0)
+            self._spent_real += outcome.seconds
+            self._current = None
+            why = f": {outcome.reason}" if outcome.reason else ""
+            self._print(
+                f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
+                f"in {format_seconds(outcome.seconds)}{why}"
+            )
+            self._draw(force=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        with self._lock:
+            self._clear()
+            self._tty = False
+
+    def remaining_s(self) -> float:
+        """Expected seconds until the last point ends, scaled by how the ended ones did."""
+        total = sum(self._expected.values())
+        pace = self._spent_real / self._spent_expected if self._spent_expected else 1.0
+        left = (total - self._spent_expected) * pace
+        if self._current is None:
+            return max(0.0, left)
+        elapsed = time.monotonic() - self._started
+        mine = self._expected[self._current.id] * pace
+        if self._fraction > 0.02:
+            mine_left = elapsed * (1 - self._fraction) / self._fraction
+        else:
+            mine_left = max(0.0, mine - elapsed)
+        return max(0.0, left - mine + mine_left)
+
+    def _print(self, text: str) -> None:
+        self._clear()
+        print(text, file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._bar_shown:
+            self._stream.write("\r\x1b[2K")
+            self._bar_shown = False
+
+    def _draw(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if not self._tty or (not force and now - self._last_draw < 0.1):
+            return
+        self._last_draw = now
+        total = sum(self._expected.values())
+        done = self._spent_expected
+        if self._current is not None:
+            share = self._fraction or min(
+                0.95, (now - self._started) / self._expected[self._current.id]
+            )
+            done += self._expected[self._current.id] * share
+        part = min(1.0, done / total) if total else 1.0
+        filled = round(part * _BAR_WIDTH)
+        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+        name = self._current.id if self._current else ""
+        text = (
+            f"[{bar}] {part:4.0%}  {format_seconds(self.remaining_s())} left  {name} {self._words}"
+        )
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write("\r\x1b[2K" + text[:width])
+        self._stream.flush()
+        self._bar_shown = True

@@ -1,0 +1,97 @@
+"""Runs a plan: every point through an engine into the run folder, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ae.engines.base import Engine, Job, Outcome
+from ae.errors import WorkloadError
+from ae.model import Plan, Point, Status
+from ae.progress import Display
+from ae.records import read_point
+from ae.runs import Run
+from ae.sinks import LogFiles
+
+
+@dataclass(frozen=True)
+class Result:
+    """How the points of one run ended."""
+
+    outcomes: Mapping[str, Outcome]  # point id -> outcome, of the points that ran now
+    kept: tuple[str, ...]  # points an earlier attempt had finished
+
+    def count(self, *statuses: Status) -> int:
+        """Number of points that ended in one of the statuses."""
+        return sum(outcome.status in statuses for outcome in self.outcomes.values())
+
+    @property
+    def failures(self) -> dict[str, Outcome]:
+        """The points whose workload failed, by id."""
+        good = (Status.DONE, Status.SKIPPED)
+        return {name: o for name, o in self.outcomes.items() if o.status not in good}
+
+
+def execute(
+    plan: Plan, engine: Engine, run: Run, display: Display, labels: Mapping[str, str]
+) -> Result:
+    """Run every point that `run` has not finished. A failed point does not stop the others.
+
+    Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
+    """
+    finished = run.finished()
+    kept = tuple(point.id for point in plan.points if point.key in finished)
+    outcomes: dict[str, Outcome] = {}
+    for image in {point.image.reference: point.image for point in plan.points}.values():
+        todo = any(p.image == image and p.key not in finished for p in plan.points)
+        if todo and not engine.has_image(image):
+            display.say(f"preparing {image.reference} for engine {engine.name}")
+            engine.prepare(image, display)
+    for point in plan.points:
+        if point.key not in finished:
+            outcomes[point.id] = _execute_one(point, engine, run, display, labels)
+    return Result(outcomes, kept)
+
+
+def _execute_one(
+    point: Point, engine: Engine, run: Run, display: Display, labels: Mapping[str, str]
+) -> Outcome:
+    out = run.begin(point)
+    display.begin(point)
+    outcome: Outcome | None = None
+    try:
+        with LogFiles(out, display) as sink:
+            outcome = engine.run(
+                Job(point=point, out=out, labels=labels), sink, timeout_s=point.timeout_s
+            )
+        outcome = _validated(outcome, out)
+        return outcome
+    finally:
+        # KeyboardInterrupt and EnvironmentFault pass through: the folder still says what happened.
+        if outcome is None:
+            outcome = Outcome(
+                status=Status.INTERRUPTED,
+                exit_code=None,
+                seconds=0.0,
+                reason="stopped early",
+            )
+        run.finish(point, outcome)
+        display.end(point, outcome)
+
+
+def _validated(outcome: Outcome, out: Path) -> Outcome:
+    """A point whose records cannot be read, or that has none, is not done."""
+    if outcome.status is not Status.DONE:
+        return outcome
+    try:
+        found = read_point(out)
+    except WorkloadError as error:
+        return replace(outcome, status=Status.FAILED, reason=error.message)
+    if not found.records and not found.skipped:
+        return replace(
+            outcome,
+            status=Status.FAILED,
+            reason="the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
+        )
+    return outcome
