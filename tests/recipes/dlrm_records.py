@@ -1,0 +1,130 @@
+"""A made-up record table with every record that the DLRM workload may write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ae.summary import median_interval
+
+DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
+FACTOR = {
+    "stock21": 1.05, "base": 1.0, "optmt": 0.7, "rpf": 0.62, "smpf": 0.66, "lmpf": 0.81,
+    "l1dpf": 0.95, "l2p": 0.97, "rpf_l2p": 0.52, "stock": 0.68, "fbgemm": 0.42, "best": 0.28,
+}  # fmt: skip
+BASE_US = dict(zip(DATASETS, [44.4, 64.7, 98.9, 126.9, 136.9], strict=True))
+LIMIT_US = dict(zip(DATASETS, [0.8, 4.6, 14.2, 23.4, 28.3], strict=True))
+L2_MODES = ["hint", "setaside", "window", "reset"]
+GPU = {
+    "gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "torch": "2.11.0",
+    "clocks": {"start": {"sm": 1980}},
+}  # fmt: skip
+CPU = {"gpu": None, "cpu": "AMD EPYC 7B13", "torch": "2.13.0+cpu"}
+
+
+class Records:
+    """Collects records as rows of the record table."""
+
+    def __init__(self, seed: int = 3) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._rng = np.random.default_rng(seed)
+
+    def add(
+        self,
+        experiment: str,
+        metric: str,
+        value: float,
+        *,
+        unit: str = "us",
+        n: int = 60,
+        evidence: str = "measured",
+        noise: float = 0.02,
+        **labels: object,
+    ) -> None:
+        """Add one record with `n` samples scattered around `value`."""
+        samples = [float(x) for x in value * (1 + noise * self._rng.standard_normal(n))]
+        middle = median_interval(samples)
+        self.rows.append(
+            {
+                "metric": metric,
+                "unit": unit,
+                "evidence": evidence,
+                "samples": samples,
+                "n": n,
+                "median": middle.value,
+                "low": middle.low,
+                "high": middle.high,
+                "experiment": experiment,
+                "point": f"{experiment}-{labels.get('dataset', 'all')}",
+                "repeat": 0,
+                **{key: str(label) for key, label in labels.items()},
+            }
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """The record table of docs/contracts.md."""
+        return pd.DataFrame(self.rows)
+
+
+def embedding(records: Records, variants: dict[str, float] | None = None) -> None:
+    """One table a launch for every variant, all tables a launch for best and fbgemm, limits."""
+    for dataset in DATASETS:
+        for variant, factor in (variants or FACTOR).items():
+            modes = [{"l2_mode": "hint"}] if "l2p" in variant else [{}]
+            for mode in modes:
+                records.add(
+                    "embedding", "kernel_time", BASE_US[dataset] * factor, dataset=dataset,
+                    variant=variant, launch="one_table", **mode,
+                )  # fmt: skip
+            if variant in ("best", "fbgemm"):
+                records.add(
+                    "embedding", "kernel_time", BASE_US[dataset] * factor * 0.8, dataset=dataset,
+                    variant=variant, launch="all_tables",
+                )  # fmt: skip
+        records.add("embedding", "limit_time", LIMIT_US[dataset], dataset=dataset,
+                    evidence="scaled", n=20)  # fmt: skip
+        records.add("embedding", "copy_bandwidth", 4270, unit="GB/s", dataset=dataset, n=20)
+        records.add("embedding", "unique_rows", 229434, unit="rows", dataset=dataset, n=12)
+
+
+def everything() -> pd.DataFrame:
+    """Records of all experiments."""
+    records = Records()
+    embedding(records)
+    for dataset in DATASETS:
+        for variant, factor in FACTOR.items():
+            mode = {"l2_mode": "hint"} if "l2p" in variant else {}
+            for launch, extra in (("eager", 90.0), ("graph", 20.0)):
+                total = 12 * BASE_US[dataset] * factor + extra
+                records.add("endtoend", "endtoend_time", total, dataset=dataset, variant=variant,
+                            mode=launch, **mode)  # fmt: skip
+                records.add("endtoend", "embedding_share", 100 * (1 - extra / total), unit="%",
+                            dataset=dataset, variant=variant, mode=launch, **mode)  # fmt: skip
+    for dataset in ("high_hot", "random"):
+        for distance in (1, 2, 4, 6, 8, 10):
+            for warps in (16, 24, 32, 40, 48, 64):
+                time = BASE_US[dataset] * (1.6 - 0.1 * min(distance, 6) - 0.008 * min(warps, 48))
+                records.add("sweep", "kernel_time", time, dataset=dataset, variant="rpf",
+                            distance=distance, warps_per_sm=warps)  # fmt: skip
+        for variant in ("l2p", "rpf_l2p"):
+            records.add("pin_cost", "kernel_time", BASE_US[dataset], dataset=dataset,
+                        variant="base", launch="one_table")  # fmt: skip
+            for l2_mode in L2_MODES:
+                records.add("pin_cost", "kernel_time", BASE_US[dataset] * FACTOR[variant],
+                            dataset=dataset, variant=variant, l2_mode=l2_mode,
+                            launch="one_table")  # fmt: skip
+                records.add("pin_cost", "pin_time", 17.5, dataset=dataset, variant=variant,
+                            l2_mode=l2_mode)  # fmt: skip
+    for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
+        for index, variant in enumerate(FACTOR):
+            regs, share = (74, 37.5) if variant == "stock21" else (30 + 3 * index, 50.0)
+            for metric, value, unit in (
+                ("registers", regs, "registers"), ("occupancy", share, "%"),
+                ("spill_bytes", 84 if variant == "optmt" else 0, "bytes"),
+                ("local_bytes", 8 if variant == "lmpf" else 0, "bytes"),
+            ):  # fmt: skip
+                records.add("static", metric, value, unit=unit, n=1, noise=0.0, evidence="static",
+                            variant=variant, arch=arch)  # fmt: skip
+    return records.frame()
