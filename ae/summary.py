@@ -6,37 +6,18 @@ The input is the record table of docs/contracts.md: one row per record, raw samp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from ae.statistics import Interval, interval, median_interval, resample
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
-
-RESAMPLES = 1000
-_SEED = 20240
-
-
-class Interval(NamedTuple):
-    """A point estimate and its bootstrap 95 % interval, in the unit of the samples."""
-
-    value: float
-    low: float
-    high: float
-
-
-def median_interval(samples: Sequence[float]) -> Interval:
-    """Median of `samples` (any length >= 1) and the interval of that median."""
-    medians = _resampled_medians(samples, _SEED)
-    return _interval(float(np.median(np.asarray(samples, dtype=np.float64))), medians)
 
 
 def ratio_interval(top: Sequence[float], bottom: Sequence[float]) -> Interval:
     """median(top) / median(bottom), both resampled independently. `bottom` must be positive."""
-    ratios = _resampled_medians(top, _SEED) / _resampled_medians(bottom, _SEED + 1)
-    value = float(np.median(np.asarray(top)) / np.median(np.asarray(bottom)))
-    return _interval(value, ratios)
+    return interval(resample(top) / resample(bottom))
 
 
 def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
@@ -87,21 +68,6 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
 
 
 def _label(value: object) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
+    if value is None or (isinstance(value, float) and isnan(value)):
         return ""
     return str(value)
-
-
-def _resampled_medians(samples: Sequence[float], seed: int) -> NDArray[np.float64]:
-    values = np.asarray(samples, dtype=np.float64)
-    if values.size == 1:
-        return np.full(RESAMPLES, values[0])
-    rng = np.random.default_rng(seed)
-    picks = rng.integers(0, values.size, size=(RESAMPLES, values.size))
-    medians: NDArray[np.float64] = np.median(values[picks], axis=1)
-    return medians
-
-
-def _interval(value: float, resampled: NDArray[np.float64]) -> Interval:
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return Interval(value, min(float(low), value), max(float(high), value))

@@ -27,7 +27,7 @@ NAMES = {
     "optmt": "OptMT", "rpf": "RPF", "smpf": "SMPF", "lmpf": "LMPF", "l1dpf": "L1DPF", "l2p": "L2P",
     "rpf_l2p": "RPF+L2P+OptMT", "fbgemm": "FBGEMM", "best": "Best (ours)",
 }  # fmt: skip
-MODES = {"hint": "hint", "setaside": "set-aside", "window": "window", "reset": "reset"}
+MODES = {"setaside": "set-aside", "setaside_reset": "set-aside, reset"}
 Row = Mapping[Any, Any]  # one row of a record table
 KEYS = ["dataset", "variant", "launch", "l2_mode"]
 

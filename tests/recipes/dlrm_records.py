@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ae.summary import median_interval
+from ae.statistics import median_interval
 
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 FACTOR = {
@@ -16,7 +16,7 @@ FACTOR = {
 }  # fmt: skip
 BASE_US = dict(zip(DATASETS, [44.4, 64.7, 98.9, 126.9, 136.9], strict=True))
 LIMIT_US = dict(zip(DATASETS, [0.8, 4.6, 14.2, 23.4, 28.3], strict=True))
-L2_MODES = ["hint", "setaside", "window", "reset"]
+L2_MODES = ["hint", "setaside", "window", "setaside_reset"]
 GPU = {
     "gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "torch": "2.11.0",
     "clocks": {"start": {"sm": 1980}},
