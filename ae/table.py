@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -212,14 +213,14 @@ def verdict_text(verdicts: Iterable[Verdict], width: int = 100) -> str:
     if not judged:
         return "no claims"
     header, cells = verdict_cells(judged)
-    return grid(header, cells, width=width) + "\n\n" + verdict_counts(judged)
+    counts = verdict_counts(str(verdict.verdict) for verdict in judged)
+    return grid(header, cells, width=width) + "\n\n" + counts
 
 
-def verdict_counts(verdicts: Iterable[Verdict]) -> str:
+def verdict_counts(words: Iterable[str]) -> str:
     """How many claims got which verdict, in one line."""
-    words = [str(verdict.verdict) for verdict in verdicts]
-    counts = {word: words.count(word) for word in dict.fromkeys(words)}
-    return f"{len(words)} claims: " + ", ".join(f"{n} {word}" for word, n in counts.items())
+    counts = Counter(words)
+    return f"{counts.total()} claims: " + ", ".join(f"{n} {word}" for word, n in counts.items())
 
 
 def grid(
