@@ -1,0 +1,193 @@
+"""What a recipe must obey beyond its schema: names that exist, placeholders, no loops. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from string import Formatter
+
+from ae.errors import nearest
+from ae.recipe import Recipe
+from ae.yamlfile import Document, Place, dotted
+
+BUILT_IN = frozenset({"variants", "variant", "device", "repeat"})
+
+
+def check_recipe(recipe: Recipe, document: Document, *, folder: str, images: Sequence[str]) -> None:
+    """Raise RecipeError, with file and line, for the first thing that does not fit together."""
+    if recipe.name != folder:
+        raise document.fault(
+            ("name",), f"name is '{recipe.name}' but the folder is '{folder}'",
+            fix=f"write `name: {folder}` or rename the folder",
+        )  # fmt: skip
+    _check_lanes(recipe, document, images)
+    _check_variants(recipe, document)
+    _check_names(recipe, document)
+    for name in recipe.experiments:
+        _check_experiment(recipe, document, name)
+    _check_use(recipe, document)
+    _check_outputs(recipe, document)
+
+
+def placeholders(words: Sequence[str]) -> list[tuple[int, str]]:
+    """The placeholders of a command as (position of the word, name). Raises ValueError."""
+    found = []
+    for index, word in enumerate(words):
+        for _, field, spec, conversion in Formatter().parse(word):
+            if field is None:
+                continue
+            if spec or conversion or not field.isidentifier():
+                raise ValueError(f"'{word}' is not plain text with {{names}}")
+            found.append((index, field))
+    return found
+
+
+def _check_lanes(recipe: Recipe, document: Document, images: Sequence[str]) -> None:
+    if "native" not in recipe.lanes:
+        raise document.fault(("lanes",), "there is no lane 'native'", fix="add it under `lanes:`")
+    places: dict[Place, str] = {("image",): recipe.image}
+    for name, lane in recipe.lanes.items():
+        if lane.image and lane.built:
+            places["lanes", name, "image"] = lane.image
+    for place, image in places.items():
+        _require(document, place, "image", image, images, "make a folder for it under images/")
+
+
+def _check_variants(recipe: Recipe, document: Document) -> None:
+    for name, variant in recipe.variants.items():
+        place = ("variants", name, "baseline")
+        if variant.baseline is None:
+            continue
+        _require(document, place, "variant", variant.baseline, recipe.variants)
+        chain = [name]
+        while (above := recipe.variants[chain[-1]].baseline) in recipe.variants:
+            assert above is not None
+            chain.append(above)
+            if above in chain[:-1]:
+                raise document.fault(
+                    place, f"baselines go in a circle: {' -> '.join(chain)}",
+                    fix="let one of them have no baseline",
+                )  # fmt: skip
+
+
+def _check_names(recipe: Recipe, document: Document) -> None:
+    for section in ("parameters", "axes"):
+        for name in getattr(recipe, section):
+            if name in BUILT_IN:
+                raise document.fault(
+                    (section, name), f"'{name}' is a placeholder with a meaning of its own",
+                    fix="choose another name",
+                )  # fmt: skip
+    for name in recipe.axes:
+        if name in recipe.parameters:
+            raise document.fault(
+                ("axes", name),
+                f"'{name}' is both a parameter and an axis",
+                fix="rename one of them",
+            )
+
+
+def _check_experiment(recipe: Recipe, document: Document, name: str) -> None:
+    experiment = recipe.experiments[name]
+    place = ("experiments", name)
+    _require(document, (*place, "lane"), "lane", experiment.lane, recipe.lanes)
+    for index, axis in enumerate(experiment.axes):
+        _require(document, (*place, "axes", index), "axis", axis, recipe.axes)
+    if experiment.variants != ("all",):
+        for index, variant in enumerate(experiment.variants):
+            _require(document, (*place, "variants", index), "variant", variant, recipe.variants)
+    for word in ("axes", "variants"):
+        items = getattr(experiment, word)
+        if len(set(items)) < len(items):
+            raise document.fault((*place, word), "names something twice", fix="drop one of them")
+    for span in ("full", "quick"):
+        if getattr(experiment.timeout, span) < getattr(experiment.time, span):
+            raise document.fault(
+                (*place, "timeout", span), f"the {span} timeout is shorter than the expected time",
+                fix="raise the timeout or lower the time",
+            )  # fmt: skip
+    _check_command(recipe, document, name)
+    needs = recipe.needs_of(name)
+    if needs.ipc and needs.ipc.value == "host" and needs.shm_size:
+        raise document.fault(
+            (*place, "needs"), "`ipc: host` and `shm_size` exclude each other",
+            fix="with the host's ipc the host's /dev/shm is used: drop shm_size",
+        )  # fmt: skip
+    if experiment.gpu == "required" and needs.gpus is None:
+        raise document.fault(
+            (*place, "gpu"), "`gpu: required` without `needs.gpus`",
+            fix="say under needs what the GPU must offer, and why",
+        )  # fmt: skip
+
+
+def _check_command(recipe: Recipe, document: Document, name: str) -> None:
+    experiment = recipe.experiments[name]
+    place = ("experiments", name, "command")
+    try:
+        found = placeholders(experiment.command)
+    except ValueError as error:
+        raise document.fault(
+            place, f"{dotted(place)}: {error}", fix="write a brace of its own as {{ or }}"
+        ) from error
+    known = {"device", "repeat", *recipe.parameters, *experiment.axes}
+    if recipe.variants_of(name):
+        known |= {"variants"} if experiment.interleave else {"variants", "variant"}
+    for index, field in found:
+        if field in known:
+            continue
+        fix = nearest(field, known)
+        if field in recipe.axes:
+            fix = f"add '{field}' to the experiment's axes"
+        elif field == "variant" and experiment.interleave:
+            fix = "write {variants}, or set `interleave: false`"
+        elif field in ("variant", "variants"):
+            fix = "give the experiment variants"
+        raise document.fault(
+            (*place, index),
+            f"nobody defines the placeholder {{{field}}} in {dotted(place)}",
+            fix=fix,
+        )
+    used = {field for _, field in found}
+    for index, axis in enumerate(experiment.axes):
+        if axis not in used:
+            raise document.fault(
+                ("experiments", name, "axes", index), f"the command does not use the axis '{axis}'",
+                fix=f"pass {{{axis}}} to the workload, or drop the axis",
+            )  # fmt: skip
+    if recipe.variants_of(name) and not used & {"variant", "variants"}:
+        raise document.fault(
+            place, "the command does not say which variants to run",
+            fix="pass {variants} to the workload (or {variant} with `interleave: false`)",
+        )  # fmt: skip
+
+
+def _check_use(recipe: Recipe, document: Document) -> None:
+    used = {f for e in recipe.experiments.values() for _, f in placeholders(e.command)}
+    for section, word in (("parameters", "parameter"), ("axes", "axis")):
+        for name in getattr(recipe, section):
+            if name not in used:
+                raise document.fault(
+                    (section, name), f"no command uses the {word} '{name}'",
+                    fix=f"write {{{name}}} into a command, or drop it",
+                )  # fmt: skip
+    if not any(e.default and e.lane == "native" for e in recipe.experiments.values()):
+        raise document.fault(
+            ("experiments",), "no experiment is part of a plain run",
+            fix="set `default: true` for at least one",
+        )  # fmt: skip
+
+
+def _check_outputs(recipe: Recipe, document: Document) -> None:
+    for name, figure in recipe.figures.items():
+        for index, experiment in enumerate(figure.experiments):
+            place = ("figures", name, "experiments", index)
+            _require(document, place, "experiment", experiment, recipe.experiments)
+    if recipe.table is not None and recipe.table.baseline is not None:
+        _require(document, ("table", "baseline"), "variant", recipe.table.baseline, recipe.variants)
+
+
+def _require(
+    document: Document, place: Place, word: str, name: str, known: Collection[str], fix: str = ""
+) -> None:
+    if name not in known:
+        message = f"unknown {word} '{name}' in {dotted(place)}; {nearest(name, known)}"
+        raise document.fault(place, message, fix=fix or f"name a {word} that exists, or add it")

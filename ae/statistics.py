@@ -1,0 +1,97 @@
+"""Medians and bootstrap intervals. Seeded, so the same samples always give the same interval."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+RESAMPLES = 1000
+_CHUNK = 2_000_000  # samples drawn at once, so that long records need no gigabytes
+
+
+class Interval(NamedTuple):
+    """A value and its bootstrap 95 % interval, in the unit of the samples."""
+
+    value: float
+    low: float
+    high: float
+
+
+def medians(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Medians along the last axis, shape (k, n) -> (k,)."""
+    found: NDArray[np.float64] = np.median(rows, axis=-1)
+    return found
+
+
+def means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Means along the last axis, shape (k, n) -> (k,)."""
+    found: NDArray[np.float64] = np.mean(rows, axis=-1)
+    return found
+
+
+def minima(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Smallest values along the last axis, shape (k, n) -> (k,)."""
+    found: NDArray[np.float64] = np.min(rows, axis=-1)
+    return found
+
+
+def maxima(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest values along the last axis, shape (k, n) -> (k,)."""
+    found: NDArray[np.float64] = np.max(rows, axis=-1)
+    return found
+
+
+def resample(
+    samples: Sequence[float] | NDArray[np.float64],
+    statistic: Statistic = medians,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int | None = None,
+) -> NDArray[np.float64]:
+    """The statistic of the samples, then of `resamples` draws with replacement.
+
+    Returns shape (1 + resamples,), float64. Without a seed one is made from the samples, so two
+    records with different samples are drawn independently. Raises ValueError without samples.
+    """
+    values = np.asarray(samples, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError("a statistic needs a flat list of at least one sample")
+    found = np.empty(1 + resamples, dtype=np.float64)
+    found[0] = statistic(values[None, :])[0]
+    if values.size == 1:
+        found[1:] = found[0]
+        return found
+    rng = np.random.default_rng(zlib.crc32(values.tobytes()) if seed is None else seed)
+    step = max(1, _CHUNK // values.size)
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
+        picks = rng.integers(0, values.size, size=(count, values.size))
+        found[1 + start : 1 + start + count] = statistic(values[picks])
+    return found
+
+
+def interval(resampled: NDArray[np.float64]) -> Interval:
+    """The value and 95 % interval of what `resample`, or arithmetic on its results, returned.
+
+    The interval always holds the value, which percentiles of a skewed few need not.
+    """
+    value = float(resampled[0])
+    if resampled.size == 1:
+        return Interval(value, value, value)
+    low, high = np.percentile(resampled[1:], [2.5, 97.5])
+    return Interval(value, min(float(low), value), max(float(high), value))
+
+
+def median_interval(samples: Sequence[float], *, seed: int | None = None) -> Interval:
+    """Median of at least one sample and the bootstrap 95 % interval of that median."""
+    return interval(resample(samples, medians, seed=seed))
