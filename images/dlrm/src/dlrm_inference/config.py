@@ -38,6 +38,10 @@ class ConfigError(ValueError):
     """The command line asks for something that does not exist or does not fit: one sentence."""
 
 
+class WrongResult(RuntimeError):
+    """A variant's sums are not the reference's: nothing may be measured with it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """One call of the workload. Defaults are the paper's sizes (brief, section 2).

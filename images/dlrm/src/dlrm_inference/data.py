@@ -150,10 +150,15 @@ def make_offsets(config: Config) -> NDArray[np.integer]:
     return np.arange(config.batch + 1, dtype=config.index_dtype) * config.pooling
 
 
-def make_table(config: Config, table: int) -> NDArray[np.float32]:
-    """Return one table (rows, dim) fp32, uniform in +-sqrt(1/rows) as in the paper's artifact."""
-    generator = _generator(config, table, _WEIGHTS, 0)
-    weights = generator.random((config.rows, config.dim), dtype=np.float32)
+def make_table(
+    config: Config, table: int, out: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Return one table (rows, dim) fp32, uniform in +-sqrt(1/rows) as in the paper's artifact.
+
+    Written into `out` when given, a C-contiguous array of that shape.
+    """
+    weights = np.empty((config.rows, config.dim), np.float32) if out is None else out
+    _generator(config, table, _WEIGHTS, 0).random(dtype=np.float32, out=weights)
     bound = np.float32(paper_bound(config.rows))
     weights *= 2 * bound
     weights -= bound

@@ -1,0 +1,7 @@
+"""`python -m dlrm_inference EXPERIMENT ...`"""
+
+import sys
+
+from dlrm_inference.cli import main
+
+sys.exit(main())

@@ -1,0 +1,146 @@
+"""The variants a CPU can run, by the paper's names, and why it cannot run the others."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlrm_inference import reference
+from dlrm_inference.config import Config
+from dlrm_inference.cpu import kernels
+from dlrm_inference.cpu.tables import Tables
+
+NO_COUNTERPART = {
+    "optmt": "a CPU has no registers to trade for resident warps",
+    "smpf": "a CPU has no shared memory",
+    "lmpf": "a CPU has no local memory",
+    "stock21": "the operator of PyTorch 2.1 is a CUDA kernel",
+    "fbgemm": "FBGEMM's table-batched forward is measured on the GPU only",
+}
+_HOT = ("l2p", "rpf_l2p")
+
+Output = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A variant made ready: `call(table, batch)` returns sums (bags, dim) float32, fresh memory.
+
+    `labels` are the labels it adds to its records.
+    """
+
+    name: str
+    call: Callable[[int, int], Output]
+    labels: dict[str, str]
+    note: str = ""
+
+
+def reason_not(name: str) -> str:
+    """Return why this machine cannot run variant `name`, or an empty string if it can."""
+    if name == "stock" and importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed in this image"
+    return NO_COUNTERPART.get(name, "")
+
+
+def prepare(name: str, config: Config, tables: Tables) -> Variant:
+    """Make a variant ready to run over `tables`. `reason_not(name)` must be empty."""
+    if name == "stock":
+        return Variant(name=name, call=_stock(config, tables), labels={})
+    kernel = kernel_of(name, config)
+    hot = name in _HOT
+    views = [tables.extended(t) if hot else tables.weight(t) for t in range(config.tables)]
+    ids = tables.remapped if hot else tables.ids
+    run = Runner(kernel, config.threads)
+    labels = {}
+    if distance := distance_of(name, config):
+        labels["distance"] = str(distance)
+    if hot:
+        labels["hot_list"] = config.hot_list
+    return Variant(
+        name=name,
+        call=lambda table, batch: run(views[table], ids(table, batch), tables.offsets),
+        labels=labels,
+        note=tables.hot_note if hot else "",
+    )
+
+
+def distance_of(name: str, config: Config) -> int:
+    """Return the prefetch distance in rows that `name` runs with, 0 if it has none."""
+    if name == "best":
+        return config.distance or kernels.BEST_DISTANCE
+    return config.distance_of(name) if name in ("rpf", "l1dpf", "rpf_l2p") else 0
+
+
+def kernel_of(name: str, config: Config) -> kernels.Kernel:
+    """Return the kernel behind a variant's name; see `kernels` for its signature."""
+    distance = distance_of(name, config)
+    makers: dict[str, Callable[[], kernels.Kernel]] = {
+        "base": lambda: kernels.base,
+        "l2p": lambda: kernels.base,  # the copy makes the difference, not the kernel
+        "rpf": lambda: kernels.rpf(distance),
+        "rpf_l2p": lambda: kernels.rpf(distance),
+        "l1dpf": lambda: kernels.l1dpf(distance),
+        "best": lambda: kernels.best(config.dim, distance),
+    }
+    return makers[name]()
+
+
+class Runner:
+    """Runs a kernel over a batch, cut into one range of bags per thread, and checks its inputs."""
+
+    def __init__(self, kernel: kernels.Kernel, threads: int = 1) -> None:
+        self._kernel = kernel
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __call__(
+        self,
+        weight: NDArray[np.float32],
+        indices: NDArray[np.integer],
+        offsets: NDArray[np.integer],
+    ) -> Output:
+        """Return sums (bags, dim) float32. Shapes and types: see `kernels`.
+
+        Raises IndexError for an index outside the table, ValueError for offsets that fall, end
+        beyond the indices or start elsewhere than 0.
+        """
+        if offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
+            raise ValueError("offsets must rise from 0 to the number of indices")
+        bags = len(offsets) - 1
+        out = np.empty((bags, weight.shape[1]), dtype=np.float32)
+        if self._pool is None:
+            bad = [self._kernel(weight, indices, offsets, 0, bags, out)]
+        else:
+            cuts = np.linspace(0, bags, self._threads + 1).astype(int)
+            jobs = [
+                self._pool.submit(self._kernel, weight, indices, offsets, int(a), int(b), out)
+                for a, b in pairwise(cuts)
+            ]
+            bad = [job.result() for job in jobs]
+        if max(bad) >= 0:
+            reference.check_indices(indices, weight.shape[0])
+        return out
+
+
+def _stock(config: Config, tables: Tables) -> Callable[[int, int], Output]:
+    """PyTorch's own CPU operator over the same memory."""
+    import torch
+
+    torch.set_num_threads(config.threads)
+    weights = [torch.from_numpy(tables.weight(t)) for t in range(config.tables)]
+    offsets = torch.from_numpy(tables.offsets[:-1].copy())
+    bag: Any = torch.nn.functional.embedding_bag
+
+    def call(table: int, batch: int) -> Output:
+        ids = torch.from_numpy(tables.ids(table, batch))
+        with torch.inference_mode():
+            return bag(ids, weights[table], offsets, mode="sum").numpy()
+
+    return call

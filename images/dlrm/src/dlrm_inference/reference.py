@@ -1,0 +1,39 @@
+"""The embedding bag in plain numpy: what every kernel must equal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def embedding_bag(
+    weight: NDArray[np.floating],
+    indices: NDArray[np.integer],
+    offsets: NDArray[np.integer],
+    accumulate: type[np.floating] = np.float32,
+) -> NDArray[np.floating]:
+    """Return the sums (bags, dim) of each bag's rows, added one by one in the bag's order.
+
+    weight (rows, dim); indices (accesses,); offsets (bags + 1,): bag i is
+    indices[offsets[i]:offsets[i + 1]], which may be empty and then sums to zero. With float32 the
+    result is bitwise what an in-order fp32 kernel without fused operations must give; pass
+    np.float64 for a yardstick to measure other orders against. Raises IndexError for an index
+    outside [0, rows).
+    """
+    check_indices(indices, weight.shape[0])
+    lengths = np.diff(offsets)
+    sums = np.zeros((len(lengths), weight.shape[1]), dtype=accumulate)
+    for position in range(int(lengths.max(initial=0))):
+        alive = np.flatnonzero(lengths > position)
+        sums[alive] += weight[indices[offsets[alive] + position]].astype(accumulate)
+    return sums
+
+
+def check_indices(indices: NDArray[np.integer], rows: int) -> None:
+    """Raise IndexError naming the first index outside [0, rows) and where it stands."""
+    bad = np.flatnonzero((indices < 0) | (indices >= rows))
+    if len(bad):
+        first = int(bad[0])
+        raise IndexError(
+            f"index {int(indices[first])} at position {first} is outside 0..{rows - 1}"
+        )
