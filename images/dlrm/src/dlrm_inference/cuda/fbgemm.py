@@ -1,0 +1,202 @@
+"""`fbgemm`: the field's own kernel, FBGEMM's table-batched embedding forward, as a rival.
+
+Operator `fbgemm::dense_embedding_codegen_forward_unweighted_cuda` of fbgemm-gpu 1.6 (brief,
+section 9). It needs five of the wheel's libraries, loaded one by one, so neither the rest of the
+package nor its Python code is imported. It serves one table a launch or all tables in one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+# In order of need: each is linked against the ones before it.
+LIBRARIES = (
+    "asmjit.so",
+    "fbgemm.so",
+    "fbgemm_gpu_config.so",
+    "fbgemm_gpu_tbe_common.so",
+    "fbgemm_gpu_tbe_training_forward.so",
+)
+OPERATOR = "dense_embedding_codegen_forward_unweighted_cuda"
+HOW_TO_FIX = (
+    "fix: pip install fbgemm-gpu==1.6.0 (a PyTorch of the CUDA version it was built for), or set "
+    "AE_FBGEMM_DIR to a folder with its libraries"
+)
+POOLING = {"sum": 0, "mean": 1}  # FBGEMM's PoolingMode
+SPARSE_TYPES = {torch.float32: 0, torch.float16: 1}  # FBGEMM's SparseType, of the result
+LANES = 4  # rows are read four columns at a time
+
+
+class FbgemmError(RuntimeError):
+    """FBGEMM cannot be used here: one sentence with a fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLayout:
+    """Where FBGEMM finds the tables in one flat tensor, and where it puts their columns.
+
+    weight_starts: int64 (tables,), in elements. column_starts: int32 (tables + 1,), in elements.
+    """
+
+    weight_starts: torch.Tensor
+    column_starts: torch.Tensor
+    columns: int  # of the result: tables * dim
+    dim: int
+
+
+def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder with the five libraries: AE_FBGEMM_DIR, else the installed package.
+
+    Raises FbgemmError naming what is missing.
+    """
+    named = environment.get("AE_FBGEMM_DIR", "")
+    if named:
+        folder = Path(named)
+    else:
+        spec = importlib.util.find_spec("fbgemm_gpu")  # finds it without importing it
+        places = list(spec.submodule_search_locations or []) if spec else []
+        if not places:
+            raise FbgemmError(f"fbgemm-gpu is not installed; {HOW_TO_FIX}")
+        folder = Path(places[0])
+    missing = [name for name in LIBRARIES if not (folder / name).is_file()]
+    if missing:
+        raise FbgemmError(f"{folder} has no {', '.join(missing)}; {HOW_TO_FIX}")
+    return folder
+
+
+@cache
+def load_libraries(folder: Path) -> None:
+    """Load the libraries and check that the operator is there, once a process.
+
+    Raises FbgemmError, e.g. when they were built for another PyTorch or CUDA.
+    """
+    for name in LIBRARIES:
+        try:
+            torch.ops.load_library(str(folder / name))
+        except OSError as error:
+            reason = " ".join(str(error).split())
+            raise FbgemmError(f"FBGEMM's {name} does not load: {reason}; {HOW_TO_FIX}") from error
+    if not hasattr(torch.ops.fbgemm, OPERATOR):
+        raise FbgemmError(f"these FBGEMM libraries have no operator {OPERATOR}; {HOW_TO_FIX}")
+
+
+def make_layout(tables: int, rows: int, dim: int, device: torch.device) -> TableLayout:
+    """Return the layout of tables of (rows, dim) each, stored one after the other."""
+    if dim % LANES:
+        raise ValueError(f"fbgemm reads {LANES} columns at a time; dim {dim} is no multiple of it")
+    return TableLayout(
+        weight_starts=torch.arange(tables, dtype=torch.int64, device=device) * (rows * dim),
+        column_starts=torch.arange(tables + 1, dtype=torch.int32, device=device) * dim,
+        columns=tables * dim,
+        dim=dim,
+    )
+
+
+def join_offsets(offsets: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return one offsets tensor (tables * bags + 1,) for tables whose indices are concatenated.
+
+    Each table's offsets are (bags + 1,), from 0 to its number of indices. All must have the same
+    number of bags. Does not synchronise with the host.
+    """
+    if len({item.numel() for item in offsets}) != 1:
+        raise ValueError("all tables must have the same number of bags")
+    shifted, base = [], torch.zeros_like(offsets[0][:1])
+    for item in offsets:
+        shifted.append(item[:-1] + base)
+        base = base + item[-1:]
+    return torch.cat([*shifted, base])
+
+
+class Fbgemm:
+    """The operator as a variant. It makes its own result, so `out` costs a copy: time without."""
+
+    name = "fbgemm"
+    dtypes = tuple(SPARSE_TYPES)
+
+    def __init__(self) -> None:
+        self._layouts: dict[tuple[int, int, int, torch.device], TableLayout] = {}
+
+    def why_unsupported(self) -> str:
+        """Return why FBGEMM cannot run here, "" when its libraries load."""
+        try:
+            load_libraries(find_folder())
+        except FbgemmError as error:
+            return str(error)
+        return ""
+
+    def forward(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the bags' sums or means (bags, dim) of one table.
+
+        weight (rows, dim) float32 or float16, contiguous, on a GPU; indices (accesses,) int32 or
+        int64; offsets (bags + 1,) of the same type, the first 0 and the last the number of
+        indices. FBGEMM does not check indices. Raises ValueError for what it does not take.
+        """
+        return self.forward_tables(weight.unsqueeze(0), indices, offsets, mode=mode, out=out)
+
+    def forward_tables(
+        self,
+        weights: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return all tables' bags side by side, (bags, tables * dim), from one launch.
+
+        weights (tables, rows, dim) contiguous; indices: every table's, concatenated; offsets
+        (tables * bags + 1,) into them, table after table (`join_offsets`).
+        """
+        self._check(weights, indices, offsets, mode)
+        load_libraries(find_folder())
+        tables, rows, dim = weights.shape
+        key = (tables, rows, dim, weights.device)
+        if key not in self._layouts:
+            self._layouts[key] = make_layout(*key)
+        layout = self._layouts[key]
+        result: torch.Tensor = getattr(torch.ops.fbgemm, OPERATOR)(
+            weights.view(-1),
+            layout.weight_starts,
+            layout.column_starts,
+            layout.columns,
+            layout.dim,
+            indices,
+            offsets,
+            POOLING[mode],
+            SPARSE_TYPES[weights.dtype],
+            False,  # is_experimental: the older kernel; the newer measures the same (section 9)
+        )
+        return result if out is None else out.copy_(result)
+
+    def _check(
+        self, weights: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+    ) -> None:
+        if mode not in POOLING:
+            raise ValueError(f"fbgemm sums or averages; it has no mode '{mode}'")
+        if weights.dtype not in SPARSE_TYPES or not weights.is_contiguous():
+            raise ValueError("fbgemm takes contiguous float32 or float16 tables")
+        if weights.dim() != 3:
+            raise ValueError("tables must be (tables, rows, dim)")
+        if indices.dtype not in (torch.int32, torch.int64) or offsets.dtype != indices.dtype:
+            raise ValueError("fbgemm takes int32 or int64 indices, and offsets of the same type")
+        if not (indices.is_contiguous() and offsets.is_contiguous()):
+            raise ValueError("fbgemm takes contiguous indices and offsets")
+        if not weights.device == indices.device == offsets.device:
+            raise ValueError("tables, indices and offsets must be on one device")
+        if offsets.numel() < 1 or (offsets.numel() - 1) % weights.shape[0]:
+            raise ValueError("offsets must hold tables * bags + 1 entries")
