@@ -1,0 +1,413 @@
+"""The planner: recipe, selection and machine facts in, a list of points out. Pure, no I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.gpu_choice import GpuChoice, choose_gpus
+from ae.model import (
+    Flavour,
+    Gpu,
+    GpuRequest,
+    ImageRef,
+    Machine,
+    Mount,
+    Plan,
+    Point,
+    RuntimeNeeds,
+    Ulimit,
+)
+
+if TYPE_CHECKING:
+    from ae.recipe import Experiment, Needs, Recipe, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What a person picked. Empty means everything that a plain run has."""
+
+    experiments: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    repeat: int = 1
+    quick: bool = False
+    gpus: tuple[str, ...] | int | None = None  # indices or UUIDs; or how many; None: as needed
+    lane: str = "native"
+    flavour: Flavour | None = None  # CPU: leave the GPU alone; CUDA: refuse to run without one
+    image_override: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The selection as JSON-able data."""
+        data = asdict(self)
+        data["axes"] = {key: list(values) for key, values in self.axes.items()}
+        data["gpus"] = list(self.gpus) if isinstance(self.gpus, tuple) else self.gpus
+        return data | {"experiments": list(self.experiments), "variants": list(self.variants)}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Selection:
+        """The selection that `to_json` wrote; keys that a selection lacks are ignored."""
+        gpus = data["gpus"]
+        return Selection(
+            experiments=tuple(data["experiments"]),
+            variants=tuple(data["variants"]),
+            axes={key: tuple(values) for key, values in data["axes"].items()},
+            settings=dict(data["settings"]),
+            repeat=data["repeat"],
+            quick=data["quick"],
+            gpus=tuple(gpus) if isinstance(gpus, list) else gpus,
+            lane=data["lane"],
+            flavour=Flavour(data["flavour"]) if data["flavour"] else None,
+            image_override=data["image_override"],
+        )
+
+
+def make_plan(
+    recipe: Recipe,
+    selection: Selection,
+    machine: Machine,
+    root: Path,
+    content: Mapping[str, str],
+) -> Plan:
+    """Return the points to run, in order, each with all that an engine needs.
+
+    `content` maps image folder names to their content hashes. Raises UsageError for a selection
+    that names what does not exist, EnvironmentFault when the machine cannot run what was asked
+    for by name, or nothing at all.
+    """
+    selection = _check_selection(recipe, selection)
+    values = _parameter_values(recipe, selection)
+    notes: list[str] = []
+    faults: list[EnvironmentFault] = []
+    slots: list[_Slot] = []
+    for name in _experiments(recipe, selection):
+        variants = _variants(recipe, selection, name)
+        if variants is None:
+            notes.append(f"left out: {name}, in which none of the chosen variants takes part")
+            continue
+        try:
+            choice = choose_gpus(
+                name,
+                recipe.experiments[name].gpu,
+                recipe.needs_of(name).gpus,
+                machine,
+                wanted=selection.gpus,
+                flavour=selection.flavour,
+            )
+        except EnvironmentFault as fault:
+            if name in selection.experiments:
+                raise
+            notes.append(f"left out: {fault.message}")
+            faults.append(fault)
+            continue
+        if choice.note:
+            notes.append(f"{name}: {choice.note}")
+        image = _image(recipe, selection, choice, root, content)
+        needs = runtime_needs(recipe.needs_of(name), choice.request, root)
+        for labels, chosen in _combinations(recipe, selection, name, variants):
+            slots.append(_Slot(name, labels, chosen, image, needs, _models(choice.gpus)))
+    if not slots:
+        raise _nothing(recipe, selection, faults)
+    points = [
+        _point(recipe, slot, values, repeat, selection.quick)
+        for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike
+        for slot in slots
+    ]
+    used = {name for slot in slots for name in _names_in(recipe.experiments[slot.experiment])}
+    notes += [
+        f"--set {key} has no effect: no chosen experiment uses it"
+        for key in selection.settings
+        if key not in used
+    ]
+    on_gpu = any(slot.image.flavour is Flavour.CUDA for slot in slots)
+    return Plan(
+        recipe=recipe.name,
+        lane=selection.lane,
+        flavour=Flavour.CUDA if on_gpu else Flavour.CPU,
+        quick=selection.quick,
+        points=tuple(_with_unique_ids(points)),
+        selection=selection.to_json() | {"reduced": _reductions(recipe, selection, values)},
+        notes=tuple(notes),
+    )
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able data: the same plan always gives the same text."""
+    return {
+        "recipe": plan.recipe,
+        "lane": plan.lane,
+        "flavour": str(plan.flavour),
+        "quick": plan.quick,
+        "selection": _plain(plan.selection),
+        "notes": list(plan.notes),
+        "expected_s": sum(point.expected_s for point in plan.points),
+        "disk_bytes": sum(point.disk_bytes for point in plan.points),
+        "points": [_plain(asdict(p)) | {"image": _describe_image(p.image)} for p in plan.points],
+    }
+
+
+def runtime_needs(needs: Needs, gpus: GpuRequest | None, root: Path) -> RuntimeNeeds:
+    """The recipe's needs without their reasons. A relative volume starts at `root`."""
+    return RuntimeNeeds(
+        gpus=gpus,
+        cap_add=tuple(need.value for need in needs.cap_add),
+        ipc=needs.ipc.value if needs.ipc else None,
+        shm_bytes=needs.shm_size.value if needs.shm_size else None,
+        ulimits=tuple(Ulimit(name=u.name, soft=u.soft, hard=u.hard) for u in needs.ulimits),
+        network=needs.network.value if needs.network else "none",
+        mounts=tuple(
+            Mount(source=root / v.source, target=v.target, read_only=v.read_only)
+            for v in needs.volumes
+        ),
+        memory_bytes=needs.memory.value if needs.memory else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A point without its repeat number."""
+
+    experiment: str
+    labels: Mapping[str, str]
+    variants: tuple[str, ...]
+    image: ImageRef
+    needs: RuntimeNeeds
+    gpu_models: tuple[str, ...]
+
+
+def _check_selection(recipe: Recipe, selection: Selection) -> Selection:
+    """Return the selection with settings that narrow an axis moved there."""
+    axes = dict(selection.axes)
+    settings = {}
+    for key, text in selection.settings.items():
+        if key in recipe.axes:
+            axes[key] = tuple(word.strip() for word in text.split(",") if word.strip())
+        elif key in recipe.parameters:
+            settings[key] = text
+        else:
+            _require("parameter", key, [*recipe.parameters, *recipe.axes], recipe)
+    for name in selection.experiments:
+        _require("experiment", name, recipe.experiments, recipe)
+    for name in selection.variants:
+        _require("variant", name, recipe.variants, recipe)
+    _require("lane", selection.lane, recipe.lanes, recipe)
+    if not recipe.lanes[selection.lane].built:
+        raise UsageError(
+            f"the {selection.lane} lane of {recipe.name} cannot be run yet", fix="use --lane native"
+        )
+    for axis, values in axes.items():
+        _require("axis", axis, recipe.axes, recipe)
+        for value in values:
+            _require(axis, value, recipe.axes[axis].values, recipe)
+        if not values:
+            raise UsageError(
+                f"no value given for {axis}", fix=f"one of: {', '.join(recipe.axes[axis].values)}"
+            )
+    if selection.repeat < 1:
+        raise UsageError(
+            f"--repeat {selection.repeat}: nothing would run", fix="--repeat 1 or more"
+        )
+    return replace(selection, axes=axes, settings=settings)
+
+
+def _require(word: str, name: str, known: Iterable[str], recipe: Recipe) -> None:
+    names = list(known)
+    if name not in names:
+        raise UsageError(
+            f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}",
+            fix=f"see `ae show {recipe.name}`",
+        )
+
+
+def _parameter_values(recipe: Recipe, selection: Selection) -> dict[str, Value]:
+    values = {key: p.value(selection.quick) for key, p in recipe.parameters.items()}
+    for key, text in selection.settings.items():
+        try:
+            values[key] = recipe.parameters[key].parse(text)
+        except ValueError as error:
+            about = recipe.parameters[key].help
+            raise UsageError(f"--set {key}: {error}", fix=f"{key} is: {about}") from error
+    return values
+
+
+def _experiments(recipe: Recipe, selection: Selection) -> list[str]:
+    chosen = []
+    for name, experiment in recipe.experiments.items():
+        named = name in selection.experiments
+        if named and experiment.lane != selection.lane:
+            raise UsageError(
+                f"{name} belongs to the {experiment.lane} lane", fix=f"--lane {experiment.lane}"
+            )
+        plain = not selection.experiments and experiment.default
+        if named or (plain and experiment.lane == selection.lane):
+            chosen.append(name)
+    return chosen
+
+
+def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...] | None:
+    """The variants to measure, baselines included; None when no chosen one takes part."""
+    taking_part = recipe.variants_of(name)
+    if not selection.variants:
+        return taking_part
+    if not set(selection.variants) & set(taking_part):
+        if name not in selection.experiments:
+            return None
+        if not taking_part:
+            return ()
+        raise UsageError(
+            f"{name} has no variant {', '.join(selection.variants)}",
+            fix=f"its variants: {', '.join(taking_part)}",
+        )
+    wanted: set[str] = set()
+    for variant in set(selection.variants) & set(taking_part):
+        above: str | None = variant
+        while above is not None and above not in wanted:
+            wanted.add(above)
+            above = recipe.variants[above].baseline
+    return tuple(variant for variant in taking_part if variant in wanted)
+
+
+def _combinations(
+    recipe: Recipe, selection: Selection, name: str, variants: tuple[str, ...]
+) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
+    """Labels and variants of every point of an experiment, in the recipe's order."""
+    experiment = recipe.experiments[name]
+    ranges = [
+        [v for v in recipe.axes[axis].values if v in selection.axes.get(axis, (v,))]
+        for axis in experiment.axes
+    ]
+    for combination in itertools.product(*ranges):
+        labels = dict(zip(experiment.axes, combination, strict=True))
+        if experiment.interleave or not variants:
+            yield labels, variants
+        else:
+            for variant in variants:
+                yield labels | {"variant": variant}, (variant,)
+
+
+def _image(
+    recipe: Recipe,
+    selection: Selection,
+    choice: GpuChoice,
+    root: Path,
+    content: Mapping[str, str],
+) -> ImageRef:
+    name = recipe.image_of(selection.lane)
+    return ImageRef(
+        name=name,
+        flavour=Flavour.CUDA if choice.request else Flavour.CPU,
+        content=content[name],
+        source=root / "images" / name,
+        override=selection.image_override,
+    )
+
+
+def _point(
+    recipe: Recipe, slot: _Slot, values: Mapping[str, Value], repeat: int, quick: bool
+) -> Point:
+    experiment = recipe.experiments[slot.experiment]
+    texts = {key: _argument(value) for key, value in values.items()} | dict(slot.labels)
+    texts |= {
+        "variants": ",".join(slot.variants),
+        "device": str(slot.image.flavour),
+        "repeat": str(repeat),
+    }
+    parts = [slot.experiment, *slot.labels.values(), *([f"r{repeat}"] if repeat else [])]
+    point = Point(
+        id="-".join(parts),
+        recipe=recipe.name,
+        experiment=slot.experiment,
+        labels=slot.labels,
+        variants=slot.variants,
+        argv=tuple(word.format_map(texts) for word in experiment.command),
+        env={"PYTHONUNBUFFERED": "1"},  # so that output streams live
+        image=slot.image,
+        needs=slot.needs,
+        timeout_s=experiment.timeout.quick if quick else experiment.timeout.full,
+        expected_s=experiment.time.quick if quick else experiment.time.full,
+        disk_bytes=experiment.disk,
+        repeat=repeat,
+    )
+    return replace(point, key=point_key(point, slot.gpu_models))
+
+
+def point_key(point: Point, gpu_models: Sequence[str]) -> str:
+    """The sha256 over everything that defines a point's result."""
+    image = point.image
+    defines = {
+        "recipe": point.recipe,
+        "experiment": point.experiment,
+        "labels": dict(point.labels),
+        "variants": list(point.variants),
+        "argv": list(point.argv),
+        "env": dict(point.env),
+        "image": [image.name, str(image.flavour), image.content, image.override],
+        "needs": _plain(asdict(point.needs)),
+        "repeat": point.repeat,
+        "gpus": list(gpu_models),
+    }
+    return hashlib.sha256(json.dumps(defines, sort_keys=True).encode()).hexdigest()
+
+
+def _with_unique_ids(points: Sequence[Point]) -> list[Point]:
+    """Names with dashes in them can meet (`a-b` and `c`, `a` and `b-c`): such ids get a tail."""
+    ids = [point.id for point in points]
+    return [p if ids.count(p.id) == 1 else replace(p, id=f"{p.id}-{p.key[:8]}") for p in points]
+
+
+def _nothing(
+    recipe: Recipe, selection: Selection, faults: Sequence[EnvironmentFault]
+) -> UsageError | EnvironmentFault:
+    if faults:
+        return faults[0]
+    what = ", ".join(selection.variants) or f"the {selection.lane} lane"
+    return UsageError(
+        f"nothing to run: no experiment of a plain run has {what}",
+        fix=f"name one with --experiment: {', '.join(recipe.experiments)}",
+    )
+
+
+def _reductions(recipe: Recipe, selection: Selection, values: Mapping[str, Value]) -> list[str]:
+    """In what the run differs from the paper's problem size, as a person typed it."""
+    changed = [
+        f"--set {key}={_argument(values[key])}"
+        for key in selection.settings
+        if recipe.parameters[key].size and values[key] != recipe.parameters[key].value(False)
+    ]
+    return (["--quick"] if selection.quick else []) + changed
+
+
+def _names_in(experiment: Experiment) -> set[str]:
+    fields = (field for word in experiment.command for _, field, _, _ in Formatter().parse(word))
+    return {field for field in fields if field}
+
+
+def _argument(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _models(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    return tuple(sorted({gpu.name for gpu in gpus}))
+
+
+def _describe_image(image: ImageRef) -> dict[str, Any]:
+    return {**_plain(asdict(image)), "reference": image.reference}
+
+
+def _plain(value: Any) -> Any:
+    """Data that JSON knows: tuples to lists, paths and enum members to text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
