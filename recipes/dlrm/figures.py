@@ -111,6 +111,7 @@ def endtoend(frame: pd.DataFrame) -> Plot:
     ]
     figure = _panel_bars(
         rows, panel="dataset", value="speedup", axis="speed-up over Base, same mode", mark=1.0,
+        text_room=0.6,
         title="Full DLRM inference: speed-up over Base (share of time in the embedding stage)",
     )  # fmt: skip
     return Plot(figure=figure, table=rows.drop(columns="text"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from ae.statistics import median_interval
+from ae.records import Row, frame
 
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 FACTOR = {
@@ -25,10 +23,10 @@ CPU = {"gpu": None, "cpu": "AMD EPYC 7B13", "torch": "2.13.0+cpu"}
 
 
 class Records:
-    """Collects records as rows of the record table."""
+    """Collects made-up records."""
 
     def __init__(self, seed: int = 3) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Row] = []
         self._rng = np.random.default_rng(seed)
 
     def add(
@@ -44,28 +42,22 @@ class Records:
         **labels: object,
     ) -> None:
         """Add one record with `n` samples scattered around `value`."""
-        samples = [float(x) for x in value * (1 + noise * self._rng.standard_normal(n))]
-        middle = median_interval(samples)
+        samples = value * (1 + noise * self._rng.standard_normal(n))
         self.rows.append(
-            {
-                "metric": metric,
-                "unit": unit,
-                "evidence": evidence,
-                "samples": samples,
-                "n": n,
-                "median": middle.value,
-                "low": middle.low,
-                "high": middle.high,
-                "experiment": experiment,
-                "point": f"{experiment}-{labels.get('dataset', 'all')}",
-                "repeat": 0,
-                **{key: str(label) for key, label in labels.items()},
-            }
+            Row(
+                metric=metric,
+                unit=unit,
+                evidence=evidence,
+                samples=tuple(float(sample) for sample in samples),
+                labels={key: str(label) for key, label in labels.items()},
+                experiment=experiment,
+                point=f"{experiment}-{labels.get('dataset', 'all')}",
+            )
         )
 
     def frame(self) -> pd.DataFrame:
         """The record table of docs/contracts.md."""
-        return pd.DataFrame(self.rows)
+        return frame(self.rows)
 
 
 def embedding(records: Records, variants: dict[str, float] | None = None) -> None:
@@ -89,7 +81,7 @@ def embedding(records: Records, variants: dict[str, float] | None = None) -> Non
         records.add("embedding", "unique_rows", 229434, unit="rows", dataset=dataset, n=12)
 
 
-def everything() -> pd.DataFrame:
+def everything() -> Records:
     """Records of all experiments."""
     records = Records()
     embedding(records)
@@ -127,4 +119,4 @@ def everything() -> pd.DataFrame:
             ):  # fmt: skip
                 records.add("static", metric, value, unit=unit, n=1, noise=0.0, evidence="static",
                             variant=variant, arch=arch)  # fmt: skip
-    return records.frame()
+    return records

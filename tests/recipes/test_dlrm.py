@@ -1,0 +1,231 @@
+"""The DLRM recipe: it fits the workload, and its figures and claims say what the records say."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from dlrm_inference import config as workload
+from dlrm_inference.cli import parse
+from dlrm_records import (
+    BASE_US,
+    CPU,
+    DATASETS,
+    FACTOR,
+    GPU,
+    LIMIT_US,
+    Records,
+    embedding,
+    everything,
+)
+
+from ae.figures import STYLE, draw, load_figures
+from ae.model import Gpu, Machine, Plan, Point
+from ae.plan import Selection, make_plan
+from ae.recipe import Recipe, load_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+H200 = Gpu(
+    index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
+    compute_capability=(9, 0), driver="580.159.03",
+)  # fmt: skip
+WITH_GPU = Machine(gpus=(H200,), cpus=16, memory_gib=128)
+WITHOUT_GPU = Machine(cpus=2, memory_gib=8)
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe(ROOT, "dlrm")
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return everything().frame()
+
+
+def plan(recipe: Recipe, machine: Machine, **selection: object) -> Plan:
+    return make_plan(recipe, Selection(**selection), machine, ROOT, {"dlrm": "0" * 64})  # type: ignore[arg-type]
+
+
+def parsed(point: Point) -> workload.Config:
+    assert point.argv[:3] == ("python", "-m", "dlrm_inference")
+    return parse(point.argv[3:])
+
+
+@pytest.mark.parametrize(
+    ("machine", "quick"), list(product([WITH_GPU, WITHOUT_GPU], [False, True]))
+)
+def test_every_command_line_parses_with_the_workloads_own_parser(
+    recipe: Recipe, machine: Machine, quick: bool
+) -> None:
+    experiments = [
+        name for name, e in recipe.experiments.items() if e.gpu != "required" or machine.gpus
+    ]
+    points = plan(recipe, machine, experiments=tuple(experiments), quick=quick).points
+    assert {point.experiment for point in points} == set(experiments)
+    for point in points:
+        config = parsed(point)
+        assert config.experiment == point.experiment
+        assert config.device == str(point.image.flavour)
+        assert config.variants == point.variants
+        assert config.dataset == point.labels.get("dataset", config.dataset)
+
+
+def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
+    settings = {
+        "tables": "3", "rows": "77", "dim": "64", "batch": "9", "pooling": "11", "batches": "5",
+        "dtype": "bfloat16", "index_dtype": "int32", "samples": "51", "warmup": "7", "seed": "99",
+        "distance": "6", "register_cap": "48", "warps_per_sm": "32", "l2_mode": "hint,window",
+        "hot_list": "oracle", "hot_rows": "123", "launch": "one_table", "threads": "2",
+        "trace": "/data/trace.txt", "distances": "2,4", "warps": "40,48", "archs": "80,90",
+    }  # fmt: skip
+    assert set(settings) == set(recipe.parameters)
+    points = plan(
+        recipe, WITH_GPU, settings=settings, experiments=tuple(recipe.experiments)
+    ).points  # fmt: skip
+    arrived: dict[str, set[str]] = {}
+    for point in points:
+        for name, value in parsed(point).facts().items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            arrived.setdefault(name, set()).add(text)
+    for name, text in settings.items():
+        assert text in arrived[name], name
+
+
+def test_the_defaults_are_the_papers_sizes(recipe: Recipe) -> None:
+    ours = workload.Config().facts()
+    for name, parameter in recipe.parameters.items():
+        value = parameter.default
+        theirs = ours[name]
+        if isinstance(value, list):
+            theirs = theirs if isinstance(theirs, list) else str(theirs).split(",")
+            assert value == [str(item) for item in theirs], name
+        else:
+            assert value == theirs, name
+    sizes = {name: recipe.parameters[name].default for name in ("tables", "rows", "dim", "batch")}
+    assert sizes == {"tables": 12, "rows": 500_000, "dim": 128, "batch": 2048}
+    assert recipe.parameters["pooling"].default == 150
+
+
+def test_the_words_are_the_workloads_words(recipe: Recipe) -> None:
+    assert set(recipe.variants) == set(workload.VARIANTS)
+    assert tuple(recipe.axes["dataset"].values) == workload.DATASETS
+    assert set(recipe.experiments) == set(workload.EXPERIMENTS)
+    assert set(recipe.parameters["dtype"].choices or ()) == set(workload.DTYPES)
+    assert set(recipe.parameters["hot_list"].choices or ()) == set(workload.HOT_LISTS)
+    assert set(recipe.parameters["launch"].choices or ()) == set(workload.LAUNCHES)
+
+
+def test_choosing_a_variant_brings_the_baselines_it_is_measured_against(recipe: Recipe) -> None:
+    points = plan(recipe, WITH_GPU, variants=("rpf_l2p",)).points
+    assert {point.variants for point in points} == {("stock21", "base", "rpf_l2p")}
+    points = plan(recipe, WITH_GPU, variants=("best",), experiments=("embedding",)).points
+    assert {point.variants for point in points} == {("stock", "best")}
+
+
+def test_only_counters_ask_for_a_capability(recipe: Recipe) -> None:
+    points = plan(recipe, WITH_GPU, experiments=tuple(recipe.experiments)).points
+    asked = {point.experiment: point.needs.cap_add for point in points}
+    assert asked.pop("profile") == ("SYS_ADMIN",)
+    assert set(asked.values()) == {()}
+
+
+def test_static_never_takes_a_gpu(recipe: Recipe) -> None:
+    (point,) = plan(recipe, WITH_GPU, experiments=("static",)).points
+    assert point.needs.gpus is None
+    assert str(point.image.flavour) == "cpu"
+
+
+@pytest.mark.slow
+def test_every_figure_draws_from_a_full_record_table(
+    recipe: Recipe, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    drawn = draw(ROOT / "recipes" / "dlrm", list(recipe.figures), frame, GPU, tmp_path)
+    assert [item.name for item in drawn] == list(recipe.figures)
+    assert [item.reason for item in drawn] == [""] * len(drawn)
+    for item in drawn:
+        assert item.png is not None
+        assert item.png.stat().st_size > 20_000
+        assert item.csv is not None
+        assert len(pd.read_csv(item.csv)) >= 12
+
+
+def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe, tmp_path: Path) -> None:
+    drawn = draw(ROOT / "recipes" / "dlrm", list(recipe.figures), pd.DataFrame(), GPU, tmp_path)
+    assert all(item.png is None for item in drawn)
+    assert all(item.reason.startswith("no record of") for item in drawn)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_speedup_plots_base_over_variant(frame: pd.DataFrame) -> None:
+    plot = load_figures(ROOT / "recipes" / "dlrm").speedup(frame)
+    table = plot.table.set_index(["dataset", "variant"])
+    assert len(table) == len(DATASETS) * len(FACTOR)
+    for dataset, (variant, factor) in product(DATASETS, FACTOR.items()):
+        row = table.loc[(dataset, variant)]
+        assert row["speedup"] == pytest.approx(1 / factor, rel=0.02), (dataset, variant)
+        assert row["low"] <= row["speedup"] <= row["high"]
+        assert row["n"] == 60
+        assert row["baseline_time_us"] == pytest.approx(BASE_US[dataset], rel=0.02)
+    axes = [axis for axis in plot.figure.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in axes] == DATASETS
+    assert all(axis.get_xlim()[0] == 0 for axis in axes)
+
+
+def test_speedup_without_its_baseline_is_not_drawn() -> None:
+    records = Records()
+    embedding(records, {"rpf": 0.6})
+    module = load_figures(ROOT / "recipes" / "dlrm")
+    with pytest.raises(module.NoData, match="baseline base was not measured"):
+        module.speedup(records.frame())
+
+
+def test_bandwidth_plots_limit_over_time_also_for_one_launch(frame: pd.DataFrame) -> None:
+    table = load_figures(ROOT / "recipes" / "dlrm").bandwidth(frame).table
+    row = table[(table["dataset"] == "random") & (table["row"] == "Best (ours)")].iloc[0]
+    expected = 100 * LIMIT_US["random"] / (BASE_US["random"] * FACTOR["best"])
+    assert row["share_of_limit_percent"] == pytest.approx(expected, rel=0.02)
+    assert row["evidence"] == "measured+scaled"
+    assert "Best (ours), all tables in one launch" in set(table["row"])
+
+
+def test_pin_adds_the_cost_of_pinning_once(frame: pd.DataFrame) -> None:
+    table = load_figures(ROOT / "recipes" / "dlrm").pin(frame).table
+    part = table[(table["dataset"] == "random") & (table["variant"] == "l2p")]
+    times = part.set_index(["l2_mode", "counted"])["time_us"]
+    assert set(part["l2_mode"]) == set(workload.L2_MODES)
+    for mode in workload.L2_MODES:
+        assert times[mode, "pin+kernel"] - times[mode, "kernel"] == pytest.approx(17.5, rel=0.02)
+    assert "pin+kernel" not in set(table[table["variant"] == "base"]["counted"])
+
+
+def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face(tmp_path: Path) -> None:
+    records = Records()
+    embedding(records, {"base": 1.0, "rpf": 0.8, "l2p": 0.9})
+    (drawn,) = draw(ROOT / "recipes" / "dlrm", ["speedup"], records.frame(), CPU, tmp_path)
+    assert drawn.pdf is not None
+    table = pd.read_csv(tmp_path / "speedup.csv")
+    assert set(table["variant"]) == {"base", "rpf", "l2p"}
+
+
+@pytest.mark.parametrize("name", ["speedup", "bandwidth", "endtoend", "pin", "occupancy"])
+def test_no_text_is_cut_off_or_overlaps(frame: pd.DataFrame, name: str) -> None:
+    with mpl.rc_context(STYLE):
+        figure = getattr(load_figures(ROOT / "recipes" / "dlrm"), name)(frame).figure
+        figure.draw_without_rendering()
+    for axis in figure.axes:
+        if not axis.get_visible():
+            continue
+        labels = [label for label in axis.get_yticklabels() if label.get_visible()]
+        boxes = [label.get_window_extent() for label in labels]
+        boxes = sorted((box for box in boxes if box.width > 1), key=lambda box: box.y0)
+        for below, above in pairwise(boxes):
+            assert below.y1 <= above.y0 + 1
+        assert all(box.x0 >= 0 for box in boxes)
+        area = axis.get_window_extent()
+        for text in axis.texts:
+            # A text at the end of a bar may pass the axis by a little, never reach the next panel.
+            assert text.get_window_extent().x1 <= area.x1 + 12, text.get_text()
