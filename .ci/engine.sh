@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# A real, private Docker Engine for the tests, on a bare Debian 12 machine, as root.
+#
+#   .ci/engine.sh start   install Docker if needed, start the daemon, make the base image
+#   .ci/engine.sh stop    stop that daemon (and no other)
+#   .ci/engine.sh env     print the line that points the tests at it: eval "$(.ci/engine.sh env)"
+#
+# Every step is skipped when it is done already. Nothing outside $HOME_DIR is touched but the
+# packages: own socket, data, exec root, pid file and CDI folder, so another daemon is not disturbed.
+set -euo pipefail
+
+HOME_DIR=${AE_CI_ENGINE:-/tmp/ae-ci}
+CACHE=${AE_CI_CACHE:-/var/cache/ae-ci}
+SOCKET=$HOME_DIR/docker.sock
+PID_FILE=$HOME_DIR/dockerd.pid
+BASE_IMAGE=ae/base:cpu
+BASE_PACKAGES=python3,python3-venv,python3-pip,ca-certificates
+APT=(apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
+
+say() { echo "engine: $*" >&2; }
+
+install_docker() {
+    if [ -x /usr/sbin/dockerd ] && [ -x /usr/libexec/docker/cli-plugins/docker-buildx ] &&
+        [ -x /usr/bin/docker ] && dpkg -s runc iptables mmdebstrap >/dev/null 2>&1; then
+        return
+    fi
+    say "installing Docker from Debian 13's packages (they need only glibc 2.34)"
+    # Priority 100: nothing is ever upgraded to Debian 13 unless it is asked for with -t.
+    cat >/etc/apt/sources.list.d/ae-trixie.sources <<SOURCES
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: trixie
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+SOURCES
+    printf 'Package: *\nPin: release n=trixie\nPin-Priority: 100\n' >/etc/apt/preferences.d/ae-trixie
+    export DEBIAN_FRONTEND=noninteractive
+    # Packages must not start daemons of their own here.
+    local policy=/usr/sbin/policy-rc.d made_policy=no
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod +x $policy
+        made_policy=yes
+    fi
+    "${APT[@]}" update
+    # Name by name, without -t trixie: only these come from Debian 13. Debian 13's tini and runc
+    # would bring its libc along, so they come from Debian 12.
+    "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables mmdebstrap >&2
+    "${APT[@]}" install -y --no-install-recommends --no-remove docker.io/trixie docker-cli/trixie \
+        docker-buildx/trixie docker-compose/trixie containerd/trixie >&2
+    if [ $made_policy = yes ]; then rm -f $policy; fi
+}
+
+write_config() {
+    mkdir -p "$HOME_DIR/cdi" "$HOME_DIR/data" "$HOME_DIR/exec"
+    cat >"$HOME_DIR/daemon.json" <<JSON
+{"features": {"cdi": true}, "cdi-spec-dirs": ["$HOME_DIR/cdi"]}
+JSON
+    # A GPU that is none: it shows inside a container whether a GPU request was honoured.
+    cat >"$HOME_DIR/cdi/fake-gpu.json" <<JSON
+{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [
+  {"name": "0", "containerEdits": {"env": ["AE_FAKE_GPU=0"], "deviceNodes": [{"path": "/dev/null"}]}},
+  {"name": "1", "containerEdits": {"env": ["AE_FAKE_GPU=1"], "deviceNodes": [{"path": "/dev/null"}]}},
+  {"name": "all", "containerEdits": {"env": ["AE_FAKE_GPU=all"], "deviceNodes": [{"path": "/dev/null"}]}}
+]}
+JSON
+}
+
+docker_() { /usr/bin/docker -H "unix://$SOCKET" "$@"; }
+
+alive() { [ -s "$PID_FILE" ] && kill -0 "$(cat "$PID_FILE")" 2>/dev/null && docker_ version >/dev/null 2>&1; }
+
+start_daemon() {
+    write_config
+    if alive; then return; fi
+    say "starting dockerd at unix://$SOCKET"
+    rm -f "$PID_FILE"
+    setsid /usr/sbin/dockerd --config-file "$HOME_DIR/daemon.json" --data-root "$HOME_DIR/data" \
+        --exec-root "$HOME_DIR/exec" -H "unix://$SOCKET" -p "$PID_FILE" \
+        >"$HOME_DIR/dockerd.log" 2>&1 </dev/null &
+    for _ in $(seq 300); do
+        if alive; then return; fi
+        sleep 0.1
+    done
+    tail -n 20 "$HOME_DIR/dockerd.log" >&2
+    say "dockerd did not answer within 30 s"
+    return 1
+}
+
+make_base() {
+    if docker_ image inspect $BASE_IMAGE >/dev/null 2>&1; then return; fi
+    mkdir -p "$CACHE"
+    local tar=$CACHE/base-bookworm-1.tar
+    if [ ! -s "$tar" ]; then
+        say "making the base image from Debian's own packages"
+        mmdebstrap --quiet --format=tar --variant=minbase --include=$BASE_PACKAGES \
+            --aptopt='Acquire::Retries "3"' \
+            --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+            bookworm "$tar.part" http://deb.debian.org/debian
+        mv "$tar.part" "$tar"
+    fi
+    docker_ import --change 'CMD ["python3"]' --change 'LABEL ae.image=base' \
+        --change 'LABEL ae.flavour=cpu' "$tar" $BASE_IMAGE >/dev/null
+}
+
+stop_daemon() {
+    if [ ! -s "$PID_FILE" ]; then return; fi
+    local pid
+    pid=$(cat "$PID_FILE")
+    kill "$pid" 2>/dev/null || return 0
+    for _ in $(seq 200); do
+        kill -0 "$pid" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    say "dockerd (pid $pid) is still there after 20 s"
+    return 1
+}
+
+case "${1:-}" in
+start)
+    [ "$(id -u)" = 0 ] || { say "needs root"; exit 1; }
+    mkdir -p "$HOME_DIR"
+    exec 9>"$HOME_DIR/lock"
+    flock 9 # two starts at once: the second finds everything done
+    install_docker 9>&-
+    start_daemon 9>&-
+    make_base 9>&-
+    say "ready: $(docker_ version --format 'Docker Engine {{.Server.Version}}') at unix://$SOCKET"
+    ;;
+stop) stop_daemon ;;
+env) echo "export AE_TEST_DOCKER_HOST=unix://$SOCKET DOCKER_HOST=unix://$SOCKET" ;;
+*)
+    sed -n '2,9p' "$0" >&2
+    exit 2
+    ;;
+esac
