@@ -38,7 +38,7 @@ class Dense:
         return _forward(features, self._bottom, last_relu=True)
 
     def top(self, dense: Array, sums: list[Array]) -> Array:
-        """Return click probabilities (bags, 1) from the bottom output and a (bags, dim) per table."""
+        """Return click probabilities (bags, 1) from the bottom output and a (bags, dim) a table."""
         vectors = np.stack([dense, *sums], axis=1)
         products = np.matmul(vectors, vectors.transpose(0, 2, 1))
         rows, columns = self._pairs

@@ -29,7 +29,7 @@ def prefetch(_typing: Any, array: Any, element: Any, locality: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        _emit_prefetch(builder, builder.gep(data, [args[1]]), hint)
+        _emit_prefetch(builder, builder.gep(data, [_wide(builder, args[1])]), hint)
         return context.get_dummy_value()
 
     return types.void(array, element, locality), codegen
@@ -52,9 +52,10 @@ def add_rows(
         ]
         target, table, ids = arrays
         dim = builder.extract_value(table.shape, 1)
-        sums = builder.gep(target.data, [builder.mul(args[1], dim)])
+        sums = builder.gep(target.data, [builder.mul(_wide(builder, args[1]), dim)])
+        first = _wide(builder, args[4])
         rows = [
-            _row(builder, table.data, ids.data, builder.add(args[4], _INT64(k)), dim)
+            _row(builder, table.data, ids.data, builder.add(first, _INT64(k)), dim)
             for k in range(rows_at_once)
         ]
 
@@ -100,12 +101,14 @@ def sum_bag(
             context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 2, 3)
         ]
         target, table, ids = arrays
-        width, last = _INT64(columns), builder.sub(args[6], _INT64(1))
+        width = _INT64(columns)
+        bag, start, end, stop = (_wide(builder, args[k]) for k in (1, 4, 5, 6))
+        last = builder.sub(stop, _INT64(1))
         pieces = _pieces(columns)
         totals = [cgutils.alloca_once(builder, _vector(lanes)) for _, lanes in pieces]
         for total, (_, lanes) in zip(totals, pieces, strict=True):
             builder.store(ir.Constant(_vector(lanes), _zero(lanes)), total)
-        with cgutils.for_range_slice(builder, args[4], args[5], _INT64(1), intp=_INT64) as loop:
+        with cgutils.for_range_slice(builder, start, end, _INT64(1), intp=_INT64) as loop:
             future = builder.add(loop[0], _INT64(distance))
             future = builder.select(builder.icmp_signed("<", future, last), future, last)
             coming = _row(builder, table.data, ids.data, future, width)
@@ -115,7 +118,7 @@ def sum_bag(
             for total, (column, lanes) in zip(totals, pieces, strict=True):
                 piece = _load(builder, row, _INT64(column), lanes)
                 builder.store(builder.fadd(builder.load(total), piece), total)
-        sums = builder.gep(target.data, [builder.mul(args[1], width)])
+        sums = builder.gep(target.data, [builder.mul(bag, width)])
         for total, (column, lanes) in zip(totals, pieces, strict=True):
             _store(builder, builder.load(total), sums, _INT64(column), lanes)
         return context.get_dummy_value()
@@ -144,10 +147,13 @@ def _zero(lanes: int) -> Any:
 
 def _row(builder: Any, table: Any, ids: Any, position: Any, dim: Any) -> Any:
     """Return the pointer to row ids[position] of `table`."""
-    index = builder.load(builder.gep(ids, [position]))
-    if index.type.width < 64:
-        index = builder.sext(index, _INT64)
+    index = _wide(builder, builder.load(builder.gep(ids, [position])))
     return builder.gep(table, [builder.mul(index, dim)])
+
+
+def _wide(builder: Any, value: Any) -> Any:
+    """Return an integer as 64 bits, with its sign."""
+    return builder.sext(value, _INT64) if value.type.width < 64 else value
 
 
 def _load(builder: Any, base: Any, column: Any, lanes: int) -> Any:
