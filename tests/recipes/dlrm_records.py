@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
@@ -14,7 +16,9 @@ FACTOR = {
 }  # fmt: skip
 BASE_US = dict(zip(DATASETS, [44.4, 64.7, 98.9, 126.9, 136.9], strict=True))
 LIMIT_US = dict(zip(DATASETS, [0.8, 4.6, 14.2, 23.4, 28.3], strict=True))
+UNIQUE_ROWS = dict(zip(DATASETS, [1, 31165, 111166, 187985, 229434], strict=True))
 L2_MODES = ["hint", "setaside", "window", "setaside_reset"]
+DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
 GPU = {
     "gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "torch": "2.11.0",
     "clocks": {"start": {"sm": 1980}},
@@ -64,7 +68,7 @@ def embedding(records: Records, variants: dict[str, float] | None = None) -> Non
     """One table a launch for every variant, all tables a launch for best and fbgemm, limits."""
     for dataset in DATASETS:
         for variant, factor in (variants or FACTOR).items():
-            modes = [{"l2_mode": "hint"}] if "l2p" in variant else [{}]
+            modes = [{"l2_mode": "setaside"}] if "l2p" in variant else [{}]
             for mode in modes:
                 records.add(
                     "embedding", "kernel_time", BASE_US[dataset] * factor, dataset=dataset,
@@ -78,45 +82,77 @@ def embedding(records: Records, variants: dict[str, float] | None = None) -> Non
         records.add("embedding", "limit_time", LIMIT_US[dataset], dataset=dataset,
                     evidence="scaled", n=20)  # fmt: skip
         records.add("embedding", "copy_bandwidth", 4270, unit="GB/s", dataset=dataset, n=20)
-        records.add("embedding", "unique_rows", 229434, unit="rows", dataset=dataset, n=12)
+        records.add(
+            "embedding",
+            "unique_rows",
+            UNIQUE_ROWS[dataset],
+            unit="rows",
+            dataset=dataset,
+            n=12,
+            noise=0.0002,
+        )
+
+
+def endtoend(records: Records) -> None:
+    """Full inference, eager and as a graph, with the share of the embedding stage."""
+    for dataset, (variant, factor) in product(DATASETS, FACTOR.items()):
+        labels = {"dataset": dataset, "variant": variant}
+        labels |= {"l2_mode": "setaside"} if "l2p" in variant else {}
+        for mode, extra in (("eager", 90.0), ("graph", 20.0)):
+            total = 12 * BASE_US[dataset] * factor + extra
+            share = 100 * (1 - extra / total)
+            records.add("endtoend", "endtoend_time", total, mode=mode, **labels)
+            records.add("endtoend", "embedding_share", share, unit="%", mode=mode, **labels)
+
+
+def sweep(records: Records, dataset: str) -> None:
+    """Register prefetch over distance and warps."""
+    for distance, warps in product((1, 2, 4, 6, 8, 10), (16, 24, 32, 40, 48, 64)):
+        time = BASE_US[dataset] * (1.6 - 0.1 * min(distance, 6) - 0.008 * min(warps, 48))
+        records.add(
+            "sweep", "kernel_time", time, dataset=dataset, variant="rpf", launch="one_table",
+            distance=distance, warps_per_sm=warps,
+        )  # fmt: skip
+
+
+def pin_cost(records: Records, dataset: str) -> None:
+    """Every way to pin, with the time of pinning."""
+    labels = {"dataset": dataset, "launch": "one_table"}
+    records.add("pin_cost", "kernel_time", BASE_US[dataset], variant="base", **labels)
+    for variant, mode in product(("l2p", "rpf_l2p"), L2_MODES):
+        labels |= {"variant": variant, "l2_mode": mode}
+        records.add("pin_cost", "kernel_time", BASE_US[dataset] * FACTOR[variant], **labels)
+        records.add("pin_cost", "pin_time", 17.5, **labels)
+
+
+def static(records: Records) -> None:
+    """What the compiled kernels take, per architecture."""
+
+    def add(metric: str, value: float, unit: str, **labels: str) -> None:
+        records.add("static", metric, value, unit=unit, n=1, noise=0, evidence="static", **labels)
+
+    for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
+        for index, variant in enumerate(FACTOR):
+            labels = {"arch": arch, "variant": variant}
+            registers = {"stock21": 74, "base": 59, "optmt": 42}.get(variant, 30 + 3 * index)
+            occupancy = {"stock21": 37.5, "base": 37.5, "optmt": 62.5}.get(variant, 50.0)
+            add("registers", registers, "registers", **labels)
+            add("occupancy", occupancy, "%", **labels)
+            add("spill_bytes", 84 if variant == "optmt" else 0, "bytes", **labels)
+            add("local_bytes", 8 if variant == "lmpf" else 0, "bytes", **labels)
+            if variant in DISTANCE:
+                add("distance", DISTANCE[variant], "rows", **labels)
+        add("pinned_rows", 61440, "rows", arch=arch)
+        add("pinned_bytes", 31457280, "bytes", arch=arch)
 
 
 def everything() -> Records:
     """Records of all experiments."""
     records = Records()
     embedding(records)
-    for dataset in DATASETS:
-        for variant, factor in FACTOR.items():
-            mode = {"l2_mode": "hint"} if "l2p" in variant else {}
-            for launch, extra in (("eager", 90.0), ("graph", 20.0)):
-                total = 12 * BASE_US[dataset] * factor + extra
-                records.add("endtoend", "endtoend_time", total, dataset=dataset, variant=variant,
-                            mode=launch, **mode)  # fmt: skip
-                records.add("endtoend", "embedding_share", 100 * (1 - extra / total), unit="%",
-                            dataset=dataset, variant=variant, mode=launch, **mode)  # fmt: skip
+    endtoend(records)
     for dataset in ("high_hot", "random"):
-        for distance in (1, 2, 4, 6, 8, 10):
-            for warps in (16, 24, 32, 40, 48, 64):
-                time = BASE_US[dataset] * (1.6 - 0.1 * min(distance, 6) - 0.008 * min(warps, 48))
-                records.add("sweep", "kernel_time", time, dataset=dataset, variant="rpf",
-                            distance=distance, warps_per_sm=warps)  # fmt: skip
-        for variant in ("l2p", "rpf_l2p"):
-            records.add("pin_cost", "kernel_time", BASE_US[dataset], dataset=dataset,
-                        variant="base", launch="one_table")  # fmt: skip
-            for l2_mode in L2_MODES:
-                records.add("pin_cost", "kernel_time", BASE_US[dataset] * FACTOR[variant],
-                            dataset=dataset, variant=variant, l2_mode=l2_mode,
-                            launch="one_table")  # fmt: skip
-                records.add("pin_cost", "pin_time", 17.5, dataset=dataset, variant=variant,
-                            l2_mode=l2_mode)  # fmt: skip
-    for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
-        for index, variant in enumerate(FACTOR):
-            regs, share = (74, 37.5) if variant == "stock21" else (30 + 3 * index, 50.0)
-            for metric, value, unit in (
-                ("registers", regs, "registers"), ("occupancy", share, "%"),
-                ("spill_bytes", 84 if variant == "optmt" else 0, "bytes"),
-                ("local_bytes", 8 if variant == "lmpf" else 0, "bytes"),
-            ):  # fmt: skip
-                records.add("static", metric, value, unit=unit, n=1, noise=0.0, evidence="static",
-                            variant=variant, arch=arch)  # fmt: skip
+        sweep(records, dataset)
+        pin_cost(records, dataset)
+    static(records)
     return records
