@@ -1,0 +1,1 @@
+"""Adds numbers: a workload that can end in every way."""
