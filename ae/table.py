@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ae.summary import in_order, label_columns, pool, ratio_interval
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _GAP = "  "
+_TIMES = ("s", "ms", "us", "ns")
 _LEAST_TEXT = 12  # columns that a wrapped text column always keeps
 
 
@@ -81,19 +83,19 @@ def result_tables(
     order: Mapping[str, Sequence[str]] | None = None,
     skipped: Iterable[Skip] = (),
 ) -> list[ResultTable]:
-    """One result table per experiment, of `metric` or else of the first metric that it recorded.
+    """One result table per experiment: of `metric`, else of the time that it recorded by `keys`.
 
     The arguments are those of `result_table`; the skips stand under the last table.
     """
     tables = []
     for name in [] if frame.empty else frame["experiment"].unique():
         part = frame[frame["experiment"] == name]
-        shown = metric if metric in set(part["metric"]) else str(part["metric"].iloc[0])
+        shown = _metric_to_show(part, metric, keys)
         table = result_table(
             part, metric=shown, keys=keys, baseline=baseline, baselines=baselines, order=order
         )
         tables.append(replace(table, experiment=str(name)))
-    groups = tuple(skip_groups(skipped))
+    groups = tuple(skip_groups(skipped, frame, keys, order or {}))
     if groups:
         last = tables.pop() if tables else ResultTable(metric=metric, unit="", keys=tuple(keys))
         tables.append(replace(last, skipped=groups))
@@ -134,17 +136,26 @@ def result_table(
     return ResultTable(metric=metric, unit=unit, keys=tuple(columns), rows=tuple(rows))
 
 
-def skip_groups(skipped: Iterable[Skip]) -> list[tuple[str, str]]:
-    """What was skipped and why, with the skips of one reason put together."""
+def skip_groups(
+    skipped: Iterable[Skip],
+    frame: pd.DataFrame,
+    keys: Sequence[str] = (),
+    order: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> list[tuple[str, str]]:
+    """What was skipped and why, with the skips of one reason put together.
+
+    Labels stand in the order of `keys`, last first; one that the whole run shares is left out, and
+    all known values of a key (`order`) are written as `every`.
+    """
     groups: dict[str, dict[str, list[str]]] = {}
     for skip in skipped:
         values = groups.setdefault(clean(skip.reason), {})
-        for key, value in skip.labels.items():
+        for key in sorted(skip.labels, key=lambda key: -keys.index(key) if key in keys else 1):
             seen = values.setdefault(key, [])
-            if value not in seen:
-                seen.append(value)
+            if skip.labels[key] not in seen:
+                seen.append(skip.labels[key])
     return [
-        ("; ".join(f"{key} {', '.join(values)}" for key, values in labels.items()), reason)
+        ("; ".join(_skip_words(frame, labels, order)) or "everything", reason)
         for reason, labels in groups.items()
     ]
 
@@ -280,6 +291,34 @@ def clean(text: object) -> str:
     return "".join("?" if unicodedata.category(char).startswith("C") else char for char in line)
 
 
+def _skip_words(
+    frame: pd.DataFrame, labels: Mapping[str, list[str]], order: Mapping[str, Sequence[str]]
+) -> list[str]:
+    words = []
+    for key, values in labels.items():
+        shared = not frame.empty and key in frame and set(frame[key].dropna()) == set(values)
+        if len(values) == 1 and shared:
+            continue
+        known = set(order.get(key, ()))
+        words.append(f"every {key}" if len(values) > 1 and known == set(values)
+                     else f"{key} {', '.join(values)}")  # fmt: skip
+    return words
+
+
+def _metric_to_show(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> str:
+    """The metric itself, else the first time, else the first one, of those that have most keys."""
+    names = list(frame["metric"].unique())
+    if metric in names:
+        return metric
+
+    def merit(name: str) -> tuple[int, bool]:
+        rows = frame[frame["metric"] == name]
+        known = sum(key in rows and bool(rows[key].notna().any()) for key in keys)
+        return known, str(rows["unit"].iloc[0]) in _TIMES
+
+    return str(max(names, key=merit))
+
+
 def _telling_labels(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
     """Labels beyond `keys` that differ among records which agree in `keys`."""
     groups = len(frame[list(keys)].drop_duplicates()) if keys else 1
@@ -299,7 +338,7 @@ def _row(
     baselines: Mapping[str, str],
 ) -> ResultRow:
     against = baselines.get(record.get("variant", ""), baseline)
-    is_time = record["unit"] in ("s", "ms", "us", "ns")
+    is_time = record["unit"] in _TIMES
     base = _baseline_of(record, columns, records, against) if is_time else None
     speedup = None
     if base is not None and base is not record and record["median"] > 0:

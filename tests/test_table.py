@@ -109,22 +109,32 @@ def test_samples_and_evidence_are_columns_where_they_differ() -> None:
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
     skips = [
-        Skipped({"variant": variant, "dataset": dataset}, "no counterpart on a CPU")
+        Skipped({"dataset": dataset, "variant": variant, "launch": launch}, "no counterpart")
+        for launch in ("one_table", "all_tables")
         for variant in ("smpf", "lmpf")
-        for dataset in ("random", "high_hot")
+        for dataset in ("random", "one_item")
+    ] + [Skipped({"dataset": "random", "device": "cpu"}, "too small")]
+    frame = FRAME.assign(device="cpu")
+    assert skip_groups(skips, frame, ["dataset", "variant"], ORDER) == [
+        ("variant smpf, lmpf; every dataset; launch one_table, all_tables", "no counterpart"),
+        ("dataset random", "too small"),  # every record is of device cpu: nothing to say
     ]
-    assert skip_groups(skips) == [
-        ("variant smpf, lmpf; dataset random, high_hot", "no counterpart on a CPU")
-    ]
-    (table,) = result_tables(FRAME, metric="kernel_time", keys=["variant"], skipped=skips)
-    assert "skipped variant smpf, lmpf; dataset random, high_hot: no counterpart on a CPU" in (
-        result_text(table, width=120)
+    (table,) = result_tables(
+        frame, metric="kernel_time", keys=["dataset", "variant"], order=ORDER, skipped=skips
     )
+    assert "skipped variant smpf, lmpf; every dataset; launch" in result_text(table, width=120)
 
 
 def test_one_table_per_experiment_with_its_own_metric() -> None:
-    other = record([5.0], metric="endtoend_time", experiment="endtoend", variant="base")
-    frame = pd.concat([FRAME, pd.DataFrame([other])])
+    others = [
+        record([5.0], metric=metric, unit=unit, experiment="endtoend", **labels)
+        for metric, unit, labels in (
+            ("pin_time", "us", {}),
+            ("embedding_share", "%", {"variant": "base"}),
+            ("endtoend_time", "us", {"variant": "base"}),
+        )
+    ]
+    frame = pd.concat([FRAME, pd.DataFrame(others)])
     tables = result_tables(frame, metric="kernel_time", keys=["dataset", "variant"])
     assert [(t.experiment, t.metric) for t in tables] == [
         ("embedding", "kernel_time"), ("endtoend", "endtoend_time"),
