@@ -99,10 +99,10 @@ def start(folder: Path, devices: str, driver: str | None) -> None:
     if not packages:
         fail(f"there are no packages in {folder}/engine", "airgap.py collect DIR, then carry DIR")
     root = STATE / "root"
+    for name in ("root", "cdi", "data", "exec"):
+        (STATE / name).mkdir(parents=True, exist_ok=True)
     for package in packages:
         subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
-    for name in ("cdi", "data", "exec"):
-        (STATE / name).mkdir(parents=True, exist_ok=True)
     spec = cdi_spec(sorted(glob.glob(devices)), driver)
     (STATE / "cdi" / "nvidia.json").write_text(json.dumps(spec, indent=1))
     config = {
