@@ -57,9 +57,9 @@ def read_yaml(path: Path, root: Path) -> Document:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise RecipeError(f"{name}: not UTF-8 text", fix="save the file as UTF-8") from error
-    loader = yaml.SafeLoader(text)
     lines: dict[Place, int] = {(): 1}
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         data = _construct(loader, node, (), lines, frozenset()) if node is not None else None
     except yaml.MarkedYAMLError as error:
@@ -72,8 +72,6 @@ def read_yaml(path: Path, root: Path) -> Document:
     except yaml.YAMLError as error:
         why = str(error).splitlines()[0]
         raise RecipeError(f"{name}: not valid YAML: {why}", fix="save it as plain text") from error
-    finally:
-        loader.dispose()
     if not isinstance(data, dict):
         what = "is empty" if data is None else "is not a mapping (key: value)"
         raise RecipeError(f"{name}:1: the file {what}", fix="see docs/contracts.md for an example")
@@ -85,9 +83,10 @@ def validate(document: Document, model: type[Model]) -> Model:
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        found = [_explain(document, model, dict(one)) for one in error.errors(include_url=False)]
-        found.sort(key=lambda item: item[0])
-        line, message, fix = found[0]
+        errors = error.errors(include_url=False)
+        found = [(e["type"] == "missing", *_explain(document, model, dict(e))) for e in errors]
+        found.sort()  # a misspelt key comes before the key that is missing because of it
+        _, line, message, fix = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise RecipeError(f"{document.name}:{line}: {message}{more}", fix=fix) from error
 
