@@ -1,0 +1,152 @@
+"""A watchdog process: when the launcher dies, it stops what the launcher had running.
+
+The launcher holds the only writing end of a pipe and tells the watchdog what it starts:
+`container <endpoint> <id or name>`, `group <pgid>`, `done <id>`. When the pipe closes, for
+whatever reason, the watchdog removes what is not done, and ends. It imports little, because
+every run starts one, and nothing of `ae`, because it runs as a plain script.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+GRACE_S = 5.0
+# A container may still be in creation when its launcher dies: look again for this long.
+APPEAR_S = 3.0
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import subprocess
+    from types import TracebackType
+
+
+class Reaper:
+    """The launcher's end of the pipe. Use as a context manager."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    @staticmethod
+    def start() -> Reaper:
+        """Start the watchdog; does not wait for it."""
+        from ae import processes
+
+        # Isolated and without site-packages: it starts in a few milliseconds.
+        return Reaper(processes.start_helper([sys.executable, "-I", "-S", __file__]))
+
+    @property
+    def pid(self) -> int:
+        """The watchdog's process id."""
+        return self._process.pid
+
+    def watch_container(self, endpoint: str, container: str) -> None:
+        """Have a container removed should the launcher die. Say so before it is created."""
+        self._tell(f"container {endpoint} {container}")
+
+    def watch_group(self, pgid: int) -> None:
+        """Have a process group stopped should the launcher die."""
+        self._tell(f"group {pgid}")
+
+    def done(self, name: str | int) -> None:
+        """Forget a container or a group: it has ended and is removed."""
+        self._tell(f"done {name}")
+
+    def close(self) -> None:
+        """End the watchdog; what is not done is stopped now."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+            self._process.wait()
+
+    def __enter__(self) -> Reaper:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # somebody killed the watchdog: the run goes on without it
+
+
+def watch() -> None:
+    """The watchdog itself: read until the pipe closes, then stop what is left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")  # keep no folder busy
+    held: dict[str, str] = {}  # what to stop -> its endpoint, or "" for a process group
+    for line in sys.stdin:
+        kind, _, rest = line.rstrip("\n").partition(" ")
+        endpoint, _, name = rest.rpartition(" ")  # a socket's path may hold blanks
+        if kind in ("container", "group"):
+            held[name] = endpoint
+        elif kind == "done":
+            held.pop(name, None)
+    for name, endpoint in held.items():
+        if endpoint:
+            _remove_container(endpoint, name)
+        else:
+            _stop_group(int(name))
+
+
+def _stop_group(pgid: int) -> None:
+    try:
+        os.killpg(pgid, signal.SIGTERM)
+        end = time.monotonic() + GRACE_S
+        while time.monotonic() < end:
+            os.killpg(pgid, 0)  # raises when all have gone
+            time.sleep(0.05)
+        os.killpg(pgid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _remove_container(endpoint: str, container: str) -> None:
+    end = time.monotonic() + APPEAR_S
+    removed = False
+    while not removed and time.monotonic() < end:
+        try:
+            if endpoint.startswith("unix://"):
+                removed = _delete(endpoint.removeprefix("unix://"), container)
+            else:
+                removed = _delete_with_client(endpoint, container)
+        except OSError:
+            pass  # the daemon is being restarted, or gone
+        if not removed:
+            time.sleep(0.2)
+
+
+def _delete(path: str, container: str) -> bool:
+    """Ask the daemon to kill and remove a container; False when there is none of that name."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(path)
+        request = f"DELETE /containers/{container}?force=1&v=1 HTTP/1.0\r\nHost: docker\r\n\r\n"
+        connection.sendall(request.encode())
+        status = connection.makefile("rb").readline().split()
+    return len(status) > 1 and status[1] in (b"200", b"204", b"409")  # 409: on its way out
+
+
+def _delete_with_client(endpoint: str, container: str) -> bool:
+    """The same through the docker client, which knows TCP with TLS and SSH."""
+    arguments = ["docker", "--host", endpoint, "rm", "--force", "--volumes", container]
+    pid = os.posix_spawnp("docker", arguments, os.environ)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+if __name__ == "__main__":
+    watch()
