@@ -36,7 +36,7 @@ $(VENV)/.run: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("ae needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	@echo "making $(VENV) (once)"
 	@$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
