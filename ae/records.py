@@ -166,7 +166,7 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of docs/contracts.md: one row per record, one column per label.
 
     `samples` are tuples of floats; `median`, `low` and `high` are the median and its bootstrap
-    95 % interval, in `unit`. A label that a record lacks is None.
+    95 % interval, in `unit`. A label that a record lacks is missing (NaN).
     """
     import pandas as pd
 

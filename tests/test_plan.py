@@ -1,0 +1,371 @@
+"""The planner by values: recipe, selection and machine in, points or a clear refusal out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ae.errors import EnvironmentFault, ExitCode, UsageError
+from ae.gpu_choice import gpu_request, shortcoming, version
+from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
+from ae.plan import Selection, describe, make_plan
+from ae.recipe import Recipe, load_recipe
+from tests.toy import make_toy
+
+GPU = Gpu(
+    index=0, uuid="GPU-a", name="NVIDIA H200", memory_gib=139.8, memory_free_gib=139.0,
+    compute_capability=(9, 0), driver="580.159.03",
+)  # fmt: skip
+SECOND = replace(GPU, index=1, uuid="GPU-b")
+NONE = Machine()
+ONE = Machine(gpus=(GPU,))
+TWO = Machine(gpus=(GPU, SECOND))
+ROOT = Path("/work")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    return load_recipe(make_toy(tmp_path_factory.mktemp("toy")), "toy")
+
+
+def plan(recipe: Recipe, machine: Machine = NONE, /, **selection: Any) -> Plan:
+    return make_plan(recipe, Selection(**selection), machine, ROOT, {"toy": "c0ffee"})
+
+
+def ids(made: Plan) -> list[str]:
+    return [point.id for point in made.points]
+
+
+def changed(recipe: Recipe, name: str, **update: object) -> Recipe:
+    """The recipe with fields of one experiment replaced."""
+    experiment = recipe.experiments[name].model_copy(update=update)
+    return recipe.model_copy(update={"experiments": {**recipe.experiments, name: experiment}})
+
+
+def test_a_plain_run_has_the_default_experiments(toy: Recipe) -> None:
+    made = plan(toy)
+    assert ids(made) == [
+        "together-ones", "together-ramp",
+        "apart-ones-slow", "apart-ones-fast", "apart-ramp-slow", "apart-ramp-fast",
+    ]  # fmt: skip
+    assert made.flavour is Flavour.CPU
+    assert made.notes == ()
+
+
+def test_a_point_holds_everything(toy: Recipe) -> None:
+    point = plan(toy).points[0]
+    assert point.argv == (
+        "python", "-m", "toy", "measure", "--device", "cpu", "--dataset", "ones",
+        "--variants", "slow,fast", "--size", "20000", "--samples", "30", "--order", "forward",
+        "--words", "alpha,beta", "--verbose", "false", "--scale", "1.0",
+        "--gpu-name", "Toy GPU 1", "--repeat", "0",
+    )  # fmt: skip
+    assert point.variants == ("slow", "fast")
+    assert point.labels == {"dataset": "ones"}
+    assert point.image.reference == "ae/toy:cpu"
+    assert point.image.content == "c0ffee"
+    assert point.image.source == ROOT / "images" / "toy"
+    assert (point.timeout_s, point.expected_s, point.disk_bytes) == (60.0, 2.0, 1_000_000)
+    assert point.needs.gpus is None
+    assert point.needs.network == "none"
+
+
+def test_a_point_of_its_own_for_each_variant(toy: Recipe) -> None:
+    point = plan(toy, experiments=("apart",)).points[1]
+    assert point.variants == ("fast",)
+    assert point.labels == {"dataset": "ones", "variant": "fast"}
+    assert "fast" in point.argv
+    assert "slow" not in " ".join(point.argv)
+
+
+def test_a_variant_brings_its_baseline(toy: Recipe) -> None:
+    made = plan(toy, variants=("fast",), experiments=("together",))
+    assert made.points[0].variants == ("slow", "fast")
+    alone = plan(toy, variants=("slow",), experiments=("together",))
+    assert alone.points[0].variants == ("slow",)
+
+
+def test_a_baseline_outside_the_experiment_is_left_out(toy: Recipe) -> None:
+    recipe = changed(toy, "together", variants=("fast",))
+    assert plan(recipe, variants=("fast",)).points[0].variants == ("fast",)
+
+
+def test_experiments_without_the_variant_are_left_out_with_a_note(toy: Recipe) -> None:
+    recipe = changed(toy, "together", variants=("slow",))
+    made = plan(recipe, variants=("fast",))
+    assert {point.experiment for point in made.points} == {"apart"}
+    assert made.notes == ("left out: together, in which none of the chosen variants takes part",)
+    with pytest.raises(UsageError, match="together has no variant fast"):
+        plan(recipe, variants=("fast",), experiments=("together",))
+
+
+def test_an_experiment_without_variants_runs_when_asked_for_by_name(toy: Recipe) -> None:
+    assert ids(plan(toy, variants=("fast",), experiments=("noop",))) == ["noop"]
+
+
+def test_narrowed_axes(toy: Recipe) -> None:
+    assert ids(plan(toy, experiments=("together",), axes={"dataset": ("ramp",)})) == [
+        "together-ramp"
+    ]
+    by_setting = plan(toy, experiments=("together",), settings={"dataset": "ramp"})
+    assert ids(by_setting) == ["together-ramp"]
+
+
+def test_quick_and_settings(toy: Recipe) -> None:
+    made = plan(toy, quick=True, settings={"samples": "5"}, experiments=("stuck", "together"))
+    argv = made.points[0].argv
+    assert argv[argv.index("--size") + 1] == "2000"
+    assert argv[argv.index("--samples") + 1] == "5"
+    assert made.points[-1].timeout_s == 2.0
+    assert made.selection["reduced"] == ["--quick"]
+
+
+def test_a_smaller_problem_is_told_apart_from_more_samples(toy: Recipe) -> None:
+    assert plan(toy, settings={"samples": "500"}).selection["reduced"] == []
+    assert plan(toy, settings={"size": "20000"}).selection["reduced"] == []
+    assert plan(toy, settings={"size": "100"}).selection["reduced"] == ["--set size=100"]
+
+
+def test_repeats_go_around_all_points(toy: Recipe) -> None:
+    made = plan(toy, experiments=("together",), repeat=2)
+    assert ids(made) == ["together-ones", "together-ramp", "together-ones-r1", "together-ramp-r1"]
+    assert [point.repeat for point in made.points] == [0, 0, 1, 1]
+    assert made.points[2].argv[-1] == "1"
+    assert len({point.key for point in made.points}) == 4
+
+
+def test_a_setting_that_nothing_uses_is_noted(toy: Recipe) -> None:
+    made = plan(toy, experiments=("noop",), settings={"size": "5"})
+    assert made.notes == ("--set size has no effect: no chosen experiment uses it",)
+
+
+def test_ids_that_meet_get_a_tail(toy: Recipe) -> None:
+    summary = toy.axes["dataset"].values["ones"]
+    values = {"a": summary, "a-b": summary}
+    axis = toy.axes["dataset"].model_copy(update={"values": values})
+    other = toy.axes["dataset"].model_copy(update={"values": {"b-c": summary, "c": summary}})
+    recipe = toy.model_copy(update={"axes": {"dataset": axis, "other": other}})
+    recipe = changed(recipe, "together", axes=("dataset", "other"))
+    found = ids(plan(recipe, experiments=("together",)))
+    assert len(set(found)) == len(found) == 4
+    assert found[0].startswith("together-a-b-c-")
+    assert found[1] == "together-a-c"
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        ({"experiments": ("togehter",)}, "no experiment 'togehter'; did you mean 'together'?"),
+        ({"variants": ("fats",)}, "no variant 'fats'; did you mean 'fast'?"),
+        ({"axes": {"dataset": ("ons",)}}, "no dataset 'ons'; did you mean 'ones'?"),
+        ({"axes": {"datset": ("ones",)}}, "no axis 'datset'; did you mean 'dataset'?"),
+        ({"axes": {"dataset": ()}}, "no value given for dataset"),
+        ({"settings": {"siez": "5"}}, "no parameter 'siez'; did you mean 'size'?"),
+        ({"settings": {"datset": "ones"}}, "no parameter 'datset'; did you mean 'dataset'?"),
+        ({"settings": {"size": "five"}}, "--set size: must be a whole number, not 'five'"),
+        ({"settings": {"order": "sideways"}}, "--set order: cannot be 'sideways'"),
+        ({"repeat": 0}, "--repeat 0: nothing would run"),
+        ({"lane": "nativ"}, "no lane 'nativ'; did you mean 'native'?"),
+        ({"lane": "upstream"}, "the upstream lane of toy cannot be run yet"),
+    ],
+)
+def test_refused_selections(toy: Recipe, selection: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan(toy, **selection)
+    assert message in caught.value.message
+    assert caught.value.fix
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_an_experiment_of_another_lane(toy: Recipe) -> None:
+    lanes = {name: lane.model_copy(update={"built": True}) for name, lane in toy.lanes.items()}
+    recipe = changed(toy.model_copy(update={"lanes": lanes}), "noop", lane="upstream", default=True)
+    assert "noop" not in ids(plan(recipe))
+    with pytest.raises(UsageError, match="noop belongs to the upstream lane"):
+        plan(recipe, experiments=("noop",))
+    made = make_plan(recipe, Selection(lane="upstream"), NONE, ROOT, {"abacus": "1"})
+    assert [point.image.reference for point in made.points] == ["ae/abacus:cpu"]
+
+
+# Which flavour, and why not.
+
+
+def test_optional_follows_the_machine(toy: Recipe) -> None:
+    on_cpu = plan(toy, NONE, experiments=("either",))
+    assert on_cpu.points[0].argv[-1] == "cpu"
+    assert on_cpu.points[0].image.flavour is Flavour.CPU
+    assert on_cpu.notes == ("either: this machine shows no GPU, so it runs on the CPU",)
+    on_gpu = plan(toy, ONE, experiments=("either",))
+    assert on_gpu.points[0].argv[-1] == "cuda"
+    assert on_gpu.points[0].needs.gpus == GpuRequest(count=1)
+    assert on_gpu.flavour is Flavour.CUDA
+
+
+def test_the_cpu_can_be_asked_for(toy: Recipe) -> None:
+    for selection in ({"flavour": Flavour.CPU}, {"gpus": 0}):
+        made = plan(toy, ONE, experiments=("either",), **selection)
+        assert made.points[0].image.flavour is Flavour.CPU
+        with pytest.raises(EnvironmentFault, match="was told to use the CPU"):
+            plan(toy, ONE, experiments=("gpu_only",), **selection)
+
+
+def test_gpu_none_stays_on_the_cpu(toy: Recipe) -> None:
+    assert plan(toy, ONE, experiments=("noop",)).points[0].needs.gpus is None
+
+
+def test_required_asks_for_what_the_recipe_needs(toy: Recipe) -> None:
+    made = plan(toy, TWO, experiments=("gpu_only",))
+    assert made.points[0].needs.gpus == GpuRequest(
+        count=1, min_memory_gib=8e9 / 2**30, min_compute_capability=(8, 0), min_driver="550.54"
+    )
+
+
+def test_named_and_counted_gpus(toy: Recipe) -> None:
+    named = plan(toy, TWO, experiments=("gpu_only",), gpus=("1",)).points[0].needs.gpus
+    assert named is not None
+    assert named.devices == ("1",)
+    by_uuid = plan(toy, TWO, experiments=("gpu_only",), gpus=("GPU-a", "GPU-b"))
+    assert by_uuid.points[0].needs.gpus is not None
+    assert by_uuid.points[0].needs.gpus.count == 2
+    counted = plan(toy, TWO, experiments=("gpu_only",), gpus=2).points[0].needs.gpus
+    assert counted is not None
+    assert (counted.count, counted.devices) == (2, ())
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "message"),
+    [
+        (NONE, None, "gpu_only cannot run here: this machine shows no GPU"),
+        (Machine(gpus=(replace(GPU, memory_gib=4.0),)), None,
+         "GPU 0 (NVIDIA H200) has 4 GiB of memory, 7.45 GiB needed"),
+        (Machine(gpus=(replace(GPU, compute_capability=(7, 5)),)), None,
+         "GPU 0 (NVIDIA H200) has compute capability 7.5, 8.0 needed"),
+        (Machine(gpus=(replace(GPU, driver="550.9"),)), None,
+         "GPU 0 (NVIDIA H200) has driver 550.9, 550.54 or newer needed"),
+        (Machine(gpus=(replace(GPU, driver="unknown"),)), None, "has driver unknown"),
+        (ONE, 2, "2 GPUs are needed and there are 1"),
+        (ONE, ("3",), "there is no GPU 3"),
+    ],
+)  # fmt: skip
+def test_unsuitable_machines(
+    toy: Recipe, machine: Machine, gpus: tuple[str, ...] | int | None, message: str
+) -> None:
+    with pytest.raises(EnvironmentFault) as caught:
+        plan(toy, machine, experiments=("gpu_only",), gpus=gpus)
+    assert message in caught.value.message
+    assert caught.value.fix
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_unsuitable_experiments_of_a_plain_run_are_left_out(toy: Recipe) -> None:
+    recipe = changed(toy, "gpu_only", default=True)
+    made = plan(recipe, NONE)
+    assert "gpu_only" not in {point.experiment for point in made.points}
+    assert made.notes == ("left out: gpu_only cannot run here: this machine shows no GPU",)
+
+
+def test_nothing_left_is_the_machines_fault(toy: Recipe) -> None:
+    only = toy.model_copy(update={"experiments": {"gpu_only": toy.experiments["gpu_only"]}})
+    recipe = changed(only, "gpu_only", default=True)
+    with pytest.raises(EnvironmentFault, match="this machine shows no GPU"):
+        plan(recipe, NONE)
+
+
+def test_optional_does_not_fall_back_when_the_person_insists(toy: Recipe) -> None:
+    for selection in ({"flavour": Flavour.CUDA}, {"gpus": 1}, {"gpus": ("0",)}):
+        with pytest.raises(EnvironmentFault):
+            plan(toy, NONE, experiments=("either",), **selection)
+
+
+def test_the_need_is_a_floor(toy: Recipe) -> None:
+    need = toy.needs_of("gpu_only").gpus
+    assert need is not None
+    with pytest.raises(EnvironmentFault, match="4 GPUs are needed and 2 asked for"):
+        gpu_request(need.model_copy(update={"count": 4}), 2)
+
+
+def test_driver_versions_compare_as_numbers() -> None:
+    assert version("550.54") < version("550.54.14") < version("560.1")
+    assert version("9.1") < version("10.0")
+    assert version("beta") == ()
+    assert shortcoming(GPU, GpuRequest(min_driver="580")) == ""
+
+
+# Keys and descriptions.
+
+
+def test_the_key_follows_whatever_defines_the_result(toy: Recipe) -> None:
+    made = plan(toy, experiments=("together",)).points[0]
+    assert made.key == plan(toy, experiments=("together", "apart")).points[0].key
+    content = make_plan(toy, Selection(experiments=("together",)), NONE, ROOT, {"toy": "other"})
+    keys = [
+        made.key,
+        content.points[0].key,
+        plan(toy, experiments=("together",), settings={"size": "5"}).points[0].key,
+        plan(toy, experiments=("together",), variants=("slow",)).points[0].key,
+        plan(toy, experiments=("together",), image_override="mine:1").points[0].key,
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_key_follows_the_gpu_model_and_not_the_timeout(toy: Recipe) -> None:
+    h200 = plan(toy, ONE, experiments=("gpu_only",)).points[0].key
+    a100 = Machine(gpus=(replace(GPU, name="NVIDIA A100", uuid="GPU-c"),))
+    assert plan(toy, a100, experiments=("gpu_only",)).points[0].key != h200
+    twin = Machine(gpus=(replace(GPU, uuid="GPU-c"),))
+    assert plan(toy, twin, experiments=("gpu_only",)).points[0].key == h200
+    longer = toy.experiments["gpu_only"].timeout.model_copy(update={"full": 999.0})
+    recipe = changed(toy, "gpu_only", timeout=longer)
+    assert plan(recipe, ONE, experiments=("gpu_only",)).points[0].key == h200
+
+
+def test_describe_is_json_and_stable(toy: Recipe) -> None:
+    texts = {
+        json.dumps(describe(plan(toy, ONE, experiments=("gpu_only", "together"), gpus=("0",))))
+        for _ in range(2)
+    }
+    assert len(texts) == 1
+    data = json.loads(texts.pop())
+    assert data["points"][0]["image"]["reference"] == "ae/toy:cpu"
+    assert data["points"][0]["image"]["source"] == "/work/images/toy"
+    assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
+    assert data["flavour"] == "cuda"
+
+
+def test_a_selection_survives_json(toy: Recipe) -> None:
+    selection = Selection(
+        experiments=("together",), variants=("fast",), axes={"dataset": ("ones",)},
+        settings={"size": "5"}, repeat=2, quick=True, gpus=("0",), flavour=Flavour.CPU,
+    )  # fmt: skip
+    made = make_plan(toy, selection, ONE, ROOT, {"toy": "1"})
+    written = json.loads(json.dumps(describe(made)))["selection"]
+    assert Selection.from_json(written) == selection
+
+
+def test_needs_become_runtime_needs(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
+    path = root / "recipes" / "toy" / "recipe.yaml"
+    path.write_text(
+        path.read_text().replace(
+            "\nneeds:\n",
+            "\nneeds:\n"
+            "  shm_size: {value: 1GiB, why: x}\n"
+            "  cap_add: [{value: CAP_SYS_ADMIN, why: x}]\n"
+            "  ulimits: [{name: memlock, soft: -1, hard: -1, why: x}]\n"
+            "  volumes: [{source: data, target: /data, why: x},"
+            " {source: /abs, target: /abs, read_only: false, why: x}]\n",
+        )
+    )
+    needs = plan(load_recipe(root, "toy"), experiments=("hungry",)).points[0].needs
+    assert needs.shm_bytes == 2**30
+    assert needs.cap_add == ("SYS_ADMIN",)
+    assert [(u.name, u.soft, u.hard) for u in needs.ulimits] == [("memlock", -1, -1)]
+    assert needs.memory_bytes == 64_000_000
+    assert needs.mounts == (
+        Mount(source=ROOT / "data", target="/data"),
+        Mount(source=Path("/abs"), target="/abs", read_only=False),
+    )
