@@ -18,7 +18,9 @@ from numba import njit
 from dlrm_inference.cpu.vector import LINE_FLOATS, add_rows, prefetch, sum_bag
 
 Kernel = Callable[..., int]
-BEST_DISTANCE = 32  # rows; the flat part of a sweep over 8..256 on two server CPUs' worth of data
+BEST_DISTANCE = (
+    32  # rows; from the flat part of a sweep over 8..128 on one server CPU with 2 MiB of L2
+)
 INTO_L1 = 3
 
 _jit: Any = njit(nogil=True, cache=True)
