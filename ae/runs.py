@@ -121,6 +121,13 @@ class Run:
         """The status of every point that is done, by point key."""
         return {s["key"]: s for s in self.statuses().values() if s["status"] == Status.DONE}
 
+    def resume(self, plan: Plan, provenance: Mapping[str, Any]) -> None:
+        """Put the plan that is now followed into run.json, and where it is resumed from."""
+        self._claim()
+        earlier = self.facts.get("resumed", [])
+        now = {"at": _now(), "provenance": dict(provenance)}
+        self.update(plan=describe(plan), resumed=[*earlier, now])
+
     def update(self, **facts: Any) -> None:
         """Put further facts into run.json, e.g. what resumed it. Raises EnvironmentFault."""
         data = self.facts | facts

@@ -185,6 +185,15 @@ def test_update(store: RunStore, plan: Plan) -> None:
     assert not list(run.path.glob(".run.json*"))
 
 
+def test_a_resumed_run_follows_the_new_plan(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {"a": 1})
+    run.resume(replace(plan, points=plan.points[:1]), {"b": 2})
+    run.resume(replace(plan, points=plan.points[:2]), {"c": 3})
+    assert [point["id"] for point in run.facts["plan"]["points"]] == [p.id for p in plan.points[:2]]
+    assert run.facts["provenance"] == {"a": 1}
+    assert [entry["provenance"] for entry in run.facts["resumed"]] == [{"b": 2}, {"c": 3}]
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path, plan: Plan) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentFault, match="cannot write") as caught:
