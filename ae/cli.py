@@ -146,16 +146,13 @@ def build(
     ] = None,
 ) -> None:
     """Build the images of papers, with live output."""
+    from ae.images import BuildOptions
     from ae.session import build_images
 
-    build_images(
-        names,
-        flavour=flavour,
-        base_image=base_image,
-        wheels=wheels,
-        ca_bundle=ca_bundle,
-        network=network,
+    options = BuildOptions(
+        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
     )
+    build_images(names, flavour=flavour, options=options)
 
 
 @app.command()
@@ -201,7 +198,9 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a paper's experiments, then print results, figures and verdicts."""
-    from ae.session import BuildOptions, Request, print_plan, run_recipe
+    from ae.images import BuildOptions
+    from ae.request import Request
+    from ae.session import print_plan, run_recipe
 
     request = Request(
         recipe=recipe,

@@ -1,0 +1,82 @@
+"""Where a run came from: source revision, engine, host, GPUs. Gathered once, kept in run.json."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ae import __version__, processes
+from ae.engines.base import Availability
+from ae.model import Gpu, Machine
+
+
+def gather(
+    root: Path, recipe: str, engine: str, about: Availability, machine: Machine
+) -> dict[str, Any]:
+    """Return JSON-able facts about the source, the engine and the machine of a run."""
+    return {
+        "ae": __version__,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv[1:],
+        "source": source_facts(root),
+        "recipe_hash": folder_hash(root / "recipes" / recipe),
+        "engine": {"name": engine, "detail": about.detail, **about.facts},
+        "host": {
+            "name": socket.gethostname(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cpus": machine.cpus,
+            "memory_gib": round(machine.memory_gib, 1),
+        },
+        "gpus": [gpu_facts(gpu) for gpu in machine.gpus],
+    }
+
+
+def gpu_facts(gpu: Gpu) -> dict[str, Any]:
+    """What is kept about one GPU; other processes on it are kept because they disturb timings."""
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "memory_gib": round(gpu.memory_gib, 1),
+        "compute_capability": ".".join(map(str, gpu.compute_capability)),
+        "driver": gpu.driver,
+        "other_processes": len(gpu.processes),
+    }
+
+
+def source_facts(root: Path) -> dict[str, Any]:
+    """Return the git revision and a hash of what differs from it, or say that there is no git."""
+    revision = _git(root, "rev-parse", "HEAD")
+    if revision is None:
+        return {"revision": os.environ.get("AE_REVISION") or None, "dirty": None}
+    diff = _git(root, "diff", "HEAD") or ""
+    facts: dict[str, Any] = {"revision": revision.strip(), "dirty": bool(diff.strip())}
+    if facts["dirty"]:
+        facts["diff_sha256"] = hashlib.sha256(diff.encode()).hexdigest()
+        facts["diff"] = diff if len(diff) < 200_000 else diff[:200_000] + "\n[cut]\n"
+    return facts
+
+
+def folder_hash(folder: Path) -> str:
+    """Return the sha256 over names and contents of every file below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(
+        p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    ):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        done = processes.run(["git", "-C", str(root), *words], timeout_s=10)
+    except processes.ProcessFault:
+        return None
+    return done.stdout if done.returncode == 0 else None

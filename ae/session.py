@@ -1,0 +1,302 @@
+"""What the commands do: each function is one command's steps, in order, over the other modules."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ae.engines.base import Engine, Job
+from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
+from ae.model import Flavour, Plan, Point, Status
+from ae.request import Request, select
+
+if TYPE_CHECKING:
+    from ae.images import BuildOptions
+    from ae.plan import Selection
+    from ae.recipe import Recipe
+    from ae.runner import Result
+    from ae.runs import Run, RunStore
+
+
+def print_plan(request: Request, *, as_json: bool) -> int:
+    """`ae run --dry-run`: the plan and the command a person could type instead, per point."""
+    from ae.plan import describe
+
+    root, recipe = _load(request.recipe)
+    plan = _plan(root, recipe, select(request, recipe))
+    commands = {point.id: _equivalent(root, request.engine, point) for point in plan.points}
+    if as_json:
+        _print_json(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
+        return ExitCode.OK
+    from shlex import join
+
+    from ae.units import format_seconds
+
+    _say_notes(plan)
+    for point in plan.points:
+        print(f"{point.id}  (about {format_seconds(point.expected_s)}, {point.image.reference})")
+        print(f"  {join(commands[point.id])}")
+    return ExitCode.OK
+
+
+def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as_json: bool) -> int:
+    """`ae run`: plan, engine, points, then results, figures and verdicts.
+
+    `build` says how to build an image that is missing or out of date; None: stop instead.
+    """
+    from ae import signals
+    from ae.engines.select import choose
+    from ae.progress import Display
+    from ae.reaper import Reaper
+    from ae.runner import execute
+
+    root, recipe = _load(request.recipe)
+    with signals.handled():
+        run = _store(root).find(recipe.name) if resume else None
+        selection = _stored_selection(run) if run and request.is_plain else select(request, recipe)
+        plan = _plan(root, recipe, selection)
+        with Reaper.start() as reaper:
+            engine = choose(request.engine, plan.flavour, root=root, reaper=reaper, build=build)
+            run = run or _new_run(root, plan, engine)
+            display = Display(plan.points)
+            _say_notes(plan)
+            display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
+            try:
+                result = execute(plan, engine, run, display, _labels(run))
+            finally:
+                display.close()
+                run.close()
+        return _conclude(root, recipe, run, result, as_json=as_json)
+
+
+def _conclude(root: Path, recipe: Recipe, run: Run, result: Result, *, as_json: bool) -> int:
+    from ae.outcome import chapter_json, chapter_text, conclude
+
+    chapter = conclude(root, recipe, run)
+    if as_json:
+        statuses = {name: status["status"] for name, status in run.statuses().items()}
+        _print_json(chapter_json(chapter) | {"points": statuses, "folder": str(run.path)})
+    else:
+        print(chapter_text(chapter))
+        print(f"\nrun {run.name}: {run.path}")
+        print(f"verdicts: ae check {recipe.name} {run.name}")
+    for name, outcome in result.failures.items():
+        log = run.path / "points" / name / "stderr.log"
+        print(f"failed: {name}: {outcome.reason} (see {log})", file=sys.stderr)
+    if result.failures:
+        return ExitCode.WORKLOAD
+    if not result.kept and result.count(Status.DONE) == 0:
+        reasons = "; ".join(f"{name}: {o.reason}" for name, o in result.outcomes.items())
+        raise EnvironmentFault(
+            f"this machine could run none of the points: {reasons}",
+            fix=f"see `ae doctor {recipe.name}`",
+        )
+    return ExitCode.OK
+
+
+def plot_run(name: str, run_name: str | None, *, as_json: bool) -> int:
+    """`ae plot`: draw the figures of a run again and print where they are."""
+    from ae.outcome import chapter_json, conclude, figures_text
+
+    root, recipe = _load(name)
+    chapter = conclude(root, recipe, _store(root).find(name, run_name))
+    if as_json:
+        _print_json(chapter_json(chapter)["figures"])
+    else:
+        print(figures_text(chapter) or f"the run has no records that a figure of {name} draws")
+    return ExitCode.OK
+
+
+def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
+    """`ae check`: the verdict for every claim; 1 when one is not reproduced."""
+    from ae.claims import exit_code, to_json
+    from ae.outcome import judge_run
+    from ae.table import verdict_text
+
+    root, recipe = _load(name)
+    verdicts = judge_run(root, recipe, _store(root).find(name, run_name))
+    if as_json:
+        _print_json(to_json(verdicts))
+    else:
+        print(verdict_text(verdicts, width=_terminal_width()))
+    return exit_code(verdicts)
+
+
+def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
+    """`ae report`: one page of a run, or of the committed reference results of all recipes."""
+    from ae import report
+    from ae.outcome import conclude
+    from ae.recipe import find_root, list_recipes, load_recipe
+    from ae.runs import RunStore, results_dir
+
+    root = find_root()
+    store = RunStore(results_dir(root))
+    if name is not None:
+        found = [(load_recipe(root, name), store.find(name, run_name))]
+    else:
+        recipes = [load_recipe(root, each) for each in list_recipes(root)]
+        latest = [(recipe, store.latest(recipe.name)) for recipe in recipes]
+        found = [(recipe, run) for recipe, run in latest if run is not None]
+        found += [(r, run) for r in recipes for run in store.references(r.name)]
+    if not found:
+        raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
+    chapters = [conclude(root, recipe, run) for recipe, run in found]
+    page, text = report.write_report(chapters, output or results_dir(root) / "report")
+    print(f"report: {page}\n        {text}")
+    return ExitCode.OK
+
+
+def build_images(names: Sequence[str], *, flavour: str | None, options: BuildOptions) -> None:
+    """`ae build`: build the image of each paper, with live output."""
+    from ae import images, signals
+    from ae.engines.daemon import endpoint_of
+    from ae.machine import detect
+    from ae.progress import Display
+
+    root = _root()
+    kind = _flavour(flavour) if flavour else Flavour.CUDA if detect().gpus else Flavour.CPU
+    chosen = [images.image_ref(root, _image_folder(root, name), kind) for name in names]
+    with signals.handled():
+        for image in chosen:
+            print(images.build(root, image, endpoint_of(), Display(()), options).sentence)
+
+
+def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoReturn:
+    """`ae shell`: replace this process by a shell in the place where points run."""
+    from ae.engines.select import choose
+    from ae.runs import results_dir
+
+    root, recipe = _load(name)
+    plan = _plan(root, recipe, select(Request(recipe=name, settings={}, image=image), recipe))
+    point = replace(plan.points[0], argv=("sh", "-i"))
+    engine = choose(engine_name, plan.flavour, root=root)
+    if not engine.has_image(point.image):
+        raise EnvironmentFault(
+            f"{point.image.reference} is not there or out of date",
+            fix=f"ae build {name}, or ae run {name} --quick",
+        )
+    out = results_dir(root) / "shell" / name
+    out.mkdir(parents=True, exist_ok=True)
+    argv = engine.equivalent(Job(point=point, out=out, labels={}), interactive=True)
+    print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{argv[0]} cannot be started: {error.strerror}", fix=f"install {argv[0]}"
+        ) from error
+
+
+def clean_leftovers(*, dry_run: bool, as_json: bool) -> int:
+    """`ae clean`: remove what dead launchers left behind, and nothing else."""
+    from dataclasses import asdict
+
+    from ae.clean import clean
+
+    found = clean(_root(), dry_run=dry_run)
+    if as_json:
+        _print_json([asdict(leftover) for leftover in found])
+        return ExitCode.OK
+    for leftover in found:
+        verb = "would remove" if dry_run else "removed"
+        print(
+            f"{verb} {leftover.kind} {leftover.id[:12]} of run {leftover.run} ({leftover.engine})"
+        )
+    if not found:
+        print("nothing is left behind")
+    return ExitCode.OK
+
+
+def _equivalent(root: Path, engine_name: str | None, point: Point) -> tuple[str, ...]:
+    """The command for one point, made without touching any engine."""
+    from ae.engines.select import offline
+
+    out = Path("OUT")
+    return offline(engine_name, root).equivalent(Job(point=point, out=out, labels={}))
+
+
+def _load(name: str) -> tuple[Path, Recipe]:
+    from ae.recipe import load_recipe
+
+    root = _root()
+    return root, load_recipe(root, name)
+
+
+def _root() -> Path:
+    from ae.recipe import find_root
+
+    return find_root()
+
+
+def _store(root: Path) -> RunStore:
+    from ae.runs import RunStore, results_dir
+
+    return RunStore(results_dir(root))
+
+
+def _plan(root: Path, recipe: Recipe, selection: Selection) -> Plan:
+    from ae.images import content_hash
+    from ae.machine import detect
+    from ae.plan import make_plan
+
+    name = recipe.image_of(selection.lane) if selection.lane in recipe.lanes else recipe.image
+    return make_plan(recipe, selection, detect(), root, {name: content_hash(root, name)})
+
+
+def _say_notes(plan: Plan) -> None:
+    for note in plan.notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _new_run(root: Path, plan: Plan, engine: Engine) -> Run:
+    from ae.machine import detect
+    from ae.provenance import gather
+
+    about = engine.available()
+    facts = gather(root, plan.recipe, engine.name, about, detect())
+    return _store(root).create(plan.recipe, plan, facts)
+
+
+def _stored_selection(run: Run) -> Selection:
+    from ae.plan import Selection
+
+    return Selection.from_json(run.facts["plan"]["selection"])
+
+
+def _labels(run: Run) -> dict[str, str]:
+    return {
+        "ae.run": run.name,
+        "ae.recipe": run.recipe,
+        "ae.host": socket.gethostname(),
+        "ae.pid": str(os.getpid()),
+    }
+
+
+def _flavour(word: str) -> Flavour:
+    if word not in set(Flavour):
+        raise UsageError(
+            f"there is no flavour '{word}'; {nearest(word, Flavour)}", fix="--flavour cpu"
+        )
+    return Flavour(word)
+
+
+def _image_folder(root: Path, name: str) -> str:
+    """The image of a recipe; a name that is no recipe is taken for an image's."""
+    from ae.recipe import list_recipes, load_recipe
+
+    return load_recipe(root, name).image if name in list_recipes(root) else name
+
+
+def _terminal_width() -> int:
+    return max(80, min(120, get_terminal_size((100, 24)).columns))
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, default=str))
