@@ -1,24 +1,46 @@
-"""Removes what dead launchers left behind, and nothing else."""
+"""Removes what dead launchers left behind. What a living launcher owns, or another's, stays."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from ae.engines.base import Leftover
-from ae.engines.select import present
+from ae.engines import select
+from ae.engines.base import Engine, Leftover
 
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
-    """Remove the orphans of every engine that answers; return what was (or would be) removed.
+    """Remove the orphans of every engine on this machine and return them; dry: only return them."""
+    return clean_engines(usable_engines(root), dry_run=dry_run)
 
-    A container or process whose launcher still runs, here or on another host, is left alone.
-    """
+
+def usable_engines(root: Path) -> list[Engine]:
+    """The engines that answer; one that does not has nothing that we could see or remove."""
+    made: list[Engine] = [select.make(name, root=root) for name in select.NAMES]
+    return [engine for engine in made if engine.available().ok]
+
+
+def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
+    """Like `clean`, for the engines given."""
     removed = []
-    for engine in present(root):
-        for leftover in engine.leftovers():
-            if leftover.owner_alive:
-                continue
+    for engine in engines:
+        for leftover in orphans(engine.leftovers()):
             if not dry_run:
                 engine.remove(leftover)
             removed.append(leftover)
     return removed
+
+
+def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
+    """What no living launcher owns, containers first: a volume in use cannot be removed."""
+    return sorted(
+        (one for one in leftovers if not one.owner_alive), key=lambda one: one.kind == "volume"
+    )
+
+
+def to_text(removed: Sequence[Leftover], *, dry_run: bool) -> str:
+    """A line for each leftover."""
+    if not removed:
+        return "nothing was left behind"
+    verb = "would remove" if dry_run else "removed"
+    return "\n".join(f"{verb} {one.kind} {one.id[:12]} of run {one.run}" for one in removed)

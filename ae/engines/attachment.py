@@ -1,0 +1,103 @@
+"""Follows a running container: its output in one thread, its end in another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+from ae.engines.base import Sink
+from ae.lines import LineCutter
+
+if TYPE_CHECKING:
+    from docker.api import APIClient
+
+_DRAIN_S = 10.0  # output may arrive a little after the end
+
+
+class Attachment:
+    """Attached before the container starts, so that not a byte is missed."""
+
+    def __init__(self, client: APIClient, container: str, sink: Sink) -> None:
+        self._client = client
+        self._container = container
+        self._sink = sink
+        self._news = threading.Event()  # the container has ended, or something broke
+        self._exit_code: int | None = None
+        self._error: Exception | None = None
+        self._stream = client.attach(
+            container, stdout=True, stderr=True, stream=True, logs=True, demux=True
+        )
+        self._pump = threading.Thread(target=self._guard, args=(self._read,), daemon=True)
+        self._waiter = threading.Thread(target=self._guard, args=(self._wait,), daemon=True)
+
+    def follow(self) -> None:
+        """Start both threads; call once the container has started."""
+        self._pump.start()
+        self._waiter.start()
+
+    @property
+    def following(self) -> bool:
+        """Whether `follow` has been called."""
+        return self._waiter.ident is not None
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit code, or None when the container still runs after `timeout_s`.
+
+        Raises what broke in a thread: the connection (requests, docker) or the sink (OSError).
+        """
+        end = time.monotonic() + max(0.0, timeout_s)
+        while not self._news.is_set():
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            self._news.wait(min(left, 3600.0))
+        if self._error is not None:
+            raise self._error
+        return self._exit_code
+
+    def drain(self) -> None:
+        """Wait for the last output of a container that has ended. Raises like `wait`."""
+        if self._pump.ident is not None:
+            self._pump.join(_DRAIN_S)
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Let go of the stream; never raises for a stream that has broken already."""
+        with suppress(OSError, AttributeError, ValueError):
+            self._stream.close()
+
+    def _guard(self, work: Any) -> None:
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            work()
+        except (DockerException, RequestException, HTTPError, OSError, ValueError) as error:
+            self._error = self._error or error  # raised again in the main thread
+            self._news.set()
+
+    def _read(self) -> None:
+        cutters: dict[Literal["stdout", "stderr"], LineCutter] = {
+            "stdout": LineCutter(),
+            "stderr": LineCutter(),
+        }
+        for out, err in self._stream:
+            if out:
+                self._pass("stdout", cutters["stdout"].feed(out))
+            if err:
+                self._pass("stderr", cutters["stderr"].feed(err))
+        for name, cutter in cutters.items():
+            self._pass(name, cutter.end())
+
+    def _pass(self, name: Literal["stdout", "stderr"], lines: list[str]) -> None:
+        for line in lines:
+            self._sink.line(name, line)
+
+    def _wait(self) -> None:
+        answer = self._client.wait(self._container)
+        self._exit_code = int(answer["StatusCode"])
+        self._news.set()

@@ -1,0 +1,261 @@
+"""The connection to a Docker daemon: where it is, what it can do, and its errors in our words."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ae.engines.container import CDI_KIND
+from ae.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from docker.api import APIClient
+    from docker.tls import TLSConfig
+
+DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A daemon that answers. `control` has a short timeout, `patient` none (attach, wait)."""
+
+    endpoint: str
+    control: APIClient
+    patient: APIClient
+    version: str
+    info: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the daemon sees this machine's files."""
+        return self.endpoint.startswith("unix://")
+
+    @property
+    def rootless(self) -> bool:
+        """Whether root in a container is the caller outside."""
+        return any("rootless" in option for option in self.info.get("SecurityOptions") or [])
+
+    @property
+    def remaps_users(self) -> bool:
+        """Whether user ids in containers are others outside (`userns-remap`)."""
+        return any("userns" in option for option in self.info.get("SecurityOptions") or [])
+
+    def cdi_devices(self) -> tuple[str, ...] | None:
+        """Names of the GPUs that CDI specs offer; None where they cannot be known from here."""
+        directories = self.info.get("CDISpecDirs") or []
+        if not directories:
+            return ()
+        found = [str(one.get("ID", "")) for one in self.info.get("DiscoveredDevices") or []]
+        names = [name for name in found if name.startswith(f"{CDI_KIND}=")]
+        if names:
+            return tuple(names)
+        if not self.is_local:
+            return None
+        return tuple(name for folder in directories for name in read_cdi_names(Path(folder)))
+
+    def gpu_route(self) -> str:
+        """How GPUs are asked for: `cdi`, `nvidia`, or nothing where the daemon offers neither."""
+        names = self.cdi_devices()
+        if names:
+            return "cdi"
+        if "nvidia" in (self.info.get("Runtimes") or {}):
+            return "nvidia"
+        return "cdi" if names is None else ""
+
+
+def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
+    """Where the daemon is: DOCKER_HOST, else the docker context, else the default socket."""
+    if environment.get("DOCKER_HOST"):
+        return environment["DOCKER_HOST"]
+    folder = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    try:
+        current = environment.get("DOCKER_CONTEXT") or json.loads(
+            (folder / "config.json").read_text()
+        ).get("currentContext")
+        if current and current != "default":
+            for meta in (folder / "contexts" / "meta").glob("*/meta.json"):
+                data = json.loads(meta.read_text())
+                if data.get("Name") == current:
+                    return str(data["Endpoints"]["docker"]["Host"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # no context, or none that can be read: the default, as the client itself does
+    return DEFAULT_SOCKET
+
+
+def probe(endpoint: str) -> None:
+    """Raise EnvironmentFault when nothing answers at a local endpoint. Takes a millisecond."""
+    if not endpoint.startswith("unix://"):
+        return
+    path = endpoint.removeprefix("unix://")
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(path)
+    except OSError as error:
+        raise _unreachable(endpoint, error) from error
+
+
+def connect(endpoint: str) -> Daemon:
+    """Return the daemon at an endpoint. Raises EnvironmentFault when it cannot be used."""
+    probe(endpoint)
+    from docker.api import APIClient
+
+    tls = _tls(endpoint)
+    with faults(endpoint):
+        control = APIClient(
+            base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S, tls=tls or False
+        )
+        patient = APIClient(
+            base_url=endpoint,
+            version=control.api_version,
+            timeout=None,  # type: ignore[arg-type]  # None: wait for ever
+            tls=tls or False,
+        )
+        info = control.info()
+    return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
+
+
+@contextmanager
+def faults(endpoint: str) -> Iterator[None]:
+    """Turn errors of the transport and of the daemon into EnvironmentFault, in one sentence."""
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except APIError as error:
+        raise api_fault(error) from error
+    except (DockerException, RequestException) as error:
+        cause = _system_error(error)
+        if cause is not None:
+            raise _unreachable(endpoint, cause) from error
+        raise EnvironmentFault(
+            f"the Docker daemon at {endpoint} did not answer as it should: {_first_line(error)}",
+            fix="look at the daemon's log, and at DOCKER_HOST",
+        ) from error
+
+
+def api_fault(error: Exception) -> EnvironmentFault:
+    """What the daemon refused, with the fix where the cause is known."""
+    text = str(getattr(error, "explanation", "") or error)
+    lower = text.lower()
+    for words, sentence, fix in _KNOWN:
+        if words in lower:
+            return EnvironmentFault(f"{sentence} ({_first_line(text)})", fix=fix)
+    return EnvironmentFault(f"Docker refused: {_first_line(text)}", fix="look at the daemon's log")
+
+
+_KNOWN = (
+    (
+        "no such image",
+        "the image is not there",
+        "build it with `ae build`, or name one with --image",
+    ),
+    (
+        "unresolvable cdi devices",
+        "the daemon's CDI specs do not know that GPU",
+        "make them anew: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
+        "could not select device driver",
+        "the daemon cannot hand GPUs to containers",
+        "install the NVIDIA Container Toolkit, then: nvidia-ctk runtime configure "
+        "--runtime=docker, and restart the daemon",
+    ),
+    (
+        "bind source path does not exist",
+        "a folder that the container is to see is not on the daemon's machine",
+        "use a daemon on this machine, and check the volumes of the recipe",
+    ),
+    (
+        "error setting rlimit",
+        "the Docker daemon may not raise a limit (ulimit) that the recipe needs",
+        "give the daemon the limit itself: LimitMEMLOCK=infinity in its systemd unit",
+    ),
+    (
+        "no space left on device",
+        "the disk of the Docker daemon is full",
+        "free some: docker system df, docker builder prune",
+    ),
+    (
+        "permission denied while trying to connect",
+        "you may not talk to the Docker daemon",
+        "join the group docker and log in again, or use rootless Docker, or --engine local",
+    ),
+)
+
+
+def read_cdi_names(folder: Path) -> list[str]:
+    """Names of the NVIDIA GPUs in the CDI specs of a folder, e.g. `nvidia.com/gpu=0`."""
+    names: list[str] = []
+    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
+        spec = _read_spec(path) if path.suffix in (".json", ".yaml", ".yml") else None
+        if isinstance(spec, dict) and spec.get("kind") == CDI_KIND:
+            devices = [one for one in spec.get("devices") or [] if isinstance(one, dict)]
+            names += [f"{CDI_KIND}={one['name']}" for one in devices if "name" in one]
+    return names
+
+
+def _read_spec(path: Path) -> object:
+    """A CDI spec; None for one that is broken, which the daemon ignores too."""
+    import yaml
+
+    try:
+        text = path.read_text()
+        if CDI_KIND not in text:
+            return None
+        data: object = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return data
+
+
+def _tls(endpoint: str) -> TLSConfig | None:
+    if not endpoint.startswith("tcp://") or not os.environ.get("DOCKER_TLS_VERIFY"):
+        return None
+    from docker.utils import kwargs_from_env
+
+    config: TLSConfig | None = kwargs_from_env().get("tls")
+    return config
+
+
+def _unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return EnvironmentFault(
+            f"you may not talk to the Docker daemon at {endpoint} (permission denied)",
+            fix="join the group docker and log in again, or use rootless Docker, or --engine local",
+        )
+    if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
+        return EnvironmentFault(
+            f"no Docker daemon runs at {endpoint}",
+            fix="start it (sudo systemctl start docker), set DOCKER_HOST, or use --engine local",
+        )
+    return EnvironmentFault(
+        f"the Docker daemon at {endpoint} does not answer: {error.strerror or error}",
+        fix="check DOCKER_HOST and the daemon's log, or use --engine local",
+    )
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The operating system's error below the layers of the HTTP library."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno is not None:
+            return error
+        inner = [one for one in error.args if isinstance(one, BaseException)]
+        error = error.__cause__ or (inner[0] if inner else None) or error.__context__
+    return None
+
+
+def _first_line(error: object) -> str:
+    line = (str(error).strip().splitlines() or ["no reason given"])[0]
+    return line.rpartition("runc create failed: ")[2][:300]  # the layers above it say nothing

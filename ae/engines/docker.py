@@ -1,0 +1,401 @@
+"""The engine `docker`: a point is a container, checked against what was asked, always removed."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ae import signals
+from ae.engines import owner
+from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
+from ae.engines.container import (
+    ContainerSpec,
+    GpuGrant,
+    dropped,
+    honoured,
+    spec_of,
+    to_api,
+    to_argv,
+)
+from ae.engines.daemon import Daemon, connect, endpoint_of, faults
+from ae.engines.ending import LastWords, classify
+from ae.engines.gpus import NO_ROUTE, choose_cdi
+from ae.engines.wording import borrowed, seconds_between, split_reference
+from ae.errors import EnvironmentFault
+from ae.machine import require_disk
+from ae.model import Flavour, GpuRequest, ImageRef, Point
+
+if TYPE_CHECKING:
+    from ae.engines.attachment import Attachment
+    from ae.images import BuildOptions
+    from ae.reaper import Reaper
+
+GRACE_S = 10.0  # between TERM and KILL
+
+
+class DockerEngine:
+    """Runs points in containers of a Docker daemon; connects when first needed."""
+
+    name = "docker"
+
+    def __init__(
+        self,
+        reaper: Reaper | None = None,
+        *,
+        build: BuildOptions | None = None,
+        endpoint: str | None = None,
+        user: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`build` None: images are used as they are, and a missing one is an EnvironmentFault."""
+        self._reaper = reaper
+        self._build = build
+        self._user = user or f"{os.getuid()}:{os.getgid()}"
+        self._grace_s = grace_s
+        self._binds: dict[str, tuple[str, ...]] = {}
+        self.endpoint = endpoint or endpoint_of()
+
+    @cached_property
+    def daemon(self) -> Daemon:
+        """The daemon. Raises EnvironmentFault when it cannot be used."""
+        return connect(self.endpoint)
+
+    def available(self) -> Availability:
+        """Whether the daemon answers."""
+        try:
+            daemon = self.daemon
+        except EnvironmentFault as fault:
+            return Availability(ok=False, detail=fault.message, fix=fault.fix)
+        route = daemon.gpu_route()
+        names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
+        return Availability(
+            ok=True,
+            detail=f"Docker Engine {daemon.version} at {daemon.endpoint}, {names[route]}",
+            facts={
+                "endpoint": daemon.endpoint,
+                "version": daemon.version,
+                "api": daemon.control.api_version,
+                "gpu_route": route,
+                "storage": str(daemon.info.get("Driver", "")),
+            },
+        )
+
+    def supports(self, flavour: Flavour) -> Availability:
+        """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""
+        found = self.available()
+        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
+            return found
+        return replace(found, ok=False, detail=NO_ROUTE[0], fix=NO_ROUTE[1])
+
+    def has_image(self, image: ImageRef) -> bool:
+        """Whether the image is there and built from what the tree holds now."""
+        found = self._inspect_image(image.reference)
+        if found is None:
+            return False
+        return image.override is not None or _labels(found).get("ae.content") == image.content
+
+    def prepare(self, image: ImageRef, sink: Sink) -> None:
+        """Pull an image that a person named, build ours; raises EnvironmentFault if neither can."""
+        if image.override is not None:
+            self.pull(image.reference, sink)
+            return
+        if self._build is None:
+            raise EnvironmentFault(
+                f"the image {image.reference} is not there, or not built from this tree",
+                fix=f"ae build {image.name} --flavour {image.flavour}",
+            )
+        from ae.images import build
+
+        build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
+
+    def pull(self, reference: str, sink: Sink) -> None:
+        """Fetch an image from its registry. Raises EnvironmentFault when that fails half-way."""
+        repository, tag = split_reference(reference)
+        with faults(self.endpoint):
+            # The low-level stream: it says when a pull breaks in the middle.
+            for event in self.daemon.patient.pull(repository, tag=tag, stream=True, decode=True):
+                if "error" in event:
+                    raise EnvironmentFault(
+                        f"pulling {reference} failed: {event['error']}",
+                        fix="check the name, the registry, and `docker login`",
+                    )
+                if event.get("status") and not event.get("progressDetail"):
+                    layer = f"{event['id']}: " if event.get("id") else ""
+                    sink.line("stdout", f"{layer}{event['status']}")
+
+    def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
+        """Run a job in a container; every way to end is an Outcome, see the engine contract."""
+        require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
+        name = f"ae-{_safe(job.point.recipe)}-{_safe(job.point.id)}-{secrets.token_hex(4)}"
+        spec = self._spec(job, name, self._grant(job.point.needs.gpus))
+        with self._created(spec, sink) as inspected:
+            missing = dropped(spec, inspected)
+            if missing:
+                raise EnvironmentFault(
+                    f"the engine at {self.endpoint} dropped what the point needs: "
+                    + ", ".join(missing),
+                    fix="use a Docker Engine of version 25 or later; see `ae doctor`",
+                )
+            outcome = self._follow(spec, inspected, sink, timeout_s)
+        if self._gives_root(job):
+            self._hand_over(job, sink)
+        return outcome
+
+    def leftovers(self) -> list[Leftover]:
+        """Containers and volumes that carry our label, of living launchers too."""
+        with faults(self.endpoint):
+            wanted = {"label": [owner.RUN]}
+            containers = self.daemon.control.containers(all=True, filters=wanted)
+            volumes = self.daemon.control.volumes(filters=wanted).get("Volumes") or []
+        found: list[tuple[Literal["container", "volume"], str, dict[str, str]]] = []
+        found += [("container", one["Id"], one.get("Labels") or {}) for one in containers]
+        found += [("volume", one["Name"], one.get("Labels") or {}) for one in volumes]
+        return [
+            Leftover(
+                engine=self.name,
+                kind=kind,
+                id=name,
+                run=labels.get(owner.RUN, ""),
+                owner_alive=owner.alive(labels),
+            )
+            for kind, name, labels in found
+        ]
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove a container or volume; one that has gone already is fine."""
+        if leftover.kind == "volume":
+            from docker.errors import NotFound
+
+            with faults(self.endpoint):
+                try:
+                    self.daemon.control.remove_volume(leftover.id)
+                except NotFound:
+                    return
+        else:
+            self._remove(leftover.id)
+
+    def equivalent(self, job: Job) -> tuple[str, ...]:
+        """The `docker run` line for a job. Asks the daemon nothing: `--dry-run` needs none."""
+        return to_argv(self._plain_spec(job))
+
+    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment of an interactive shell where the point would run."""
+        from ae.images import client_environment, find_client
+
+        grant = self._grant(point.needs.gpus)
+        job = Job(point=replace(point, argv=("bash",)), out=out, labels={})
+        words = to_argv(self._spec(job, "", grant))
+        client = find_client(self.endpoint).path
+        argv = (client, "run", "--interactive", "--tty", *words[2:])
+        return argv, client_environment(self.endpoint)
+
+    # -- one container ---------------------------------------------------------------------
+
+    @contextmanager
+    def _created(self, spec: ContainerSpec, sink: Sink) -> Iterator[dict[str, Any]]:
+        """Create the container, yield what the daemon made of it, and remove it whatever comes."""
+        control = self.daemon.control
+        if self._reaper:
+            # Before it exists: a launcher killed during creation leaves nothing either.
+            self._reaper.watch_container(self.endpoint, spec.name)
+        try:
+            with faults(self.endpoint):
+                with signals.shielded():
+                    control.create_container_from_config(  # type: ignore[no-untyped-call]
+                        to_api(spec), spec.name
+                    )
+                inspected: dict[str, Any] = control.inspect_container(spec.name)
+            yield inspected
+        finally:
+            with signals.shielded():
+                try:
+                    self._remove(spec.name)
+                except EnvironmentFault as fault:  # must not hide why we are here
+                    sink.line("stderr", f"ae: {spec.name} may be left: {fault.message}")
+                else:
+                    if self._reaper:
+                        self._reaper.done(spec.name)
+
+    def _follow(
+        self, spec: ContainerSpec, inspected: dict[str, Any], sink: Sink, timeout_s: float
+    ) -> Outcome:
+        """Start a created container and wait for its end, or for the deadline."""
+        from docker.errors import APIError
+
+        from ae.engines.attachment import Attachment
+
+        words = LastWords(sink)
+        timed_out = False
+        with faults(self.endpoint):
+            attachment = Attachment(self.daemon.patient, spec.name, words)
+            try:
+                try:
+                    self.daemon.control.start(spec.name)
+                except APIError as error:
+                    if _no_such_program(error):
+                        return self._not_started(spec, inspected, error)
+                    raise
+                attachment.follow()
+                if attachment.wait(timeout_s) is None:
+                    timed_out = True
+                    self._stop(spec.name, attachment)
+                attachment.drain()
+                ended = self.daemon.control.inspect_container(spec.name)
+            except KeyboardInterrupt:
+                self._stop(spec.name, attachment)
+                raise
+            finally:
+                attachment.close()
+        state = ended["State"]
+        status, reason = classify(
+            int(state["ExitCode"]),
+            oom=bool(state.get("OOMKilled")),
+            timed_out=timed_out,
+            timeout_s=timeout_s,
+            last_words=words.last,
+        )
+        return Outcome(
+            status=status,
+            exit_code=int(state["ExitCode"]),
+            seconds=seconds_between(state["StartedAt"], state["FinishedAt"]),
+            reason=reason,
+            image_id=str(ended.get("Image", "")),
+            honoured=self._facts(spec, ended),
+        )
+
+    def _stop(self, name: str, attachment: Attachment) -> None:
+        """TERM, a while to clean up, KILL."""
+        from docker.errors import APIError
+
+        for word, patience in (("TERM", self._grace_s), ("KILL", 30.0)):
+            try:
+                self.daemon.control.kill(name, word)
+            except APIError:
+                return  # it has ended, or never started
+            if attachment.following and attachment.wait(patience) is not None:
+                return
+
+    def _remove(self, name: str) -> None:
+        from docker.errors import APIError, NotFound
+
+        with faults(self.endpoint):
+            try:
+                self.daemon.control.remove_container(name, force=True, v=True)
+            except NotFound:
+                return
+            except APIError as error:
+                if error.status_code != 409:  # 409: it is being removed already
+                    raise
+
+    def _not_started(
+        self, spec: ContainerSpec, inspected: dict[str, Any], error: Exception
+    ) -> Outcome:
+        said = re.search(r'exec: ("[^"]*": [^:]*)', str(error))
+        why = said[1] if said else f'"{spec.argv[0]}" could not be started'
+        status, reason = classify(127, oom=False, timed_out=False, timeout_s=0, last_words=why)
+        return Outcome(
+            status=status,
+            exit_code=127,
+            seconds=0.0,
+            reason=reason,
+            image_id=str(inspected.get("Image", "")),
+            honoured=self._facts(spec, inspected),
+        )
+
+    def _facts(self, spec: ContainerSpec, inspected: dict[str, Any]) -> dict[str, object]:
+        return {
+            "engine": f"Docker Engine {self.daemon.version}",
+            "endpoint": self.endpoint,
+            "gpu_route": spec.gpus.route if spec.gpus else "none",
+            **honoured(inspected),
+        }
+
+    # -- what a container is made from -------------------------------------------------------
+
+    def _spec(self, job: Job, name: str, grant: GpuGrant | None) -> ContainerSpec:
+        reference = job.point.image.reference
+        image = self._inspect_image(reference)
+        if image is None:
+            raise EnvironmentFault(
+                f"the image {reference} is not there",
+                fix=f"ae build {job.point.image.name} --flavour {job.point.image.flavour}",
+            )
+        root = self.daemon.rootless or self._gives_root(job)
+        return spec_of(
+            job,
+            name=name,
+            labels=owner.stamp(job.labels),
+            user="0:0" if root else self._user,
+            gpus=grant,
+            binds=borrowed(reference, _labels(image)),
+            userns="host" if self.daemon.remaps_users else "",
+        )
+
+    def _plain_spec(self, job: Job) -> ContainerSpec:
+        request = job.point.needs.gpus
+        grant = None
+        if request is not None:
+            grant = GpuGrant(route="nvidia", devices=request.devices, count=request.count)
+        user = "0:0" if self._gives_root(job) else self._user
+        return spec_of(job, name="", labels={}, user=user, gpus=grant)
+
+    def _grant(self, request: GpuRequest | None) -> GpuGrant | None:
+        if request is None:
+            return None
+        route = self.daemon.gpu_route()
+        if not route:
+            raise EnvironmentFault(NO_ROUTE[0], fix=NO_ROUTE[1])
+        if route == "nvidia":
+            return GpuGrant(route=route, devices=request.devices, count=request.count)
+        return GpuGrant(route=route, devices=choose_cdi(request, self.daemon.cdi_devices()))
+
+    def _gives_root(self, job: Job) -> bool:
+        """A capability has no effect for an ordinary user: such a point runs as root inside."""
+        return bool(job.point.needs.cap_add) and not self._user.startswith("0:")
+
+    def _hand_over(self, job: Job, sink: Sink) -> None:
+        """Give what root wrote to the caller, from inside: outside we may not."""
+        if self.daemon.rootless:
+            return
+        needs = replace(job.point.needs, gpus=None, cap_add=(), memory_bytes=None, mounts=())
+        argv = ("chown", "-R", self._user, "/ae/out")
+        point = replace(job.point, argv=argv, needs=needs)
+        spec = replace(
+            self._spec(replace(job, point=point), f"ae-chown-{secrets.token_hex(4)}", None),
+            user="0:0",
+        )
+        with self._created(spec, sink) as inspected:
+            self._follow(spec, inspected, sink, 300)
+
+    def _inspect_image(self, reference: str) -> dict[str, Any] | None:
+        from docker.errors import ImageNotFound, NotFound
+
+        with faults(self.endpoint):
+            try:
+                found: dict[str, Any] = self.daemon.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+            except (ImageNotFound, NotFound):
+                return None
+        return found
+
+
+def _labels(image: dict[str, Any]) -> dict[str, str]:
+    return dict((image.get("Config") or {}).get("Labels") or {})
+
+
+def _no_such_program(error: Exception) -> bool:
+    text = str(error)
+    return "exec: " in text and any(
+        words in text
+        for words in ("executable file not found", "no such file or directory", "permission denied")
+    )
+
+
+def _safe(word: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", word)[:60] or "x"

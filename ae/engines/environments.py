@@ -1,0 +1,109 @@
+"""Python environments of the local engine: one per image content, whole or not there at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from ae import processes
+from ae.engines.base import Sink
+from ae.errors import EnvironmentFault
+from ae.images import BuildOptions
+from ae.machine import cache_dir, require_disk
+from ae.model import Flavour, ImageRef
+
+_NEEDED = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 12 * 10**9}  # bytes, PyTorch included
+_MARK = ".complete"
+
+
+def interpreter(image: ImageRef) -> Path:
+    """The Python that runs an image's workload: AE_LOCAL_PYTHON, else the environment's."""
+    own = os.environ.get("AE_LOCAL_PYTHON")
+    return Path(own) if own else folder(image) / "bin" / "python"
+
+
+def folder(image: ImageRef) -> Path:
+    """Where an image's environment is, or will be."""
+    return cache_dir() / "envs" / f"{image.name}-{image.flavour}-{image.content[:12]}"
+
+
+def is_ready(image: ImageRef) -> bool:
+    """Whether the workload could be started now."""
+    if os.environ.get("AE_LOCAL_PYTHON"):
+        return os.access(interpreter(image), os.X_OK)
+    return (folder(image) / _MARK).is_file()
+
+
+def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
+    """Make the environment of an image; another `ae` that makes the same one is waited for.
+
+    It is built in its final place, because its programs hold that path, and counts only once it is
+    marked complete: what Ctrl-C or a crash leaves is never used and is replaced the next time.
+    Raises EnvironmentFault.
+    """
+    if own := os.environ.get("AE_LOCAL_PYTHON"):
+        raise EnvironmentFault(
+            f"AE_LOCAL_PYTHON={own} cannot be run", fix="set it to a Python 3.11 or newer"
+        )
+    requirements = image.source / f"requirements-{image.flavour}.txt"
+    if not requirements.is_file():
+        raise EnvironmentFault(
+            f"the image {image.name} cannot run without a container engine: it has no "
+            f"{requirements.name}",
+            fix="install Docker, see `ae doctor`",
+        )
+    place = folder(image)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    require_disk(place.parent, _NEEDED[image.flavour], f"the environment of {image.name}")
+    with _locked(place.parent / f".{place.name}.lock", sink):
+        if (place / _MARK).is_file():
+            return
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            _step([sys.executable, "-m", "venv", str(place)], sink, "making an environment")
+            pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--no-input"]
+            pip += ["--disable-pip-version-check", "--progress-bar", "off"]
+            if options.wheels is not None:
+                pip += ["--find-links", str(options.wheels.resolve())]
+            if options.ca_bundle is not None:
+                pip += ["--cert", str(options.ca_bundle.resolve())]
+            pip += ["--requirement", str(requirements)]
+            _step(pip, sink, f"installing {requirements.name}")
+            (place / _MARK).write_text(image.content + "\n")
+        finally:
+            if not (place / _MARK).is_file():
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def _step(argv: list[str], sink: Sink, what: str) -> None:
+    errors: list[str] = []
+
+    def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
+        if "ERROR" in text or (stream == "stderr" and text.strip()):
+            errors.append(text.strip())
+        sink.line("stdout", text)
+
+    ended = processes.stream(argv, on_line)
+    if ended.returncode != 0:
+        first = next((line for line in errors if "ERROR" in line), errors[-1] if errors else "")
+        raise EnvironmentFault(
+            f"{what} failed (exit code {ended.returncode})" + (f": {first[:300]}" if first else ""),
+            fix="check the network and pip's configuration, or give --wheels DIR",
+        )
+
+
+@contextmanager
+def _locked(path: Path, sink: Sink) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sink.line("stdout", "another ae makes this environment; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

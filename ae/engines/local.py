@@ -1,0 +1,259 @@
+"""The engine `local`: a point is a child process in a cached environment, for lack of containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ae import processes
+from ae.engines import environments, owner
+from ae.engines.base import OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.ending import LastWords, classify
+from ae.errors import EnvironmentFault
+from ae.images import BuildOptions
+from ae.machine import query_gpus, require_disk
+from ae.model import Flavour, ImageRef, Point
+
+if TYPE_CHECKING:
+    from ae.reaper import Reaper
+
+GRACE_S = 10.0  # between TERM and KILL
+_PYTHONS = ("python", "python3")
+# What a workload may see of the caller's environment: nothing that changes what it computes.
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "CUDA_HOME")
+_KEPT_PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "SSL_", "REQUESTS_CA")
+
+
+class LocalEngine:
+    """Runs points as child processes. Grants no capability, limit or namespace, and says so."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        root: Path,
+        reaper: Reaper | None = None,
+        *,
+        build: BuildOptions | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`build` None: environments are used as they are, a missing one is an EnvironmentFault."""
+        self._root = root
+        self._reaper = reaper
+        self._build = build
+        self._grace_s = grace_s
+
+    def available(self) -> Availability:
+        """Always: the Python that runs `ae` can make environments."""
+        own = os.environ.get("AE_LOCAL_PYTHON")
+        if own and not os.access(own, os.X_OK):
+            return Availability(
+                ok=False,
+                detail=f"AE_LOCAL_PYTHON={own} cannot be run",
+                fix="set it to a Python 3.11 or newer, or unset it",
+            )
+        where = f"interpreter {own}" if own else "cached environments"
+        return Availability(
+            ok=True,
+            detail=f"local processes, {where}",
+            facts={"endpoint": "local", "version": "", "gpu_route": "host"},
+        )
+
+    def supports(self, flavour: Flavour) -> Availability:
+        """`cuda` needs a GPU that the driver lists."""
+        found = self.available()
+        if not found.ok or flavour is Flavour.CPU or query_gpus():
+            return found
+        return Availability(
+            ok=False,
+            detail="nvidia-smi lists no GPU on this machine",
+            fix="install the NVIDIA driver, or run on the CPU with --gpus none",
+        )
+
+    def has_image(self, image: ImageRef) -> bool:
+        """Whether the environment is there, whole, and made from what the tree holds now."""
+        return environments.is_ready(image)
+
+    def prepare(self, image: ImageRef, sink: Sink) -> None:
+        """Make the environment. Raises EnvironmentFault when that fails."""
+        if image.override is not None:
+            raise EnvironmentFault(
+                f"--image {image.override} needs a container engine", fix="use --engine docker"
+            )
+        if self._build is None and not os.environ.get("AE_LOCAL_PYTHON"):
+            raise EnvironmentFault(
+                f"the environment of {image.name} is not there or out of date",
+                fix="run without --no-build once",
+            )
+        environments.make(image, sink, self._build or BuildOptions())
+
+    def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
+        """Run a job as a process group of its own, which ends with it."""
+        point = job.point
+        require_disk(job.out, point.disk_bytes, f"point {point.id}")
+        python = environments.interpreter(point.image)
+        if not os.access(python, os.X_OK):
+            raise EnvironmentFault(
+                f"the environment of {point.image.name} is not there", fix="run without --no-build"
+            )
+        words = LastWords(sink)
+        group: list[int] = []
+
+        def on_start(pgid: int) -> None:
+            group.append(pgid)
+            if self._reaper:
+                self._reaper.watch_group(pgid)
+
+        kills = _oom_kills()
+        home = tempfile.mkdtemp(prefix="ae-home-")
+        try:
+            ended = processes.stream(
+                self._argv(job),
+                words.line,
+                timeout_s=timeout_s,
+                env=self._environment(job, home),
+                cwd=job.out,
+                memory_bytes=point.needs.memory_bytes,
+                on_start=on_start,
+                grace_s=self._grace_s,
+            )
+        except processes.ProcessFault as fault:
+            status, _ = classify(127, oom=False, timed_out=False, timeout_s=0, last_words="")
+            return Outcome(status=status, exit_code=127, seconds=0.0, reason=fault.message)
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+            for pgid in group:
+                if self._reaper:
+                    self._reaper.done(pgid)
+        code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+        status, reason = classify(
+            code,
+            oom=self._ran_out_of_memory(job, code, words.last, kills),
+            timed_out=ended.timed_out,
+            timeout_s=timeout_s,
+            last_words=words.last,
+        )
+        return Outcome(
+            status=status,
+            exit_code=code,
+            seconds=ended.seconds,
+            reason=reason,
+            image_id=f"environment {point.image.name}-{point.image.flavour}-"
+            f"{point.image.content[:12]}",
+            honoured=self._honoured(job, python),
+        )
+
+    def leftovers(self) -> list[Leftover]:
+        """Processes of ours that a launcher started, of living launchers too."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                words = (entry / "environ").read_bytes().split(b"\0")
+                mark = f"{owner.ENVIRONMENT}=".encode()
+                stamps = [word[len(mark) :] for word in words if word.startswith(mark)]
+                labels = owner.from_environment(stamps[0].decode()) if stamps else {}
+                pid = int(entry.name)
+                if labels and os.getpgid(pid) == pid:  # the leader stands for its group
+                    alive = owner.alive(labels)
+                    found.append(
+                        Leftover(
+                            engine=self.name,
+                            kind="process",
+                            id=entry.name,
+                            run=labels.get(owner.RUN, ""),
+                            owner_alive=alive,
+                        )
+                    )
+        return found
+
+    def remove(self, leftover: Leftover) -> None:
+        """Stop the process group."""
+        processes.stop_group(int(leftover.id), grace_s=self._grace_s)
+
+    def equivalent(self, job: Job) -> tuple[str, ...]:
+        """The command a person could type in the repository's root."""
+        env = self._own_environment(job)
+        return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
+
+    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment of an interactive shell where the point would run."""
+        job = Job(point=point, out=out, labels={})
+        program = os.environ.get("SHELL") or "/bin/sh"
+        env = dict(os.environ) | self._own_environment(job)
+        programs = str(environments.interpreter(point.image).parent)
+        return (program,), env | {"PATH": f"{programs}{os.pathsep}{env.get('PATH', '')}"}
+
+    def _argv(self, job: Job) -> tuple[str, ...]:
+        argv = tuple(_outside(word, job.out) for word in job.point.argv)
+        if argv[0] in _PYTHONS:
+            return (str(environments.interpreter(job.point.image)), *argv[1:])
+        inside = environments.interpreter(job.point.image).parent / argv[0]
+        return (str(inside), *argv[1:]) if os.access(inside, os.X_OK) else argv
+
+    def _own_environment(self, job: Job) -> dict[str, str]:
+        point = job.point
+        images = point.image.source.parent
+        sources = [images / "common" / "src", point.image.source / "src"]
+        env = {
+            "AE_OUT": str(job.out),
+            "AE_POINT": point.id,
+            "PYTHONPATH": os.pathsep.join(str(path) for path in sources),
+        }
+        if point.needs.gpus and point.needs.gpus.devices:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(point.needs.gpus.devices)
+        elif point.image.flavour is Flavour.CPU:
+            env["CUDA_VISIBLE_DEVICES"] = ""
+        return env | dict(point.env)
+
+    def _environment(self, job: Job, home: str) -> dict[str, str]:
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if key in _KEPT or key.startswith(_KEPT_PREFIXES)
+        }
+        stamp = owner.to_environment(owner.stamp(job.labels))
+        own = self._own_environment(job)
+        # Kernels compiled in one point serve the next: caches are kept per environment.
+        cache = str(environments.folder(job.point.image)) + ".cache"
+        defaults = {"HOME": home, "XDG_CACHE_HOME": cache, "NUMBA_CACHE_DIR": f"{cache}/numba"}
+        return kept | defaults | {owner.ENVIRONMENT: stamp} | own
+
+    def _ran_out_of_memory(self, job: Job, code: int, last: str, kills: int) -> bool:
+        if code == 128 + 9:
+            return _oom_kills() > kills
+        limited = job.point.needs.memory_bytes is not None
+        return limited and last.startswith(("MemoryError", "numpy._core._exceptions._ArrayMemory"))
+
+    def _honoured(self, job: Job, python: Path) -> dict[str, object]:
+        needs = job.point.needs
+        refused = [f"capability {cap}" for cap in needs.cap_add]
+        refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
+        refused += [f"mount {mount.target}" for mount in needs.mounts]
+        refused += ["network none"] if needs.network == "none" else []
+        facts: dict[str, object] = {"engine": "local", "python": str(python), "refused": refused}
+        if needs.gpus is not None:
+            facts["gpus"] = list(needs.gpus.devices) or needs.gpus.count
+        if needs.memory_bytes is not None:
+            facts["Memory"] = needs.memory_bytes
+        return facts
+
+
+def _outside(word: str, out: Path) -> str:
+    """A word of a command as it must be outside a container: the out folder is elsewhere."""
+    inside = word == OUT_DIR or word.startswith(OUT_DIR + "/")
+    return str(out) + word[len(OUT_DIR) :] if inside else word
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since the machine started."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
