@@ -1,4 +1,4 @@
-"""The engine `local`: a point is a child process in a cached environment, for lack of containers."""
+"""The engine `local`: a point is a child process in a cached environment; needs no container."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ae.engines.ending import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.images import BuildOptions
 from ae.machine import query_gpus, require_disk
-from ae.model import Flavour, ImageRef, Point
+from ae.model import Flavour, ImageRef
 
 if TYPE_CHECKING:
     from ae.reaper import Reaper
@@ -176,18 +176,13 @@ class LocalEngine:
         """Stop the process group."""
         processes.stop_group(int(leftover.id), grace_s=self._grace_s)
 
-    def equivalent(self, job: Job) -> tuple[str, ...]:
-        """The command a person could type in the repository's root."""
+    def equivalent(self, job: Job, *, interactive: bool = False) -> tuple[str, ...]:
+        """The command a person could type; interactive: with the environment's programs on PATH."""
         env = self._own_environment(job)
+        if interactive:
+            programs = str(environments.interpreter(job.point.image).parent)
+            env["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
-
-    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Command and environment of an interactive shell where the point would run."""
-        job = Job(point=point, out=out, labels={})
-        program = os.environ.get("SHELL") or "/bin/sh"
-        env = dict(os.environ) | self._own_environment(job)
-        programs = str(environments.interpreter(point.image).parent)
-        return (program,), env | {"PATH": f"{programs}{os.pathsep}{env.get('PATH', '')}"}
 
     def _argv(self, job: Job) -> tuple[str, ...]:
         argv = tuple(_outside(word, job.out) for word in job.point.argv)

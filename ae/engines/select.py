@@ -51,6 +51,11 @@ def choose(
     return local
 
 
+def offline(name: str | None, root: Path) -> DockerEngine | LocalEngine:
+    """Return an engine whose commands are only to be read; nothing is asked whether it is there."""
+    return make(name or "docker", root=root)
+
+
 def make(
     name: str,
     *,
