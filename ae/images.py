@@ -78,13 +78,16 @@ def content_hash(root: Path, name: str) -> str:
     return digest.hexdigest()
 
 
-def build(root: Path, image: ImageRef, endpoint: str, sink: Sink, options: BuildOptions) -> Built:
+def build(
+    root: Path, image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
+) -> Built:
     """Build an image at a daemon, its base first when that is missing or out of date.
 
     Raises EnvironmentFault with the first error of the build and where its whole log is.
     """
-    from ae.engines.daemon import probe
+    from ae.engines.daemon import endpoint_of, probe
 
+    endpoint = endpoint or endpoint_of()
     probe(endpoint)
     client = find_client(endpoint)
     _require_disk(client, endpoint, image)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ae import signals
@@ -29,7 +30,7 @@ from ae.engines.gpus import NO_ROUTE, choose_cdi
 from ae.engines.wording import borrowed, seconds_between, split_reference
 from ae.errors import EnvironmentFault
 from ae.machine import require_disk
-from ae.model import Flavour, GpuRequest, ImageRef
+from ae.model import Flavour, GpuRequest, ImageRef, Point
 
 if TYPE_CHECKING:
     from ae.engines.attachment import Attachment
@@ -112,7 +113,7 @@ class DockerEngine:
             )
         from ae.images import build
 
-        build(image.source.parent.parent, image, self.endpoint, sink, self._build)
+        build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
 
     def pull(self, reference: str, sink: Sink) -> None:
         """Fetch an image from its registry. Raises EnvironmentFault when that fails half-way."""
@@ -180,19 +181,19 @@ class DockerEngine:
         else:
             self._remove(leftover.id)
 
-    def equivalent(self, job: Job, *, interactive: bool = False) -> tuple[str, ...]:
-        """The `docker run` line for a job.
+    def equivalent(self, job: Job) -> tuple[str, ...]:
+        """The `docker run` line for a job. Asks the daemon nothing: `--dry-run` needs none."""
+        return to_argv(self._plain_spec(job))
 
-        Interactive: one to be executed now, on a terminal, with the very GPUs and folders of a run.
-        Otherwise one to be read: the daemon is asked nothing, so that `--dry-run` needs none.
-        """
-        if not interactive:
-            return to_argv(self._plain_spec(job))
-        from ae.images import find_client
+    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment of a shell on this terminal, with a run's GPUs and folders."""
+        from ae.images import client_environment, find_client
 
-        words = to_argv(self._spec(job, "", self._grant(job.point.needs.gpus)))
+        job = Job(point=replace(point, argv=("sh", "-i")), out=out.resolve(), labels={})
+        words = to_argv(self._spec(job, "", self._grant(point.needs.gpus)))
         client = find_client(self.endpoint).path
-        return (client, "--host", self.endpoint, "run", "--interactive", "--tty", *words[2:])
+        argv = (client, "run", "--interactive", "--tty", *words[2:])
+        return argv, client_environment(self.endpoint)
 
     # -- one container ---------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ae.engines.ending import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.images import BuildOptions
 from ae.machine import query_gpus, require_disk
-from ae.model import Flavour, ImageRef
+from ae.model import Flavour, ImageRef, Point
 
 if TYPE_CHECKING:
     from ae.reaper import Reaper
@@ -176,13 +176,18 @@ class LocalEngine:
         """Stop the process group."""
         processes.stop_group(int(leftover.id), grace_s=self._grace_s)
 
-    def equivalent(self, job: Job, *, interactive: bool = False) -> tuple[str, ...]:
-        """The command a person could type; interactive: with the environment's programs on PATH."""
+    def equivalent(self, job: Job) -> tuple[str, ...]:
+        """The command a person could type."""
         env = self._own_environment(job)
-        if interactive:
-            programs = str(environments.interpreter(job.point.image).parent)
-            env["PATH"] = f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
+
+    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment of a shell with the environment's programs on PATH."""
+        job = Job(point=point, out=out.resolve(), labels={})
+        programs = str(environments.interpreter(point.image).parent)
+        env = dict(os.environ) | self._own_environment(job)
+        env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
+        return (os.environ.get("SHELL") or "/bin/sh",), env
 
     def _argv(self, job: Job) -> tuple[str, ...]:
         argv = tuple(_outside(word, job.out) for word in job.point.argv)
