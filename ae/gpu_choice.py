@@ -22,6 +22,7 @@ class GpuChoice:
     request: GpuRequest | None = None
     gpus: tuple[Gpu, ...] = ()
     note: str = ""  # what a person should know about the choice
+    flavour: Flavour = Flavour.CPU  # of the image; a point without GPUs may run in either
 
 
 def choose_gpus(
@@ -39,7 +40,7 @@ def choose_gpus(
     requires a GPU, or the person asked for one, and none is suitable.
     """
     if wish == "none":
-        return GpuChoice()
+        return GpuChoice(flavour=_flavour_at_hand(need, machine, wanted, flavour))
     if flavour is Flavour.CPU or wanted == 0:
         if wish == "optional":
             return GpuChoice()
@@ -52,11 +53,25 @@ def choose_gpus(
     named = _named(machine.gpus, request.devices)
     suitable = [gpu for gpu in named if not shortcoming(gpu, request)]
     if len(suitable) >= request.count:
-        return GpuChoice(request=request, gpus=tuple(suitable))
+        return GpuChoice(request=request, gpus=tuple(suitable), flavour=Flavour.CUDA)
     why, fix = _explain(named, suitable, request)
     if insists:
         raise EnvironmentFault(f"{experiment} cannot run here: {why}", fix=fix)
     return GpuChoice(note=f"{why}, so it runs on the CPU")
+
+
+def _flavour_at_hand(
+    need: GpuNeed | None,
+    machine: Machine,
+    wanted: tuple[str, ...] | int | None,
+    flavour: Flavour | None,
+) -> Flavour:
+    """The image that the recipe's other points use here, so that no second one is needed."""
+    if flavour is not None or wanted == 0:
+        return flavour or Flavour.CPU
+    request = gpu_request(need, None)
+    suitable = [gpu for gpu in machine.gpus if not shortcoming(gpu, request)]
+    return Flavour.CUDA if len(suitable) >= request.count else Flavour.CPU
 
 
 def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:

@@ -303,7 +303,7 @@ def _image(
     name = recipe.image_of(selection.lane)
     return ImageRef(
         name=name,
-        flavour=Flavour.CUDA if choice.request else Flavour.CPU,
+        flavour=choice.flavour,
         content=content[name],
         source=root / "images" / name,
         override=selection.image_override,
@@ -317,7 +317,7 @@ def _point(
     texts = {key: _argument(value) for key, value in values.items()} | dict(slot.labels)
     texts |= {
         "variants": ",".join(slot.variants),
-        "device": str(slot.image.flavour),
+        "device": "cuda" if slot.needs.gpus else "cpu",
         "repeat": str(repeat),
     }
     parts = [slot.experiment, *slot.labels.values(), *([f"r{repeat}"] if repeat else [])]

@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -64,7 +63,7 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
         plan = _plan(root, recipe, selection)
         with Reaper.start() as reaper:
             engine = choose(request.engine, plan.flavour, root=root, reaper=reaper, build=build)
-            run = run or _new_run(root, plan, engine)
+            run = _begin(root, plan, engine, resumed=run)
             display = Display(plan.points)
             _say_notes(plan)
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
@@ -156,7 +155,6 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
 def build_images(names: Sequence[str], *, flavour: str | None, options: BuildOptions) -> None:
     """`ae build`: build the image of each paper, with live output."""
     from ae import images, signals
-    from ae.engines.daemon import endpoint_of
     from ae.machine import detect
     from ae.progress import Display
 
@@ -165,7 +163,7 @@ def build_images(names: Sequence[str], *, flavour: str | None, options: BuildOpt
     chosen = [images.image_ref(root, _image_folder(root, name), kind) for name in names]
     with signals.handled():
         for image in chosen:
-            print(images.build(root, image, endpoint_of(), Display(()), options).sentence)
+            print(images.build(root, image, Display(()), options).sentence)
 
 
 def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoReturn:
@@ -175,19 +173,18 @@ def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoRe
 
     root, recipe = _load(name)
     plan = _plan(root, recipe, select(Request(recipe=name, settings={}, image=image), recipe))
-    point = replace(plan.points[0], argv=("sh", "-i"))
     engine = choose(engine_name, plan.flavour, root=root)
-    if not engine.has_image(point.image):
+    if not engine.has_image(plan.points[0].image):
         raise EnvironmentFault(
-            f"{point.image.reference} is not there or out of date",
+            f"{plan.points[0].image.reference} is not there or out of date",
             fix=f"ae build {name}, or ae run {name} --quick",
         )
     out = results_dir(root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
-    argv = engine.equivalent(Job(point=point, out=out, labels={}), interactive=True)
+    argv, environment = engine.shell(plan.points[0], out)
     print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
     try:
-        os.execvp(argv[0], argv)
+        os.execvpe(argv[0], argv, environment)
     except OSError as error:
         raise EnvironmentFault(
             f"{argv[0]} cannot be started: {error.strerror}", fix=f"install {argv[0]}"
@@ -216,10 +213,10 @@ def clean_leftovers(*, dry_run: bool, as_json: bool) -> int:
 
 def _equivalent(root: Path, engine_name: str | None, point: Point) -> tuple[str, ...]:
     """The command for one point, made without touching any engine."""
-    from ae.engines.select import offline
+    from ae.engines.select import make
 
-    out = Path("OUT")
-    return offline(engine_name, root).equivalent(Job(point=point, out=out, labels={}))
+    engine = make(engine_name or "docker", root=root)
+    return engine.equivalent(Job(point=point, out=Path("OUT").absolute(), labels={}))
 
 
 def _load(name: str) -> tuple[Path, Recipe]:
@@ -255,13 +252,16 @@ def _say_notes(plan: Plan) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _new_run(root: Path, plan: Plan, engine: Engine) -> Run:
+def _begin(root: Path, plan: Plan, engine: Engine, *, resumed: Run | None) -> Run:
+    """A new run folder, or the old one with the plan that is now followed."""
     from ae.machine import detect
     from ae.provenance import gather
 
-    about = engine.available()
-    facts = gather(root, plan.recipe, engine.name, about, detect())
-    return _store(root).create(plan.recipe, plan, facts)
+    facts = gather(root, plan.recipe, engine.name, engine.available(), detect())
+    if resumed is None:
+        return _store(root).create(plan.recipe, plan, facts)
+    resumed.resume(plan, facts)
+    return resumed
 
 
 def _stored_selection(run: Run) -> Selection:

@@ -213,8 +213,13 @@ def test_the_cpu_can_be_asked_for(toy: Recipe) -> None:
             plan(toy, ONE, experiments=("gpu_only",), **selection)
 
 
-def test_gpu_none_stays_on_the_cpu(toy: Recipe) -> None:
-    assert plan(toy, ONE, experiments=("noop",)).points[0].needs.gpus is None
+def test_gpu_none_gets_no_gpu_in_the_image_that_other_points_use(toy: Recipe) -> None:
+    for machine, flavour in ((ONE, Flavour.CUDA), (Machine(), Flavour.CPU)):
+        point = plan(toy, machine, experiments=("noop",)).points[0]
+        assert point.needs.gpus is None
+        assert point.image.flavour is flavour
+    forced = plan(toy, ONE, experiments=("noop",), gpus=0).points[0]
+    assert forced.image.flavour is Flavour.CPU
 
 
 def test_required_asks_for_what_the_recipe_needs(toy: Recipe) -> None:
@@ -330,7 +335,7 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
     }
     assert len(texts) == 1
     data = json.loads(texts.pop())
-    assert data["points"][0]["image"]["reference"] == "ae/toy:cpu"
+    assert data["points"][0]["image"]["reference"] == "ae/toy:cuda"
     assert data["points"][0]["image"]["source"] == "/work/images/toy"
     assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
     assert data["flavour"] == "cuda"
