@@ -176,6 +176,11 @@ _KNOWN = (
         "use a daemon on this machine, and check the volumes of the recipe",
     ),
     (
+        "docker-init",
+        "Docker's init program cannot be put into this image",
+        "its /sbin must be a folder that can be written to, not a link into a read-only one",
+    ),
+    (
         "error setting rlimit",
         "the Docker daemon may not raise a limit (ulimit) that the recipe needs",
         "give the daemon the limit itself: LimitMEMLOCK=infinity in its systemd unit",

@@ -143,7 +143,7 @@ class DockerEngine:
                     + ", ".join(missing),
                     fix="use a Docker Engine of version 25 or later; see `ae doctor`",
                 )
-            outcome = self._follow(spec, inspected, sink, timeout_s)
+            outcome = self._follow(spec, sink, timeout_s)
         if self._gives_root(job):
             self._hand_over(job, sink)
         return outcome
@@ -222,12 +222,8 @@ class DockerEngine:
                     if self._reaper:
                         self._reaper.done(spec.name)
 
-    def _follow(
-        self, spec: ContainerSpec, inspected: dict[str, Any], sink: Sink, timeout_s: float
-    ) -> Outcome:
+    def _follow(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
-        from docker.errors import APIError
-
         from ae.engines.attachment import Attachment
 
         words = LastWords(sink)
@@ -235,12 +231,7 @@ class DockerEngine:
         with faults(self.endpoint):
             attachment = Attachment(self.daemon.patient, spec.name, words)
             try:
-                try:
-                    self.daemon.control.start(spec.name)
-                except APIError as error:
-                    if _no_such_program(error):
-                        return self._not_started(spec, inspected, error)
-                    raise
+                self.daemon.control.start(spec.name)
                 attachment.follow()
                 if attachment.wait(timeout_s) is None:
                     timed_out = True
@@ -292,21 +283,6 @@ class DockerEngine:
             except APIError as error:
                 if error.status_code != 409:  # 409: it is being removed already
                     raise
-
-    def _not_started(
-        self, spec: ContainerSpec, inspected: dict[str, Any], error: Exception
-    ) -> Outcome:
-        said = re.search(r'exec: ("[^"]*": [^:]*)', str(error))
-        why = said[1] if said else f'"{spec.argv[0]}" could not be started'
-        status, reason = classify(127, oom=False, timed_out=False, timeout_s=0, last_words=why)
-        return Outcome(
-            status=status,
-            exit_code=127,
-            seconds=0.0,
-            reason=reason,
-            image_id=str(inspected.get("Image", "")),
-            honoured=self._facts(spec, inspected),
-        )
 
     def _facts(self, spec: ContainerSpec, inspected: dict[str, Any]) -> dict[str, object]:
         return {
@@ -370,8 +346,8 @@ class DockerEngine:
             self._spec(replace(job, point=point), f"ae-chown-{secrets.token_hex(4)}", None),
             user="0:0",
         )
-        with self._created(spec, sink) as inspected:
-            self._follow(spec, inspected, sink, 300)
+        with self._created(spec, sink):
+            self._follow(spec, sink, 300)
 
     def _inspect_image(self, reference: str) -> dict[str, Any] | None:
         from docker.errors import ImageNotFound, NotFound
@@ -386,14 +362,6 @@ class DockerEngine:
 
 def _labels(image: dict[str, Any]) -> dict[str, str]:
     return dict((image.get("Config") or {}).get("Labels") or {})
-
-
-def _no_such_program(error: Exception) -> bool:
-    text = str(error)
-    return "exec: " in text and any(
-        words in text
-        for words in ("executable file not found", "no such file or directory", "permission denied")
-    )
 
 
 def _safe(word: str) -> str:

@@ -1,376 +1,469 @@
 #!/usr/bin/env python3
-"""Real containers on a GPU host with no network and no Docker. Standard library only.
+"""Containers on a GPU host that has no network and no Docker. Standard library only.
 
-On a connected Debian machine:   airgap.py collect DIR           packages and wheels into DIR
-On the GPU host, as root:        airgap.py start DIR             unpack them, start a Docker Engine
-                                 eval "$(airgap.py env)"         point `ae` at it
-                                 airgap.py image dlrm            an image of the host's own CUDA
-                                                                 and PyTorch plus our workload
-                                 airgap.py stop                  stop that engine, no other
+On a connected Debian machine:
+    airgap.py collect DIR            Docker's packages and the wheels that `ae` needs
+Carry the folders DIR/part-* over. On the GPU host, as root:
+    airgap.py unpack DIR/part-*      once for each folder, or all at once
+    airgap.py start                  describe the GPUs (CDI) and start a private Docker daemon
+    eval "$(airgap.py env)"          point `ae` at it
+    airgap.py image NAME             make ae/NAME:cuda from the host's own CUDA and PyTorch
+    airgap.py stop                   stop that daemon
 
-The image borrows the host's folders: its label `ae.binds` names them and the engine mounts them
-read-only at the same path. What is in the image itself: links, a few files of /etc, the workload.
+The image is an empty root whose /usr and /opt are the host's own, bound read-only when a container
+starts (label ae.binds), with the workload's sources in it. Nothing on the host is changed.
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
-import http.client
 import io
 import json
 import os
+import re
+import shlex
 import shutil
-import socket
+import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
-import urllib.parse
+import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-STATE = Path(os.environ.get("AE_AIRGAP_STATE", "/var/tmp/ae-airgap"))
-# Debian 13's engine needs only glibc 2.34; Debian 12's runc, libseccomp and tini no newer one.
-PACKAGES = {"trixie": ("docker.io", "containerd"), "bookworm": ("runc", "libseccomp2", "tini")}
-WHEELS = ("docker", "pydantic", "pyyaml", "typer")
-BINDS = ("/usr", "/opt")  # where the host keeps CUDA, Python and PyTorch
-ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "localtime")
+REPOSITORY = Path(__file__).resolve().parents[2]
+# Debian 13's need only a libc that every supported host has; runc's seccomp comes from Debian 12.
+PACKAGES = {
+    "trixie": ["docker.io", "containerd", "runc", "tini"],
+    "bookworm": ["libseccomp2"],
+}
+WHEELS = ["docker", "pydantic", "typer", "pyyaml"]
+MIRROR = "http://deb.debian.org/debian"
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# Variables of the host that containers must have too: they keep NVLink multicast off.
+KEPT = re.compile(r"NCCL_|NVSHMEM_|TORCH_SYMM_MEM_|CUDA_HOME$|TRITON_")
+DRIVER = Path("/usr/local/nvidia")  # where some hosts mount the driver's libraries
 
 
-def fail(sentence: str, fix: str) -> None:
-    """Stop with one sentence and its fix; exit code 3 is the environment's."""
-    print(f"error: {sentence}\n  fix: {fix}", file=sys.stderr)
-    raise SystemExit(3)
+class Fault(Exception):
+    """One sentence for the person at the keyboard."""
 
 
-def collect(folder: Path, python: str, mirror: str) -> None:
-    """Download the engine's packages (`engine/`, 60 MB) and ae's wheels (`python/`)."""
-    engine, wheels = folder / "engine", folder / "python"
-    engine.mkdir(parents=True, exist_ok=True)
-    wheels.mkdir(parents=True, exist_ok=True)
-    state = folder / ".apt"
-    for suite, names in PACKAGES.items():
-        _download_debs(state / suite, suite, names, engine, mirror)
-    shutil.rmtree(state)
-    platforms = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 17, 12, 5)]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
-        + [word for name in (*platforms, "manylinux2014_x86_64") for word in ("--platform", name)]
-        + ["--python-version", python, "--implementation", "cp", "-d", str(wheels), *WHEELS],
-        check=True,
-    )
-    for part in (engine, wheels):
-        size = sum(path.stat().st_size for path in part.iterdir())
-        print(f"{part}: {len(list(part.iterdir()))} files, {size / 1e6:.0f} MB")
+def collect(target: Path, python: str, part_mb: int) -> None:
+    """Download Debian packages and wheels into `target`/part-1, part-2 ..., each small enough."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="airgap-") as temporary:
+        folder = Path(temporary)
+        for suite, names in PACKAGES.items():
+            download_debs(suite, names, folder)
+        platforms = ["manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"]
+        run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+            + ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
+            + [word for name in platforms for word in ("--platform", name)]
+            + WHEELS
+        )
+        files = sorted(
+            (path for path in folder.iterdir() if path.suffix in (".deb", ".whl")),
+            key=lambda path: -path.stat().st_size,
+        )
+        for old in target.glob("part-*"):
+            shutil.rmtree(old)
+        for number, part in enumerate(split(files, part_mb * 1_000_000), 1):
+            place = target / f"part-{number}"
+            place.mkdir()
+            for path in part:
+                shutil.move(str(path), place / path.name)
+            size = sum(path.stat().st_size for path in place.iterdir())
+            print(f"{place}: {len(part)} files, {size / 1e6:.1f} MB")
 
 
-def _download_debs(
-    state: Path, suite: str, names: tuple[str, ...], target: Path, mirror: str
-) -> None:
-    """Fetch packages of one Debian suite with an apt of its own; nothing is installed."""
+def download_debs(suite: str, names: list[str], folder: Path) -> None:
+    """Download packages of a Debian suite with lists of our own: the system's are not touched."""
+    private = folder / f"apt-{suite}"
     for name in ("lists/partial", "cache/archives/partial"):
-        (state / name).mkdir(parents=True, exist_ok=True)
-    source = state / "sources.list"
-    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    source.write_text(f"deb [signed-by={keyring} arch=amd64] {mirror} {suite} main\n")
+        (private / name).mkdir(parents=True)
+    sources = private / "sources.list"
+    sources.write_text(f"deb [signed-by={KEYRING}] {MIRROR} {suite} main\n")
+    (private / "status").touch()
     options = [
-        f"-oDir::Etc::sourcelist={source.resolve()}",
-        "-oDir::Etc::sourceparts=/dev/null",
-        "-oDir::Etc::preferencesparts=/dev/null",
-        f"-oDir::State::lists={(state / 'lists').resolve()}",
-        f"-oDir::Cache={(state / 'cache').resolve()}",
-        "-oDir::State::status=/dev/null",  # what is installed here does not matter
-        "-oAPT::Sandbox::User=root",
-        "-qq",
+        f"Dir::Etc::SourceList={sources}",
+        "Dir::Etc::SourceParts=/nonexistent",
+        "Dir::Etc::PreferencesParts=/nonexistent",
+        f"Dir::State::Lists={private}/lists",
+        f"Dir::State::Status={private}/status",
+        f"Dir::Cache={private}/cache",
+        "APT::Architecture=amd64",
+        "APT::Sandbox::User=root",
+        "Acquire::Retries=3",
     ]
-    subprocess.run(["apt-get", *options, "update"], check=True)
-    subprocess.run(["apt-get", *options, "download", *names], check=True, cwd=target)
+    apt = ["apt-get", "-qq", *(word for option in options for word in ("-o", option))]
+    run([*apt, "update"])
+    run([*apt, "download", *names], cwd=folder)
 
 
-def start(folder: Path, devices: str, driver: str | None) -> None:
-    """Unpack the packages, describe the GPUs by CDI, start dockerd and wait until it answers."""
-    if os.geteuid() != 0:
-        fail("a Docker Engine of one's own needs root", "run it as root")
-    if _answers():
-        print(f"already running at {_endpoint()}")
+def split(files: list[Path], limit: int) -> list[list[Path]]:
+    """Largest first, into as few parts as come out; a file over the limit is a part of its own."""
+    parts: list[list[Path]] = []
+    for path in files:
+        size = path.stat().st_size
+        for part in parts:
+            if sum(one.stat().st_size for one in part) + size <= limit:
+                part.append(path)
+                break
+        else:
+            parts.append([path])
+    return parts
+
+
+def unpack(folders: list[Path], home: Path) -> None:
+    """Unpack carried packages and wheels below `home`."""
+    site = home / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    found = [path for folder in folders for path in sorted(folder.iterdir())]
+    for path in found:
+        if path.suffix == ".deb":
+            run(["dpkg", "-x", str(path), str(home)])
+        elif path.suffix == ".whl":
+            with zipfile.ZipFile(path) as wheel:
+                wheel.extractall(site)
+    link = home / "usr/bin/docker-init"  # Debian's points at the system's tini
+    if (home / "usr/bin/tini-static").exists():
+        link.unlink(missing_ok=True)
+        link.symlink_to("tini-static")
+    print(f"unpacked {len(found)} files into {home}", file=sys.stderr)
+
+
+def start(home: Path, device_folder: Path, driver: Path) -> None:
+    """Write the CDI spec and start a daemon of our own; one that runs already is kept."""
+    programs = [home / "usr/sbin", home / "usr/bin"]
+    if not (programs[0] / "dockerd").exists():
+        raise Fault(f"no dockerd below {home}: run `airgap.py unpack` first")
+    for name in ("cdi", "data", "exec"):
+        (home / name).mkdir(exist_ok=True)
+    (home / "cdi/nvidia.json").write_text(json.dumps(cdi_spec(device_folder, driver), indent=1))
+    if daemon_pid(home):
         return
-    packages = sorted((folder / "engine").glob("*.deb"))
-    if not packages:
-        fail(f"there are no packages in {folder}/engine", "airgap.py collect DIR, then carry DIR")
-    root = STATE / "root"
-    for name in ("root", "cdi", "data", "exec"):
-        (STATE / name).mkdir(parents=True, exist_ok=True)
-    for package in packages:
-        subprocess.run(["dpkg", "-x", str(package), str(root)], check=True)
-    spec = cdi_spec(sorted(glob.glob(devices)), driver)
-    (STATE / "cdi" / "nvidia.json").write_text(json.dumps(spec, indent=1))
     config = {
         "features": {"cdi": True},
-        "cdi-spec-dirs": [str(STATE / "cdi")],
+        "cdi-spec-dirs": [str(home / "cdi")],
         "iptables": False,
         "ip6tables": False,
         "bridge": "none",
-        "init-path": str(root / "usr/bin/tini-static"),
     }
-    (STATE / "daemon.json").write_text(json.dumps(config, indent=1))
-    search = [str(root / part) for part in ("usr/bin", "usr/sbin", "sbin", "bin")]
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([*search, os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")]),
-        "LD_LIBRARY_PATH": str(root / "usr/lib/x86_64-linux-gnu"),
+    (home / "daemon.json").write_text(json.dumps(config))
+    libraries = [str(path) for path in home.glob("usr/lib/*-linux-gnu")]
+    environment = os.environ | {
+        "PATH": os.pathsep.join([*map(str, programs), "/usr/sbin:/usr/bin:/sbin:/bin"]),
+        "LD_LIBRARY_PATH": os.pathsep.join(libraries),
     }
-    with (STATE / "dockerd.log").open("w") as log:
+    with (home / "dockerd.log").open("wb") as log:
+        argv = [str(programs[0] / "dockerd"), "--config-file", str(home / "daemon.json")]
+        argv += ["--data-root", str(home / "data"), "--exec-root", str(home / "exec")]
+        argv += ["-H", endpoint(home), "-p", str(home / "dockerd.pid")]
         subprocess.Popen(
-            [
-                *("dockerd", "--config-file", str(STATE / "daemon.json")),
-                *("--data-root", str(STATE / "data"), "--exec-root", str(STATE / "exec")),
-                *("-H", _endpoint(), "-p", str(STATE / "dockerd.pid")),
-            ],
-            executable=shutil.which("dockerd", path=environment["PATH"]),
+            argv,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 30
-    while not _answers():
-        if time.monotonic() > deadline:
-            print((STATE / "dockerd.log").read_text()[-3000:], file=sys.stderr)
-            fail("dockerd did not answer within 30 s", f"see {STATE}/dockerd.log")
+    for _ in range(300):
+        if daemon_pid(home) and answers(home):
+            return
         time.sleep(0.1)
-    print(f"Docker Engine {_get('/version')['Version']} at {_endpoint()}")
+    tail = (home / "dockerd.log").read_text(errors="replace").splitlines()[-15:]
+    raise Fault("the daemon did not answer within 30 s:\n" + "\n".join(tail))
 
 
-def cdi_spec(nodes: list[str], driver: str | None) -> dict[str, object]:
-    """A CDI spec of kind nvidia.com/gpu: each GPU by its index, and `all`."""
-    if not nodes:
-        fail(
-            "this host has no NVIDIA device files",
-            "load the driver; nvidia-smi shows whether it is",
+def cdi_spec(device_folder: Path, driver: Path) -> dict:
+    """A CDI spec with every GPU by number, and `all`."""
+
+    def node(name: str) -> dict:
+        path = {"path": f"/dev/{name}"}
+        return (
+            path
+            if device_folder == Path("/dev")
+            else path | {"hostPath": f"{device_folder}/{name}"}
         )
-    shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
-    edits: dict[str, object] = {
-        "deviceNodes": [{"path": path} for path in shared if Path(path).exists()],
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
-    }
-    if driver:
-        options = ["ro", "nosuid", "nodev", "rbind"]
-        edits["mounts"] = [{"hostPath": driver, "containerPath": driver, "options": options}]
-        edits["env"] = ["NVIDIA_VISIBLE_DEVICES=void", f"LD_LIBRARY_PATH={driver}/lib64"]
+
+    names = sorted(path.name for path in device_folder.glob("nvidia*") if not path.is_dir())
+    numbers = sorted(int(name[6:]) for name in names if re.fullmatch(r"nvidia\d+", name))
+    if not numbers:
+        raise Fault(f"there is no GPU: no {device_folder}/nvidia0")
+    shared = [node(name) for name in names if not re.fullmatch(r"nvidia\d+", name)]
     devices = [
-        {"name": str(index), "containerEdits": {"deviceNodes": [{"path": path}]}}
-        for index, path in enumerate(nodes)
+        {"name": str(n), "containerEdits": {"deviceNodes": [node(f"nvidia{n}")]}} for n in numbers
     ]
-    every = {"deviceNodes": [{"path": path} for path in nodes]}
+    everything = [node(f"nvidia{n}") for n in numbers]
+    devices.append({"name": "all", "containerEdits": {"deviceNodes": everything}})
+    edits: dict = {"deviceNodes": shared}
+    if driver.is_dir():
+        options = ["ro", "nosuid", "nodev", "rbind"]
+        edits["mounts"] = [
+            {"hostPath": str(driver), "containerPath": str(driver), "options": options}
+        ]
     return {
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
+        "devices": devices,
         "containerEdits": edits,
-        "devices": [*devices, {"name": "all", "containerEdits": every}],
     }
 
 
-def image(name: str, flavour: str, copies: list[str], variables: list[str], python: str) -> None:
-    """Import `ae/NAME:FLAVOUR`: an almost empty root that borrows this host's folders."""
-    sys.path.insert(0, str(ROOT))
+def make_image(home: Path, name: str, driver: Path, additions: list[str], python: Path) -> None:
+    """Import ae/NAME:cuda: an empty root, the workload's sources, and labels for what is bound."""
+    sys.path[:0] = [str(home / "site"), str(REPOSITORY)]
+    from docker.api import APIClient
+
     from ae.images import content_hash
 
-    bin_dir = str(Path(python).parent)  # as named: a virtual environment's python is a link
-    binds = list(BINDS)
-    if not any(bin_dir.startswith(f"{bind}/") for bind in binds):
-        binds.append(str(Path(sys.prefix)))
-    paths = [
-        bin_dir,
-        "/usr/local/cuda/bin",
-        "/usr/local/bin",
-        "/usr/sbin",
-        "/usr/bin",
-        "/sbin",
-        "/bin",
-    ]
+    folder = REPOSITORY / "images" / name
+    if not (folder / "src").is_dir():
+        raise Fault(f"there is no workload images/{name}/src")
+    binds = host_folders(python)
+    content = content_hash(REPOSITORY, name)
     changes = [
-        f"ENV PATH={':'.join(paths)}",
-        f"ENV PYTHONPATH=/srv/ae/common:/srv/ae/{name}",
-        "ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1",
-        *(f"ENV {variable}" for variable in variables),
+        *(f"ENV {key}={quoted(value)}" for key, value in image_environment(driver, python).items()),
+        f"LABEL ae.image={name}",
+        "LABEL ae.flavour=cuda",
+        f"LABEL ae.content={content}",
+        f"LABEL ae.binds={quoted(json.dumps(binds))}",
         "WORKDIR /tmp",
-        f"LABEL ae.image={name} ae.flavour={flavour} ae.content={content_hash(ROOT, name)}",
-        f"LABEL ae.base=host ae.binds={json.dumps(json.dumps(binds))}",
-        'CMD ["python3"]',
+        'CMD ["python", "--version"]',
     ]
-    pieces = [
-        (ROOT / "images/common/src", "srv/ae/common"),
-        (ROOT / f"images/{name}/src", f"srv/ae/{name}"),
-    ]
-    for copy in copies:
-        source, _, target = copy.partition(":")
-        if not target.startswith("/") or not Path(source).exists():
-            fail(
-                f"--copy {copy}: not an existing source and an absolute target", "--copy DIR:/srv/x"
-            )
-        pieces.append((Path(source), target.lstrip("/")))
-    query = urllib.parse.urlencode(
-        [("fromSrc", "-"), ("repo", f"ae/{name}"), ("tag", flavour)]
-        + [("changes", c) for c in changes]
+    client = APIClient(base_url=endpoint(home), version="auto", timeout=120)
+    answer = client.import_image_from_data(
+        image_tar(folder, binds, python, additions),
+        repository=f"ae/{name}",
+        tag="cuda",
+        changes=changes,
     )
-    body = _root_tar(pieces)
-    answer = _request("POST", f"/images/create?{query}", body, "application/x-tar").decode()
-    lines = [json.loads(line) for line in answer.splitlines() if line.strip()]
-    errors = [line["error"] for line in lines if "error" in line]
-    if errors:
-        fail(f"the engine refused the image: {errors[0]}", f"see {STATE}/dockerd.log")
-    size = f"{len(body) / 1e6:.1f} MB"
-    print(f"ae/{name}:{flavour} {lines[-1]['status']} ({size}, borrows {', '.join(binds)})")
+    if '"error"' in answer:
+        raise Fault(f"the daemon refused the image: {answer.strip()}")
+    print(f"ae/{name}:cuda made, content {content[:12]}, binds {' '.join(binds)}", file=sys.stderr)
 
 
-def _root_tar(pieces: list[tuple[Path, str]]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for folder in (
-            "dev",
-            "etc",
-            "proc",
-            "run",
-            "sys",
-            "sbin",
-            "var",
-            "var/tmp",
-            "home",
-            "root",
-            "srv",
-        ):
-            tar.addfile(_entry(folder, tarfile.DIRTYPE, 0o755))
-        for folder in ("tmp", "var/tmp"):
-            tar.addfile(_entry(folder, tarfile.DIRTYPE, 0o1777))
-        for bind in BINDS:
-            tar.addfile(_entry(bind.lstrip("/"), tarfile.DIRTYPE, 0o755))
-        for name in ("bin", "lib", "lib64"):  # sbin stays a folder: the engine puts its init there
-            tar.addfile(_entry(name, tarfile.SYMTYPE, 0o777, link=f"usr/{name}"))
-        tar.addfile(_entry("sbin/ldconfig", tarfile.SYMTYPE, 0o777, link="/usr/sbin/ldconfig"))
-        for name in ETC:
+def host_folders(python: Path) -> list[str]:
+    """The host folders that the image borrows: /usr, all of /opt, and wherever Python lives."""
+    found = [Path("/usr")]
+    if Path("/opt").is_dir():
+        found += [path for path in sorted(Path("/opt").iterdir()) if path.name != "ae"]
+    asked = run(
+        [str(python), "-c", "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"]
+    ).splitlines()
+    for place in [*map(Path, asked), python.resolve().parent.parent]:
+        if not any(place.is_relative_to(one) for one in found):
+            found.append(place)
+    return [str(path) for path in found if path.exists()]
+
+
+def image_environment(driver: Path, python: Path) -> dict[str, str]:
+    """Variables of the image: the host's own where they say where libraries are."""
+    libraries = [str(driver / "lib64")] if driver.is_dir() else []
+    libraries += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
+    programs = ["/opt/ae/bin", str(python.parent), str(driver / "bin"), "/usr/local/cuda/bin"]
+    programs += ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+    kept = {key: value for key, value in os.environ.items() if KEPT.match(key)}
+    return {
+        **kept,
+        "PATH": ":".join(programs),
+        "LD_LIBRARY_PATH": ":".join(dict.fromkeys(libraries)) or "/usr/lib",
+        "PYTHONPATH": "/opt/ae/common:/opt/ae/workload",
+        "PYTHONUNBUFFERED": "1",
+        "HOME": "/tmp",
+    }
+
+
+def image_tar(folder: Path, binds: list[str], python: Path, additions: list[str]) -> bytes:
+    """The root file system: links into /usr, empty folders to bind on, /etc, and /opt/ae."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        made: set[str] = set()
+
+        def add_folder(path: str, mode: int = 0o755) -> None:
+            for parent in [*reversed(Path(path).parents), Path(path)]:
+                name = str(parent).strip("/")
+                if name in ("", ".") or name in made:
+                    continue
+                made.add(name)
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.mode = tarfile.DIRTYPE, mode if str(parent) == path else 0o755
+                tar.addfile(entry)
+
+        def add_link(path: str, target: str) -> None:
+            add_folder(str(Path(path).parent))
+            entry = tarfile.TarInfo(path.strip("/"))
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
+
+        def add_text(path: str, text: str) -> None:
+            add_folder(str(Path(path).parent))
+            entry = tarfile.TarInfo(path.strip("/"))
+            entry.size, entry.mode = len(text.encode()), 0o755
+            tar.addfile(entry, io.BytesIO(text.encode()))
+
+        def add_tree(source: Path, target: str) -> None:
+            for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+                if path.is_file() and "__pycache__" not in path.parts:
+                    inner = f"{target}/{path.relative_to(source)}" if source.is_dir() else target
+                    add_folder(str(Path(inner).parent))
+                    tar.add(path, inner.strip("/"), filter=plain_owner)
+
+        for path in ("/dev", "/proc", "/sys", "/run", "/root", "/home", "/ae", *binds):
+            add_folder(path)
+        for path in ("/tmp", "/var/tmp"):
+            add_folder(path, 0o1777)
+        for name in ("bin", "lib", "lib64"):
+            if Path("/", name).is_symlink():
+                add_link(f"/{name}", f"usr/{name}")
+        # A folder, not a link into the read-only /usr: Docker puts its init program there.
+        for path in sorted(Path("/usr/sbin").iterdir()):
+            add_link(f"/sbin/{path.name}", str(path))
+        # Of /etc only what programs look up; the rest is the host's own business.
+        for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache", "localtime"):
             if Path("/etc", name).exists():
-                tar.add(f"/etc/{name}", f"etc/{name}")
-        for source, target in pieces:
-            tar.add(source, target, filter=_without_caches)
-    return buffer.getvalue()
+                add_tree(Path("/etc", name).resolve(), f"/etc/{name}")
+        for path in sorted(Path("/etc/alternatives").glob("*")):
+            if path.is_symlink():
+                add_link(str(path), os.readlink(path))
+        for program in ("python", "python3"):
+            # A script, not a link: through a link Python would not see its virtual environment.
+            add_text(f"/opt/ae/bin/{program}", f'#!/bin/sh\nexec {shlex.quote(str(python))} "$@"\n')
+        add_tree(REPOSITORY / "images/common/src", "/opt/ae/common")
+        add_tree(folder / "src", "/opt/ae/workload")
+        for addition in additions:
+            source, _, target = addition.partition(":")
+            if not Path(source).exists() or not target.startswith("/opt/ae/"):
+                raise Fault(
+                    f"--add {addition}: say SOURCE:/opt/ae/PLACE, with a source that exists"
+                )
+            add_tree(Path(source), target)
+    return data.getvalue()
 
 
-def _entry(name: str, kind: bytes, mode: int, link: str = "") -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode, entry.linkname = kind, mode, link
-    return entry
-
-
-def _without_caches(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if "__pycache__" in entry.name or entry.name.endswith(".egg-info"):
-        return None
+def plain_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Everything in the image belongs to root and can be read by all."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
-    entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
+    entry.mode |= 0o444
     return entry
 
 
-def stop() -> None:
-    """Stop the engine that `start` started, by its pid file."""
-    try:
-        pid = int((STATE / "dockerd.pid").read_text())
-        os.kill(pid, 15)
-    except (OSError, ValueError):
-        print("not running")
+def stop(home: Path) -> None:
+    """Stop the daemon that `start` has started, and no other."""
+    pid = daemon_pid(home)
+    if pid is None:
         return
-    deadline = time.monotonic() + 30
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+    os.kill(pid, signal.SIGTERM)
+    for _ in range(200):
+        if daemon_pid(home) is None:
+            return
         time.sleep(0.1)
-    print(
-        "stopped" if not Path(f"/proc/{pid}").exists() else f"pid {pid} is still there after 30 s"
-    )
+    raise Fault(f"dockerd (process {pid}) is still there after 20 s")
 
 
-def _endpoint() -> str:
-    return f"unix://{STATE}/docker.sock"
+def print_environment(home: Path) -> None:
+    """The lines that point `ae` at the daemon and at the carried packages."""
+    print(f"export DOCKER_HOST={endpoint(home)}")
+    print(f"export PYTHONPATH={home / 'site'}${{PYTHONPATH:+:$PYTHONPATH}}")
 
 
-class _Connection(http.client.HTTPConnection):
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.connect(str(STATE / "docker.sock"))
+def endpoint(home: Path) -> str:
+    """Where our daemon listens."""
+    return f"unix://{home}/docker.sock"
 
 
-def _request(method: str, path: str, body: bytes | None = None, kind: str = "") -> bytes:
-    connection = _Connection("localhost")
+def daemon_pid(home: Path) -> int | None:
+    """The daemon's process id, if it runs."""
     try:
-        connection.request(method, path, body, {"Content-Type": kind} if kind else {})
-        answer = connection.getresponse()
-        data = answer.read()
-    finally:
-        connection.close()
-    if answer.status >= 300:
-        fail(
-            f"the engine answered {answer.status}: {data.decode(errors='replace')[:300]}",
-            "see its log",
-        )
-    return data
+        pid = int((home / "dockerd.pid").read_text())
+        return pid if "dockerd" in Path(f"/proc/{pid}/cmdline").read_text() else None
+    except (OSError, ValueError):
+        return None
 
 
-def _get(path: str) -> dict[str, str]:
-    answer: dict[str, str] = json.loads(_request("GET", path))
-    return answer
+def answers(home: Path) -> bool:
+    """Whether the daemon takes connections and says that it is well."""
+    import socket
 
-
-def _answers() -> bool:
     try:
-        _get("/version")
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(home / "docker.sock"))
+            connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            return b" 200 " in connection.recv(4096)
     except OSError:
         return False
-    return True
 
 
-def main() -> None:
-    """Parse the command line and run one verb."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verb = verbs.add_parser("collect", help="download packages and wheels (connected machine)")
-    verb.add_argument("folder", type=Path)
-    verb.add_argument("--python", default="3.12", help="the GPU host's Python (default 3.12)")
-    verb.add_argument("--mirror", default="http://deb.debian.org/debian", help="Debian mirror")
-    verb = verbs.add_parser("start", help="start the engine (GPU host, root)")
-    verb.add_argument("folder", type=Path)
-    verb.add_argument(
-        "--devices", default="/dev/nvidia[0-9]*", help="glob of the GPUs' device files"
-    )
-    driver = "/usr/local/nvidia" if Path("/usr/local/nvidia").is_dir() else None
-    verb.add_argument("--driver-dir", default=driver, help="the driver's folder outside /usr/lib")
-    verbs.add_parser("env", help="print the export line that points ae at the engine")
-    verb = verbs.add_parser("image", help="make ae/NAME from the host's own files")
-    verb.add_argument("name")
-    verb.add_argument("--flavour", default="cuda", choices=("cuda", "cpu"))
-    verb.add_argument("--copy", action="append", default=[], metavar="SRC:/DEST")
-    verb.add_argument("--env", action="append", default=[], metavar="KEY=VALUE")
-    verb.add_argument("--python", default=sys.executable, help="the interpreter that has PyTorch")
-    verbs.add_parser("stop", help="stop the engine")
-    words = parser.parse_args()
+def quoted(value: str) -> str:
+    """A value as a Dockerfile instruction takes it."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{escaped}"'
+
+
+def run(argv: list[str], cwd: Path | None = None) -> str:
+    """Run a command; a failure is a Fault with its last words."""
     try:
-        _run(words)
-    except subprocess.CalledProcessError as error:
-        fail(f"{error.cmd[0]} exited {error.returncode}", "its own message stands above")
+        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Fault(f"there is no program '{argv[0]}'") from error
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        raise Fault(f"{' '.join(argv[:4])} ... failed ({done.returncode}): " + "\n".join(words))
+    return done.stdout
 
 
-def _run(words: argparse.Namespace) -> None:
-    if words.verb == "collect":
-        collect(words.folder, words.python, words.mirror)
-    elif words.verb == "start":
-        start(words.folder, words.devices, words.driver_dir)
-    elif words.verb == "env":
-        print(f"export DOCKER_HOST={_endpoint()}")
-    elif words.verb == "image":
-        image(words.name, words.flavour, words.copy, words.env, words.python)
-    else:
-        stop()
+def main() -> int:
+    """Run one verb."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--home", type=Path, default=Path("/tmp/ae-airgap"), help="all it writes")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("collect", help="download what a host lacks")
+    verb.add_argument("dir", type=Path)
+    verb.add_argument("--python", default="3.12", help="the host's Python")
+    verb.add_argument("--part-mb", type=int, default=55, help="size of a carried folder")
+    verb = verbs.add_parser("unpack", help="unpack carried folders")
+    verb.add_argument("dirs", type=Path, nargs="+")
+    verb = verbs.add_parser("start", help="start the daemon")
+    verb.add_argument("dirs", type=Path, nargs="*", help="carried folders to unpack first")
+    verb.add_argument("--dev", type=Path, default=Path("/dev"), help="where the GPU's nodes are")
+    verb.add_argument("--driver", type=Path, default=DRIVER)
+    verb = verbs.add_parser("image", help="make an image from the host's own files")
+    verb.add_argument("name")
+    verb.add_argument("--driver", type=Path, default=DRIVER)
+    verb.add_argument("--python", type=Path, default=Path(sys.executable))
+    verb.add_argument("--add", action="append", default=[], metavar="SOURCE:/opt/ae/PLACE")
+    verbs.add_parser("env", help="print export lines")
+    verbs.add_parser("stop", help="stop the daemon")
+    words = parser.parse_args()
+    home = words.home.resolve()
+    try:
+        if words.verb == "collect":
+            collect(words.dir.resolve(), words.python, words.part_mb)
+        elif words.verb == "unpack":
+            unpack(words.dirs, home)
+        elif words.verb == "start":
+            if words.dirs:
+                unpack(words.dirs, home)
+            start(home, words.dev, words.driver)
+            print_environment(home)
+        elif words.verb == "image":
+            make_image(home, words.name, words.driver, words.add, words.python)
+        elif words.verb == "env":
+            print_environment(home)
+        else:
+            stop(home)
+    except Fault as fault:
+        print(f"airgap: {fault}", file=sys.stderr)
+        return 3
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
