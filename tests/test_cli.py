@@ -1,0 +1,296 @@
+"""The command line as a person meets it: the toy paper, the local engine, real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ae.__main__ import guarded
+from ae.errors import ExitCode
+from tests.toy import make_toy
+
+Ae = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with the toy alone; its points run with this interpreter."""
+    root = make_toy(tmp_path / "checkout")
+    monkeypatch.setenv("AE_ROOT", str(root))
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", _path_without("nvidia-smi"))
+    monkeypatch.delenv("AE_RESULTS", raising=False)
+    return root
+
+
+@pytest.fixture
+def ae(root: Path, capsys: pytest.CaptureFixture[str]) -> Ae:
+    """Run one command line in this process: exit code, standard output, standard error."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = guarded(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def _path_without(program: str) -> str:
+    folders = os.environ["PATH"].split(os.pathsep)
+    return os.pathsep.join(f for f in folders if not Path(f, program).exists())
+
+
+def run_points(root: Path, recipe: str = "toy") -> dict[str, str]:
+    """Point id -> status of the newest run."""
+    newest = sorted((root / "results/runs" / recipe).iterdir())[-1]
+    found = newest.glob("points/[!.]*/status.json")
+    return {p.parent.name: json.loads(p.read_text())["status"] for p in found}
+
+
+def test_list_and_show_say_what_there_is(ae: Ae) -> None:
+    code, out, _ = ae("list")
+    assert code == 0
+    assert "toy" in out
+    assert "upstream" in out
+    code, out, _ = ae("show", "toy")
+    assert code == 0
+    for word in ("Variants", "slow", "Experiments", "together", "Claims", "Figures", "1 MB"):
+        assert word in out
+    code, out, _ = ae("show", "toy", "--json")
+    assert json.loads(out)["recipe"]["name"] == "toy"
+
+
+def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> None:
+    code, out, err = ae("run", "toy", "--quick", "--engine", "local")
+    assert code == 0, err
+    assert "[1/" in err
+    assert "speed-up" in out
+    assert "claims:" in out
+    assert set(run_points(root).values()) == {"done"}
+    figures = list((root / "results/runs/toy").glob("*/figures/*"))
+    assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
+    assert list((root / "results/runs/toy").glob("*/claims.json"))
+    code, out, _ = ae("plot", "toy")
+    assert code == 0
+    assert ".png" in out
+    code, out, _ = ae("report", "toy")
+    assert code == 0
+    assert (root / "results/report/report.html").is_file()
+
+
+def test_json_on_standard_output_is_json_alone(ae: Ae) -> None:
+    code, out, _ = ae("run", "toy", "--quick", "--engine", "local", "--dataset", "ones", "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert data["recipe"] == "toy"
+    assert set(data["points"].values()) == {"done"}
+    code, out, _ = ae("check", "toy", "--json")
+    assert json.loads(out)["claims"]
+
+
+def test_a_variant_brings_its_baseline(ae: Ae) -> None:
+    _, out, _ = ae("run", "toy", "--variant", "fast", "--dry-run", "--json")
+    plan = json.loads(out)
+    assert plan["points"][0]["variants"] == ["slow", "fast"]
+
+
+def test_dry_run_needs_no_engine_and_runs_nothing(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    code, out, _ = ae("run", "toy", "--dry-run")
+    assert code == 0
+    assert "docker run" in out
+    assert not (root / "results").exists()
+
+
+def test_check_exits_1_when_a_claim_is_not_reproduced(ae: Ae) -> None:
+    assert ae("run", "toy", "--engine", "local", "--set", "samples=5")[0] == 0
+    code, out, _ = ae("check", "toy")
+    assert "not reproduced" in out
+    assert code == ExitCode.CLAIM
+
+
+WRONG = [
+    (("run", "toi"), "there is no recipe 'toi'; did you mean 'toy'?", ExitCode.USAGE),
+    (("run", "toy", "--variant", "fst"), "did you mean 'fast'?", ExitCode.USAGE),
+    (("run", "toy", "--dataset", "onse"), "did you mean 'ones'?", ExitCode.USAGE),
+    (("run", "toy", "--experiment", "togeter"), "did you mean 'together'?", ExitCode.USAGE),
+    (("run", "toy", "--set", "sizee=3"), "did you mean 'size'?", ExitCode.USAGE),
+    (("run", "toy", "--set", "size=many"), "must be a whole number", ExitCode.USAGE),
+    (("run", "toy", "--set", "size"), "not of the form key=value", ExitCode.USAGE),
+    (("run", "toy", "--gpus", "all-of-them"), "neither a count nor a list", ExitCode.USAGE),
+    (("run", "toy", "--lane", "upstream"), "cannot be run yet", ExitCode.USAGE),
+    (("run", "toy", "--engine", "dokcer"), "did you mean 'docker'?", ExitCode.USAGE),
+    (("run", "toy", "--quik"), "No such option", ExitCode.USAGE),
+    (("shw", "toy"), "No such command", ExitCode.USAGE),
+    (("check", "toy"), "there is no run of toy yet", ExitCode.USAGE),
+    (("plot", "toy", "nosuch"), "there is no run 'nosuch'", ExitCode.USAGE),
+    (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
+    (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
+]
+
+
+@pytest.mark.parametrize(("words", "said", "code"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_wrong_input_gets_one_sentence_a_fix_and_its_code(
+    ae: Ae, root: Path, words: tuple[str, ...], said: str, code: ExitCode
+) -> None:
+    got, out, err = ae(*words)
+    assert got == code
+    assert said in err
+    assert err.count("error: ") == 1
+    assert "fix: " in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_debug_adds_the_traceback(ae: Ae) -> None:
+    code, _, err = ae("--debug", "run", "toi")
+    assert code == ExitCode.USAGE
+    assert "Traceback" in err
+
+
+def test_an_engine_that_refuses_is_the_environments_fault(
+    ae: Ae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    code, _, err = ae("run", "toy", "--engine", "docker")
+    assert code == ExitCode.ENVIRONMENT
+    assert "fix: " in err
+
+
+def test_a_results_folder_that_cannot_be_written(
+    ae: Ae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("AE_RESULTS", str(tmp_path / "file"))
+    code, _, err = ae("run", "toy", "--engine", "local")
+    assert code == ExitCode.ENVIRONMENT
+    assert "cannot write" in err
+
+
+ENDINGS = [
+    ("broken", "failed", ExitCode.WORKLOAD, "exit code"),
+    ("malformed", "failed", ExitCode.WORKLOAD, "records.jsonl:"),
+    ("truncated", "failed", ExitCode.WORKLOAD, "records.jsonl:"),
+    ("future", "failed", ExitCode.WORKLOAD, "schema"),
+    ("unfit", "skipped", ExitCode.ENVIRONMENT, "could run none of the points"),
+]
+
+
+@pytest.mark.parametrize(("experiment", "status", "code", "said"), ENDINGS)
+def test_every_bad_end_of_a_point_is_told_apart(
+    ae: Ae, root: Path, experiment: str, status: str, code: ExitCode, said: str
+) -> None:
+    got, _, err = ae("run", "toy", "--experiment", experiment, "--engine", "local")
+    assert got == code
+    assert said in err
+    assert list(run_points(root).values()) == [status]
+
+
+def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
+    ae: Ae, root: Path
+) -> None:
+    words = ("run", "toy", "--experiment", "together", "--experiment", "broken", "--quick")
+    code, out, _ = ae(*words, "--engine", "local")
+    assert code == ExitCode.WORKLOAD
+    assert "speed-up" in out
+    before = run_points(root)
+    assert sorted(before.values()) == ["done", "done", "failed"]
+    code, _, err = ae("run", "toy", "--resume", "--engine", "local")
+    assert code == ExitCode.WORKLOAD
+    assert "] broken" in err
+    assert "] together-ones" not in err
+    assert run_points(root) == before
+
+
+def _start(root: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ae", *words],
+        env={**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_for(process: subprocess.Popen[str], words: str, timeout_s: float = 60) -> str:
+    """Read standard error until a line holds `words`."""
+    assert process.stderr is not None
+    seen = ""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        line = process.stderr.readline()
+        seen += line
+        if words in line:
+            return seen
+        if not line:
+            break
+    raise AssertionError(f"'{words}' never came; standard error was:\n{seen}")
+
+
+def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(root: Path) -> None:
+    process = _start(
+        root, "run", "toy", "--quick", "--engine", "local", "--dataset", "ones",
+        "--experiment", "together", "--experiment", "stuck",
+    )  # fmt: skip
+    _wait_for(process, "] stuck")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert "interrupted" in err
+    assert run_points(root) == {"together-ones": "done", "stuck": "interrupted"}
+    left = subprocess.run(["pgrep", "-f", "toy stuck"], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+def test_ctrl_c_during_plot_exits_130_and_leaves_no_half_figure(ae: Ae, root: Path) -> None:
+    assert ae("run", "toy", "--quick", "--engine", "local")[0] == 0
+    figures = root / "recipes/toy/figures.py"
+    figures.write_text("import sys, time\nprint('drawing', file=sys.stderr)\ntime.sleep(60)\n")
+    process = _start(root, "plot", "toy")
+    _wait_for(process, "drawing")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert not [p for p in (root / "results").rglob("*.part*") if p.is_file()]
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(root: Path) -> None:
+    words = ("run", "toy", "--quick", "--engine", "local", "--dataset", "ones")
+    both = [_start(root, *words), _start(root, *words)]
+    for process in both:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert len(list((root / "results/runs/toy").iterdir())) == 2
+
+
+def test_clean_finds_nothing_of_living_launchers(ae: Ae, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    code, out, _ = ae("clean")
+    assert code == 0
+    assert "nothing is left behind" in out
+
+
+def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
+    process = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m ae show toy | head -1"],
+        env={**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0
+    assert process.stderr == ""
