@@ -162,6 +162,7 @@ def start_helper(argv: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            bufsize=0,
         )
     except OSError as error:
         raise _cannot_start(argv, error) from error

@@ -73,12 +73,11 @@ class Reaper:
         self.close()
 
     def _tell(self, line: str) -> None:
+        from contextlib import suppress
+
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # somebody killed the watchdog: the run goes on without
             self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # somebody killed the watchdog: the run goes on without it
 
 
 def watch() -> None:

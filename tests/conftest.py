@@ -1,0 +1,101 @@
+"""A guard against tests that reach a daemon or the network unmarked, and the real Docker Engine."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+IN_CI = os.environ.get("CI") == "true"
+BASE_IMAGE = "ae/base:cpu"
+_DAEMONS = ("docker.sock", "podman.sock", "containerd.sock", "buildkitd.sock")
+
+
+class Reached(AssertionError):
+    """An unmarked test has opened a connection that only a marked one may open."""
+
+
+@pytest.fixture(autouse=True)
+def _guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail every test without the marker `docker` that connects to a daemon or the network.
+
+    It fails even when the code under test swallows the error. Child processes find no daemon.
+    """
+    if request.node.get_closest_marker("docker"):
+        yield
+        return
+    reached: list[str] = []
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def check(sock: socket.socket, address: Any) -> None:
+        if forbidden(sock.family, address):
+            reached.append(repr(address))
+            raise Reached(f"this test connects to {address!r}; mark it `docker`, or do not")
+
+    def guarded_connect(self: socket.socket, address: Any) -> None:
+        check(self, address)
+        connect(self, address)
+
+    def guarded_connect_ex(self: socket.socket, address: Any) -> int:
+        check(self, address)
+        return connect_ex(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded_connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/of-unmarked-tests.sock")
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    yield
+    if reached:
+        pytest.fail(f"an unmarked test reached {', '.join(reached)}")
+
+
+def forbidden(family: int, address: Any) -> bool:
+    """Whether only a marked test may connect there."""
+    if family == socket.AF_UNIX:
+        name = os.fsdecode(address) if isinstance(address, bytes) else str(address)
+        return Path(name).name in _DAEMONS
+    if family in (socket.AF_INET, socket.AF_INET6):
+        host = str(address[0])
+        if host in ("", "localhost"):
+            return False
+        try:
+            return not ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return True
+    return False
+
+
+@pytest.fixture(scope="session")
+def docker_endpoint() -> str:
+    """Where a real Docker Engine with the base image answers. In CI a missing one is a failure."""
+    endpoint = os.environ.get("AE_TEST_DOCKER_HOST") or os.environ.get("DOCKER_HOST")
+    if not endpoint:
+        return _missing("neither AE_TEST_DOCKER_HOST nor DOCKER_HOST is set; .ci/engine.sh env")
+    from ae.engines.daemon import connect
+    from ae.errors import EnvironmentFault
+
+    try:
+        daemon = connect(endpoint)
+    except EnvironmentFault as fault:
+        return _missing(fault.message)
+    if not daemon.control.images(BASE_IMAGE):
+        return _missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
+    return endpoint
+
+
+@pytest.fixture
+def docker_host(docker_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The endpoint, with DOCKER_HOST set to it for the code under test and its children."""
+    monkeypatch.setenv("DOCKER_HOST", docker_endpoint)
+    return docker_endpoint
+
+
+def _missing(why: str) -> str:
+    if IN_CI:
+        pytest.fail(f"CI needs a real Docker Engine: {why}", pytrace=False)
+    pytest.skip(why)
