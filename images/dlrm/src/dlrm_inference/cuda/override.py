@@ -142,10 +142,7 @@ def make_operator(
         none = indices.new_empty(0)
         if not torch.is_grad_enabled():
             return result, none, none, none  # nobody will ask for a backward pass
-        bag_size = bounds.diff()
-        if include_last_offset:  # PyTorch gives bag_size the shape of offsets
-            bag_size = torch.nn.functional.pad(bag_size, (0, 1))
-        return result, bag_of_each_index(bounds, indices.numel()), bag_size, none
+        return result, bag_of_each_index(bounds, indices.numel()), bounds.diff(), none
 
     return operator
 

@@ -1,0 +1,282 @@
+"""`best`: ours, free of the paper's design space. kernels/best.cu says how it works and why."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+from dlrm_inference.cuda import launch
+from dlrm_inference.cuda.compile import Compiled, compile_source
+from dlrm_inference.cuda.tensors import (
+    INDEX_TYPES,
+    Prepared,
+    UnsupportedError,
+    check_tensors,
+    make_out,
+)
+
+ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+MOST_TABLES = 48  # that one launch's parameters (4 KB) hold
+MOST_ROWS = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The compile-time choices of kernels/best.cu that only speed depends on."""
+
+    split: int = 1  # warps per bag
+    bags: int = 4  # bags per block
+    depth: int = 8  # 16-byte loads in flight per lane
+    stages: int = 1
+    keys: int = 5  # indices a lane holds at a time
+    buckets: int = 32  # bands of the table
+    hint: str = ""
+    min_blocks: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Case:
+    """What the tensors decide at compile time."""
+
+    index: torch.dtype
+    element: torch.dtype
+    dim: int
+    vector: int  # bytes
+    tables: int  # 1, or MOST_TABLES
+
+
+class _Table(ctypes.Structure):
+    """`Table` of kernels/best.cu, field by field."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("indices", ctypes.c_void_p),
+        ("offsets", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("rows", ctypes.c_ulonglong),
+        ("row_stride", ctypes.c_ulonglong),
+        ("out_stride", ctypes.c_ulonglong),
+        ("total", ctypes.c_longlong),
+        ("average", ctypes.c_int),
+        ("shift", ctypes.c_int),
+    )
+
+
+@cache
+def _arguments_type(tables: int) -> type[ctypes.Structure]:
+    class _Arguments(ctypes.Structure):
+        _fields_ = (
+            ("tables", _Table * tables),
+            ("bags", ctypes.c_int),
+            ("mean", ctypes.c_int),
+            ("error", ctypes.c_void_p),
+        )
+
+    return _Arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch."""
+
+    name: str = "best"
+    summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
+    shape: Shape = Shape()
+    dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
+
+    @property
+    def block_warps(self) -> int:
+        """Warps of a block."""
+        return self.shape.split * self.shape.bags
+
+    def forward(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Return the bags' sums or means (bags, dim); as `Scheme.forward`, but rows must have
+        contiguous columns and there may be at most 2^31 - 1 of them."""
+        prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
+        self._launch(prepared, weight.device, check)
+        return prepared.out
+
+    def forward_tables(
+        self,
+        weights: Sequence[torch.Tensor],
+        indices: Sequence[torch.Tensor],
+        offsets: Sequence[torch.Tensor],
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Return all tables' bags side by side (bags, tables * dim), from one launch.
+
+        One entry per table in each sequence, tables of one dim and type, all with the same number
+        of bags; at most 48 tables.
+        """
+        prepared = self.prepare_tables(weights, indices, offsets, mode=mode, out=out)
+        self._launch(prepared, weights[0].device, check)
+        return prepared.out
+
+    def prepare(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+    ) -> Prepared:
+        """Return the launch that `forward` makes, not yet made."""
+        return self.prepare_tables([weight], [indices], [offsets], mode=mode, out=out)
+
+    def prepare_tables(
+        self,
+        weights: Sequence[torch.Tensor],
+        indices: Sequence[torch.Tensor],
+        offsets: Sequence[torch.Tensor],
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+    ) -> Prepared:
+        """Return the launch that `forward_tables` makes, not yet made."""
+        self._check_tables(weights, indices, offsets, mode)
+        first, count = weights[0], len(weights)
+        bags, dim, device = offsets[0].numel() - 1, first.shape[1], first.device
+        out = make_out(first, bags, out, count * dim)
+        slices = [out[:, t * dim : (t + 1) * dim] for t in range(count)]
+        case = _Case(
+            index=indices[0].dtype,
+            element=first.dtype,
+            dim=dim,
+            vector=min(vector_of(tensor) for tensor in (*weights, *slices)),
+            tables=1 if count == 1 else MOST_TABLES,
+        )
+        struct = _arguments_type(case.tables)(
+            bags=bags, mean=mode == "mean", error=launch.error_flag(device).data_ptr()
+        )
+        size = first.element_size()
+        for t, (weight, index, offset) in enumerate(zip(weights, indices, offsets, strict=True)):
+            rows = weight.shape[0]
+            struct.tables[t] = _Table(
+                weight=weight.data_ptr(),
+                indices=index.data_ptr(),
+                offsets=offset.data_ptr(),
+                out=slices[t].data_ptr(),
+                rows=rows,
+                row_stride=weight.stride(0) * size,
+                out_stride=out.stride(0) * size,
+                total=index.numel(),
+                average=index.numel() // max(bags, 1),
+                shift=max(0, (rows - 1).bit_length() - (self.shape.buckets - 1).bit_length()),
+            )
+        return Prepared(
+            kernel=_load(self.shape, device, case),
+            grid=(max(1, -(-bags // self.shape.bags)), count, 1),
+            block=(32 * self.block_warps, 1, 1),
+            arguments=launch.Arguments(struct, (*weights, *indices, *offsets, out)),
+            out=out,
+        )
+
+    def compile(self, arch: str, index: torch.dtype = torch.int64, dim: int = 128) -> Compiled:
+        """Compile for `arch` ("sm_90") and contiguous fp32 tables of `dim`; needs no GPU."""
+        vector = next(size for size in (16, 8, 4) if dim * 4 % size == 0)
+        case = _Case(index=index, element=torch.float32, dim=dim, vector=vector, tables=1)
+        return _compile(self.shape, arch, case)
+
+    def attributes(self, device: torch.device) -> launch.Attributes:
+        """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
+        the kernel for fp32 tables of dim 128."""
+        case = _Case(index=torch.int64, element=torch.float32, dim=128, vector=16, tables=1)
+        return _load(self.shape, device, case).attributes(32 * self.block_warps)
+
+    def supports(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        mode: str = "sum",
+    ) -> str:
+        """Return why these tensors cannot be served, "" when they can."""
+        try:
+            self._check_tables([weight], [indices], [offsets], mode)
+        except UnsupportedError as error:
+            return str(error)
+        return ""
+
+    def reshaped(self, **choices: object) -> Best:
+        """Return this kernel with other compile-time choices (`Shape`'s fields)."""
+        return replace(self, shape=replace(self.shape, **choices))
+
+    def _launch(self, prepared: Prepared, device: torch.device, check: bool) -> None:
+        if not torch.cuda.is_current_stream_capturing():
+            launch.raise_if_out_of_range(device, wait=False)
+        prepared()
+        if check:
+            launch.raise_if_out_of_range(device)
+
+    def _check_tables(
+        self,
+        weights: Sequence[torch.Tensor],
+        indices: Sequence[torch.Tensor],
+        offsets: Sequence[torch.Tensor],
+        mode: str,
+    ) -> None:
+        if not 1 <= len(weights) <= MOST_TABLES:
+            raise UnsupportedError(f"{self.name} takes 1 to {MOST_TABLES} tables a launch")
+        if not len(weights) == len(indices) == len(offsets):
+            raise UnsupportedError("every table needs its weight, indices and offsets")
+        for weight, index, offset in zip(weights, indices, offsets, strict=True):
+            check_tensors(self.name, self.dtypes, weight, index, offset, mode)
+            if weight.stride(1) != 1:
+                raise UnsupportedError(
+                    f"{self.name} takes rows with contiguous columns; fix: weight.contiguous()"
+                )
+            if weight.shape[0] > MOST_ROWS:
+                raise UnsupportedError(f"{self.name} takes at most {MOST_ROWS} rows")
+            same = weight.shape[1] == weights[0].shape[1] and weight.dtype == weights[0].dtype
+            if not same or offset.numel() != offsets[0].numel() or index.dtype != indices[0].dtype:
+                raise UnsupportedError(
+                    "the tables of one launch must have one dim, types and number of bags"
+                )
+
+
+def vector_of(tensor: torch.Tensor) -> int:
+    """Return the widest load in bytes (16, 8, 4 or 2) that every row of a 2-d tensor allows."""
+    size = tensor.element_size()
+    everything = tensor.data_ptr() | tensor.stride(0) * size | tensor.shape[1] * size
+    return min(16, everything & -everything)
+
+
+@cache
+def _load(shape: Shape, device: torch.device, case: _Case) -> launch.Kernel:
+    return launch.Kernel(_compile(shape, launch.arch_of(device), case), "best", device)
+
+
+def _compile(shape: Shape, arch: str, case: _Case) -> Compiled:
+    macros = {
+        "INDEX": INDEX_TYPES[case.index],
+        "ELEMENT": ELEMENTS[case.element],
+        "DIM": case.dim,
+        "VECTOR": case.vector,
+        "TABLES": case.tables,
+        "SPLIT": shape.split,
+        "BAGS": shape.bags,
+        "DEPTH": shape.depth,
+        "STAGES": shape.stages,
+        "KEYS": shape.keys,
+        "BUCKETS": shape.buckets,
+        "HINT": f'"{shape.hint}"',
+        "MIN_BLOCKS": shape.min_blocks,
+    }
+    return compile_source("best", arch, macros)
