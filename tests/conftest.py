@@ -83,7 +83,9 @@ def docker_endpoint() -> str:
         daemon = connect(endpoint)
     except EnvironmentFault as fault:
         return _missing(fault.message)
-    if not daemon.control.images(BASE_IMAGE):
+    there = daemon.control.images(BASE_IMAGE)
+    daemon.close()
+    if not there:
         return _missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
     return endpoint
 

@@ -1,4 +1,4 @@
-"""The watchdog, with real processes. Its containers are tested in tests/docker."""
+"""The watchdog, with real processes. Its containers are tested in tests/containers."""
 
 from __future__ import annotations
 

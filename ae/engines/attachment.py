@@ -66,8 +66,11 @@ class Attachment:
 
     def close(self) -> None:
         """Let go of the stream; never raises for a stream that has broken already."""
+        response = getattr(self._stream, "_response", None)
         with suppress(OSError, AttributeError, ValueError):
             self._stream.close()
+        with suppress(OSError, AttributeError, ValueError):
+            response.close()  # type: ignore[union-attr]  # its file keeps the socket open
 
     def _guard(self, work: Any) -> None:
         from docker.errors import DockerException

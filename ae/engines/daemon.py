@@ -48,6 +48,11 @@ class Daemon:
         """Whether user ids in containers are others outside (`userns-remap`)."""
         return any("userns" in option for option in self.info.get("SecurityOptions") or [])
 
+    def close(self) -> None:
+        """Close both clients' connections."""
+        self.control.close()
+        self.patient.close()
+
     def cdi_devices(self) -> tuple[str, ...] | None:
         """Names of the GPUs that CDI specs offer; None where they cannot be known from here."""
         directories = self.info.get("CDISpecDirs") or []

@@ -195,6 +195,11 @@ class DockerEngine:
         argv = (client, "run", "--interactive", "--tty", *words[2:])
         return argv, client_environment(self.endpoint)
 
+    def close(self) -> None:
+        """Close the connections; the engine connects again when it is used again."""
+        if daemon := self.__dict__.pop("daemon", None):
+            daemon.close()
+
     # -- one container ---------------------------------------------------------------------
 
     @contextmanager

@@ -1,0 +1,215 @@
+"""The engine contract: the same tests over the fake, `local`, and a real Docker Engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae import signals
+from ae.engines.base import Engine, Leftover, Outcome
+from ae.engines.docker import DockerEngine
+from ae.engines.local import LocalEngine
+from ae.errors import EnvironmentFault
+from ae.model import Flavour, RuntimeNeeds, Status
+from tests.engines.acts import Lines, base_image, command, make_job
+from tests.engines.fake import FakeEngine
+
+
+@pytest.fixture(params=["fake", "local", pytest.param("docker", marks=pytest.mark.docker)])
+def engine(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Engine]:
+    made: Engine
+    if request.param == "docker":
+        made = DockerEngine(endpoint=request.getfixturevalue("docker_host"), grace_s=1.0)
+    elif request.param == "local":
+        monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        made = LocalEngine(tmp_path, grace_s=1.0)
+    else:
+        made = FakeEngine(grace_s=0.3)
+    yield made
+    assert ours(made) == [], "a test has left something running"
+    if isinstance(made, DockerEngine):
+        made.close()
+
+
+def ours(engine: Engine) -> list[Leftover]:
+    return [leftover for leftover in engine.leftovers() if leftover.run == "contract"]
+
+
+def perform(
+    engine: Engine, out: Path, *acts: str, timeout_s: float = 60, needs: RuntimeNeeds | None = None
+) -> tuple[Outcome, Lines]:
+    lines = Lines()
+    return engine.run(make_job(out, *acts, needs=needs), lines, timeout_s), lines
+
+
+def test_it_says_that_it_is_available(engine: Engine) -> None:
+    found = engine.available()
+    assert found.ok
+    assert found.detail
+    assert engine.supports(Flavour.CPU).ok
+
+
+def test_a_job_that_is_done(engine: Engine, tmp_path: Path) -> None:
+    outcome, lines = perform(
+        engine, tmp_path / "out", "print:one", "error:two", "write:result:42", "print:three"
+    )
+    assert (outcome.status, outcome.exit_code, outcome.reason) == (Status.DONE, 0, "")
+    assert lines.of("stdout") == ["one", "three"]
+    assert lines.of("stderr") == ["two"]
+    assert (tmp_path / "out/result").read_text() == "42"
+    assert 0 <= outcome.seconds < 30
+    assert outcome.image_id
+    assert outcome.honoured
+
+
+def test_outputs_belong_to_the_caller(engine: Engine, tmp_path: Path) -> None:
+    perform(engine, tmp_path / "out", "write:result:42")
+    found = (tmp_path / "out/result").stat()
+    assert (found.st_uid, found.st_gid) == (os.getuid(), os.getgid())
+
+
+def test_a_skip_has_its_reason(engine: Engine, tmp_path: Path) -> None:
+    acts = ("error:noise", "error:this GPU has no such unit", "print:x", "exit:77")
+    outcome, _ = perform(engine, tmp_path / "out", *acts)
+    assert (outcome.status, outcome.exit_code) == (Status.SKIPPED, 77)
+    assert outcome.reason == "this GPU has no such unit"
+
+
+def test_a_failure_has_its_last_words(engine: Engine, tmp_path: Path) -> None:
+    outcome, _ = perform(engine, tmp_path / "out", "error:ValueError: no", "exit:3")
+    assert (outcome.status, outcome.exit_code) == (Status.FAILED, 3)
+    assert outcome.reason == "exit code 3: ValueError: no"
+
+
+def test_a_crash_is_named(engine: Engine, tmp_path: Path) -> None:
+    outcome, _ = perform(engine, tmp_path / "out", "signal:11")
+    assert outcome.status is Status.FAILED
+    assert outcome.exit_code == 128 + signal.SIGSEGV
+    assert "SIGSEGV" in outcome.reason
+
+
+def test_a_program_that_is_not_there(engine: Engine, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "out", argv=("ae-no-such-program", "x"))
+    outcome = engine.run(job, Lines(), 60)
+    assert (outcome.status, outcome.exit_code) == (Status.FAILED, 127)
+    assert "ae-no-such-program" in outcome.reason
+
+
+def test_a_deadline_lets_it_clean_up(engine: Engine, tmp_path: Path) -> None:
+    started = time.monotonic()
+    outcome, _ = perform(engine, tmp_path / "out", "listen", "sleep:60", timeout_s=1.5)
+    assert outcome.status is Status.TIMEOUT
+    assert "1.5 s" in outcome.reason
+    assert (tmp_path / "out/cleaned").exists()
+    assert time.monotonic() - started < 20
+
+
+def test_a_deadline_kills_who_does_not_listen(engine: Engine, tmp_path: Path) -> None:
+    outcome, _ = perform(engine, tmp_path / "out", "deaf", "sleep:60", timeout_s=1.5)
+    assert (outcome.status, outcome.exit_code) == (Status.TIMEOUT, 137)
+
+
+def test_memory_is_limited(engine: Engine, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(memory_bytes=300 * 10**6)
+    outcome, _ = perform(engine, tmp_path / "out", f"eat:{10**9}", needs=needs)
+    assert outcome.status is Status.OOM
+    assert "memory" in outcome.reason
+
+
+def test_the_environment_of_a_job(engine: Engine, tmp_path: Path) -> None:
+    acts = ("env:AE_POINT", "env:OWN", "home", "env:AE_OUT")
+    lines = Lines()
+    outcome = engine.run(make_job(tmp_path / "out", *acts, env={"OWN": "value"}), lines, 60)
+    assert outcome.status is Status.DONE
+    assert lines.of("stdout")[:3] == ["point", "value", "home ok"]
+    assert lines.of("stdout")[3] != "unset"
+
+
+def test_noise_and_words_that_a_shell_would_eat(engine: Engine, tmp_path: Path) -> None:
+    words = "a b  $HOME `id` \"quoted\" 'single' ; | & \\"
+    outcome, lines = perform(engine, tmp_path / "out", "noise", f"print:{words}")
+    assert outcome.status is Status.DONE
+    assert lines.of("stdout")[-1] == words
+
+
+def test_output_is_live(engine: Engine, tmp_path: Path) -> None:
+    class Clock(Lines):
+        def line(self, stream: str, text: str) -> None:
+            super().line(stream, text)
+            times.append(time.monotonic())
+
+    times: list[float] = []
+    engine.run(make_job(tmp_path / "out", "print:now", "sleep:1.5"), Clock(), 60)
+    assert time.monotonic() - times[0] > 1.2
+
+
+def test_an_interrupt_stops_it(engine: Engine, tmp_path: Path) -> None:
+    class Interrupting(Lines):
+        def line(self, stream: str, text: str) -> None:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    started = time.monotonic()
+    job = make_job(tmp_path / "out", "print:up", "sleep:60")
+    with pytest.raises(KeyboardInterrupt), signals.handled():
+        engine.run(job, Interrupting(), 60)
+    assert time.monotonic() - started < 20
+    assert ours(engine) == []
+
+
+def test_a_sink_that_fails_stops_it(engine: Engine, tmp_path: Path) -> None:
+    class Full(Lines):
+        def line(self, stream: str, text: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        engine.run(make_job(tmp_path / "out", "print:x", "sleep:60"), Full(), 60)
+    assert ours(engine) == []
+
+
+def test_what_runs_is_listed_with_its_owner(engine: Engine, tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    job = make_job(tmp_path / "out", "print:up", "sleep:60")
+    thread = threading.Thread(target=lambda: outcomes.append(engine.run(job, Lines(), 60)))
+    thread.start()
+    end = time.monotonic() + 20
+    while not (found := ours(engine)) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert [leftover.owner_alive for leftover in found] == [True]
+    engine.remove(found[0])
+    thread.join(20)
+    assert outcomes[0].status is Status.FAILED
+    engine.remove(found[0])  # what has gone already is fine
+
+
+def test_a_disk_that_is_too_small(engine: Engine, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "out", "print:x", disk_bytes=10**18)
+    with pytest.raises(EnvironmentFault, match="needs 1e\\+06 TB of disk") as caught:
+        engine.run(job, Lines(), 60)
+    assert caught.value.fix
+
+
+def test_an_image_that_cannot_be_had(engine: Engine, tmp_path: Path) -> None:
+    image = replace(base_image(tmp_path), override="ae/none:cpu")
+    if engine.name != "local":
+        assert not engine.has_image(image)
+    with pytest.raises(EnvironmentFault) as caught:
+        engine.prepare(image, Lines())
+    assert caught.value.fix
+
+
+def test_a_command_to_type(engine: Engine, tmp_path: Path) -> None:
+    argv = engine.equivalent(make_job(tmp_path / "out", "print:x"))
+    assert argv[-len(command("print:x")) + 1 :] == command("print:x")[1:]
+    assert all(isinstance(word, str) for word in argv)
