@@ -13,6 +13,7 @@ HOME_DIR=${AE_CI_ENGINE:-/tmp/ae-ci}
 CACHE=${AE_CI_CACHE:-/var/cache/ae-ci}
 SOCKET=$HOME_DIR/docker.sock
 PID_FILE=$HOME_DIR/dockerd.pid
+BRIDGE=ae-ci0 # of its own: a daemon that has no bridge removes docker0 under everybody else
 BASE_IMAGE=ae/base:cpu
 BASE_PACKAGES=python3,python3-venv,python3-pip,ca-certificates
 APT=(apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
@@ -21,7 +22,7 @@ say() { echo "engine: $*" >&2; }
 
 install_docker() {
     if [ -x /usr/sbin/dockerd ] && [ -x /usr/libexec/docker/cli-plugins/docker-buildx ] &&
-        [ -x /usr/bin/docker ] && dpkg -s runc iptables mmdebstrap >/dev/null 2>&1; then
+        [ -x /usr/bin/docker ] && dpkg -s runc iptables iproute2 mmdebstrap >/dev/null 2>&1; then
         return
     fi
     say "installing Docker from Debian 13's packages (they need only glibc 2.34)"
@@ -45,7 +46,7 @@ SOURCES
     "${APT[@]}" update
     # Name by name, without -t trixie: only these come from Debian 13. Debian 13's tini and runc
     # would bring its libc along, so they come from Debian 12.
-    "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables mmdebstrap >&2
+    "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables iproute2 mmdebstrap >&2
     "${APT[@]}" install -y --no-install-recommends --no-remove docker.io/trixie docker-cli/trixie \
         docker-buildx/trixie docker-compose/trixie containerd/trixie >&2
     if [ $made_policy = yes ]; then rm -f $policy; fi
@@ -54,7 +55,7 @@ SOURCES
 write_config() {
     mkdir -p "$HOME_DIR/cdi" "$HOME_DIR/data" "$HOME_DIR/exec"
     cat >"$HOME_DIR/daemon.json" <<JSON
-{"features": {"cdi": true}, "cdi-spec-dirs": ["$HOME_DIR/cdi"]}
+{"features": {"cdi": true}, "cdi-spec-dirs": ["$HOME_DIR/cdi"], "bridge": "$BRIDGE"}
 JSON
     # A GPU that is none: it shows inside a container whether a GPU request was honoured.
     cat >"$HOME_DIR/cdi/fake-gpu.json" <<JSON
@@ -73,6 +74,11 @@ alive() { [ -s "$PID_FILE" ] && kill -0 "$(cat "$PID_FILE")" 2>/dev/null && dock
 start_daemon() {
     write_config
     if alive; then return; fi
+    if [ ! -e "/sys/class/net/$BRIDGE" ]; then
+        ip link add "$BRIDGE" type bridge
+        ip address add 10.231.0.1/24 dev "$BRIDGE"
+        ip link set "$BRIDGE" up
+    fi
     say "starting dockerd at unix://$SOCKET"
     rm -f "$PID_FILE"
     setsid /usr/sbin/dockerd --config-file "$HOME_DIR/daemon.json" --data-root "$HOME_DIR/data" \
@@ -109,7 +115,10 @@ stop_daemon() {
     pid=$(cat "$PID_FILE")
     kill "$pid" 2>/dev/null || return 0
     for _ in $(seq 200); do
-        kill -0 "$pid" 2>/dev/null || return 0
+        if ! kill -0 "$pid" 2>/dev/null; then
+            ip link delete "$BRIDGE" 2>/dev/null || true
+            return 0
+        fi
         sleep 0.1
     done
     say "dockerd (pid $pid) is still there after 20 s"

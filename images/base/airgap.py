@@ -140,6 +140,9 @@ def start(home: Path, device_folder: Path, driver: Path) -> None:
     programs = [home / "usr/sbin", home / "usr/bin"]
     if not (programs[0] / "dockerd").exists():
         raise Fault(f"no dockerd below {home}: run `airgap.py unpack` first")
+    if Path("/sys/class/net/docker0").exists() and not daemon_pid(home):
+        # A daemon that has no bridge of its own removes docker0.
+        raise Fault("a Docker daemon runs on this machine already (docker0): use that one")
     for name in ("cdi", "data", "exec"):
         (home / name).mkdir(exist_ok=True)
     (home / "cdi/nvidia.json").write_text(json.dumps(cdi_spec(device_folder, driver), indent=1))
