@@ -24,8 +24,8 @@ _CUDA_MODULES = {
     "embedding": "dlrm_inference.cuda.experiments",
     "sweep": "dlrm_inference.cuda.experiments",
     "pin_cost": "dlrm_inference.cuda.experiments",
-    "profile": "dlrm_inference.cuda.experiments",
-    "endtoend": "dlrm_inference.cuda.model",
+    "profile": "dlrm_inference.cuda.profiler",
+    "endtoend": "dlrm_inference.cuda.endtoend",
     "static": "dlrm_inference.cuda.static",
 }
 _HELP = {

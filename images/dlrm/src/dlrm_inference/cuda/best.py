@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from dlrm_inference.cuda import launch
-from dlrm_inference.cuda.compile import Compiled, compile_source
+from dlrm_inference.cuda.design import BEST, Shape
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
@@ -22,20 +22,6 @@ from dlrm_inference.cuda.tensors import (
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 MOST_TABLES = 48  # that one launch's parameters (4 KB) hold
 MOST_ROWS = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The compile-time choices of kernels/best.cu that only speed depends on."""
-
-    split: int = 1  # warps per bag
-    bags: int = 4  # bags per block
-    depth: int = 8  # 16-byte loads in flight per lane
-    stages: int = 1
-    keys: int = 5  # indices a lane holds at a time
-    buckets: int = 32  # bands of the table
-    hint: str = ""
-    min_blocks: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +71,13 @@ class Best:
 
     name: str = "best"
     summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
-    shape: Shape = Shape()
+    shape: Shape = BEST
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
     @property
     def block_warps(self) -> int:
         """Warps of a block."""
-        return self.shape.split * self.shape.bags
+        return self.shape.block_warps
 
     def forward(
         self,
@@ -188,12 +174,6 @@ class Best:
             out=out,
         )
 
-    def compile(self, arch: str, index: torch.dtype = torch.int64, dim: int = 128) -> Compiled:
-        """Compile for `arch` ("sm_90") and contiguous fp32 tables of `dim`; needs no GPU."""
-        vector = next(size for size in (16, 8, 4) if dim * 4 % size == 0)
-        case = _Case(index=index, element=torch.float32, dim=dim, vector=vector, tables=1)
-        return _compile(self.shape, arch, case)
-
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
         the kernel for fp32 tables of dim 128."""
@@ -260,23 +240,12 @@ def vector_of(tensor: torch.Tensor) -> int:
 
 @cache
 def _load(shape: Shape, device: torch.device, case: _Case) -> launch.Kernel:
-    return launch.Kernel(_compile(shape, launch.arch_of(device), case), "best", device)
-
-
-def _compile(shape: Shape, arch: str, case: _Case) -> Compiled:
-    macros = {
-        "INDEX": INDEX_TYPES[case.index],
-        "ELEMENT": ELEMENTS[case.element],
-        "DIM": case.dim,
-        "VECTOR": case.vector,
-        "TABLES": case.tables,
-        "SPLIT": shape.split,
-        "BAGS": shape.bags,
-        "DEPTH": shape.depth,
-        "STAGES": shape.stages,
-        "KEYS": shape.keys,
-        "BUCKETS": shape.buckets,
-        "HINT": f'"{shape.hint}"',
-        "MIN_BLOCKS": shape.min_blocks,
-    }
-    return compile_source("best", arch, macros)
+    compiled = shape.build(
+        launch.arch_of(device),
+        index=INDEX_TYPES[case.index],
+        element=ELEMENTS[case.element],
+        dim=case.dim,
+        vector=case.vector,
+        tables=case.tables,
+    )
+    return launch.Kernel(compiled, "best", device)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dlrm_inference.cuda.compile import CompileError, Compiled, Usage
+from dlrm_inference.cuda.compile import Compiled, CompileError, Usage
 
 
 class LaunchError(RuntimeError):

@@ -9,12 +9,9 @@ from types import MappingProxyType
 import torch
 
 from dlrm_inference.cuda import launch
+from dlrm_inference.cuda.design import UnsupportedError
 
 INDEX_TYPES = MappingProxyType({torch.int64: "long long", torch.int32: "int"})
-
-
-class UnsupportedError(ValueError):
-    """A variant cannot serve these tensors: one sentence with a fix."""
 
 
 @dataclass(frozen=True, kw_only=True)

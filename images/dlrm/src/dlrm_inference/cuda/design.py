@@ -1,0 +1,207 @@
+"""The design points as data, and their compilation. Needs neither PyTorch nor a GPU.
+
+The paper's points (kernels/scheme.cu) all do the work of PyTorch 2.1's operator (brief, section
+3.1): generic strides, bounds check in the loop, offset2bag written. They differ in prefetching
+and in registers alone. `best` (kernels/best.cu) is ours and has choices of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+from dlrm_inference.cuda.compile import Compiled, Usage, compile_source
+
+BASE_REGISTERS = 74  # of the operator in PyTorch 2.1 to 2.5 (brief, section 3.1): 24 warps per SM
+OPTMT_REGISTERS = 42  # the artifact's cap (D7): 40 warps per SM
+PLAIN, REGISTER, SHARED, ASYNC, L1, LOCAL = range(6)  # SCHEME in kernels/scheme.cu
+GRID = 1024
+BLOCK = (32, 8, 1)
+"""Launch shape of the paper's kernels: 8 warps a block, each on a 32-column slice of a bag."""
+
+
+class UnsupportedError(ValueError):
+    """A variant cannot do what was asked: one sentence with a fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A design point of the paper: kernels/scheme.cu with these choices."""
+
+    name: str
+    summary: str
+    scheme: int = PLAIN
+    distance: int = 1  # rows ahead
+    registers: int = OPTMT_REGISTERS  # exactly so many, by cap and ballast; 0 as compiled
+    pins: bool = False  # the gather follows an L2 pin (cuda/pin.py)
+
+    @property
+    def block_warps(self) -> int:
+        """Warps of a block."""
+        return BLOCK[1]
+
+    def build(self, arch: str, index: str = "long long") -> Compiled:
+        """Compile for `arch` ("sm_90") and a C type of the row ids."""
+        macros = {
+            "INDEX": index,
+            "SCHEME": self.scheme,
+            "DISTANCE": self.distance,
+            "BALLAST": ballast(arch, self.registers),
+        }
+        return compile_source("scheme", arch, macros, self.registers)
+
+    def tuned(self, distance: int = 0, registers: int = 0, warps_per_sm: int = 0) -> Self:
+        """Return this point at another prefetch distance or occupancy; 0 leaves it as it is.
+
+        `warps_per_sm` (a multiple of 8) sets the registers that allow exactly so many warps.
+        """
+        changed = self
+        if distance and self.scheme != PLAIN:
+            changed = replace(changed, distance=distance)
+        if warps_per_sm:
+            registers = registers_for(warps_per_sm)
+        return replace(changed, registers=registers) if registers else changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The compile-time choices of kernels/best.cu that only speed depends on."""
+
+    split: int = 1  # warps per bag
+    bags: int = 4  # bags per block
+    depth: int = 8  # 16-byte loads in flight per lane
+    stages: int = 1
+    keys: int = 5  # indices a lane holds at a time
+    buckets: int = 32  # bands of the table
+    hint: str = ""
+    min_blocks: int = 0
+
+    @property
+    def block_warps(self) -> int:
+        """Warps of a block."""
+        return self.split * self.bags
+
+    def build(
+        self,
+        arch: str,
+        *,
+        index: str = "long long",
+        element: int = 0,
+        dim: int = 128,
+        vector: int = 16,
+        tables: int = 1,
+    ) -> Compiled:
+        """Compile for `arch`: C type of the row ids, element type (0 fp32, 1 fp16, 2 bf16),
+        columns, bytes per load, tables a launch can serve."""
+        macros = {
+            "INDEX": index,
+            "ELEMENT": element,
+            "DIM": dim,
+            "VECTOR": vector,
+            "TABLES": tables,
+            "SPLIT": self.split,
+            "BAGS": self.bags,
+            "DEPTH": self.depth,
+            "STAGES": self.stages,
+            "KEYS": self.keys,
+            "BUCKETS": self.buckets,
+            "HINT": f'"{self.hint}"',
+            "MIN_BLOCKS": self.min_blocks,
+        }
+        return compile_source("best", arch, macros)
+
+
+_POINTS = (
+    Point(
+        name="base",
+        summary="PyTorch 2.1's kernel re-made: check in the loop, 74 registers, 24 warps/SM",
+        registers=BASE_REGISTERS,
+    ),
+    Point(name="optmt", summary="base with its registers capped at 42: 40 warps/SM"),
+    Point(name="rpf", summary="optmt, rows prefetched into registers", scheme=REGISTER, distance=2),
+    Point(
+        name="smpf",
+        summary="optmt, rows prefetched into shared memory",
+        scheme=SHARED,
+        distance=10,
+    ),
+    Point(
+        name="smpf_async",
+        summary="optmt, rows copied asynchronously into shared memory, a rolling pipeline",
+        scheme=ASYNC,
+        distance=10,
+    ),
+    Point(name="l1dpf", summary="optmt, rows prefetched into the L1 cache", scheme=L1, distance=2),
+    Point(
+        name="lmpf", summary="optmt, rows prefetched into local memory", scheme=LOCAL, distance=2
+    ),
+    Point(name="l2p", summary="optmt after pinning the hottest rows in the L2", pins=True),
+    Point(
+        name="rpf_l2p",
+        summary="register prefetch, L2 pinning and the register cap: the paper's best",
+        scheme=REGISTER,
+        distance=2,
+        pins=True,
+    ),
+)
+POINTS: Mapping[str, Point] = MappingProxyType({point.name: point for point in _POINTS})
+BEST = Shape()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A design point for one architecture: its code and what it takes."""
+
+    name: str
+    arch: str
+    cubin: bytes
+    usage: Usage
+    block_warps: int
+    distance: int
+    compiler: str
+
+
+def build(
+    name: str, arch: str, *, distance: int = 0, registers: int = 0, warps_per_sm: int = 0
+) -> Built:
+    """Compile `name` (one of POINTS, or "best") for `arch` ("sm_90").
+
+    `distance`, `registers` and `warps_per_sm` as in `Point.tuned`. Raises KeyError for an unknown
+    name, CompileError without NVRTC or for an architecture that it does not know.
+    """
+    chosen = BEST if name == "best" else POINTS[name].tuned(distance, registers, warps_per_sm)
+    compiled = chosen.build(arch)
+    (usage,) = compiled.usage.values()
+    return Built(
+        name=name,
+        arch=arch,
+        cubin=compiled.cubin,
+        usage=usage,
+        block_warps=chosen.block_warps,
+        distance=chosen.distance if isinstance(chosen, Point) else 0,
+        compiler=compiled.compiler,
+    )
+
+
+def ballast(arch: str, registers: int) -> int:
+    """Return how many values must be held alive so that a kernel takes `registers` registers.
+
+    The rest goes to addresses; code for sm_90 and later keeps two more for itself.
+    """
+    return max(0, registers - (5 if int(arch.removeprefix("sm_")) < 90 else 7)) if registers else 0
+
+
+def registers_for(warps_per_sm: int, block_warps: int = 8) -> int:
+    """Return the most registers per thread with which `warps_per_sm` warps fit an SM.
+
+    65,536 registers, handed out 256 at a time per warp, in whole blocks (brief, section 3.1).
+    Raises UnsupportedError for a number of warps that blocks of 8 cannot make.
+    """
+    if warps_per_sm % block_warps or not 8 <= warps_per_sm <= 64:
+        raise UnsupportedError(
+            f"blocks of {block_warps} warps cannot make {warps_per_sm} warps per SM; "
+            "fix: a multiple of 8 up to 64"
+        )
+    return min(248, 65536 // (warps_per_sm * 32) // 8 * 8)
