@@ -89,7 +89,7 @@ def _query(what: str, fields: tuple[str, ...]) -> list[list[str]]:
     if done.returncode != 0:
         return []
     lines = [line for line in done.stdout.splitlines() if line.strip()]
-    return [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    return [[cell.strip() for cell in row] for row in csv.reader(lines, skipinitialspace=True)]
 
 
 def _gpu(row: list[str], users: dict[str, list[int]]) -> Gpu | None:

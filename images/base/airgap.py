@@ -140,7 +140,7 @@ def start(home: Path, device_folder: Path, driver: Path) -> None:
     programs = [home / "usr/sbin", home / "usr/bin"]
     if not (programs[0] / "dockerd").exists():
         raise Fault(f"no dockerd below {home}: run `airgap.py unpack` first")
-    if Path("/sys/class/net/docker0").exists() and not daemon_pid(home):
+    if Path("/sys/class/net/docker0").exists() and other_daemon(home):
         # A daemon that has no bridge of its own removes docker0.
         raise Fault("a Docker daemon runs on this machine already (docker0): use that one")
     for name in ("cdi", "data", "exec"):
@@ -386,6 +386,21 @@ def daemon_pid(home: Path) -> int | None:
         return pid if "dockerd" in Path(f"/proc/{pid}/cmdline").read_text() else None
     except (OSError, ValueError):
         return None
+
+
+def other_daemon(home: Path) -> bool:
+    """Whether a Docker daemon that is not ours runs on this machine."""
+    names = (path for path in Path("/proc").glob("[0-9]*/comm"))
+    pids = [int(path.parent.name) for path in names if read_or_nothing(path) == "dockerd"]
+    return any(pid != daemon_pid(home) for pid in pids)
+
+
+def read_or_nothing(path: Path) -> str:
+    """A small file's text; nothing when the process has gone meanwhile."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
 
 
 def answers(home: Path) -> bool:

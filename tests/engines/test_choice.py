@@ -1,0 +1,148 @@
+"""Which engine a run gets, who owns what, and where a daemon is looked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ae import clean
+from ae.engines import owner, select
+from ae.engines.base import Leftover
+from ae.engines.daemon import DEFAULT_SOCKET, api_fault, endpoint_of, probe, read_cdi_names
+from ae.engines.local import LocalEngine
+from ae.errors import EnvironmentFault, UsageError
+from ae.model import Flavour
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ae.engines.local.query_gpus", lambda: ())
+
+
+def test_without_docker_it_is_local(tmp_path: Path) -> None:
+    assert select.choose(None, Flavour.CPU, root=tmp_path).name == "local"
+
+
+def test_an_engine_asked_for_is_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="engine docker: no Docker daemon") as caught:
+        select.choose("docker", Flavour.CPU, root=tmp_path)
+    assert caught.value.fix
+    assert caught.value.exit_code == 3
+
+
+def test_no_engine_for_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="no engine can run flavour cuda"):
+        select.choose(None, Flavour.CUDA, root=tmp_path)
+    with pytest.raises(EnvironmentFault, match="nvidia-smi lists no GPU"):
+        select.choose("local", Flavour.CUDA, root=tmp_path)
+
+
+def test_an_unknown_engine(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'docker'"):
+        select.choose("doker", Flavour.CPU, root=tmp_path)
+
+
+def test_an_interpreter_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AE_LOCAL_PYTHON", str(tmp_path / "none"))
+    found = LocalEngine(tmp_path).available()
+    assert not found.ok
+    assert "AE_LOCAL_PYTHON" in found.detail
+
+
+def test_where_a_daemon_is(tmp_path: Path) -> None:
+    assert endpoint_of({"DOCKER_HOST": "tcp://h:1", "DOCKER_CONTEXT": "x"}) == "tcp://h:1"
+    assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
+    (tmp_path / "config.json").write_text('{"currentContext": "lab"}')
+    assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
+    meta = tmp_path / "contexts/meta/ab12/meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"Name": "lab", "Endpoints": {"docker": {"Host": "ssh://lab"}}}))
+    assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == "ssh://lab"
+    (tmp_path / "config.json").write_text("{broken")
+    assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
+
+
+def test_a_socket_nobody_listens_at(tmp_path: Path) -> None:
+    path = tmp_path / "dead.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+    with pytest.raises(EnvironmentFault, match="no Docker daemon runs at"):
+        probe(f"unix://{path}")
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="needs root to drop it")
+def test_a_socket_that_may_not_be_used(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o700)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(EnvironmentFault, match="permission denied") as caught:
+            probe(f"unix://{folder}/x.sock")
+    finally:
+        os.seteuid(0)
+    assert "group docker" in caught.value.fix
+
+
+def test_what_a_daemon_refused_has_a_fix() -> None:
+    fault = api_fault(RuntimeError('could not select device driver "nvidia" with capabilities'))
+    assert "nvidia-ctk" in fault.fix
+    assert api_fault(RuntimeError("some new refusal\nmore")).message.endswith("some new refusal")
+
+
+def test_cdi_specs_in_either_format(tmp_path: Path) -> None:
+    device = {"name": "0"}
+    (tmp_path / "a.json").write_text(json.dumps({"kind": "nvidia.com/gpu", "devices": [device]}))
+    (tmp_path / "b.yaml").write_text("kind: nvidia.com/gpu\ndevices:\n- name: GPU-x\n")
+    (tmp_path / "c.yaml").write_text("kind: nvidia.com/gpu\ndevices: [\n")
+    (tmp_path / "d.json").write_text('{"kind": "vendor.com/net", "devices": [{"name": "0"}]}')
+    (tmp_path / "e.txt").write_text("nvidia.com/gpu")
+    assert read_cdi_names(tmp_path) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-x"]
+    assert read_cdi_names(tmp_path / "none") == []
+
+
+def test_who_is_alive() -> None:
+    own = owner.stamp({owner.RUN: "r"})
+    assert owner.alive(own)
+    assert not owner.alive(own | {owner.STARTED: "other-boot-1"})
+    assert not owner.alive(own | {owner.PID: str(2**22 - 1)})
+    assert owner.alive(own | {owner.HOST: "elsewhere", owner.PID: "1"})
+    assert owner.alive({owner.RUN: "from nobody"})
+    assert owner.from_environment(owner.to_environment(own)) == own
+    assert owner.from_environment("") == {}
+
+
+def test_orphans_only_and_containers_first() -> None:
+    def one(name: str, kind: str, alive: bool) -> Leftover:
+        return Leftover(engine="e", kind=kind, id=name, run="r", owner_alive=alive)  # type: ignore[arg-type]
+
+    found = [one("v", "volume", False), one("c", "container", False), one("x", "container", True)]
+    assert [leftover.id for leftover in clean.orphans(found)] == ["c", "v"]
+
+
+@pytest.fixture
+def orphan(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    import subprocess
+
+    stamp = owner.to_environment(owner.stamp({owner.RUN: "dead"}) | {owner.STARTED: "before"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        env={owner.ENVIRONMENT: stamp},
+        start_new_session=True,
+    )
+    yield child.pid
+    child.wait(10)
+
+
+def test_clean_stops_processes_of_dead_launchers(tmp_path: Path, orphan: int) -> None:
+    engine = LocalEngine(tmp_path, grace_s=0.2)
+    listed = clean.clean_engines([engine], dry_run=True)
+    assert [one.id for one in listed if one.run == "dead"] == [str(orphan)]
+    removed = clean.clean_engines([engine], dry_run=False)
+    assert str(orphan) in [one.id for one in removed]
+    assert f"removed process {orphan}" in clean.to_text(removed, dry_run=False)

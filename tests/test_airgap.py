@@ -1,0 +1,166 @@
+"""images/base/airgap.py: its pure parts, and with Docker's own packages a daemon from scratch."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "images/base/airgap.py"
+
+
+@pytest.fixture(scope="module")
+def airgap() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("airgap", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Path:
+    folder = tmp_path / "dev"
+    folder.mkdir()
+    for name in ("nvidia0", "nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "null"):
+        (folder / name).touch()
+    (folder / "nvidia-caps").mkdir()
+    return folder
+
+
+def test_every_gpu_is_described(airgap: ModuleType, devices: Path, tmp_path: Path) -> None:
+    spec = airgap.cdi_spec(devices, tmp_path)
+    assert [device["name"] for device in spec["devices"]] == ["0", "2", "10", "all"]
+    everything = spec["devices"][-1]["containerEdits"]["deviceNodes"]
+    assert [node["path"] for node in everything] == [
+        "/dev/nvidia0",
+        "/dev/nvidia2",
+        "/dev/nvidia10",
+    ]
+    shared = [node["path"] for node in spec["containerEdits"]["deviceNodes"]]
+    assert shared == ["/dev/nvidia-uvm", "/dev/nvidiactl"]
+    assert spec["containerEdits"]["mounts"][0]["hostPath"] == str(tmp_path)
+    json.dumps(spec)
+
+
+def test_a_host_without_gpu(airgap: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(airgap.Fault, match="there is no GPU"):
+        airgap.cdi_spec(tmp_path, tmp_path)
+
+
+def test_parts_are_small_enough(airgap: ModuleType, tmp_path: Path) -> None:
+    files = []
+    for number, size in enumerate([60, 50, 30, 20, 5]):
+        path = tmp_path / str(number)
+        path.write_bytes(b"x" * size)
+        files.append(path)
+    parts = airgap.split(files, 80)
+    assert sorted(path for part in parts for path in part) == sorted(files)
+    assert all(sum(path.stat().st_size for path in part) <= 80 for part in parts)
+    assert len(parts) == 3
+
+
+def test_the_image_is_sources_and_links(airgap: ModuleType, tmp_path: Path) -> None:
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    (extra / "file").write_text("x")
+    python = Path(sys.executable)
+    binds = airgap.host_folders(python)
+    data = airgap.image_tar(ROOT / "images/dlrm", binds, python, [f"{extra}:/opt/ae/extra"])
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        names = tar.getnames()
+        assert "opt/ae/extra/file" in names
+        assert "opt/ae/common/reprokit/__init__.py" in names
+        assert "opt/ae/workload/dlrm_inference/__init__.py" in names
+        script = tar.extractfile("opt/ae/bin/python")
+        assert script is not None
+        assert str(python) in script.read().decode()
+        assert all(Path(bind.strip("/")).as_posix() in names for bind in binds)
+        assert not any("__pycache__" in name for name in names)
+        assert tar.getmember("tmp").mode == 0o1777
+    assert "/usr" in binds
+    assert any(python.is_relative_to(bind) for bind in binds)
+    with pytest.raises(airgap.Fault, match="--add"):
+        airgap.image_tar(ROOT / "images/dlrm", binds, python, [f"{extra}:/etc"])
+
+
+def test_its_environment_keeps_multicast_off(
+    airgap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    found = airgap.image_environment(tmp_path, Path(sys.executable))
+    assert found["NCCL_NVLS_ENABLE"] == "0"
+    assert "SECRET_TOKEN" not in found
+    assert found["LD_LIBRARY_PATH"].startswith(f"{tmp_path}/lib64")
+    assert airgap.quoted('a"$b\\') == '"a\\"\\$b\\\\"'
+
+
+def test_one_sentence_for_a_person(tmp_path: Path) -> None:
+    argv = [sys.executable, str(SCRIPT), "--home", str(tmp_path), "start"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr == f"airgap: no dockerd below {tmp_path}: run `airgap.py unpack` first\n"
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/usr/bin/apt-get").exists(), reason="needs root and Debian"
+)
+def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
+    """Collect, unpack, start, make the image and run the workload's own help in it."""
+    home, carried, devices = tmp_path / "home", tmp_path / "carried", tmp_path / "dev"
+    devices.mkdir()
+    for name in ("nvidia0", "nvidiactl"):
+        os.mknod(devices / name, 0o20666, os.makedev(1, 3))  # /dev/null in disguise
+
+    def script(*words: str) -> str:
+        argv = [sys.executable, str(SCRIPT), "--home", str(home), *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    script("collect", str(carried), "--python", version)
+    parts = sorted(carried.iterdir())
+    assert all(sum(f.stat().st_size for f in part.iterdir()) < 60e6 for part in parts)
+    try:
+        said = script("start", *map(str, parts), "--dev", str(devices))
+        endpoint = f"unix://{home}/docker.sock"
+        assert f"export DOCKER_HOST={endpoint}" in said
+        script("start", "--dev", str(devices))  # again: it is there already
+        script("image", "dlrm")
+        code = (
+            "import sys; from pathlib import Path; from ae.engines.docker import DockerEngine\n"
+            "from ae.images import image_ref; from ae.model import *\n"
+            "from tests.engines.acts import Lines, make_job\n"
+            "engine, lines = DockerEngine(), Lines()\n"
+            "image = image_ref(Path('.'), 'dlrm', Flavour.CUDA)\n"
+            "assert engine.has_image(image)\n"
+            "show = 'import dlrm_inference, os; print(os.path.exists(\"/dev/nvidia0\"))'\n"
+            "job = make_job(Path(sys.argv[1]), argv=('python', '-c', show), image=image,"
+            " needs=RuntimeNeeds(gpus=GpuRequest(count=1)))\n"
+            "print(engine.run(job, lines, 60).status, lines.got)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "out")],
+            cwd=ROOT,
+            env=os.environ | {"DOCKER_HOST": endpoint},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "done [('stdout', 'True')]\n", done.stderr
+    finally:
+        script("stop")

@@ -1,0 +1,151 @@
+"""Every check of `ae doctor`, by values; and one real look at this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae.doctor import (
+    UNLIMITED,
+    Check,
+    Demands,
+    Facts,
+    checks_to_json,
+    checks_to_text,
+    demands_of,
+    diagnose,
+    exit_code,
+    judge,
+)
+from ae.model import Gpu
+from ae.recipe import load_recipe
+from tests.toy import make_toy
+
+A100 = Gpu(
+    index=0,
+    uuid="GPU-a",
+    name="NVIDIA A100",
+    memory_gib=40.0,
+    memory_free_gib=39.0,
+    compute_capability=(8, 0),
+    driver="550.54.15",
+)
+GOOD = Facts(
+    engine="Docker Engine 26.1.5 at unix:///run/docker.sock, CDI",
+    docker=True,
+    gpu_route="cdi",
+    buildx="/usr/bin/docker",
+    gpus=(A100,),
+    counters_restricted=False,
+    shm=10**9,
+    memlock=UNLIMITED,
+    nofile=4096,
+    disk_free=10**12,
+    disk_path="/results",
+)
+NEED = Demands(
+    name="paper",
+    gpu="required",
+    min_memory=8 * 10**9,
+    min_compute_capability=(8, 0),
+    min_driver="550.54",
+    disk=10**9,
+)
+
+
+def verdicts(facts: Facts, demands: Demands = NEED) -> dict[str, Check]:
+    return {check.name: check for check in judge(facts, demands)}
+
+
+def test_a_good_machine() -> None:
+    found = verdicts(GOOD)
+    assert {check.verdict for check in found.values()} == {"ok"}
+    assert exit_code(found.values()) == 0
+    assert "NVIDIA A100, 40 GiB (39 free), compute capability 8.0" in found["gpu 0"].sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "verdict", "words"),
+    [
+        (
+            {"engine": "", "engine_fault": "nothing there", "engine_fix": "x"},
+            "engine",
+            "fail",
+            "no",
+        ),
+        ({"docker": False, "engine": "local"}, "engine", "warn", "no Docker Engine answers"),
+        ({"buildx": "", "buildx_fault": "no buildx"}, "build", "warn", "no buildx"),
+        ({"gpus": ()}, "gpu", "fail", "nvidia-smi lists no GPU"),
+        ({"gpus": (replace(A100, memory_gib=4.0),)}, "gpu 0", "fail", "too small, 8 GB"),
+        ({"gpus": (replace(A100, compute_capability=(7, 5)),)}, "gpu 0", "fail", "8.0 is needed"),
+        ({"gpus": (replace(A100, driver="535.9"),)}, "gpu 0", "fail", "needs driver 550.54"),
+        ({"gpus": (replace(A100, processes=(42,)),)}, "gpu 0", "warn", "busy with 1 other"),
+        ({"gpu_route": ""}, "gpu route", "fail", "neither a CDI spec"),
+        ({"counters_restricted": True}, "counters", "warn", "for root only"),
+        ({"mps_pipe": True}, "mps", "warn", "/tmp/nvidia-mps exists"),
+        ({"nofile": 256}, "nofile", "warn", "256 files"),
+        ({"disk_free": 10**6}, "disk", "fail", "paper needs 1 GB"),
+        ({"python": (3, 9)}, "python", "fail", "3.11 or newer"),
+    ],
+)
+def test_each_shortcoming(change: dict[str, object], name: str, verdict: str, words: str) -> None:
+    check = verdicts(replace(GOOD, **change))[name]  # type: ignore[arg-type]
+    assert check.verdict == verdict
+    assert words in check.sentence
+    assert check.fix
+    assert exit_code([check]) == (3 if verdict == "fail" else 0)
+
+
+def test_a_driver_is_compared_as_numbers() -> None:
+    newer = replace(GOOD, gpus=(replace(A100, driver="1000.1"),))
+    assert verdicts(newer)["gpu 0"].verdict == "ok"
+
+
+def test_limits_against_what_the_recipe_needs() -> None:
+    little = replace(GOOD, memlock=65536, shm=10**6)
+    assert verdicts(little, replace(NEED, memlock=UNLIMITED))["memlock"].verdict == "warn"
+    assert verdicts(little, replace(NEED, memlock=1000))["memlock"].verdict == "ok"
+    shared = replace(NEED, shm=10**9, host_shm=True)
+    assert verdicts(little, shared)["shm"].verdict == "fail"
+    assert verdicts(little, replace(shared, host_shm=False))["shm"].verdict == "ok"
+
+
+def test_a_machine_without_gpu_is_fine_for_what_needs_none() -> None:
+    bare = replace(GOOD, gpus=(), counters_restricted=None)
+    assert verdicts(bare, replace(NEED, gpu="optional"))["gpu"].verdict == "warn"
+    assert verdicts(bare, replace(NEED, gpu="none"))["gpu"].verdict == "ok"
+    assert "counters" not in verdicts(bare)
+
+
+def test_one_good_gpu_among_bad_ones_is_enough() -> None:
+    small = replace(A100, index=1, memory_gib=2.0)
+    found = verdicts(replace(GOOD, gpus=(A100, small)))
+    assert found["gpu 0"].verdict == "ok"
+    assert found["gpu 1"].verdict == "warn"
+    both = verdicts(replace(GOOD, gpus=(A100, small)), replace(NEED, count=2))
+    assert both["gpu 1"].verdict == "fail"
+    assert verdicts(GOOD, replace(NEED, count=2))["gpu"].verdict == "fail"
+
+
+def test_what_a_recipe_demands(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    demands = demands_of(recipe)
+    assert demands.name == "toy"
+    assert demands.disk >= 10**6
+
+
+def test_a_real_look_and_its_two_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_toy(tmp_path)
+    checks = diagnose(root, load_recipe(root, "toy"))
+    names = {check.name for check in checks}
+    assert {"python", "engine", "build", "mps", "shm", "memlock", "nofile", "disk"} <= names
+    engine = next(check for check in checks if check.name == "engine")
+    assert engine.verdict == "warn"  # the guard leaves no daemon to unmarked tests
+    text = checks_to_text(checks)
+    assert "fix: install Docker" in text
+    assert checks_to_json(checks)[0]["name"] == "python"
+    asked = {check.name: check for check in diagnose(root, None, "docker")}
+    assert asked["engine"].verdict == "fail"
+    assert "no Docker daemon runs at" in asked["engine"].sentence
