@@ -33,6 +33,8 @@ def _guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
 
     def check(sock: socket.socket, address: Any) -> None:
+        if sock.family == socket.AF_UNIX and not os.path.exists(address):
+            return  # nobody is there
         if forbidden(sock.family, address):
             reached.append(repr(address))
             raise Reached(f"this test connects to {address!r}; mark it `docker`, or do not")

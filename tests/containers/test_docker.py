@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -310,7 +311,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text(TINY)
-    (folder / "file").write_text("one")
+    (folder / "file").write_text(secrets.token_hex(8))  # no step comes from the builder's cache
     return tmp_path / "root"
 
 
@@ -333,7 +334,8 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
         inside = Lines()
         job = make_job(tmp_path / "out", argv=("cat", "/file", "/said"), image=image)
         engine.run(job, inside, 60)
-        assert inside.of("stdout") == ["onecpu some.whl CERTIFICATE"]
+        word = (tiny / "images/tiny/file").read_text()
+        assert inside.of("stdout") == [f"{word}cpu some.whl CERTIFICATE"]
         history = engine.daemon.control.history(image.reference)
         assert "CERTIFICATE" not in json.dumps(history)
         (tiny / "images/tiny/file").write_text("two")
