@@ -101,7 +101,8 @@ def test_wrong_sums_end_with_1(monkeypatch, tmp_path, capsys):
     ("embedding", "cpu", "dlrm_inference.cpu.experiments"),
     ("static", "cpu", "dlrm_inference.cuda.static"),
     ("embedding", "cuda", "dlrm_inference.cuda.experiments"),
-    ("endtoend", "cuda", "dlrm_inference.cuda.model"),
+    ("endtoend", "cuda", "dlrm_inference.cuda.endtoend"),
+        ("profile", "cuda", "dlrm_inference.cuda.profiler"),
 ])  # fmt: skip
 def test_an_experiment_goes_to_its_devices_code(monkeypatch, experiment, device, module):
     asked = []

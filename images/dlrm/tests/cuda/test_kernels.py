@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -94,6 +95,16 @@ def test_best_serves_all_tables_in_one_launch(tables: int, index: torch.dtype) -
     got = VARIANTS["best"].forward_tables(weights, indices, offsets, check=True)
     want = torch.cat([reference(*part) for part in parts], dim=1)
     assert error(got, want) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("shape", ["few", "many"])
+def test_both_shapes_of_best_serve_ragged_bags(shape: str) -> None:
+    best = VARIANTS["best"]
+    forced = replace(best, few=getattr(best, shape), many=getattr(best, shape))
+    for dim in DIMS:
+        weight, indices, offsets = make(dim, torch.int64)
+        got = forced.forward(weight, indices, offsets, check=True)
+        assert error(got, reference(weight, indices, offsets)) < TOLERANCE[torch.float32]
 
 
 def test_best_repeats_itself_bit_for_bit() -> None:

@@ -10,7 +10,7 @@ from functools import cache
 import torch
 
 from dlrm_inference.cuda import launch
-from dlrm_inference.cuda.design import BEST, Shape
+from dlrm_inference.cuda.design import BEST_FEW, BEST_MANY, Shape
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
@@ -22,6 +22,7 @@ from dlrm_inference.cuda.tensors import (
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 MOST_TABLES = 48  # that one launch's parameters (4 KB) hold
 MOST_ROWS = 2**31 - 1
+FEW_WARPS = 20  # per SM: as many as fit with the registers of BEST_FEW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,14 @@ class Best:
 
     name: str = "best"
     summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
-    shape: Shape = BEST
+    few: Shape = BEST_FEW  # for launches of at most FEW_WARPS warps per SM
+    many: Shape = BEST_MANY
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
-    @property
-    def block_warps(self) -> int:
-        """Warps of a block."""
-        return self.shape.block_warps
+    def shape(self, bags: int, device: torch.device) -> Shape:
+        """Return the compile-time choices for a launch of `bags` bags, all tables together."""
+        sms = torch.cuda.get_device_properties(device).multi_processor_count
+        return self.few if bags <= FEW_WARPS * sms else self.many
 
     def forward(
         self,
@@ -151,6 +153,7 @@ class Best:
         struct = _arguments_type(case.tables)(
             bags=bags, mean=mode == "mean", error=launch.error_flag(device).data_ptr()
         )
+        shape = self.shape(bags * count, device)
         size = first.element_size()
         for t, (weight, index, offset) in enumerate(zip(weights, indices, offsets, strict=True)):
             rows = weight.shape[0]
@@ -164,21 +167,21 @@ class Best:
                 out_stride=out.stride(0) * size,
                 total=index.numel(),
                 average=index.numel() // max(bags, 1),
-                shift=max(0, (rows - 1).bit_length() - (self.shape.buckets - 1).bit_length()),
+                shift=max(0, (rows - 1).bit_length() - (shape.buckets - 1).bit_length()),
             )
         return Prepared(
-            kernel=_load(self.shape, device, case),
-            grid=(max(1, -(-bags // self.shape.bags)), count, 1),
-            block=(32 * self.block_warps, 1, 1),
+            kernel=_load(shape, device, case),
+            grid=(max(1, -(-bags // shape.bags)), count, 1),
+            block=(32 * shape.block_warps, 1, 1),
             arguments=launch.Arguments(struct, (*weights, *indices, *offsets, out)),
             out=out,
         )
 
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
-        the kernel for fp32 tables of dim 128."""
+        the kernel for one fp32 table of dim 128 and few bags."""
         case = _Case(index=torch.int64, element=torch.float32, dim=128, vector=16, tables=1)
-        return _load(self.shape, device, case).attributes(32 * self.block_warps)
+        return _load(self.few, device, case).attributes(32 * self.few.block_warps)
 
     def supports(
         self,
@@ -195,8 +198,9 @@ class Best:
         return ""
 
     def reshaped(self, **choices: object) -> Best:
-        """Return this kernel with other compile-time choices (`Shape`'s fields)."""
-        return replace(self, shape=replace(self.shape, **choices))
+        """Return this kernel with other compile-time choices (`Shape`'s fields), for tuning."""
+        few, many = (replace(shape, **choices) for shape in (self.few, self.many))
+        return replace(self, few=few, many=many)
 
     def _launch(self, prepared: Prepared, device: torch.device, check: bool) -> None:
         if not torch.cuda.is_current_stream_capturing():

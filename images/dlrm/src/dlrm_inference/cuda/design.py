@@ -75,6 +75,7 @@ class Shape:
     stages: int = 1
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
+    head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
     min_blocks: int = 0
 
@@ -107,6 +108,7 @@ class Shape:
             "STAGES": self.stages,
             "KEYS": self.keys,
             "BUCKETS": self.buckets,
+            "HEAD": self.head,
             "HINT": f'"{self.hint}"',
             "MIN_BLOCKS": self.min_blocks,
         }
@@ -147,7 +149,10 @@ _POINTS = (
     ),
 )
 POINTS: Mapping[str, Point] = MappingProxyType({point.name: point for point in _POINTS})
-BEST = Shape()
+# Tuned on an H200 (docs/baselines.md). With few bags (one table) latency counts: more loads in
+# flight, and the first ones before a bag's rows are put in order. With many, occupancy counts.
+BEST_FEW = Shape(depth=10, head=1)
+BEST_MANY = Shape(depth=8, head=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +176,7 @@ def build(
     `distance`, `registers` and `warps_per_sm` as in `Point.tuned`. Raises KeyError for an unknown
     name, CompileError without NVRTC or for an architecture that it does not know.
     """
-    chosen = BEST if name == "best" else POINTS[name].tuned(distance, registers, warps_per_sm)
+    chosen = BEST_FEW if name == "best" else POINTS[name].tuned(distance, registers, warps_per_sm)
     compiled = chosen.build(arch)
     (usage,) = compiled.usage.values()
     return Built(

@@ -18,6 +18,7 @@
 //   DEPTH     16-byte loads in flight per lane STAGES   parts they are issued and consumed in
 //   KEYS      indices a lane holds             BUCKETS  bands of the table, 1 for arrival order
 //   TABLES    tables a launch can serve        HINT     suffix of the row load
+//   HEAD     1: the first rows of a bag are read in the order they come
 //   MIN_BLOCKS  least blocks per SM for the register allocator, 0 for no wish
 //
 // The sum's order is fixed by the data: two runs give the same bits. It is not index order.
@@ -130,13 +131,13 @@ __device__ __forceinline__ void store(char* address, const float (&sum)[COLUMNS]
 #endif
 }
 
-// Writes the n rows of `key` (lane l holds rows l, l + 32, ...) to `list`, band by band.
-__device__ __forceinline__ void order(const unsigned (&key)[KEYS], int n, int shift, int lane,
-                                      unsigned* list, int* start) {
+// Writes rows first ... n - 1 of `key` (lane l holds rows l, l + 32, ...) to `list`, band by band.
+__device__ __forceinline__ void order(const unsigned (&key)[KEYS], int first, int n, int shift,
+                                      int lane, unsigned* list, int* start) {
 #if BUCKETS == 1
 #pragma unroll
   for (int k = 0; k < KEYS; ++k)
-    if (k * 32 + lane < n) list[k * 32 + lane] = key[k];
+    if (k * 32 + lane >= first && k * 32 + lane < n) list[k * 32 + lane - first] = key[k];
   __syncwarp();
 #else
   int place[KEYS];
@@ -144,7 +145,7 @@ __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int n, int sh
   __syncwarp();
 #pragma unroll
   for (int k = 0; k < KEYS; ++k) {
-    const bool valid = k * 32 + lane < n;
+    const bool valid = k * 32 + lane >= first && k * 32 + lane < n;
     const unsigned band = valid ? key[k] >> shift : BUCKETS;
     const unsigned peers = __match_any_sync(FULL, band);
     const int leader = __ffs(peers) - 1;
@@ -164,7 +165,8 @@ __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int n, int sh
   __syncwarp();
 #pragma unroll
   for (int k = 0; k < KEYS; ++k)
-    if (k * 32 + lane < n) list[start[key[k] >> shift] + place[k]] = key[k];
+    if (k * 32 + lane >= first && k * 32 + lane < n)
+      list[start[key[k] >> shift] + place[k]] = key[k];
   __syncwarp();
 #endif
 }
@@ -219,7 +221,7 @@ __launch_bounds__(32 * SPLIT * BAGS)
   unsigned* list = lists[warp];
   bool guessed = at == guess;
   for (; at < last; at += CHUNK) {
-    const int n = last - at < CHUNK ? static_cast<int>(last - at) : CHUNK;
+    int n = last - at < CHUNK ? static_cast<int>(last - at) : CHUNK;
     unsigned key[KEYS];
     bool wrong = false;
 #pragma unroll
@@ -233,7 +235,6 @@ __launch_bounds__(32 * SPLIT * BAGS)
     }
     if (wrong && n > 0) *a.error = 1;
     guessed = false;
-    order(key, n, t.shift, lane, list, starts[warp]);
 
     // Stages of FLIGHT rows per group: each is refilled as soon as it is consumed.
     Load flight[STAGES][FLIGHT][PARTS];
@@ -275,6 +276,28 @@ __launch_bounds__(32 * SPLIT * BAGS)
         for (int p = 0; p < PARTS; ++p) add(sum[p], flight[stage][f][p]);
     };
     const int step = GROUPS * FLIGHT;
+    // The first rows are asked for as they come, before the others are put in order: memory is
+    // busy meanwhile.
+    int head = 0;
+#if HEAD && STAGES == 1 && GROUPS * FLIGHT <= 32
+    if (n >= step) {
+      head = step;
+#pragma unroll
+      for (int f = 0; f < FLIGHT; ++f) {
+        const char* row = weight + __shfl_sync(FULL, key[0], f * GROUPS + group) * t.row_stride;
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p)
+          if (UNITS % LANES == 0 || p * LANES + unit < UNITS)
+            flight[0][f][p] = load(row + p * LANES * VECTOR);
+          else
+#pragma unroll
+            for (int w = 0; w < WORDS; ++w) flight[0][f][p].word[w] = 0;
+      }
+    }
+#endif
+    order(key, head, n, t.shift, lane, list, starts[warp]);
+    if (head) consume(0);
+    n -= head;
 #if STAGES == 1
     int i = 0;
 #pragma unroll 1
