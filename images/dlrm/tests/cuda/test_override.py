@@ -115,7 +115,8 @@ def test_the_outputs_for_the_backward_pass_have_pytorchs_shapes(kernel, weight):
         with override.embedding_bag_variant("ours", forward=kernel, key="CPU"):
             result = torch._embedding_bag(weight, ids(), bounds(last), include_last_offset=last)
         assert result[1].tolist() == [0, 0, 2, 2, 2, 3, 3, 3, 3]
-        assert result[2].tolist() == native[2].tolist() == [2, 0, 3, 4]
+        assert result[2].tolist() == [2, 0, 3, 4]  # on a CPU PyTorch leaves it zero for sums
+        assert result[2].shape == native[2].shape
         assert result[1].dtype == result[2].dtype == torch.int64
 
 
