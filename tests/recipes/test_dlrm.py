@@ -73,7 +73,7 @@ def test_every_command_line_parses_with_the_workloads_own_parser(
     for point in points:
         config = parsed(point)
         assert config.experiment == point.experiment
-        assert config.device == str(point.image.flavour)
+        assert config.device == ("cuda" if point.needs.gpus else "cpu")
         assert config.variants == point.variants
         assert config.dataset == point.labels.get("dataset", config.dataset)
 
@@ -140,7 +140,7 @@ def test_only_counters_ask_for_a_capability(recipe: Recipe) -> None:
 def test_static_never_takes_a_gpu(recipe: Recipe) -> None:
     (point,) = plan(recipe, WITH_GPU, experiments=("static",)).points
     assert point.needs.gpus is None
-    assert str(point.image.flavour) == "cpu"
+    assert "cpu" in point.argv
 
 
 @pytest.mark.slow
