@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 # builder holds layers twice.
 BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
 # What does not change an image. airgap.py runs on a host and is in no image.
-_IGNORED = {"tests", "docs", "build", "dist", "__pycache__", "node_modules", "airgap.py"}
+_IGNORED = {
+    "tests",
+    "docs",
+    "build",
+    "dist",
+    "__pycache__",
+    "node_modules",
+    "airgap.py",
+    "reference_run.sh",
+}
 _IGNORED_ENDINGS = (".pyc", ".md", ".egg-info", ".rst", ".swp", "~")
 _SHARED = ("common", "base")
 

@@ -29,6 +29,7 @@ HOW_TO_FIX = (
     "fix: pip install fbgemm-gpu==1.6.0 (a PyTorch of the CUDA version it was built for), or set "
     "AE_FBGEMM_DIR to a folder with its libraries"
 )
+FOLDER = Path("/opt/ae/fbgemm")  # where an image may have them
 POOLING = {"sum": 0, "mean": 1}  # FBGEMM's PoolingMode
 SPARSE_TYPES = {torch.float32: 0, torch.float16: 1}  # FBGEMM's SparseType, of the result
 LANES = 4  # rows are read four columns at a time
@@ -52,13 +53,14 @@ class TableLayout:
 
 
 def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with the five libraries: AE_FBGEMM_DIR, else the installed package.
+    """Return the folder with the five libraries: AE_FBGEMM_DIR, else FOLDER, else the installed
+    package.
 
     Raises FbgemmError naming what is missing.
     """
     named = environment.get("AE_FBGEMM_DIR", "")
-    if named:
-        folder = Path(named)
+    if named or FOLDER.is_dir():
+        folder = Path(named or FOLDER)
     else:
         spec = importlib.util.find_spec("fbgemm_gpu")  # finds it without importing it
         places = list(spec.submodule_search_locations or []) if spec else []
