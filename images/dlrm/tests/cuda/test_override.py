@@ -72,12 +72,8 @@ def test_forward_and_backward_are_pytorchs(kernel, weight, mode, last, dtype):
     assert len(kernel.calls) == 1
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("by_frequency", [True, False])
+@pytest.mark.parametrize(("sparse", "by_frequency"), [(False, False), (True, False), (False, True)])
 def test_arguments_of_the_backward_pass_alone_pass_through(kernel, weight, sparse, by_frequency):
-    if sparse and by_frequency:
-        pytest.skip("PyTorch itself does not combine the two")
-
     def gradient():
         weight.grad = None
         F.embedding_bag(
@@ -199,6 +195,22 @@ def test_stock_changes_nothing(weight):
         assert override.active_variant() == ""
 
 
+def test_a_pinning_variant_pins_before_every_gather_and_never_nothing(kernel, weight):
+    frozen = weight.detach()
+    with pytest.raises(override.UnsupportedCall, match=r"l2p pins hot rows; fix: give hot_rows"):
+        override.pin_first("l2p", kernel, {})
+    order = []
+    pins = {frozen.data_ptr(): lambda: order.append(len(kernel.calls))}
+    forward = override.pin_first("l2p", kernel, pins)
+    with override.embedding_bag_variant("l2p", forward=forward, key="CPU"):
+        for _ in range(2):
+            F.embedding_bag(ids(), frozen, bounds(False), mode="sum")
+        with pytest.raises(override.UnsupportedCall, match="knows no hot rows of this table"):
+            F.embedding_bag(ids(), frozen.clone(), bounds(False), mode="sum")
+    assert order == [0, 1]
+    assert len(kernel.calls) == 2
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["base", "optmt", "rpf", "smpf", "lmpf", "l1dpf", "best"])
 @pytest.mark.parametrize("mode", ["sum", "mean"])
@@ -224,7 +236,43 @@ def test_every_variant_serves_a_model_on_a_gpu(name, mode, last):
     torch.testing.assert_close(ours, gradient, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.gpu
 def test_an_unknown_variant_names_the_known_ones():
     with pytest.raises(KeyError, match="best"):
         override.install("bets")
+
+
+@pytest.mark.gpu
+def test_pinning_variants_want_hot_rows_and_then_serve_a_model():
+    weight = torch.randn(1000, 128, device="cuda")
+    rows = torch.randint(0, 1000, (300,), device="cuda")
+    offsets = torch.arange(0, 300, 10, device="cuda")
+    expected = F.embedding_bag(rows, weight, offsets, mode="sum")
+    hot = torch.arange(100, device="cuda")
+    for name in ("l2p", "rpf_l2p"):
+        with pytest.raises(override.UnsupportedCall, match="pins hot rows"):
+            override.install(name)
+        with override.embedding_bag_variant(name, hot_rows=[(weight, hot)]):
+            result = F.embedding_bag(rows, weight, offsets, mode="sum")
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["stock21", "fbgemm"])
+def test_the_rivals_serve_a_model_too(name):
+    from dlrm_inference.cuda.fbgemm import Fbgemm
+    from dlrm_inference.cuda.stock21 import Stock21
+
+    capability = torch.cuda.get_device_capability()
+    reason = {
+        "stock21": lambda: Stock21().why_unsupported(capability),
+        "fbgemm": lambda: Fbgemm().why_unsupported(),
+    }[name]()
+    if reason:
+        pytest.skip(reason)
+    weight = torch.randn(1000, 128, device="cuda")
+    rows = torch.randint(0, 1000, (300,), device="cuda")
+    offsets = torch.arange(0, 300, 10, device="cuda")
+    expected = F.embedding_bag(rows, weight, offsets, mode="sum")
+    with override.embedding_bag_variant(name):
+        result = F.embedding_bag(rows, weight, offsets, mode="sum")
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)

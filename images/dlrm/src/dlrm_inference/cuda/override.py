@@ -1,6 +1,6 @@
 """Patched PyTorch without rebuilding it: `nn.EmbeddingBag` computed by a kernel of our choice.
 
-    with embedding_bag_variant("rpf_l2p"):
+    with embedding_bag_variant("best"):
         model(inputs)
 
 replaces the operators `aten::_embedding_bag` and `aten::_embedding_bag_forward_only` for CUDA
@@ -12,7 +12,7 @@ A call that the kernel does not support raises UnsupportedCall; it never falls b
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,8 @@ import torch
 
 # (weight, indices, offsets of bags + 1 entries, mode "sum" or "mean") -> (bags, dim)
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], torch.Tensor]
+# (table, ids (count,) int64 of its rows to pin, the most frequent first), on one device
+HotRows = Sequence[tuple[torch.Tensor, torch.Tensor]]
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 OPERATORS = ("_embedding_bag", "_embedding_bag_forward_only")
@@ -54,15 +56,23 @@ class Override:
 _installed: list[Override] = []  # dispatch is a fact of the process, so what overrides it is too
 
 
-def install(name: str, *, forward: Forward | None = None, key: str = "CUDA") -> None:
+def install(
+    name: str,
+    *,
+    hot_rows: HotRows = (),
+    forward: Forward | None = None,
+    key: str = "CUDA",
+) -> None:
     """Make every embedding bag of this process use the variant `name`, until `uninstall`.
 
-    `forward` and `key` serve kernels outside the registry and other devices. A second install
-    replaces the first. Raises KeyError for an unknown variant.
+    `hot_rows` lists the rows to pin for each table, which the pinning variants (`l2p`, `rpf_l2p`)
+    need. `forward` and `key` serve kernels outside the registry and other devices. A second
+    install replaces the first. Raises KeyError for an unknown variant, UnsupportedCall for a
+    pinning variant without rows.
     """
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
     if forward is None:
-        forward, dtypes = find_forward(name)
+        forward, dtypes = find_forward(name, hot_rows)
     while _installed:
         _installed.pop().remove()
     _installed.append(Override(name, forward, dtypes, key))
@@ -81,9 +91,15 @@ def active_variant() -> str:
 
 @contextmanager
 def embedding_bag_variant(
-    name: str, *, forward: Forward | None = None, key: str = "CUDA"
+    name: str,
+    *,
+    hot_rows: HotRows = (),
+    forward: Forward | None = None,
+    key: str = "CUDA",
 ) -> Iterator[None]:
     """Use the variant `name` inside the block. `stock` is PyTorch's own kernel: nothing changes.
+
+    Arguments and errors as in `install`.
 
     Blocks do not nest: raises RuntimeError when a variant is installed already.
     """
@@ -94,20 +110,23 @@ def embedding_bag_variant(
     if name == "stock" and forward is None:
         yield
         return
-    install(name, forward=forward, key=key)
+    install(name, hot_rows=hot_rows, forward=forward, key=key)
     try:
         yield
     finally:
         uninstall()
 
 
-def find_forward(name: str) -> tuple[Forward, tuple[torch.dtype, ...]]:
-    """Return the registered variant's forward and the table types it takes."""
+def find_forward(name: str, hot_rows: HotRows = ()) -> tuple[Forward, tuple[torch.dtype, ...]]:
+    """Return the variant's forward and the table types it takes, the rivals included."""
+    from dlrm_inference.cuda.fbgemm import Fbgemm
+    from dlrm_inference.cuda.stock21 import Stock21
     from dlrm_inference.cuda.variants import VARIANTS
 
-    if name not in VARIANTS:
-        raise KeyError(f"unknown variant '{name}'; known: {', '.join(sorted(VARIANTS))}")
-    variant: Any = VARIANTS[name]
+    known: dict[str, Any] = {**VARIANTS, "stock21": Stock21(), "fbgemm": Fbgemm()}
+    if name not in known:
+        raise KeyError(f"unknown variant '{name}'; known: {', '.join(sorted([*known, 'stock']))}")
+    variant = known[name]
 
     def forward(
         weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
@@ -115,7 +134,36 @@ def find_forward(name: str) -> tuple[Forward, tuple[torch.dtype, ...]]:
         result: torch.Tensor = variant.forward(weight, indices, offsets, mode=mode)
         return result
 
-    return forward, tuple(getattr(variant, "dtypes", (torch.float32,)))
+    dtypes = tuple(getattr(variant, "dtypes", (torch.float32,)))
+    if getattr(variant, "pins", False):
+        from dlrm_inference.cuda.pin import make_pin
+
+        pins = {table.data_ptr(): make_pin(table, rows) for table, rows in hot_rows}
+        return pin_first(name, forward, pins), dtypes
+    return forward, dtypes
+
+
+def pin_first(name: str, forward: Forward, pins: Mapping[int, Callable[[], None]]) -> Forward:
+    """Return `forward` with a table's hot rows pinned in the L2 right before every gather.
+
+    pins: what queues the pinning, by the table's address. Raises UnsupportedCall when there is
+    none, and for a table that is not among them: a pinning variant that pins nothing in silence
+    would measure another one.
+    """
+    if not pins:
+        raise UnsupportedCall(f"{name} pins hot rows; fix: give hot_rows=[(table, row ids), ...]")
+
+    def pinned(
+        weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+    ) -> torch.Tensor:
+        if weight.data_ptr() not in pins:
+            raise UnsupportedCall(
+                f"{name} knows no hot rows of this table; fix: add it to hot_rows"
+            )
+        pins[weight.data_ptr()]()
+        return forward(weight, indices, offsets, mode)
+
+    return pinned
 
 
 def make_operator(
