@@ -137,15 +137,21 @@ def _write_stock21(config: Config, out: RecordWriter) -> None:
     except stock21.Stock21Error as error:
         out.skip({"variant": "stock21"}, str(error))
         return
-    for kernel in kernels:
-        arch = f"sm_{kernel.arch}"
-        if kernel.index == config.index_dtype and str(kernel.arch) in config.archs:
-            labels = {"variant": "stock21", "arch": arch}
-            note = "read out of the official wheel of torch 2.1.0"
-            _write(out, labels, note, kernel.registers, design.BLOCK[1], kernel.shared_bytes)
-            for metric, value in (("local_bytes", kernel.local_bytes), ("spill_bytes", 0)):
-                if metric == "local_bytes" or not kernel.local_bytes:
-                    out.write(metric, "bytes", [value], labels, evidence="static", note=note)
+    for arch in config.archs:
+        labels = {"variant": "stock21", "arch": f"sm_{arch}"}
+        try:
+            kernel = stock21.choose(kernels, divmod(int(arch), 10), config.index_dtype)
+        except stock21.Stock21Error as error:
+            out.skip(labels, str(error))
+            continue
+        note = f"read out of the official wheel of torch {stock21.TORCH_VERSION}"
+        if kernel.arch != int(arch):
+            note += f", its code for sm_{kernel.arch}, which runs here"
+        _write(out, labels, note, kernel.registers, design.BLOCK[1], kernel.shared_bytes)
+        local = kernel.local_bytes
+        out.write("local_bytes", "bytes", [local], labels, evidence="static", note=note)
+        if local == 0:  # spills live in local memory; how much of it they are is not recorded
+            out.write("spill_bytes", "bytes", [0], labels, evidence="static", note=note)
 
 
 def _write(
