@@ -401,7 +401,9 @@ def _models(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 
 
 def _describe_image(image: ImageRef) -> dict[str, Any]:
-    return {**_plain(asdict(image)), "reference": image.reference}
+    # The folder from the repository's root: a run's record goes to other machines.
+    source = f"images/{image.source.name}"
+    return {**_plain(asdict(image)), "source": source, "reference": image.reference}
 
 
 def _plain(value: Any) -> Any:

@@ -336,7 +336,7 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
     assert len(texts) == 1
     data = json.loads(texts.pop())
     assert data["points"][0]["image"]["reference"] == "ae/toy:cuda"
-    assert data["points"][0]["image"]["source"] == "/work/images/toy"
+    assert data["points"][0]["image"]["source"] == "images/toy"
     assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
     assert data["flavour"] == "cuda"
 

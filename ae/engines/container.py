@@ -205,7 +205,7 @@ def honoured(inspected: Mapping[str, Any]) -> dict[str, object]:
     facts: dict[str, object] = {key: host[key] for key in keys if host.get(key)}
     facts["User"] = (inspected.get("Config") or {}).get("User", "")
     facts["Mounts"] = [
-        {"source": m.get("Source", ""), "target": m["Destination"], "read_only": not m.get("RW")}
+        {"target": m["Destination"], "read_only": not m.get("RW")}  # sources: this host's affair
         for m in inspected.get("Mounts") or []
     ]
     return facts
