@@ -156,30 +156,18 @@ def sweep(frame: pd.DataFrame) -> Plot:
 def pin(frame: pd.DataFrame) -> Plot:
     """L2 pinning with its cost left out and counted in, per mode, beside the unpinned kernel."""
     costs = _of_experiment(frame, "pin_cost")
-    times = pool(costs, "kernel_time", ["dataset", "variant", "l2_mode"])
-    pins = pool(costs, "pin_time", ["dataset", "variant", "l2_mode"])
-    if pins.empty:
-        raise NoData("no record of metric pin_time")
-    by_mode = {(row["dataset"], row["l2_mode"]): row for row in pins.to_dict("records")}
-    by_key = {
-        (row["dataset"], row["variant"], row["l2_mode"]): row for row in pins.to_dict("records")
-    }
+    keys = ["dataset", "variant", "l2_mode"]
+    both = pool(costs, "pin_and_kernel_time", keys)
+    if both.empty:
+        raise NoData("no record of metric pin_and_kernel_time")
+    counted = {tuple(row[key] for key in keys): row for row in both.to_dict("records")}
     rows = []
-    for row in times.to_dict("records"):
+    for row in pool(costs, "kernel_time", keys).to_dict("records"):
         name = _row_name(row)
-        rows.append(
-            _pin_row(row, f"{name}: kernel", row["median"], row["low"], row["high"], "kernel")
-        )
-        cost = by_key.get((row["dataset"], row["variant"], row["l2_mode"])) or by_mode.get(
-            (row["dataset"], row["l2_mode"])
-        )
-        if cost is not None and row["l2_mode"]:
-            total = row["median"] + cost["median"]
-            # The two were timed apart: adding the ends of both intervals is the cautious interval.
-            rows.append(
-                _pin_row(row, f"{name}: pin + kernel", total, row["low"] + cost["low"],
-                         row["high"] + cost["high"], "pin+kernel")
-            )  # fmt: skip
+        rows.append(_pin_row(row, f"{name}: kernel", "kernel"))
+        total = counted.get(tuple(row[key] for key in keys))
+        if total is not None:
+            rows.append(_pin_row(total, f"{name}: pin + kernel", "pin+kernel"))
     table = _table(rows)
     table["text"] = [f"{value:.1f}" for value in table["time_us"]]
     figure = _panel_bars(
@@ -355,16 +343,14 @@ def _heat(axis: Axes, part: pd.DataFrame, distances: list[int], warps: list[int]
             )
 
 
-def _pin_row(
-    row: Row, name: str, value: float, low: float, high: float, counted: str
-) -> dict[str, Any]:
+def _pin_row(row: Row, name: str, counted: str) -> dict[str, Any]:
     return {
         "dataset": row["dataset"],
         "row": name,
         "counted": counted,
-        "time_us": value,
-        "low": low,
-        "high": high,
+        "time_us": row["median"],
+        "low": row["low"],
+        "high": row["high"],
         "n": row["n"],
         "evidence": row["evidence"],
         "variant": row["variant"],

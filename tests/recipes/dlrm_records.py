@@ -123,6 +123,8 @@ def pin_cost(records: Records, dataset: str) -> None:
         labels |= {"variant": variant, "l2_mode": mode}
         records.add("pin_cost", "kernel_time", BASE_US[dataset] * FACTOR[variant], **labels)
         records.add("pin_cost", "pin_time", 17.5, **labels)
+        together = BASE_US[dataset] * FACTOR[variant] + 15.0
+        records.add("pin_cost", "pin_and_kernel_time", together, **labels)
 
 
 def static(records: Records) -> None:

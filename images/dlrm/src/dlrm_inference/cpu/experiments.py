@@ -183,4 +183,4 @@ def _write_limit(config: Config, out: RecordWriter, batches: Batches) -> None:
         for table in range(config.tables)
         for batch in range(config.batches)
     ]
-    out.write("limit_time", "us", limits, labels, note=note)
+    out.write("limit_time", "us", limits, labels, evidence="scaled", note=note)
