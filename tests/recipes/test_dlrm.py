@@ -202,7 +202,9 @@ def test_pin_adds_the_cost_of_pinning_once(frame: pd.DataFrame) -> None:
     times = part.set_index(["l2_mode", "counted"])["time_us"]
     assert set(part["l2_mode"]) == set(workload.L2_MODES)
     for mode in workload.L2_MODES:
-        assert times[mode, "pin+kernel"] - times[mode, "kernel"] == pytest.approx(15.0, rel=0.02)
+        assert times[mode, "pin+kernel"] - times[mode, "kernel"] == pytest.approx(
+            15.0, abs=3
+        )  # noise; twice would be 30
     assert "pin+kernel" not in set(table[table["variant"] == "base"]["counted"])
 
 
