@@ -192,11 +192,11 @@ def occupancy(frame: pd.DataFrame) -> Plot:
     for row in shares.to_dict("records"):
         key = (row["arch"], row["variant"])
         regs, spill = registers.get(key), spills.get(key)
-        text = f"{row['median']:g} %"
+        text = f"{row['median']:.3g} %"
         if regs is not None:
             text += f", {regs:g} regs"
         if spill:
-            text += f", spills {spill:g} B"
+            text += f" +{spill:g} B"
         rows.append(
             {
                 "arch": row["arch"],
@@ -214,8 +214,9 @@ def occupancy(frame: pd.DataFrame) -> Plot:
         )
     table = _table(rows)
     figure = _panel_bars(
-        table, panel="arch", value="occupancy_percent", reach=100.0, text_room=0.5,
-        across=3, title="Theoretical occupancy of the compiled kernels", axis="occupancy, %",
+        table, panel="arch", value="occupancy_percent", reach=100.0, text_room=0.75,
+        across=3, title="Theoretical occupancy of the compiled kernels (registers, bytes spilled)",
+        axis="occupancy, %",
     )  # fmt: skip
     return Plot(
         figure=figure,
