@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ae.records import frame, load_environment, load_run, load_skips
+from ae.records import frame, load_environment, load_run, load_skips, table
 from ae.report import Chapter, Judgement
 
 if TYPE_CHECKING:
     from ae.claims import Verdict
+    from ae.figures import Drawn
     from ae.recipe import Recipe
+    from ae.records import Row
     from ae.runs import Run
 
 
@@ -19,13 +21,11 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
 
     Raises RecipeError (figures.py, claims.yaml) and RecordsFault (damaged records).
     """
-    from ae.figures import draw
     from ae.table import result_tables
 
     rows = load_run(run.path)
     environment = load_environment(run.path)
     statuses = run.statuses()
-    table = frame(rows)
     ran = {row.experiment for row in rows}
     figures = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
     shape = recipe.table
@@ -40,7 +40,7 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
         provenance=facts["provenance"],
         environment=environment,
         tables=result_tables(
-            table,
+            table(rows),
             metric=shape.metric if shape else "",
             keys=shape.rows if shape else (),
             baseline=(shape.baseline or "") if shape else "",
@@ -49,7 +49,7 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
             | {name: list(axis.values) for name, axis in recipe.axes.items()},
             skipped=load_skips(run.path),
         ),
-        figures=draw(folder, figures, table, environment, run.path / "figures"),
+        figures=_draw(folder, figures, rows, environment, run.path / "figures"),
         captions={name: recipe.figures[name].title for name in figures},
         judgements=[_judgement(verdict) for verdict in judge_run(root, recipe, run)],
         unfinished=[
@@ -59,6 +59,17 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
         ],
         notes=notes_of(facts["plan"]),
     )
+
+
+def _draw(
+    folder: Path, names: list[str], rows: list[Row], environment: dict[str, Any], out: Path
+) -> list[Drawn]:
+    """Draw figures; pandas and matplotlib are imported only where there is one to draw."""
+    if not names:
+        return []
+    from ae.figures import draw
+
+    return draw(folder, names, frame(rows), environment, out)
 
 
 def judge_run(root: Path, recipe: Recipe, run: Run) -> list[Verdict]:

@@ -162,6 +162,26 @@ def gpu_name(environment: Mapping[str, Any]) -> str | None:
     return str(gpu) if gpu else None
 
 
+def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The record table as plain rows: one dict per record, its labels among the other columns."""
+    names = list(dict.fromkeys(name for row in rows for name in row.labels))
+    return [
+        {
+            "metric": row.metric,
+            "unit": row.unit,
+            "evidence": row.evidence,
+            "samples": row.samples,
+            "n": len(row.samples),
+            "experiment": row.experiment,
+            "point": row.point,
+            "repeat": row.repeat,
+            "note": row.note,
+            **{name: row.labels.get(name) for name in names},
+        }
+        for row in rows
+    ]
+
+
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of docs/contracts.md: one row per record, one column per label.
 
@@ -172,27 +192,10 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
     from ae.statistics import median_interval
 
+    lines = table(rows)
+    for line in lines:
+        line["median"], line["low"], line["high"] = median_interval(line["samples"])
     names = list(dict.fromkeys(name for row in rows for name in row.labels))
-    lines = []
-    for row in rows:
-        middle = median_interval(row.samples)
-        lines.append(
-            {
-                "metric": row.metric,
-                "unit": row.unit,
-                "evidence": row.evidence,
-                "samples": row.samples,
-                "n": len(row.samples),
-                "median": middle.value,
-                "low": middle.low,
-                "high": middle.high,
-                "experiment": row.experiment,
-                "point": row.point,
-                "repeat": row.repeat,
-                "note": row.note,
-                **{name: row.labels.get(name) for name in names},
-            }
-        )
     return pd.DataFrame(lines, columns=[*COLUMNS, *names])
 
 

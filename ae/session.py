@@ -7,13 +7,15 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from shutil import get_terminal_size
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ae.engines.base import Engine, Job
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
-from ae.model import Flavour, Plan, Point, Status
+from ae.model import Flavour, Machine, Plan, Point, Status
 from ae.request import Request, select
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
     """
     from ae import signals
     from ae.engines.select import choose
+    from ae.machine import detect
     from ae.progress import Display
     from ae.reaper import Reaper
     from ae.runner import execute
@@ -60,13 +63,15 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
     with signals.handled():
         run = _store(root).find(recipe.name) if resume else None
         selection = _stored_selection(run) if run and request.is_plain else select(request, recipe)
-        plan = _plan(root, recipe, selection)
+        machine = detect()
+        plan = _plan(root, recipe, selection, machine)
         with Reaper.start() as reaper:
             engine = choose(request.engine, plan.flavour, root=root, reaper=reaper, build=build)
-            run = _begin(root, plan, engine, resumed=run)
+            run = _begin(root, plan, engine, machine, resumed=run)
             display = Display(plan.points)
             _say_notes(plan)
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
+            _import_ahead("ae.outcome", "ae.claims", "ae.table")
             try:
                 result = execute(plan, engine, run, display, _labels(run))
             finally:
@@ -169,16 +174,16 @@ def build_images(names: Sequence[str], *, flavour: str | None, options: BuildOpt
 def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoReturn:
     """`ae shell`: replace this process by a shell in the place where points run."""
     from ae.engines.select import choose
+    from ae.images import BuildOptions
+    from ae.progress import Display
     from ae.runs import results_dir
 
     root, recipe = _load(name)
     plan = _plan(root, recipe, select(Request(recipe=name, settings={}, image=image), recipe))
-    engine = choose(engine_name, plan.flavour, root=root)
-    if not engine.has_image(plan.points[0].image):
-        raise EnvironmentFault(
-            f"{plan.points[0].image.reference} is not there or out of date",
-            fix=f"ae build {name}, or ae run {name} --quick",
-        )
+    image_ref = plan.points[0].image
+    engine = choose(engine_name, plan.flavour, root=root, build=BuildOptions())
+    if not engine.has_image(image_ref):
+        engine.prepare(image_ref, Display(()))
     out = results_dir(root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
     argv, environment = engine.shell(plan.points[0], out)
@@ -238,13 +243,14 @@ def _store(root: Path) -> RunStore:
     return RunStore(results_dir(root))
 
 
-def _plan(root: Path, recipe: Recipe, selection: Selection) -> Plan:
+def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine | None = None) -> Plan:
     from ae.images import content_hash
     from ae.machine import detect
     from ae.plan import make_plan
 
     name = recipe.image_of(selection.lane) if selection.lane in recipe.lanes else recipe.image
-    return make_plan(recipe, selection, detect(), root, {name: content_hash(root, name)})
+    content = {name: content_hash(root, name)}
+    return make_plan(recipe, selection, machine or detect(), root, content)
 
 
 def _say_notes(plan: Plan) -> None:
@@ -252,12 +258,11 @@ def _say_notes(plan: Plan) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _begin(root: Path, plan: Plan, engine: Engine, *, resumed: Run | None) -> Run:
+def _begin(root: Path, plan: Plan, engine: Engine, machine: Machine, *, resumed: Run | None) -> Run:
     """A new run folder, or the old one with the plan that is now followed."""
-    from ae.machine import detect
     from ae.provenance import gather
 
-    facts = gather(root, plan.recipe, engine.name, engine.available(), detect())
+    facts = gather(root, plan.recipe, engine.name, engine.available(), machine)
     if resumed is None:
         return _store(root).create(plan.recipe, plan, facts)
     resumed.resume(plan, facts)
@@ -268,6 +273,16 @@ def _stored_selection(run: Run) -> Selection:
     from ae.plan import Selection
 
     return Selection.from_json(run.facts["plan"]["selection"])
+
+
+def _import_ahead(*modules: str) -> None:
+    """Import what the end of a run needs while the first point runs and this process waits."""
+
+    def work() -> None:
+        for module in modules:
+            import_module(module)
+
+    Thread(target=work).start()
 
 
 def _labels(run: Run) -> dict[str, str]:

@@ -5,14 +5,16 @@ The input is the record table of docs/contracts.md: one row per record, raw samp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ae.statistics import Interval, interval, median_interval, resample
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Row = Mapping[str, Any]  # of a record table
 
 
 def ratio_interval(top: Sequence[float], bottom: Sequence[float]) -> Interval:
@@ -20,25 +22,32 @@ def ratio_interval(top: Sequence[float], bottom: Sequence[float]) -> Interval:
     return interval(resample(top) / resample(bottom))
 
 
-def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
+def rows_of(table: pd.DataFrame | Iterable[Row]) -> list[Row]:
+    """The plain rows of a record table, whichever form it has; missing labels are None."""
+    to_dict = getattr(table, "to_dict", None)
+    if to_dict is None:
+        return list(cast("Iterable[Row]", table))
+    found: list[Row] = to_dict("records")
+    return [{str(k): None if _is_missing(v) else v for k, v in row.items()} for row in found]
+
+
+def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dict[str, Any]]:
     """One row per combination of the labels `keys` among the records of `metric`.
 
     Samples of all records that agree in `keys` (repeats of a point) are put together. Columns:
     the keys (a label that a record lacks is ""), samples, n, median, low, high, unit, evidence.
-    The order is that of first appearance; an unknown metric gives an empty table.
+    The order is that of first appearance; an unknown metric gives no row.
     """
-    import pandas as pd
-
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    if not frame.empty:
-        for row in frame[frame["metric"] == metric].to_dict("records"):
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if row["metric"] == metric:
             key = tuple(_label(row.get(name)) for name in keys)
-            groups.setdefault(key, []).append({str(name): cell for name, cell in row.items()})
-    rows = []
+            groups.setdefault(key, []).append(row)
+    pooled = []
     for key, members in groups.items():
         samples = [float(x) for member in members for x in member["samples"]]
         middle = median_interval(samples)
-        rows.append(
+        pooled.append(
             {
                 **dict(zip(keys, key, strict=True)),
                 "samples": samples,
@@ -50,15 +59,29 @@ def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
                 "evidence": "+".join(sorted({str(member["evidence"]) for member in members})),
             }
         )
+    return pooled
+
+
+def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
+    """`pool_rows` for figures: the same as a DataFrame, with its columns also when it is empty."""
+    import pandas as pd
+
     columns = [*keys, "samples", "n", "median", "low", "high", "unit", "evidence"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(pool_rows(rows_of(frame), metric, keys), columns=columns)
 
 
-def label_columns(frame: pd.DataFrame) -> list[str]:
-    """Names of the label columns of a record table."""
+def label_columns(rows: Iterable[Row]) -> list[str]:
+    """Names of the labels that any of the rows has."""
     own = {"metric", "unit", "evidence", "samples", "n", "median", "low", "high", "note", "warmup"}
     place = {"experiment", "point", "repeat", "schema"}
-    return [str(name) for name in frame.columns if name not in own | place]
+    return list(
+        dict.fromkeys(
+            name
+            for row in rows
+            for name, value in row.items()
+            if name not in own | place and value is not None
+        )
+    )
 
 
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
@@ -68,6 +91,8 @@ def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
 
 
 def _label(value: object) -> str:
-    if value is None or (isinstance(value, float) and isnan(value)):
-        return ""
-    return str(value)
+    return "" if _is_missing(value) else str(value)
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and isnan(value))

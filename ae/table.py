@@ -11,7 +11,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ae.summary import in_order, label_columns, pool, ratio_interval
+from ae.summary import Row, in_order, label_columns, pool_rows, ratio_interval, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ class ResultTable:
 
 
 def result_tables(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Iterable[Row],
     *,
     metric: str,
     keys: Sequence[str],
@@ -87,15 +87,16 @@ def result_tables(
 
     The arguments are those of `result_table`; the skips stand under the last table.
     """
+    rows = rows_of(frame)
     tables = []
-    for name in [] if frame.empty else frame["experiment"].unique():
-        part = frame[frame["experiment"] == name]
+    for name in dict.fromkeys(row["experiment"] for row in rows):
+        part = [row for row in rows if row["experiment"] == name]
         shown = _metric_to_show(part, metric, keys)
         table = result_table(
             part, metric=shown, keys=keys, baseline=baseline, baselines=baselines, order=order
         )
         tables.append(replace(table, experiment=str(name)))
-    groups = tuple(skip_groups(skipped, frame, keys, order or {}))
+    groups = tuple(skip_groups(skipped, rows, keys, order or {}))
     if groups:
         last = tables.pop() if tables else ResultTable(metric=metric, unit="", keys=tuple(keys))
         tables.append(replace(last, skipped=groups))
@@ -103,7 +104,7 @@ def result_tables(
 
 
 def result_table(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Iterable[Row],
     *,
     metric: str,
     keys: Sequence[str],
@@ -118,13 +119,10 @@ def result_table(
     `baseline`, at the same other keys (a label the baseline lacks does not count). `order` gives
     the display order of a key's values.
     """
-    found = frame[frame["metric"] == metric] if not frame.empty else frame
-    there = [key for key in keys if key in found and found[key].notna().any()]
+    found = [row for row in rows_of(frame) if row["metric"] == metric]
+    there = [key for key in keys if any(row.get(key) is not None for row in found)]
     columns = [*there, *_telling_labels(found, there)]
-    pooled = pool(found, metric, columns)
-    records: list[dict[str, Any]] = [
-        {str(k): v for k, v in row.items()} for row in pooled.to_dict("records")
-    ]
+    records = pool_rows(found, metric, columns)
     rows = [
         _row(record, columns, records, baseline=baseline, baselines=baselines or {})
         for record in records
@@ -132,13 +130,13 @@ def result_table(
     ranks = {key: in_order((row.keys[i] for row in rows), (order or {}).get(key, ()))
              for i, key in enumerate(columns)}  # fmt: skip
     rows.sort(key=lambda row: [ranks[key].index(row.keys[i]) for i, key in enumerate(columns)])
-    unit = str(pooled["unit"].iloc[0]) if len(pooled) else ""
+    unit = records[0]["unit"] if records else ""
     return ResultTable(metric=metric, unit=unit, keys=tuple(columns), rows=tuple(rows))
 
 
 def skip_groups(
     skipped: Iterable[Skip],
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Iterable[Row],
     keys: Sequence[str] = (),
     order: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
@@ -147,6 +145,7 @@ def skip_groups(
     Labels stand in the order of `keys`, last first; one that the whole run shares is left out, and
     all known values of a key (`order`) are written as `every`.
     """
+    rows = rows_of(frame)
     groups: dict[str, dict[str, list[str]]] = {}
     for skip in skipped:
         values = groups.setdefault(clean(skip.reason), {})
@@ -155,7 +154,7 @@ def skip_groups(
             if skip.labels[key] not in seen:
                 seen.append(skip.labels[key])
     return [
-        ("; ".join(_skip_words(frame, labels, order)) or "everything", reason)
+        ("; ".join(_skip_words(rows, labels, order)) or "everything", reason)
         for reason, labels in groups.items()
     ]
 
@@ -292,12 +291,12 @@ def clean(text: object) -> str:
 
 
 def _skip_words(
-    frame: pd.DataFrame, labels: Mapping[str, list[str]], order: Mapping[str, Sequence[str]]
+    rows: Sequence[Row], labels: Mapping[str, list[str]], order: Mapping[str, Sequence[str]]
 ) -> list[str]:
     words = []
     for key, values in labels.items():
-        shared = not frame.empty and key in frame and set(frame[key].dropna()) == set(values)
-        if len(values) == 1 and shared:
+        measured = {row[key] for row in rows if row.get(key) is not None}
+        if len(values) == 1 and measured == set(values):
             continue
         known = set(order.get(key, ()))
         words.append(f"every {key}" if len(values) > 1 and known == set(values)
@@ -305,27 +304,31 @@ def _skip_words(
     return words
 
 
-def _metric_to_show(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> str:
+def _metric_to_show(rows: Sequence[Row], metric: str, keys: Sequence[str]) -> str:
     """The metric itself, else the first time, else the first one, of those that have most keys."""
-    names = list(frame["metric"].unique())
+    names = list(dict.fromkeys(str(row["metric"]) for row in rows))
     if metric in names:
         return metric
 
     def merit(name: str) -> tuple[int, bool]:
-        rows = frame[frame["metric"] == name]
-        known = sum(key in rows and bool(rows[key].notna().any()) for key in keys)
-        return known, str(rows["unit"].iloc[0]) in _TIMES
+        mine = [row for row in rows if row["metric"] == name]
+        known = sum(any(row.get(key) is not None for row in mine) for key in keys)
+        return known, str(mine[0]["unit"]) in _TIMES
 
-    return str(max(names, key=merit))
+    return max(names, key=merit)
 
 
-def _telling_labels(frame: pd.DataFrame, keys: Sequence[str]) -> list[str]:
+def _telling_labels(rows: Sequence[Row], keys: Sequence[str]) -> list[str]:
     """Labels beyond `keys` that differ among records which agree in `keys`."""
-    groups = len(frame[list(keys)].drop_duplicates()) if keys else 1
+
+    def combinations(names: Sequence[str]) -> int:
+        return len({tuple(row.get(name) for name in names) for row in rows})
+
+    groups = combinations(keys)
     return [
         name
-        for name in label_columns(frame)
-        if name not in keys and len(frame[[*keys, name]].drop_duplicates()) > groups
+        for name in label_columns(rows)
+        if name not in keys and combinations([*keys, name]) > groups
     ]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ae.summary import in_order, label_columns, pool, ratio_interval
+from ae.summary import in_order, label_columns, pool, ratio_interval, rows_of
 
 
 def table(*rows: dict[str, object]) -> pd.DataFrame:
@@ -58,5 +58,5 @@ def test_ratio_interval_holds_the_ratio_of_medians() -> None:
 
 def test_label_columns_and_order() -> None:
     frame = table({"samples": [1.0], "n": 1, "median": 1.0, "variant": "base", "l2_mode": "x"})
-    assert label_columns(frame) == ["variant", "l2_mode"]
+    assert label_columns(rows_of(frame)) == ["variant", "l2_mode"]
     assert in_order(["c", "a", "b", "a"], ["b", "x", "a"]) == ["b", "a", "c"]
