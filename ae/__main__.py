@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import sys
 import traceback
+from typing import NoReturn
 
 from ae.errors import AeError, ExitCode
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the `ae` command and exit with its code."""
-    sys.exit(guarded(sys.argv[1:]))
+    gc.set_threshold(100_000)  # a short program: most of what it collects are imported modules
+    code = guarded(sys.argv[1:])
+    with contextlib.suppress(OSError, ValueError):  # a reader that has gone away
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)  # all has been closed; taking the modules apart would only take time
 
 
 def guarded(argv: list[str]) -> int:

@@ -17,7 +17,7 @@ app = typer.Typer(
     name="ae",
     help="Reproduce five GPU-systems papers: one command per figure, a verdict for every claim.",
     rich_markup_mode=None,
-    add_completion=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from shutil import get_terminal_size
-from threading import Thread
+from threading import Timer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ae.engines.base import Engine, Job
@@ -282,7 +282,7 @@ def _import_ahead(*modules: str) -> None:
         for module in modules:
             import_module(module)
 
-    Thread(target=work).start()
+    Timer(0.1, work).start()  # not while the point is being started
 
 
 def _labels(run: Run) -> dict[str, str]:

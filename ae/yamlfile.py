@@ -16,6 +16,8 @@ from ae.errors import RecipeError, nearest
 Place = tuple[str | int, ...]  # keys and list positions from the top of the file
 Model = TypeVar("Model", bound=BaseModel)
 
+# The C parser is ten times faster; PyYAML may be built without it.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 _WORDS = {
     "string_type": "must be text; put it in quotes",
@@ -59,7 +61,7 @@ def read_yaml(path: Path, root: Path) -> Document:
         raise RecipeError(f"{name}: not UTF-8 text", fix="save the file as UTF-8") from error
     lines: dict[Place, int] = {(): 1}
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         data = _construct(loader, node, (), lines, frozenset()) if node is not None else None
     except yaml.MarkedYAMLError as error:
@@ -92,7 +94,7 @@ def validate(document: Document, model: type[Model]) -> Model:
 
 
 def _construct(
-    loader: yaml.SafeLoader,
+    loader: yaml.SafeLoader | yaml.CSafeLoader,
     node: yaml.Node,
     place: Place,
     lines: dict[Place, int],

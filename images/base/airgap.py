@@ -315,10 +315,10 @@ def image_tar(folder: Path, binds: list[str], python: Path, additions: list[str]
                     add_folder(str(Path(inner).parent))
                     tar.add(path, inner.strip("/"), filter=plain_owner)
 
+        for path in ("/tmp", "/var/tmp"):  # first: a bind may lie below one of them
+            add_folder(path, 0o1777)
         for path in ("/dev", "/proc", "/sys", "/run", "/root", "/home", "/ae", *binds):
             add_folder(path)
-        for path in ("/tmp", "/var/tmp"):
-            add_folder(path, 0o1777)
         for name in ("bin", "lib", "lib64"):
             if Path("/", name).is_symlink():
                 add_link(f"/{name}", f"usr/{name}")
