@@ -1,4 +1,4 @@
-"""The engine contract. Every engine passes tests/test_engine_contract.py."""
+"""The engine contract. Every engine passes tests/engines/test_contract.py."""
 
 from __future__ import annotations
 
