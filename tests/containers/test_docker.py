@@ -221,7 +221,7 @@ with signals.handled(), Reaper.start() as reaper:
 def test_a_dead_launcher_leaves_nothing(
     engine: DockerEngine, tmp_path: Path, number: signal.Signals
 ) -> None:
-    run = f"dead-{number.name}"
+    run = f"dead-{number.name}-{os.getpid()}"
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(tmp_path), run],
         cwd=ROOT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 
@@ -26,6 +27,7 @@ template __global__ void scale<double>(double*, double);
 """
 
 
+@functools.cache  # two compilations of one source may differ in bytes that do not matter
 def compile_cubin(source: str, arch: int, *options: str) -> bytes:
     """Compile CUDA C++ to machine code, without a GPU."""
 
