@@ -8,6 +8,7 @@ import resource
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,7 +106,10 @@ def demands_of(recipe: Recipe) -> Demands:
         min_memory=gpus.min_memory if gpus else 0,
         min_compute_capability=gpus.min_compute_capability if gpus else (0, 0),
         min_driver=(gpus.min_driver or "") if gpus else "",
-        disk=sum(experiment.disk for experiment in experiments),
+        disk=sum(
+            experiment.disk * prod(len(recipe.axes[axis].values) for axis in experiment.axes)
+            for experiment in experiments
+        ),
         shm=needs.shm_size.value if needs.shm_size else 0,
         memlock=next((u.soft for u in needs.ulimits if u.name == "memlock"), 0),
         host_shm=needs.ipc is not None and needs.ipc.value == "host",
@@ -145,7 +149,7 @@ def gather(root: Path, engine: str | None = None) -> Facts:
         buildx_fault=client_fault,
         gpus=gpus,
         counters_restricted=_counters_restricted(),
-        mps_pipe=_MPS_PIPE.exists(),
+        mps_pipe=_mps_pipe().exists(),
         shm=_size_of("/dev/shm"),
         memlock=_soft_limit(resource.RLIMIT_MEMLOCK),
         nofile=_soft_limit(resource.RLIMIT_NOFILE),
@@ -278,14 +282,18 @@ def _check_counters(facts: Facts) -> Check:
     )
 
 
+def _mps_pipe() -> Path:
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or _MPS_PIPE)
+
+
 def _check_mps(facts: Facts) -> Check:
     if not facts.mps_pipe:
         return Check("mps", "ok", "no MPS daemon has left its pipe folder")
     return Check(
         "mps",
         "warn",
-        f"{_MPS_PIPE} exists: an MPS daemon runs, or one has left it, and containers will see it",
-        f"echo quit | nvidia-cuda-mps-control; then remove {_MPS_PIPE}",
+        f"{_mps_pipe()} exists: an MPS daemon runs, or one has left it, and containers will see it",
+        f"echo quit | nvidia-cuda-mps-control; then remove {_mps_pipe()}",
     )
 
 
