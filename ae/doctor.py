@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -217,6 +217,14 @@ def _check_gpus(facts: Facts, demands: Demands) -> list[Check]:
         fix = "install the NVIDIA driver, if there is a GPU"
         return [Check("gpu", "warn", "nvidia-smi lists no GPU, so points run on the CPU", fix)]
     checks = [_check_one_gpu(gpu, demands) for gpu in facts.gpus]
+    if demands.name and demands.gpu == "optional":
+        # As `ae run` does: what finds no suitable GPU runs on the CPU.
+        return [
+            replace(c, verdict="warn", sentence=f"{c.sentence}; points run on the CPU")
+            if c.verdict == "fail"
+            else c
+            for c in checks
+        ]
     fit = sum(check.verdict != "fail" for check in checks)
     if demands.count <= fit:
         # Some GPUs suffice: the others are only worth a note.

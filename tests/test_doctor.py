@@ -149,3 +149,16 @@ def test_a_real_look_and_its_two_forms(tmp_path: Path, monkeypatch: pytest.Monke
     asked = {check.name: check for check in diagnose(root, None, "docker")}
     assert asked["engine"].verdict == "fail"
     assert "no Docker daemon runs at" in asked["engine"].sentence
+
+
+def test_a_gpu_that_does_not_fit_is_no_failure_where_the_recipe_also_runs_on_a_cpu() -> None:
+    old = Gpu(
+        index=0, uuid="GPU-a", name="Old GPU", memory_gib=80.0, memory_free_gib=80.0,
+        compute_capability=(7, 0), driver="580.1",
+    )  # fmt: skip
+    wish = {"name": "dlrm", "min_compute_capability": (8, 0)}
+    for gpu, verdict in (("optional", "warn"), ("required", "fail")):
+        demands = Demands(gpu=gpu, **wish)  # type: ignore[arg-type]
+        found = {check.name: check for check in judge(replace(GOOD, gpus=(old,)), demands)}
+        assert found["gpu 0"].verdict == verdict
+        assert ("run on the CPU" in found["gpu 0"].sentence) == (verdict == "warn")
