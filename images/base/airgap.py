@@ -17,6 +17,7 @@ starts (label ae.binds), with the workload's sources in it. Nothing on the host 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import json
 import os
@@ -143,8 +144,8 @@ def start(home: Path, device_folder: Path, driver: Path) -> None:
     if Path("/sys/class/net/docker0").exists() and other_daemon(home):
         # A daemon that has no bridge of its own removes docker0.
         raise Fault("a Docker daemon runs on this machine already (docker0): use that one")
-    for name in ("cdi", "data", "exec"):
-        (home / name).mkdir(exist_ok=True)
+    for folder in (home / "cdi", home / "data", sockets(home)):
+        folder.mkdir(exist_ok=True)
     (home / "cdi/nvidia.json").write_text(json.dumps(cdi_spec(device_folder, driver), indent=1))
     if daemon_pid(home):
         return
@@ -163,7 +164,7 @@ def start(home: Path, device_folder: Path, driver: Path) -> None:
     }
     with (home / "dockerd.log").open("wb") as log:
         argv = [str(programs[0] / "dockerd"), "--config-file", str(home / "daemon.json")]
-        argv += ["--data-root", str(home / "data"), "--exec-root", str(home / "exec")]
+        argv += ["--data-root", str(home / "data"), "--exec-root", str(sockets(home))]
         argv += ["-H", endpoint(home), "-p", str(home / "dockerd.pid")]
         subprocess.Popen(
             argv,
@@ -363,6 +364,8 @@ def stop(home: Path) -> None:
     os.kill(pid, signal.SIGTERM)
     for _ in range(200):
         if daemon_pid(home) is None:
+            if not sockets(home).is_relative_to(home):
+                shutil.rmtree(sockets(home), ignore_errors=True)
             return
         time.sleep(0.1)
     raise Fault(f"dockerd (process {pid}) is still there after 20 s")
@@ -374,9 +377,22 @@ def print_environment(home: Path) -> None:
     print(f"export PYTHONPATH={home / 'site'}${{PYTHONPATH:+:$PYTHONPATH}}")
 
 
+def sockets(home: Path) -> Path:
+    """The folder of the daemon's sockets; a path to one may have at most 104 characters."""
+    folder = home / "exec"
+    if len(str(folder / "containerd/containerd-debug.sock")) <= 104:
+        return folder
+    return Path("/run") / f"ae-{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+
+
+def socket_path(home: Path) -> Path:
+    """The daemon's own socket."""
+    return sockets(home) / "docker.sock"
+
+
 def endpoint(home: Path) -> str:
     """Where our daemon listens."""
-    return f"unix://{home}/docker.sock"
+    return f"unix://{socket_path(home)}"
 
 
 def daemon_pid(home: Path) -> int | None:
@@ -410,7 +426,7 @@ def answers(home: Path) -> bool:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
-            connection.connect(str(home / "docker.sock"))
+            connection.connect(str(socket_path(home)))
             connection.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
             return b" 200 " in connection.recv(4096)
     except OSError:
