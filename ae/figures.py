@@ -6,7 +6,6 @@ A recipe's `figures.py` holds one function per figure, from the record table to 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ae.errors import AeError, RecipeError, nearest
+from ae.errors import AeError, RecipeError
+from ae.recipe_code import function_of, load_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ def draw(
     out_dir.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name in names:
-        function = _function(module, name, recipe_dir)
+        function = function_of(module, name)
         with mpl.rc_context(STYLE):
             try:
                 plot = _call(function, name, frame, recipe_dir)
@@ -115,22 +115,7 @@ def draw(
 
 def load_figures(recipe_dir: Path) -> ModuleType:
     """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
-    path = recipe_dir / "figures.py"
-    if not path.is_file():
-        raise RecipeError(
-            f"{path} does not exist", fix="write it, or drop `figures:` from the recipe"
-        )
-    spec = importlib.util.spec_from_file_location(f"ae_figures_of_{recipe_dir.name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RecipeError(
-            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="see --debug"
-        ) from error
-    return module
+    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
 
 
 def machine_words(environment: Mapping[str, object], evidence: Iterable[str]) -> str:
@@ -233,22 +218,6 @@ def bars(
     axis.set_xlim(0, reach * (1 + text_room))
     axis.xaxis.grid(True)
     axis.tick_params(axis="y", length=0)
-
-
-def _function(module: ModuleType, name: str, recipe_dir: Path) -> Callable[..., object]:
-    function = getattr(module, name, None)
-    if not callable(function) or name.startswith("_"):
-        known = [
-            key
-            for key, value in vars(module).items()
-            if callable(value)
-            and getattr(value, "__module__", "") == module.__name__
-            and not key.startswith("_")
-        ]
-        raise RecipeError(
-            f"{recipe_dir / 'figures.py'} has no figure function '{name}'", fix=nearest(name, known)
-        )
-    return function  # type: ignore[no-any-return]
 
 
 def _call(

@@ -104,6 +104,7 @@ class Point:
     disk_bytes: int
     repeat: int = 0
     key: str = ""
+    parser: str | None = None  # function of the recipe's parse.py that reads the point's log
 
 
 @dataclass(frozen=True, kw_only=True)

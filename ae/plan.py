@@ -83,9 +83,11 @@ def make_plan(
     that names what does not exist, EnvironmentFault when the machine cannot run what was asked
     for by name, or nothing at all.
     """
-    selection = _check_selection(recipe, selection)
+    selection = _check_selection(recipe, selection, content)
     values = _parameter_values(recipe, selection)
     notes: list[str] = []
+    if not recipe.lanes[selection.lane].built:
+        notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
     faults: list[EnvironmentFault] = []
     slots: list[_Slot] = []
     for name in _experiments(recipe, selection):
@@ -183,7 +185,7 @@ class _Slot:
     gpu_models: tuple[str, ...]
 
 
-def _check_selection(recipe: Recipe, selection: Selection) -> Selection:
+def _check_selection(recipe: Recipe, selection: Selection, content: Mapping[str, str]) -> Selection:
     """Return the selection with settings that narrow an axis moved there."""
     axes = dict(selection.axes)
     settings = {}
@@ -198,10 +200,17 @@ def _check_selection(recipe: Recipe, selection: Selection) -> Selection:
         _require("experiment", name, recipe.experiments, recipe)
     for name in selection.variants:
         _require("variant", name, recipe.variants, recipe)
-    _require("lane", selection.lane, recipe.lanes, recipe)
-    if not recipe.lanes[selection.lane].built:
+    if selection.lane not in recipe.lanes and set(recipe.lanes) == {"upstream"}:
         raise UsageError(
-            f"the {selection.lane} lane of {recipe.name} cannot be run yet", fix="use --lane native"
+            f"{recipe.name} has no {selection.lane} lane yet, only the authors' own code",
+            fix=f"ae run {recipe.name} --lane upstream (see docs/upstream/{recipe.name}.md first)",
+        )
+    _require("lane", selection.lane, recipe.lanes, recipe)
+    if recipe.image_of(selection.lane) not in content:
+        raise UsageError(
+            f"the {selection.lane} lane of {recipe.name} cannot be run yet: "
+            f"there is no images/{recipe.image_of(selection.lane)}",
+            fix=f"write it, or use another lane: {', '.join(recipe.lanes)}",
         )
     for axis, values in axes.items():
         _require("axis", axis, recipe.axes, recipe)
@@ -335,6 +344,7 @@ def _point(
         expected_s=experiment.time.quick if quick else experiment.time.full,
         disk_bytes=experiment.disk,
         repeat=repeat,
+        parser=experiment.parse,
     )
     return replace(point, key=point_key(point, slot.gpu_models))
 
@@ -354,6 +364,8 @@ def point_key(point: Point, gpu_models: Sequence[str]) -> str:
         "repeat": point.repeat,
         "gpus": list(gpu_models),
     }
+    if point.parser is not None:
+        defines["parser"] = point.parser
     return hashlib.sha256(json.dumps(defines, sort_keys=True).encode()).hexdigest()
 
 

@@ -92,7 +92,7 @@ class Lane(_Part):
 
     summary: Text
     image: Name | None = None  # default: the recipe's
-    built: bool = True  # false: planned, cannot be run yet
+    built: bool = True  # false: the recipe is written, and was never built by us
 
 
 class Variant(_Part):
@@ -293,6 +293,7 @@ class Experiment(_Part):
     interleave: bool = True
     gpu: Literal["required", "optional", "none"]
     command: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
+    parse: Key | None = None  # function of parse.py that reads the log of programs not ours
     time: Spans
     timeout: Spans
     disk: Size = 10**7

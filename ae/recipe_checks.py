@@ -9,6 +9,7 @@ from ae.errors import nearest
 from ae.recipe import Recipe
 from ae.yamlfile import Document, Place, dotted
 
+LANES = ("native", "upstream")
 BUILT_IN = frozenset({"variants", "variant", "device", "repeat"})
 
 
@@ -42,8 +43,12 @@ def placeholders(words: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _check_lanes(recipe: Recipe, document: Document, images: Sequence[str]) -> None:
-    if "native" not in recipe.lanes:
-        raise document.fault(("lanes",), "there is no lane 'native'", fix="add it under `lanes:`")
+    for name in recipe.lanes:
+        if name not in LANES:
+            raise document.fault(
+                ("lanes", name), f"there is no lane '{name}'; {nearest(name, LANES)}",
+                fix="a lane is `native` (our code) or `upstream` (the authors')",
+            )  # fmt: skip
     places: dict[Place, str] = {("image",): recipe.image}
     for name, lane in recipe.lanes.items():
         if lane.image and lane.built:
@@ -169,11 +174,14 @@ def _check_use(recipe: Recipe, document: Document) -> None:
                     (section, name), f"no command uses the {word} '{name}'",
                     fix=f"write {{{name}}} into a command, or drop it",
                 )  # fmt: skip
-    if not any(e.default and e.lane == "native" for e in recipe.experiments.values()):
-        raise document.fault(
-            ("experiments",), "no experiment is part of a plain run",
-            fix="set `default: true` for at least one",
-        )  # fmt: skip
+    for lane, about in recipe.lanes.items():
+        if not any(e.default and e.lane == lane for e in recipe.experiments.values()):
+            if lane != "native" and not about.built:
+                continue  # announced only
+            raise document.fault(
+                ("experiments",), f"no experiment is part of a plain run of the lane {lane}",
+                fix="set `default: true` for at least one",
+            )  # fmt: skip
 
 
 def _check_outputs(recipe: Recipe, document: Document) -> None:

@@ -34,9 +34,16 @@ class Result:
 
 
 def execute(
-    plan: Plan, engine: Engine, run: Run, display: Display, labels: Mapping[str, str]
+    plan: Plan,
+    engine: Engine,
+    run: Run,
+    display: Display,
+    labels: Mapping[str, str],
+    recipe_dir: Path,
 ) -> Result:
     """Run every point that `run` has not finished. A failed point does not stop the others.
+
+    `recipe_dir` is the recipe's folder, whose parse.py reads the logs of programs not ours.
 
     Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
     """
@@ -50,12 +57,17 @@ def execute(
             engine.prepare(image, display)
     for point in plan.points:
         if point.key not in finished:
-            outcomes[point.id] = _execute_one(point, engine, run, display, labels)
+            outcomes[point.id] = _execute_one(point, engine, run, display, labels, recipe_dir)
     return Result(outcomes, kept)
 
 
 def _execute_one(
-    point: Point, engine: Engine, run: Run, display: Display, labels: Mapping[str, str]
+    point: Point,
+    engine: Engine,
+    run: Run,
+    display: Display,
+    labels: Mapping[str, str],
+    recipe_dir: Path,
 ) -> Outcome:
     out = run.begin(point)
     display.begin(point)
@@ -65,7 +77,7 @@ def _execute_one(
             outcome = engine.run(
                 Job(point=point, out=out, labels=labels), sink, timeout_s=point.timeout_s
             )
-        outcome = _validated(outcome, out)
+        outcome = _validated(outcome, point, out, recipe_dir)
         return outcome
     finally:
         # KeyboardInterrupt and EnvironmentFault pass through: the folder still says what happened.
@@ -80,11 +92,15 @@ def _execute_one(
         display.end(point, outcome)
 
 
-def _validated(outcome: Outcome, out: Path) -> Outcome:
-    """A point whose records cannot be read, or that has none, is not done."""
+def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> Outcome:
+    """A point whose log or records cannot be read, or that has none, is not done."""
     if outcome.status is not Status.DONE:
         return outcome
     try:
+        if point.parser is not None:
+            from ae.parsers import parse_point
+
+            parse_point(recipe_dir, point, out)
         found = read_point(out)
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
@@ -92,6 +108,8 @@ def _validated(outcome: Outcome, out: Path) -> Outcome:
         return replace(
             outcome,
             status=Status.FAILED,
-            reason="the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
+            reason="the log holds no measurement"
+            if point.parser
+            else "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
         )
     return outcome

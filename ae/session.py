@@ -73,7 +73,9 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
             _import_ahead("ae.outcome", "ae.claims", "ae.table")
             try:
-                result = execute(plan, engine, run, display, _labels(run))
+                result = execute(
+                    plan, engine, run, display, _labels(run), root / "recipes" / recipe.name
+                )
             finally:
                 display.close()
                 run.close()
@@ -249,7 +251,8 @@ def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine | N
     from ae.plan import make_plan
 
     name = recipe.image_of(selection.lane) if selection.lane in recipe.lanes else recipe.image
-    content = {name: content_hash(root, name)}
+    there = (root / "images" / name / "Dockerfile").is_file()
+    content = {name: content_hash(root, name)} if there else {}
     return make_plan(recipe, selection, machine or detect(), root, content)
 
 

@@ -92,13 +92,13 @@ def test_a_figure_without_data_says_so_and_leaves_no_files(recipe: Path, tmp_pat
 
 
 def test_an_unknown_figure_names_the_nearest(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no figure function 'tims'") as error:
+    with pytest.raises(RecipeError, match="no function 'tims'") as error:
         draw(recipe, ["tims"], records(), {}, tmp_path)
     assert error.value.fix == "did you mean 'times'?"
 
 
 def test_a_helper_imported_by_figures_py_is_not_a_figure(recipe: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no figure function 'poool'") as error:
+    with pytest.raises(RecipeError, match="no function 'poool'") as error:
         draw(recipe, ["poool"], records(), {}, tmp_path)
     assert "'pool'" not in error.value.fix
 

@@ -142,7 +142,8 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("schema: 1", "schema: [1", "not valid YAML: "),
         ("schema: 1", "schema: !!python/name:os.system 1", "not valid YAML: "),
         ("schema: 1", "schema: &a [*a]", "not valid YAML: "),
-        ("  native: {summary: \"the standard library alone\"}\n", "", "there is no lane 'native'"),
+        ("  native: {summary: \"the standard", "  nativ: {summary: \"the standard",
+         "there is no lane 'nativ'; did you mean 'native'?"),
     ],
 )  # fmt: skip
 def test_errors(toy: Path, old: str, new: str, message: str) -> None:

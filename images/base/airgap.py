@@ -364,6 +364,8 @@ def stop(home: Path) -> None:
     os.kill(pid, signal.SIGTERM)
     for _ in range(200):
         if daemon_pid(home) is None:
+            if os.path.ismount(home / "data"):  # its own mount, which it does not always undo
+                run(["umount", str(home / "data")])
             if not sockets(home).is_relative_to(home):
                 shutil.rmtree(sockets(home), ignore_errors=True)
             return

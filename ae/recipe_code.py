@@ -1,0 +1,50 @@
+"""Loads the Python files of a recipe, `figures.py` and `parse.py`, by their path."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from ae.errors import RecipeError, nearest
+
+
+def load_code(recipe_dir: Path, name: str, *, fix: str) -> ModuleType:
+    """Load `recipe_dir/<name>.py` without touching sys.path.
+
+    Raises RecipeError when it does not exist (with `fix`) or cannot be loaded.
+    """
+    path = recipe_dir / f"{name}.py"
+    if not path.is_file():
+        raise RecipeError(f"{path} does not exist", fix=fix)
+    spec = importlib.util.spec_from_file_location(f"ae_{name}_of_{recipe_dir.name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RecipeError(
+            f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="see --debug"
+        ) from error
+    return module
+
+
+def function_of(module: ModuleType, name: str) -> Callable[..., object]:
+    """Return a public function that the module itself defines. Raises RecipeError."""
+    function = getattr(module, name, None)
+    if callable(function) and not name.startswith("_"):
+        found: Callable[..., object] = function
+        return found
+    known = [
+        key
+        for key, value in vars(module).items()
+        if callable(value)
+        and getattr(value, "__module__", "") == module.__name__
+        and not key.startswith("_")
+    ]
+    raise RecipeError(
+        f"{module.__file__} has no function '{name}' that a recipe could name",
+        fix=nearest(name, known),
+    )
