@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `ae --help` stays quick.
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -141,7 +142,8 @@ def doctor(
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None
     checks = diagnose(root, loaded, engine)
-    _print(as_json, checks_to_json(checks), checks_to_text(checks))
+    width = max(80, min(120, get_terminal_size((100, 24)).columns))
+    _print(as_json, checks_to_json(checks), checks_to_text(checks, width))
     return exit_code(checks)
 
 

@@ -84,6 +84,7 @@ class DockerEngine:
                 "api": daemon.control.api_version,
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
+                "root": str(daemon.info.get("DockerRootDir", "")) if daemon.is_local else "",
             },
         )
 
