@@ -321,3 +321,36 @@ class _Forward:
             return b""
         except (gzip.BadGzipFile, zlib.error) as error:
             raise self._fault("is damaged") from error
+
+
+def pack(
+    name: str, size: int, chunks: Iterable[bytes], *, executable: bool = False, mtime: int = 0
+) -> Iterator[bytes]:
+    """One file as a tar stream holds it: header, data, padding. The same inputs, the same bytes.
+
+    `mtime` is in seconds since 1970. Raises EnvironmentFault when the data is not `size` bytes.
+    """
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime, info.mode = size, mtime, 0o755 if executable else 0o644
+    yield info.tobuf(tarfile.PAX_FORMAT)
+    written = 0
+    for chunk in chunks:
+        written += len(chunk)
+        yield chunk
+    if written != size:
+        raise EnvironmentFault(
+            f"{name} changed while it was read", fix="try again when nothing writes to it"
+        )
+    yield bytes(-size % _BLOCK)
+
+
+def pack_end() -> bytes:
+    """What ends a tar stream."""
+    return bytes(2 * _BLOCK)
+
+
+def read_chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes, a chunk at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
