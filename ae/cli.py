@@ -144,15 +144,36 @@ def build(
     network: Annotated[
         str | None, typer.Option("--network", help="network of the build, e.g. host")
     ] = None,
-) -> None:
-    """Build the images of papers, with live output."""
+    context: Annotated[
+        list[str] | None,
+        typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
+    ] = None,
+    lane: Annotated[
+        str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="take from the registry what was built before")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what the bake file says, build nothing")
+    ] = False,
+) -> int:
+    """Build the images of papers, with live output; the bake files are below images/."""
     from ae.images import BuildOptions
     from ae.session import build_images
 
+    contexts = {name: Path(path) for name, path in _pairs(context or [], "--context").items()}
     options = BuildOptions(
-        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
+        base_image=base_image,
+        wheels=wheels,
+        ca_bundle=ca_bundle,
+        network=network,
+        contexts=contexts,
+        cache=cache,
+        fresh=fresh,
     )
-    build_images(names, flavour=flavour, options=options)
+    return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
 
 
 @app.command()
@@ -207,7 +228,7 @@ def run(
         variants=tuple(variant or ()),
         experiments=tuple(experiment or ()),
         datasets=tuple(dataset or ()),
-        settings=_parse_settings(settings or []),
+        settings=_pairs(settings or [], "--set"),
         repeat=repeat,
         quick=quick,
         gpus=gpus,
@@ -272,14 +293,16 @@ def clean(
     return clean_leftovers(dry_run=dry_run, as_json=as_json)
 
 
-def _parse_settings(words: list[str]) -> dict[str, str]:
-    settings = {}
+def _pairs(words: list[str], option: str) -> dict[str, str]:
+    pairs = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(f"--set {word}: not of the form key=value", fix="--set samples=100")
-        settings[key.strip()] = value.strip()
-    return settings
+            raise UsageError(
+                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
+            )
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 def _print(as_json: bool, data: Any, text: str) -> None:

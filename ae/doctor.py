@@ -134,7 +134,7 @@ def gather(root: Path, engine: str | None = None) -> Facts:
         fault, fix = error.message, error.fix
     client = client_fault = ""
     try:
-        client = find_client(DockerEngine().endpoint).path
+        client = find_client(DockerEngine().endpoint)
     except EnvironmentFault as error:
         client_fault = error.message
     where = Path(os.environ.get("AE_RESULTS") or root / "results")

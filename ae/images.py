@@ -1,26 +1,17 @@
-"""Images: what they are built from, and building them with `docker buildx`, output streamed."""
+"""Images: what they are built from, how they are known again, and the client that builds them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.model import Flavour, ImageRef
 
-if TYPE_CHECKING:
-    from ae.engines.base import Sink
-
-# Free disk that a build asks for: PyTorch with its CUDA libraries unpacks to some 8 GB, and the
-# builder holds layers twice.
-BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
 # What does not change an image. airgap.py runs on a host and is in no image.
 _IGNORED = {
     "tests",
@@ -33,30 +24,19 @@ _IGNORED = {
     "reference_run.sh",
 }
 _IGNORED_ENDINGS = (".pyc", ".md", ".egg-info", ".rst", ".swp", "~")
-_SHARED = ("common", "base")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What a person may say about a build. `wheels` is a folder of wheels, `ca_bundle` a file."""
+    """What a person may say about a build. Folders and files must exist."""
 
     base_image: str | None = None
-    wheels: Path | None = None
+    wheels: Path | None = None  # a folder that pip looks into first
     ca_bundle: Path | None = None
-    network: str | None = None
-
-
-@dataclass(frozen=True)
-class Built:
-    """An image that has been built."""
-
-    reference: str
-    log: Path
-
-    @property
-    def sentence(self) -> str:
-        """What to tell a person."""
-        return f"built {self.reference}; log: {self.log}"
+    network: str | None = None  # of RUN steps, e.g. host
+    contexts: Mapping[str, Path] = field(default_factory=dict)  # named contexts of the Dockerfile
+    cache: bool = False  # use images of the registry as cache, and leave one for the next build
+    fresh: bool = False  # every step anew
 
 
 def image_ref(root: Path, name: str, flavour: Flavour) -> ImageRef:
@@ -72,12 +52,13 @@ def image_ref(root: Path, name: str, flavour: Flavour) -> ImageRef:
 
 
 def content_hash(root: Path, name: str) -> str:
-    """Return a hash over all that images/<name> is built from: itself, `common` and `base`.
+    """Return a hash over all that images/<name> is built from: itself, and of `common` and `base`
+    those that it names.
 
     Names, contents and executable bits count; tests, documentation and caches do not.
     """
     digest = hashlib.sha256()
-    for part in dict.fromkeys((name, *_SHARED)):
+    for part in dict.fromkeys((name, *_shared(root / "images" / name))):
         folder = root / "images" / part
         for path in sorted(_sources(folder), key=lambda p: p.relative_to(folder).as_posix()):
             executable = "x" if os.access(path, os.X_OK) else "-"
@@ -85,52 +66,6 @@ def content_hash(root: Path, name: str) -> str:
             label = f"{part}/{path.relative_to(folder).as_posix()}\0{executable}\0{len(data)}\0"
             digest.update(label.encode() + data)
     return digest.hexdigest()
-
-
-def build(
-    root: Path, image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
-) -> Built:
-    """Build an image at a daemon, its base first when that is missing or out of date.
-
-    Raises EnvironmentFault with the first error of the build and where its whole log is.
-    """
-    from ae.engines.daemon import endpoint_of, probe
-
-    endpoint = endpoint or endpoint_of()
-    probe(endpoint)
-    client = find_client(endpoint)
-    _require_disk(client, endpoint, image)
-    base = options.base_image
-    if base is None and image.name != "base" and (root / "images/base/Dockerfile").is_file():
-        base = _ready_base(root, image.flavour, client, endpoint, sink, options)
-    return _build_one(root, image, base, client, endpoint, sink, options)
-
-
-def build_argv(
-    client: Client,
-    root: Path,
-    image: ImageRef,
-    base: str | None,
-    options: BuildOptions,
-    wheels: Path,
-) -> tuple[str, ...]:
-    """The command line of one build. Pure. `wheels` is a folder that exists, perhaps empty."""
-    words = [client.path, *(("buildx", "build") if client.buildx else ("build",))]
-    if client.buildx:
-        # The daemon's own builder: it sees local images as bases, and its result is local.
-        words += ["--builder", "default", "--load"]
-    words += ["--progress", "plain", "--file", str(image.source / "Dockerfile")]
-    words += ["--tag", image.reference, "--build-arg", f"FLAVOUR={image.flavour}"]
-    if base is not None:
-        words += ["--build-arg", f"BASE_IMAGE={base}"]
-    for key, value in labels(image).items():
-        words += ["--label", f"{key}={value}"]
-    words += ["--build-context", f"wheels={wheels}"]
-    if options.ca_bundle is not None:
-        words += ["--secret", f"id=ca,src={options.ca_bundle.resolve()}"]
-    if options.network is not None:
-        words += ["--network", options.network]
-    return (*words, str(root / "images"))
 
 
 def labels(image: ImageRef) -> dict[str, str]:
@@ -142,33 +77,19 @@ def labels(image: ImageRef) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class Client:
-    """A docker client that can do our builds: with buildx, or with a `build` that has BuildKit."""
+def find_client(endpoint: str) -> str:
+    """Return the path of the first docker client that has buildx; the first on PATH may be bare.
 
-    path: str
-    buildx: bool
-
-
-def find_client(endpoint: str) -> Client:
-    """Return the first docker client that has buildx, else one whose `build` has what is needed.
-
-    The first on PATH may be a bare client. Raises EnvironmentFault when there is none.
+    Raises EnvironmentFault when there is none.
     """
     from ae import processes
 
     environment = client_environment(endpoint)
     candidates = list(_clients())
     for path in candidates:
-        if (
-            processes.run([path, "buildx", "version"], timeout_s=20, env=environment).returncode
-            == 0
-        ):
-            return Client(path, buildx=True)
-    for path in candidates:
-        usage = processes.run([path, "build", "--help"], timeout_s=20, env=environment).stdout
-        if "--build-context" in usage and "--secret" in usage:
-            return Client(path, buildx=False)
+        asked = processes.run([path, "buildx", "version"], timeout_s=20, env=environment)
+        if asked.returncode == 0:
+            return path
     if not candidates:
         raise EnvironmentFault(
             "images are built with the docker client, and there is none on PATH",
@@ -180,65 +101,17 @@ def find_client(endpoint: str) -> Client:
     )
 
 
-def _build_one(
-    root: Path,
-    image: ImageRef,
-    base: str | None,
-    client: Client,
-    endpoint: str,
-    sink: Sink,
-    options: BuildOptions,
-) -> Built:
-    from ae import processes
-    from ae.machine import cache_dir
-
-    for given, what in ((options.wheels, "--wheels"), (options.ca_bundle, "--ca-bundle")):
-        if given is not None and not given.exists():
-            raise UsageError(f"{what} {given}: there is no such path", fix="check the spelling")
-    log = cache_dir() / "builds" / f"{image.name}-{image.flavour}-{image.content[:12]}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    errors: list[str] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="ae-no-wheels-") as empty,
-        log.open("w", encoding="utf-8") as kept,
-    ):
-        argv = build_argv(client, root, image, base, options, options.wheels or Path(empty))
-        kept.write(f"# {json.dumps(argv)}\n")
-
-        def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
-            kept.write(text + "\n")
-            kept.flush()
-            if "ERROR" in text or "error:" in text:
-                errors.append(text.strip())
-            sink.line("stdout", text)  # buildx writes its progress to standard error
-
-        ended = processes.stream(argv, on_line, env=client_environment(endpoint))
-    if ended.returncode != 0:
-        # The first error is the cause; what follows says that the build failed.
-        why = f": {errors[0][:300]}" if errors else ""
-        raise EnvironmentFault(
-            f"building {image.reference} failed (exit code {ended.returncode}){why}",
-            fix=f"the whole log is {log}",
-        )
-    return Built(image.reference, log)
+def _shared(folder: Path) -> Iterator[str]:
+    """The shared folders that an image is built from, as its Dockerfile and bake file say."""
+    dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
+    if "common/" in dockerfile:
+        yield "common"
+    if "_native-" in bake:
+        yield "base"
 
 
-def _ready_base(
-    root: Path, flavour: Flavour, client: Client, endpoint: str, sink: Sink, options: BuildOptions
-) -> str:
-    """The base image, built when missing or out of date. One that a person imported is kept."""
-    from ae import processes
-
-    image = image_ref(root, "base", flavour)
-    found = processes.run(
-        [client.path, "image", "inspect", "--format", '{{index .Config.Labels "ae.content"}}',
-         image.reference],
-        timeout_s=60,
-        env=client_environment(endpoint),
-    )  # fmt: skip
-    if found.returncode != 0 or found.stdout.strip() not in ("", "<no value>", image.content):
-        _build_one(root, image, None, client, endpoint, sink, options)
-    return image.reference
+def _text(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
 
 
 def _sources(folder: Path) -> Iterator[Path]:
@@ -268,18 +141,3 @@ def client_environment(endpoint: str) -> dict[str, str]:
     """The environment in which a docker client talks to `endpoint` and no other."""
     environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
     return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
-
-
-def _require_disk(client: Client, endpoint: str, image: ImageRef) -> None:
-    """Check the disk of a daemon on this machine; that of another cannot be seen."""
-    from ae import processes
-    from ae.machine import require_disk
-
-    found = processes.run(
-        [client.path, "info", "--format", "{{.DockerRootDir}}"],
-        timeout_s=60,
-        env=client_environment(endpoint),
-    )
-    folder = found.stdout.strip()
-    if found.returncode == 0 and folder and endpoint.startswith("unix://"):
-        require_disk(Path(folder), BUILD_DISK[image.flavour], f"building {image.reference}")

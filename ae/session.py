@@ -159,18 +159,34 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
     return ExitCode.OK
 
 
-def build_images(names: Sequence[str], *, flavour: str | None, options: BuildOptions) -> None:
+def build_images(
+    names: Sequence[str],
+    *,
+    flavour: str | None,
+    lane: str | None,
+    options: BuildOptions,
+    dry_run: bool,
+) -> int:
     """`ae build`: build the image of each paper, with live output."""
+    from shlex import join
+
     from ae import images, signals
-    from ae.machine import detect
+    from ae.build import build, describe
     from ae.progress import Display
 
     root = _root()
-    kind = _flavour(flavour) if flavour else Flavour.CUDA if detect().gpus else Flavour.CPU
-    chosen = [images.image_ref(root, _image_folder(root, name), kind) for name in names]
+    folders = [_image_folder(root, name, lane) for name in names]
+    kinds = [_flavour_of(root, folder, flavour) for folder in folders]
+    chosen = [images.image_ref(root, *pair) for pair in zip(folders, kinds, strict=True)]
     with signals.handled():
+        if dry_run:
+            for image in chosen:
+                for argv in describe(root, image, options):
+                    print(join(argv))
+            return ExitCode.OK
         for image in chosen:
-            print(images.build(root, image, Display(()), options).sentence)
+            print(build(root, image, Display(()), options).sentence)
+    return ExitCode.OK
 
 
 def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoReturn:
@@ -297,19 +313,37 @@ def _labels(run: Run) -> dict[str, str]:
     }
 
 
-def _flavour(word: str) -> Flavour:
-    if word not in set(Flavour):
+def _flavour_of(root: Path, image: str, word: str | None) -> Flavour:
+    """The flavour asked for; else what the machine has, where the image comes in several."""
+    from ae.bake import flavours
+    from ae.machine import detect
+
+    known = flavours(root, image)
+    if word is None:
+        wanted = Flavour.CUDA if detect().gpus else Flavour.CPU
+        return wanted if wanted in known else known[0]
+    if word not in known:
         raise UsageError(
-            f"there is no flavour '{word}'; {nearest(word, Flavour)}", fix="--flavour cpu"
+            f"the image {image} has no flavour '{word}'; {nearest(word, known)}",
+            fix=f"--flavour {known[0]}",
         )
     return Flavour(word)
 
 
-def _image_folder(root: Path, name: str) -> str:
-    """The image of a recipe; a name that is no recipe is taken for an image's."""
+def _image_folder(root: Path, name: str, lane: str | None = None) -> str:
+    """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
     from ae.recipe import list_recipes, load_recipe
 
-    return load_recipe(root, name).image if name in list_recipes(root) else name
+    if name not in list_recipes(root):
+        return name
+    recipe = load_recipe(root, name)
+    if lane is None:
+        return recipe.image
+    if lane not in recipe.lanes:
+        raise UsageError(
+            f"{name} has no lane '{lane}'; {nearest(lane, recipe.lanes)}", fix="see `ae list`"
+        )
+    return recipe.image_of(lane)
 
 
 def _terminal_width() -> int:

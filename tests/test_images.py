@@ -1,4 +1,4 @@
-"""Content hashes, build commands and the choice of a client. Real builds: tests/containers."""
+"""Content hashes and the choice of a client. Builds: tests/test_build.py, tests/containers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.images import BuildOptions, Client, build_argv, content_hash, find_client, image_ref, labels
+from ae.images import content_hash, find_client, image_ref
 from ae.model import Flavour
 from tests.toy import make_toy
 
@@ -18,6 +18,8 @@ def root(tmp_path: Path) -> Path:
     made = make_toy(tmp_path / "root")
     (made / "images/base/Dockerfile").write_text("FROM scratch\n")
     (made / "images/common/src/tool.py").write_text("x = 1\n")
+    with (made / "images/toy/Dockerfile").open("a") as dockerfile:
+        dockerfile.write("COPY common/src /opt/ae/common\n")
     return made
 
 
@@ -27,7 +29,8 @@ def root(tmp_path: Path) -> Path:
         ("toy/src/toy/adding.py", True),
         ("toy/new.cu", True),
         ("common/src/tool.py", True),
-        ("base/Dockerfile", True),
+        ("toy/bake.hcl", True),
+        ("base/Dockerfile", True),  # toy's bake file builds on it
         ("toy/tests/test_it.py", False),
         ("toy/README.md", False),
         ("toy/src/toy/__pycache__/x.pyc", False),
@@ -40,8 +43,19 @@ def test_what_changes_an_image(root: Path, path: str, counts: bool) -> None:
     before = content_hash(root, "toy")
     file = root / "images" / path
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("changed\n")
+    file.write_text((file.read_text() if file.exists() else "") + "# changed\n")
     assert (content_hash(root, "toy") != before) is counts
+
+
+def test_what_an_image_does_not_use_does_not_count(root: Path) -> None:
+    folder = root / "images/alone"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text("FROM scratch\n")
+    (folder / "bake.hcl").write_text('target "alone-cpu" {}\n')
+    before = content_hash(root, "alone")
+    (root / "images/base/Dockerfile").write_text("FROM other\n")
+    (root / "images/common/src/tool.py").write_text("x = 2\n")
+    assert content_hash(root, "alone") == before
 
 
 def test_a_name_and_an_executable_bit_count_and_the_place_does_not(root: Path) -> None:
@@ -61,35 +75,6 @@ def test_an_image_that_is_not_there_names_the_nearest(root: Path) -> None:
         image_ref(root, "tou", Flavour.CPU)
 
 
-def test_the_command_of_a_build(root: Path, tmp_path: Path) -> None:
-    image = image_ref(root, "toy", Flavour.CUDA)
-    options = BuildOptions(ca_bundle=tmp_path / "ca.pem", network="host")
-    argv = build_argv(Client("/usr/bin/docker", True), root, image, "b:1", options, tmp_path)
-    text = " ".join(argv)
-    assert argv[:3] == ("/usr/bin/docker", "buildx", "build")
-    for part in (
-        "--builder default --load",
-        f"--file {root}/images/toy/Dockerfile",
-        "--tag ae/toy:cuda",
-        "--build-arg FLAVOUR=cuda",
-        "--build-arg BASE_IMAGE=b:1",
-        f"--build-context wheels={tmp_path}",
-        f"--secret id=ca,src={tmp_path}/ca.pem",
-        "--network host",
-        f"--label ae.content={image.content}",
-    ):
-        assert part in text
-    assert argv[-1] == str(root / "images")
-    old = build_argv(Client("docker", False), root, image, None, BuildOptions(), tmp_path)
-    assert old[:2] == ("docker", "build")
-    assert "BASE_IMAGE" not in " ".join(old)
-    assert labels(image) == {
-        "ae.image": "toy",
-        "ae.flavour": "cuda",
-        "ae.content": content_hash(root, "toy"),
-    }
-
-
 def put_client(folder: Path, script: str) -> str:
     folder.mkdir()
     program = folder / "docker"
@@ -100,22 +85,19 @@ def put_client(folder: Path, script: str) -> str:
 
 BARE = '[ "$1" = buildx ] && exit 1; echo "--secret"'
 WITH_BUILDX = "exit 0"
-WITH_CONTEXTS = '[ "$1" = buildx ] && exit 1; echo "--build-context --secret"'
 
 
 def test_the_client_with_buildx_is_found_behind_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = put_client(tmp_path / "a", BARE)
-    context = put_client(tmp_path / "b", WITH_CONTEXTS)
-    buildx = put_client(tmp_path / "c", WITH_BUILDX)
+    buildx = put_client(tmp_path / "b", WITH_BUILDX)
 
-    def among(*paths: str) -> Client:
+    def among(*paths: str) -> str:
         monkeypatch.setattr("ae.images._clients", lambda: iter(paths))
         return find_client("unix:///nowhere.sock")
 
-    assert among(bare, context, buildx) == Client(buildx, True)
-    assert among(bare, context) == Client(context, False)
+    assert among(bare, buildx) == buildx
     with pytest.raises(EnvironmentFault, match="no docker client here has buildx"):
         among(bare)
     with pytest.raises(EnvironmentFault, match="there is none on PATH"):

@@ -111,7 +111,7 @@ class DockerEngine:
                 f"the image {image.reference} is not there, or not built from this tree",
                 fix=f"ae build {image.name} --flavour {image.flavour}",
             )
-        from ae.images import build
+        from ae.build import build
 
         build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
 
@@ -191,7 +191,7 @@ class DockerEngine:
 
         job = Job(point=replace(point, argv=("sh", "-i")), out=out.resolve(), labels={})
         words = to_argv(self._spec(job, "", self._grant(point.needs.gpus)))
-        client = find_client(self.endpoint).path
+        client = find_client(self.endpoint)
         argv = (client, "run", "--interactive", "--tty", *words[2:])
         return argv, client_environment(self.endpoint)
 

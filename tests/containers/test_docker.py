@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -296,12 +297,22 @@ def test_the_image_is_missing_and_may_not_be_built(engine: DockerEngine, tmp_pat
 
 
 TINY = """
-ARG BASE_IMAGE=ae/base:cpu
-FROM ${BASE_IMAGE}
+FROM scratch AS wheels
+FROM ae/base:cpu
 ARG FLAVOUR
 COPY tiny/file /file
 RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,target=/run/ca \\
     echo "$FLAVOUR $(ls /wheels) $(cat /run/ca)" >/said && cat /said
+"""
+
+
+TINY_BAKE = """\
+target "tiny-cpu" {
+  inherits   = ["_image"]
+  dockerfile = "tiny/Dockerfile"
+  args       = { FLAVOUR = "cpu" }
+  tags       = ["ae/tiny:cpu"]
+}
 """
 
 
@@ -311,6 +322,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text(TINY)
+    (folder / "bake.hcl").write_text(TINY_BAKE)
+    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
     (folder / "file").write_text(secrets.token_hex(8))  # no step comes from the builder's cache
     return tmp_path / "root"
 
@@ -359,12 +372,12 @@ def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
     (tiny / "images/tiny/Dockerfile").write_text("FROM ae/base:cpu\nRUN echo up && sleep 120\n")
     code = (
         "import sys; from pathlib import Path; from ae import images, signals\n"
-        "from ae.model import Flavour\n"
+        "from ae.build import build; from ae.model import Flavour\n"
         "class Telling:\n"
         "    def line(self, stream, text): print(text, flush=True)\n"
         "root = Path(sys.argv[1])\n"
         "with signals.handled():\n"
-        "    images.build(root, images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
+        "    build(root, images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
         " images.BuildOptions())"
     )
     started = time.monotonic()
@@ -394,7 +407,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
     build.write_text("FROM ae/base:cpu\n")
     label = json.dumps([str(borrowed)])
     subprocess.run(
-        [images.find_client(engine.endpoint).path, "buildx", "build", "--builder", "default",
+        [images.find_client(engine.endpoint), "buildx", "build", "--builder", "default",
          "--load", "--quiet", "--tag", "ae/borrows:cpu", "--label", f"ae.binds={label}",
          "--file", str(build), str(tmp_path)],
         check=True,

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 FILES = Path(__file__).parent / "root"
+BAKE = Path(__file__).resolve().parents[2] / "images/docker-bake.hcl"  # what all images share
 
 
 def make_toy(root: Path) -> Path:
@@ -18,4 +19,5 @@ def make_toy(root: Path) -> Path:
     shutil.copytree(FILES, root, dirs_exist_ok=True, ignore=ignore)
     for name in ("base", "common/src"):
         (root / "images" / name).mkdir(parents=True, exist_ok=True)
+    shutil.copy(BAKE, root / "images")
     return root
