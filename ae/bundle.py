@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ae import __version__, contents, layout, readme
 from ae.archives import pack, pack_end
+from ae.claims import load_claims
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import content_hash, image_ref
 from ae.machine import require_disk
@@ -78,7 +79,7 @@ class Facts(_Part):
     """What bundle.json says. `contents`: image folder -> hash of what it is built from."""
 
     kind: Literal["ae-bundle"] = "ae-bundle"
-    schema_version: Literal[1] = Field(default=SCHEMA, alias="schema")
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     recipe: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     title: str
     lane: str
@@ -90,6 +91,7 @@ class Facts(_Part):
     images: list[ImageFacts]
     references: list[str]
     data: list[str]
+    wheels: int = Field(ge=0)
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ def write_bundle(
     files = contents.tree_files(root, recipe) + contents.data_files(root, recipe)
     if wheels is not None:
         files += contents.wheel_files(wheels)
-    images = [_image_facts(daemon, image) for image in _images(root, recipe, chosen, flavours, daemon)]
+    images = [
+        _image_facts(daemon, image) for image in _images(root, recipe, chosen, flavours, daemon)
+    ]
     sha, dirty, date = contents.revision(root)
     stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _EPOCH)
     facts = Facts(
@@ -139,14 +143,20 @@ def write_bundle(
         images=images,
         references=sorted({f.name.split("/")[2] for f in files if f.name.startswith("results/")}),
         data=[f.name.removeprefix("data/") for f in files if f.name.startswith("data/")],
+        wheels=sum(f.name.startswith("wheels/") for f in files),
     )
     needed = sum(file.size for file in files) + sum(image.size for image in images) + _SLACK
     require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
     if dirty:
         say("note: files differ from the commit that the bundle names; it says so (dirty)")
+    for image in images:
+        if "ae.binds" in image.labels:
+            say(f"note: {image.reference} borrows folders of this host, so it runs on no other")
     with _writing(output, stamp) as writer:
         writer.add_text(FACTS, _json(facts))
-        writer.add_text(README, readme.render(recipe, facts, output.name))
+        writer.add_text(
+            README, readme.render(recipe, load_claims(root, recipe.name), facts, output.name)
+        )
         by_name = {file.name: file for file in files}
         for name in (LICENSE, CITATION):
             writer.add_file(contents.File(name, by_name[f"tree/{name}"].path))
@@ -169,7 +179,9 @@ class _Writer:
         self.size = 0
         self.sha256 = ""
 
-    def add(self, name: str, size: int, chunks: Iterable[bytes], *, executable: bool = False) -> None:
+    def add(
+        self, name: str, size: int, chunks: Iterable[bytes], *, executable: bool = False
+    ) -> None:
         """Write one file."""
         digest = hashlib.sha256()
 
@@ -262,20 +274,21 @@ def _images(
     if flavours:
         return [image_ref(root, name, flavour) for flavour in dict.fromkeys(flavours)]
     images = [image_ref(root, name, flavour) for flavour in Flavour]
-    there = [image for image in images if _inspect(daemon, image.reference) is not None]
+    there = [image for image in images if inspect_image(daemon, image.reference) is not None]
     return there or images[:1]
 
 
 def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
     """What the engine says of an image. Raises EnvironmentFault when it is not the tree's."""
-    found = _inspect(daemon, image.reference)
+    found = inspect_image(daemon, image.reference)
     fix = f"ae build {image.name} --flavour {image.flavour}"
     if found is None:
         raise EnvironmentFault(f"the image {image.reference} is not there", fix=fix)
     labels: Mapping[str, str] = (found.get("Config") or {}).get("Labels") or {}
     if labels.get("ae.content") != image.content:
         raise EnvironmentFault(
-            f"the image {image.reference} is not built from this tree, but from another state", fix=fix
+            f"the image {image.reference} is not built from this tree, but from another state",
+            fix=fix,
         )
     return ImageFacts(
         name=image.name,
@@ -286,11 +299,14 @@ def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
         size=int(found.get("Size") or 0),
         platform=f"{found.get('Os')}/{found.get('Architecture')}",
         created=str(found.get("Created") or ""),
-        labels={k: v for k, v in sorted(labels.items()) if k.startswith(("ae.", "org.opencontainers."))},
+        labels={
+            k: v for k, v in sorted(labels.items()) if k.startswith(("ae.", "org.opencontainers."))
+        },
     )
 
 
-def _inspect(daemon: Daemon, reference: str) -> dict[str, Any] | None:
+def inspect_image(daemon: Daemon, reference: str) -> dict[str, Any] | None:
+    """What the engine says of an image; None when it has none of that name or id."""
     from docker.errors import NotFound
 
     from ae.engines.daemon import faults

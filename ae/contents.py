@@ -1,4 +1,4 @@
-"""What a bundle holds: the part of the checkout that a recipe needs, and nothing that git ignores."""
+"""What a bundle holds: what a recipe needs of the checkout, and nothing that git ignores."""
 
 from __future__ import annotations
 
@@ -222,5 +222,7 @@ def _has_git(home: Path) -> bool:
 def _git(home: Path, *words: str) -> str:
     done = processes.run(["git", "-C", str(home), *words], timeout_s=60)
     if done.returncode != 0:
-        raise UsageError(f"git {words[0]} failed in {home}: {done.stderr.strip()}", fix="see what git says there")
+        raise UsageError(
+            f"git {words[0]} failed in {home}: {done.stderr.strip()}", fix="see what git says there"
+        )
     return done.stdout

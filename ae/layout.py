@@ -84,7 +84,8 @@ class Layout:
         manifest = self._json(name)
         found.add(str(descriptor["digest"]))
         if "manifests" in manifest:
-            return any([self._follow(one, found, depth + 1) for one in manifest["manifests"]])
+            whole = [self._follow(one, found, depth + 1) for one in manifest["manifests"]]
+            return any(whole)
         config = manifest.get("config", {})
         found.add(str(config.get("digest")))
         return all(_blob_name(one) in self.names for one in (config, *manifest.get("layers", [])))
@@ -122,7 +123,8 @@ def load(daemon: Daemon, parts: Iterable[Part]) -> None:
     well. Raises EnvironmentFault.
     """
     with faults(daemon.endpoint):
-        for event in daemon.patient.load_image(_tar(parts), quiet=True):
+        events = daemon.patient.load_image(_tar(parts), quiet=True)  # type: ignore[no-untyped-call]
+        for event in events:
             if "error" in event:
                 raise api_fault(RuntimeError(str(event["error"])))
 
