@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ae import __version__, contents, layout, readme
+from ae import __version__, bake, contents, layout, readme
 from ae.archives import pack, pack_end
 from ae.claims import load_claims
 from ae.errors import EnvironmentFault, UsageError
@@ -37,7 +37,8 @@ _EPOCH = 315532800  # 1980-01-01, where nothing says when: some programs know no
 _SLACK = 50 * 10**6  # headers, the list of checksums, what the layouts add
 
 Say = Callable[[str], None]
-Hex = Field(pattern=r"^[0-9a-f]{64}$")
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
 class _Part(BaseModel):
@@ -47,9 +48,9 @@ class _Part(BaseModel):
 class ImageFacts(_Part):
     """One image of a bundle. `size` in bytes, as the engine says it; `digests` in registries."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    name: Name
     flavour: Literal["cpu", "cuda"]
-    content: str = Hex
+    content: Hex
     image_id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     digests: list[str]
     size: int = Field(ge=0)
@@ -80,14 +81,14 @@ class Facts(_Part):
 
     kind: Literal["ae-bundle"] = "ae-bundle"
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    recipe: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    recipe: Name
     title: str
     lane: str
     ae: str
     date: str
     source: Source
-    recipe_hash: str = Hex
-    contents: dict[str, str]
+    recipe_hash: Hex
+    contents: dict[Name, Hex]
     images: list[ImageFacts]
     references: list[str]
     data: list[str]
@@ -273,7 +274,7 @@ def _images(
     name = recipe.image_of(lane)
     if flavours:
         return [image_ref(root, name, flavour) for flavour in dict.fromkeys(flavours)]
-    images = [image_ref(root, name, flavour) for flavour in Flavour]
+    images = [image_ref(root, name, flavour) for flavour in bake.flavours(root, name)]
     there = [image for image in images if inspect_image(daemon, image.reference) is not None]
     return there or images[:1]
 

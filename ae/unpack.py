@@ -123,7 +123,8 @@ def _load_image(
             fix="see the daemon's log, and `docker images --all`",
         )
     labels = (found.get("Config") or {}).get("Labels") or {}
-    if any(labels.get(key) != value for key, value in image.labels.items()):
+    wanted = {**image.labels, "ae.content": image.content}
+    if any(labels.get(key) != value for key, value in wanted.items()):
         raise EnvironmentFault(
             f"the labels of {image.reference} are not those that {verified.path.name} names",
             fix=DAMAGED,
