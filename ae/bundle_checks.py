@@ -57,6 +57,8 @@ def verify(path: Path) -> Verified:
         for member in members:
             if listed is not None:
                 raise reader.fault(f"holds '{member.name}' behind its checksums")
+            if member.kind != "file":
+                raise reader.fault(f"holds '{member.name}', which is no ordinary file")
             if member.name == SUMS:
                 listed = _text(reader, member)
                 continue
