@@ -288,6 +288,59 @@ def report(
 
 
 @app.command()
+def bundle(
+    recipe: RecipeName,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar[.gz]")],
+    flavour: Annotated[
+        list[str] | None,
+        typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
+    ] = None,
+    lane: Annotated[
+        str | None, typer.Option("--lane", help="whose image; default: native where there is one")
+    ] = None,
+    wheels: Annotated[
+        Path | None,
+        typer.Option(
+            "--wheels", metavar="DIR", help="put in wheels of what ae needs, for a reader offline"
+        ),
+    ] = None,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one archive with a paper's images, sources, data and reference results."""
+    from ae.bundling import bundle_recipe
+
+    bundle_recipe(
+        recipe,
+        output,
+        lane=lane,
+        flavours=flavour or (),
+        engine_name=engine,
+        wheels=wheels,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DIR", help="where the checkout goes; default RECIPE-bundle"
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only check the archive")] = False,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a bundle, then load its images and restore its checkout; or nothing at all."""
+    from ae.bundling import load_file
+
+    load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
+
+
+@app.command()
 def shell(recipe: RecipeName, engine: EngineName = None, image: ImageOption = None) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     from ae.session import open_shell
