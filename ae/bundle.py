@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -275,13 +275,13 @@ def _images(
     if flavours:
         return [image_ref(root, name, flavour) for flavour in dict.fromkeys(flavours)]
     images = [image_ref(root, name, flavour) for flavour in bake.flavours(root, name)]
-    there = [image for image in images if inspect_image(daemon, image.reference) is not None]
+    there = [image for image in images if daemon.image(image.reference) is not None]
     return there or images[:1]
 
 
 def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
     """What the engine says of an image. Raises EnvironmentFault when it is not the tree's."""
-    found = inspect_image(daemon, image.reference)
+    found = daemon.image(image.reference)
     fix = f"ae build {image.name} --flavour {image.flavour}"
     if found is None:
         raise EnvironmentFault(f"the image {image.reference} is not there", fix=fix)
@@ -304,20 +304,6 @@ def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
             k: v for k, v in sorted(labels.items()) if k.startswith(("ae.", "org.opencontainers."))
         },
     )
-
-
-def inspect_image(daemon: Daemon, reference: str) -> dict[str, Any] | None:
-    """What the engine says of an image; None when it has none of that name or id."""
-    from docker.errors import NotFound
-
-    from ae.engines.daemon import faults
-
-    with faults(daemon.endpoint):
-        try:
-            found: dict[str, Any] = daemon.control.inspect_image(reference)  # type: ignore[no-untyped-call]
-        except NotFound:
-            return None
-    return found
 
 
 def _lane(recipe: Recipe, lane: str | None) -> str:

@@ -46,6 +46,9 @@ CaBundle = Annotated[
 FlavourOption = Annotated[
     str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
 ]
+LaneOption = Annotated[
+    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
+]
 
 
 def run_command(argv: list[str]) -> int:
@@ -161,9 +164,7 @@ def build(
         list[str] | None,
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
-    lane: Annotated[
-        str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-    ] = None,
+    lane: LaneOption = None,
     cache: Annotated[
         bool, typer.Option("--cache", help="take from the registry what was built before")
     ] = False,
@@ -187,6 +188,37 @@ def build(
         fresh=fresh,
     )
     return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
+
+
+@app.command()
+def push(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish images in the registry and lock their digests in images/lock.yaml."""
+    from ae.publishing import push_images
+
+    push_images(names, flavour=flavour, lane=lane, as_json=as_json)
+
+
+@app.command()
+def pull(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="fetch nothing; check what is here, layer by layer")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch the locked images from the registry, by digest; or check them."""
+    from ae.publishing import pull_images, verify_images
+
+    if verify:
+        return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
+    return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
 @app.command()
