@@ -15,6 +15,7 @@ SOCKET=$HOME_DIR/docker.sock
 PID_FILE=$HOME_DIR/dockerd.pid
 BRIDGE=ae-ci0 # of its own: a daemon that has no bridge removes docker0 under everybody else
 BASE_IMAGE=ae/base:cpu
+DEBIAN_IMAGE=debian:bookworm-slim
 BASE_PACKAGES=python3,python3-venv,python3-pip,ca-certificates
 APT=(apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
 
@@ -94,7 +95,7 @@ start_daemon() {
 }
 
 make_base() {
-    if docker_ image inspect $BASE_IMAGE >/dev/null 2>&1; then return; fi
+    if docker_ image inspect $BASE_IMAGE $DEBIAN_IMAGE >/dev/null 2>&1; then return; fi
     mkdir -p "$CACHE"
     local tar=$CACHE/base-bookworm-1.tar
     if [ ! -s "$tar" ]; then
@@ -107,6 +108,8 @@ make_base() {
     fi
     docker_ import --change 'CMD ["python3"]' --change 'LABEL ae.image=base' \
         --change 'LABEL ae.flavour=cpu' "$tar" $BASE_IMAGE >/dev/null
+    # Docker Hub may be out of reach: this stands for what our own base is built from.
+    docker_ image inspect $DEBIAN_IMAGE >/dev/null 2>&1 || docker_ tag $BASE_IMAGE $DEBIAN_IMAGE
 }
 
 stop_daemon() {

@@ -89,7 +89,13 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(recipe: RecipeName, as_json: AsJson = False) -> None:
+def show(
+    recipe: RecipeName,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims import load_claims
     from ae.recipe import find_root, load_recipe
@@ -97,6 +103,11 @@ def show(recipe: RecipeName, as_json: AsJson = False) -> None:
 
     root = find_root()
     loaded = load_recipe(root, recipe)
+    if compose:
+        from ae.compose import compose_text
+
+        typer.echo(compose_text(loaded), nl=False)
+        return
     claims = load_claims(root, recipe)
     _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
 
