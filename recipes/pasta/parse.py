@@ -12,9 +12,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +36,7 @@ _TENSOR = re.compile(
 _TIMER = re.compile(r"Trace (collection|transfer|analysis) time\D*(\d+(?:\.\d+)?)")
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One launch. Sizes in bytes: whole tensors touched, and what the driver had handed out."""
 
     name: str
