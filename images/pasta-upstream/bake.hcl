@@ -2,7 +2,7 @@
 # NVIDIA GPUs only: there is no flavour cpu.
 
 variable "CUDA_IMAGE" { default = "nvidia/cuda:12.1.1-devel-ubuntu22.04" }
-variable "MARCH" { default = "x86-64-v3" }
+variable "PASTA_MARCH" { default = "x86-64-v3" }
 variable "HOTNESS_BLOCKS" { default = "as-is" }
 variable "NV_COMPUTE_COMMIT" { default = "" }
 variable "NV_NVBIT_COMMIT" { default = "" }
@@ -15,7 +15,7 @@ target "pasta-upstream-cuda" {
   args = {
     BASE_IMAGE        = AE_BASE_IMAGE == "" ? AE_DEBIAN : AE_BASE_IMAGE
     CUDA_IMAGE        = CUDA_IMAGE
-    MARCH             = MARCH
+    MARCH             = PASTA_MARCH
     HOTNESS_BLOCKS    = HOTNESS_BLOCKS
     NV_COMPUTE_COMMIT = NV_COMPUTE_COMMIT
     NV_NVBIT_COMMIT   = NV_NVBIT_COMMIT

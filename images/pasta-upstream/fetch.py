@@ -19,7 +19,7 @@ TRIES = 3
 
 
 def fetch(url: str, sha256: str, target: Path, pause_s: float = 5.0) -> None:
-    """Download `url` into `target`. Raises OSError when it fails, ValueError on a wrong checksum."""
+    """Download `url` into `target`. Raises OSError, or ValueError on a wrong checksum."""
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, TRIES + 1):

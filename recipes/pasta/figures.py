@@ -6,6 +6,7 @@ number per run, so most values have no spread.
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 import pandas as pd
@@ -62,7 +63,7 @@ def working_sets(frame: pd.DataFrame) -> Plot:
         bars(
             axis, names, values, low=values, high=values, reach=reach,
             colours=[colours[_stat(part, name)] for name in names],
-            texts=["not measured" if value != value else f"{value:.0f}" for value in values],
+            texts=["not measured" if isnan(value) else f"{value:.0f}" for value in values],
         )  # fmt: skip
         axis.set_title(MODES.get(mode, mode))
         axis.set_xlabel("MiB")
@@ -136,7 +137,9 @@ def breakdown(frame: pd.DataFrame) -> Plot:
     rows = _ordered(rows, {"model": MODELS, "variant": list(VARIANTS), "part": list(PARTS)})
     totals = rows.groupby(["model", "variant"])["median"].transform("sum")
     rows["share_percent"] = 100 * rows["median"] / totals.where(totals > 0)
-    rows["row"] = [f"{_name(r['model'])}, {VARIANTS[r['variant']]}" for r in rows.to_dict("records")]
+    rows["row"] = [
+        f"{_name(r['model'])}, {VARIANTS[r['variant']]}" for r in rows.to_dict("records")
+    ]
     names = list(dict.fromkeys(rows["row"]))
     figure, (axis,) = new_panels(1, len(names), title="Where the profiler's time goes")
     left = [0.0] * len(names)

@@ -31,7 +31,8 @@ FIELDS = (
 )  # fmt: skip
 _ELAPSED = re.compile(r"\[ACCELPROF INFO\] ELAPSED TIME\s*: (\d{2,}):([0-5]\d):([0-5]\d)\s*$")
 _TENSOR = re.compile(
-    r"(?:\[[A-Z]+ INFO\] )?(Malloc|Free) tensor \S+ with size -?\d+, allocated (\d+), reserved \d+(.*)$"
+    r"(?:\[[A-Z]+ INFO\] )?(Malloc|Free) tensor \S+ with size -?\d+, "
+    r"allocated (\d+), reserved \d+(.*)$"
 )
 _TIMER = re.compile(r"Trace (collection|transfer|analysis) time\D*(\d+(?:\.\d+)?)")
 
@@ -102,8 +103,10 @@ def overhead(folder: Path, labels: Mapping[str, str]) -> list[Record]:
         raise ValueError(f"{variant} took {tooled} s and the run without a tool {plain} s")
     rate = _rate(point)
     monitored, skipped = count_launches(log)
-    factor = (monitored + skipped) / monitored if monitored and skipped else float(rate)
-    why = f"{monitored} of {monitored + skipped} launches" if monitored and skipped else f"1 in {rate}"
+    factor, why = float(rate), f"1 in {rate}"
+    if monitored and skipped:
+        launches = monitored + skipped
+        factor, why = launches / monitored, f"{monitored} of {launches} launches"
     sound = (plain + (tooled - plain) * factor) / plain
     where = {"sampling": str(point["sampling"])}
     return [
@@ -136,7 +139,8 @@ def breakdown(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     where = {} if rate == 1 else {"sampling": str(point["sampling"])}
     return [
         _record("tool_time", "s", execution, where | {"part": "execution"}),
-        *(_record("tool_time", "s", timers[part] * rate, where | {"part": part}, kind) for part in PARTS),
+        *(_record("tool_time", "s", timers[part] * rate, where | {"part": part}, kind)
+          for part in PARTS),
     ]  # fmt: skip
 
 
@@ -180,7 +184,7 @@ def hotness(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
 
 
 def memory(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
-    """Figure 14, NVIDIA: what PyTorch had allocated after every tensor event of GPT-2's training."""
+    """Figure 14, NVIDIA: what PyTorch had allocated after every tensor event of GPT-2 training."""
     log = folder / "gpt2_app_analysis.accelprof.log"
     read_elapsed(log)
     events = [(kind, size) for kind, size, _ in tensor_events(log)]

@@ -1,7 +1,7 @@
 """PASTA's lane upstream: the recipe fits the driver, logs become records, the fixes fix.
 
-The authors' code is not here: the logs are short ones of ours in the same form, the sources that the
-fixes edit are stand-ins, and the driver starts a stand-in for their launcher.
+The authors' code is not here: the logs are short ones of ours in the same form, the sources that
+the fixes edit are stand-ins, and the driver starts a stand-in for their launcher.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pytest
 from ae.claims import judge, load_claims
 from ae.errors import EnvironmentFault, UsageError
 from ae.figures import STYLE, draw, load_figures
-from ae.model import Gpu, Machine, Plan, Point
+from ae.model import Gpu, Machine, Plan
 from ae.parsers import parse_point
 from ae.plan import Selection, make_plan
 from ae.recipe import Recipe, load_recipe
@@ -136,9 +136,9 @@ def test_working_sets(parse: ModuleType, tmp_path: Path) -> None:
     records = parse.working_sets(point_folder(tmp_path), {"model": "alexnet"})
     sets = values(records, "working_set")
     # 40, 20, 40, 20, 80 MiB: numpy's percentiles, linear between the sorted values
-    assert [sets["test", stat] for stat in ("max", "min", "mean", "median", "p90")] == pytest.approx(
-        [80, 20, 40, 40, 64]
-    )
+    assert [
+        sets["test", stat] for stat in ("max", "min", "mean", "median", "p90")
+    ] == pytest.approx([80, 20, 40, 40, 64])
     assert values(records, "kernels") == {("train",): 4, ("test",): 5}
     # the mean over launches of what the driver had handed out, not the largest
     assert values(records, "footprint")["test",] == pytest.approx((100 + 100 + 110 + 110 + 130) / 5)
@@ -225,50 +225,66 @@ def test_memory_and_parallel(parse: ModuleType, tmp_path: Path) -> None:
     assert values(both, "peak_allocated") == {("0",): 600, ("1",): 605}
 
 
-BROKEN: list[tuple[str, str, dict[str, str], Callable[[str], str], str]] = [
-    ("working_sets", "test_alexnet_app_analysis.log", {}, lambda t: t[:-30], "cut off within a line"),
-    ("working_sets", "test_alexnet_app_analysis.log", {},
+SETS = "test_alexnet_app_analysis.log"
+PLAIN, TOOLED = "run_bert.accelprof.log", "test_cpu_bert.accelprof.log"
+HOT, EVENTS = "bert_time_hotness_cpu.log", "gpt2_app_analysis.accelprof.log"
+BROKEN: list[tuple[str, str, Callable[[str], str], str]] = [
+    ("working_sets", SETS,
+     lambda t: t[:-30], "cut off within a line"),
+    ("working_sets", SETS,
      lambda t: t[: t.rindex("  Memory Footprint")], "cut off within a kernel"),
-    ("working_sets", "test_alexnet_app_analysis.log", {},
+    ("working_sets", SETS,
      lambda t: t.replace("Kernel ID: 3", "Kernel ID: 4"), "kernel 3 is missing"),
-    ("working_sets", "test_alexnet_app_analysis.log", {},
+    ("working_sets", SETS,
      lambda t: t.split("Kernel ID")[0], "holds no kernel"),
-    ("working_sets", "test_alexnet_app_analysis.log", {}, lambda _: "hello\n", "no 'Kernel Stats:'"),
-    ("working_sets", "test_alexnet_app_analysis.log", {},
+    ("working_sets", SETS,
+     lambda _: "hello\n", "no 'Kernel Stats:'"),
+    ("working_sets", SETS,
      lambda t: t.replace("Access Count: 1000", "Access Count: nan"), "no whole number"),
-    ("working_sets", "test_alexnet_app_analysis.log", {},
+    ("working_sets", SETS,
      lambda t: t.replace("  Tensor Working", "  Tensor working"), "does not have the fields"),
-    ("working_sets", "test_alexnet.accelprof.log", {},
+    ("working_sets", "test_alexnet.accelprof.log",
      lambda t: t.replace("Time taken", "Error"), "measured nothing"),
-    ("overhead", "run_bert.accelprof.log", {}, lambda t: t.replace("00:00:20", "00:00:00"), "by a clock of 1 s"),
-    ("overhead", "run_bert.accelprof.log", {}, lambda t: t.replace("00:00:20", "20 s"), "elapsed time"),
-    ("overhead", "test_cpu_bert.accelprof.log", {}, lambda t: t.replace("01:00:20", "00:00:01"), "took 1 s"),
-    ("overhead", "test_cpu_bert.accelprof.log", {}, lambda _: "", "is empty"),
-    ("overhead", "point.json", {}, lambda _: "{", "not JSON"),
-    ("overhead", "point.json", {}, lambda _: '{"sampling_rate": 0}\n', "at which rate"),
-    ("breakdown", "test_cpu_bert.accelprof.log", {},
+    ("overhead", PLAIN,
+     lambda t: t.replace("00:00:20", "00:00:00"), "by a clock of 1 s"),
+    ("overhead", PLAIN,
+     lambda t: t.replace("00:00:20", "20 s"), "elapsed time"),
+    ("overhead", TOOLED,
+     lambda t: t.replace("01:00:20", "00:00:01"), "took 1 s"),
+    ("overhead", TOOLED,
+     lambda _: "", "is empty"),
+    ("overhead", "point.json",
+     lambda _: "{", "not JSON"),
+    ("overhead", "point.json",
+     lambda _: '{"sampling_rate": 0}\n', "at which rate"),
+    ("breakdown", TOOLED,
      lambda t: t.replace("Trace transfer", "trace"), "no time for transfer"),
-    ("hotness", "bert_time_hotness_cpu.log", {}, lambda t: t[:-5] + "\n", "different numbers of blocks"),
-    ("hotness", "bert_time_hotness_cpu.log", {}, lambda t: t.splitlines()[0] + "\n", "no window"),
-    ("hotness", "bert_time_hotness_cpu.log", {}, lambda t: t.replace("900", "-1"), "not whole numbers"),
-    ("hotness", "bert_time_hotness_cpu.log", {}, lambda _: "1 2\n0 0\n0 0\n", "no access at all"),
-    ("memory", "gpt2_app_analysis.accelprof.log", {},
+    ("hotness", HOT,
+     lambda t: t[:-5] + "\n", "different numbers of blocks"),
+    ("hotness", HOT,
+     lambda t: t.splitlines()[0] + "\n", "no window"),
+    ("hotness", HOT,
+     lambda t: t.replace("900", "-1"), "not whole numbers"),
+    ("hotness", HOT,
+     lambda _: "1 2\n0 0\n0 0\n", "no access at all"),
+    ("memory", EVENTS,
      lambda t: t.replace(", allocated", ", was"), "of another form"),
-    ("memory", "gpt2_app_analysis.accelprof.log", {},
+    ("memory", EVENTS,
      lambda t: t.replace(" tensor 0x", " memory 0x"), "no tensor event"),
-    ("parallel", "dp.accelprof.log", {}, lambda t: t.replace("device 1", "device 0"), "of 1 GPUs, expected 2"),
-    ("parallel", "dp.accelprof.log", {}, lambda t: t.replace(", device 0", ""), "name no device"),
+    ("parallel", "dp.accelprof.log",
+     lambda t: t.replace("device 1", "device 0"), "of 1 GPUs, expected 2"),
+    ("parallel", "dp.accelprof.log",
+     lambda t: t.replace(", device 0", ""), "name no device"),
 ]  # fmt: skip
 BROKEN_LABELS = {"model": "bert", "variant": "cs_cpu", "parallelism": "dp"}
 
 
-@pytest.mark.parametrize(("function", "name", "labels", "harm", "words"), BROKEN)
+@pytest.mark.parametrize(("function", "name", "harm", "words"), BROKEN)
 def test_a_broken_log_is_one_sentence(
     parse: ModuleType,
     tmp_path: Path,
     function: str,
     name: str,
-    labels: Mapping[str, str],
     harm: Callable[[str], str],
     words: str,
 ) -> None:
@@ -279,7 +295,7 @@ def test_a_broken_log_is_one_sentence(
     assert path.read_text() != before
     model = {"model": "alexnet"} if function == "working_sets" else {}
     with pytest.raises(ValueError, match=re.escape(words)) as caught:
-        getattr(parse, function)(folder, BROKEN_LABELS | dict(labels) | model)
+        getattr(parse, function)(folder, BROKEN_LABELS | model)
     assert "\n" not in str(caught.value)
 
 
@@ -332,6 +348,13 @@ def table_v() -> dict[tuple[str, str], tuple[float, ...]]:
 
 def everything() -> Table:
     table = Table()
+    add_working_sets(table)
+    add_times(table)
+    add_memory(table)
+    return table
+
+
+def add_working_sets(table: Table) -> None:
     for (model, mode), (count, footprint, largest, median, p90) in table_v().items():
         where = {"model": model, "mode": mode}
         table.add("working_sets", "kernels", count, unit="launches", **where)
@@ -344,16 +367,34 @@ def everything() -> Table:
             if launches:
                 table.add("working_sets", "kernel_launches", launches, unit="launches",
                           kernel=kernel, **where)  # fmt: skip
+
+
+def add_times(table: Table) -> None:
     for model in MODELS:
-        table.add("overhead", "slowdown", 2, unit="x", model=model, variant="cs_gpu", scaling="none")
+        table.add(
+            "overhead", "slowdown", 2, unit="x", model=model, variant="cs_gpu", scaling="none"
+        )
         for variant, factor in (("cs_cpu", 941), ("nvbit_cpu", 13006)):
             for scaling in ("authors", "sound"):
                 table.add("overhead", "slowdown", 2 * factor, "scaled", "x", model=model,
                           variant=variant, scaling=scaling, sampling="paper")  # fmt: skip
         for variant in ("cs_gpu", "cs_cpu", "nvbit_cpu"):
             parts = (10, 30, 1, 1) if variant == "cs_gpu" else (10, 30, 5, 900)
-            for part, value in zip(("execution", "collection", "transfer", "analysis"), parts, strict=True):
-                table.add("breakdown", "tool_time", value, unit="s", model=model, variant=variant, part=part)
+            for part, value in zip(
+                ("execution", "collection", "transfer", "analysis"), parts, strict=True
+            ):
+                table.add(
+                    "breakdown",
+                    "tool_time",
+                    value,
+                    unit="s",
+                    model=model,
+                    variant=variant,
+                    part=part,
+                )
+
+
+def add_memory(table: Table) -> None:
     for activity in ("always", "burst"):
         table.add("hotness", "block_share", 20, unit="%", blocks="as-is", activity=activity)
     for window in range(5):
@@ -370,7 +411,6 @@ def everything() -> Table:
         for percent in range(101):
             size = peak * (1 - abs(percent - 60) / 70)
             table.add(experiment, "allocated", size, progress=str(percent), **where)
-    return table
 
 
 def verdicts(rows: list[Row], name: str | None) -> dict[str, str]:
@@ -454,7 +494,13 @@ def makefiles(root: Path, counts: Mapping[str, int]) -> None:
         (root / name / "Makefile").write_text("all:\n" + "\tcc -O3 -march=native a.c\n" * count)
 
 
-PARTS = {"sanalyzer": 1, "nv-compute": 4, "sanalyzer/cpp_trace": 0, "sanalyzer/py_frame": 1, "nv-nvbit": 4}
+PARTS = {
+    "sanalyzer": 1,
+    "nv-compute": 4,
+    "sanalyzer/cpp_trace": 0,
+    "sanalyzer/py_frame": 1,
+    "nv-nvbit": 4,
+}
 
 
 def test_march(tmp_path: Path) -> None:
@@ -487,7 +533,8 @@ def test_march_stops_on_another_commit(
 def test_libbacktrace_is_found_under_both_names(tmp_path: Path) -> None:
     script = tmp_path / "bin" / "utils" / "build_libbacktrace"
     script.parent.mkdir(parents=True)
-    install = "make() { mkdir -p $ACCEL_PROF_DIR/build/backtrace/lib; touch $ACCEL_PROF_DIR/build/backtrace/lib/l.so; }\n"
+    folder = "$ACCEL_PROF_DIR/build/backtrace/lib"
+    install = f"make() {{ mkdir -p {folder}; touch {folder}/l.so; }}\n"
     script.write_text(f"{install}make install")
     assert fix("02-libbacktrace-folder.py", tmp_path).returncode == 0
     for _ in range(2):  # the authors' script is sourced again when a build is repeated
@@ -558,7 +605,9 @@ def served(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(served: str, tmp_path: Path) -> None:
+def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(
+    served: str, tmp_path: Path
+) -> None:
     fetch = load(IMAGE / "fetch.py").fetch
     target = tmp_path / "cache" / "whisper" / "small.pt"
     right = hashlib.sha256(b"weights").hexdigest()
@@ -579,7 +628,8 @@ words = sys.argv[1:]
 tool = words[words.index("-t") + 1]
 name = pathlib.Path(words[words.index("python3") + 1]).stem if "python3" in words else words[-2][2:]
 with open("calls", "a") as calls:
-    calls.write(" ".join(words) + " rate=" + os.environ.get("ACCEL_PROF_ENV_SAMPLE_RATE", "") + "\\n")
+    rate = os.environ.get("ACCEL_PROF_ENV_SAMPLE_RATE", "")
+    calls.write(" ".join(words) + " rate=" + rate + "\\n")
 text = pathlib.Path(name + ".py").read_text() if "python3" in words else ""
 pathlib.Path("workspace").write_text(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
 if words[-1] == "test" and not pathlib.Path("weights").exists():
@@ -613,7 +663,7 @@ def place(driver: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
-    monkeypatch.setattr(driver, "gpus", lambda: [])
+    monkeypatch.setattr(driver, "gpus", list)
     return driver.Place(
         accelprof=home, megatron=tmp_path / "Megatron-LM", fixes=IMAGE / "fixes",
         out=tmp_path / "out", work=work,
@@ -643,7 +693,9 @@ def test_as_is_leaves_the_benchmark_alone(
     driver: ModuleType, place: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    run(driver, place, "working-sets", "--model", "bert", "--cudnn", "as-is", "--workspace", "as-is")
+    run(
+        driver, place, "working-sets", "--model", "bert", "--cudnn", "as-is", "--workspace", "as-is"
+    )
     assert (place.out / "test_bert_app_analysis.log").read_text() == "as-is"
     assert next(place.work.rglob("workspace")).read_text() == ""
 
@@ -704,7 +756,10 @@ def test_what_is_known_not_to_run_is_said_before_it_is_tried(
 
 
 def test_exit_codes(
-    driver: ModuleType, place: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    driver: ModuleType,
+    place: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("ACCEL_PROF_HOME", str(place.accelprof))
     monkeypatch.setenv("PASTA_FIXES", str(place.fixes))
@@ -723,7 +778,8 @@ def test_every_source_is_pinned() -> None:
     text = (IMAGE / "Dockerfile").read_text()
     pins = dict(re.findall(r"^ARG (\w+_(?:COMMIT|TAG|SHA256))=(\S+)$", text, flags=re.M))
     assert set(pins) == {
-        "ACCELPROF_COMMIT", "ARTIFACT_COMMIT", "BENCHMARKS_COMMIT", "MEGATRON_TAG", "WHISPER_SHA256",
+        "ACCELPROF_COMMIT", "ARTIFACT_COMMIT", "BENCHMARKS_COMMIT", "MEGATRON_TAG",
+        "WHISPER_SHA256",
     }  # fmt: skip
     for name, value in pins.items():
         length = {"COMMIT": 40, "SHA256": 64}.get(name.rsplit("_", 1)[1])

@@ -13,6 +13,7 @@ records. Exit codes: 0 done, 77 this machine or image cannot run it, 1 a command
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -79,10 +80,18 @@ class Step:
     environment: Mapping[str, str] | None = None
 
 
-def profile(model: str, mode: str, tool: Sequence[str], keep: Mapping[str, str], **more: object) -> Step:
+def profile(
+    model: str,
+    mode: str,
+    tool: Sequence[str],
+    keep: Mapping[str, str],
+    *,
+    log: str,
+    sampling: int = 1,
+) -> Step:
     """A benchmark under accelprof, in words of the artifact's scripts."""
     argv = ("accelprof", "-v", *tool, "python3", f"run_{model}.py", "-t", mode)
-    return Step(" ".join(argv[:-4]) + f": {model} {mode}", argv, keep, **more)  # type: ignore[arg-type]
+    return Step(" ".join(argv[:-4]) + f": {model} {mode}", argv, keep, log, sampling)
 
 
 def checkpoint(model: str) -> Step:
@@ -199,8 +208,11 @@ def gpus() -> list[dict[str, str]]:
         found = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
         return []
-    rows = [line.split(", ") for line in found.stdout.splitlines() if found.returncode == 0]
-    return [dict(zip(("name", "driver", "capability"), row, strict=True)) for row in rows if len(row) == 3]
+    if found.returncode != 0:
+        return []
+    rows = [line.split(", ") for line in found.stdout.splitlines()]
+    keys = ("name", "driver", "capability")
+    return [dict(zip(keys, row, strict=True)) for row in rows if len(row) == len(keys)]
 
 
 def nvbit_version(place: Place) -> str | None:
@@ -233,15 +245,27 @@ def require(found: Sequence[Mapping[str, str]], variant: str, place: Place) -> N
             )
 
 
-def facts(place: Place, found: Sequence[Mapping[str, str]], args: argparse.Namespace) -> dict[str, object]:
+def torch_versions() -> tuple[str | None, str | None]:
+    """PyTorch's version and its CUDA's, read from its files: importing it takes seconds."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return None, None
+    text = (Path(found.origin).parent / "version.py").read_text(encoding="utf-8")
+    torch = re.search(r"^__version__ = '([^']+)'", text, flags=re.M)
+    cuda = re.search(r"^cuda(?:: [^=]+)? = '([^']+)'", text, flags=re.M)
+    return torch and torch[1], cuda and cuda[1]
+
+
+def facts(
+    place: Place, found: Sequence[Mapping[str, str]], args: argparse.Namespace
+) -> dict[str, object]:
     """What environment.json holds."""
     manifest = place.fixes.parent / "sources.txt"
     sources = manifest.read_text().split("\n") if manifest.is_file() else []
-    asked = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda]))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
-    torch, cuda = json.loads(done.stdout) if done.returncode == 0 else (None, None)
+    torch, cuda = torch_versions()
+    names = [gpu["name"] for gpu in found]
     return {
-        "gpu": [gpu["name"] for gpu in found] if len(found) > 1 else (found[0]["name"] if found else None),
+        "gpu": names if len(names) > 1 else next(iter(names), None),
         "driver": found[0]["driver"] if found else None,
         "cuda": cuda,
         "torch": torch,
@@ -250,7 +274,7 @@ def facts(place: Place, found: Sequence[Mapping[str, str]], args: argparse.Names
         "nvbit": nvbit_version(place),
         "hotness_blocks": os.environ.get("PASTA_HOTNESS_BLOCKS", "as-is"),
         "sources": dict(line.rsplit(" ", 1) for line in sources if " " in line),
-    }  # fmt: skip
+    }
 
 
 def steps_of(args: argparse.Namespace) -> list[Step]:
@@ -300,7 +324,9 @@ def run(args: argparse.Namespace, place: Place) -> None:
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="pasta_driver", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="pasta_driver", description=(__doc__ or "").split("\n")[0]
+    )
     about = parser.add_subparsers(dest="experiment", required=True)
     model = argparse.ArgumentParser(add_help=False)
     model.add_argument("--model", choices=MODELS, required=True)

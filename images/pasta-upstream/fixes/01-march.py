@@ -1,4 +1,4 @@
-"""The makefiles compile for the processor of the machine that builds: the image would die elsewhere.
+"""The makefiles compile for the machine that builds: the image would die on an older processor.
 
 Where: the makefiles of sanalyzer, its parts cpp_trace and py_frame, nv-compute and nv-nvbit ask for
 the native architecture, once each, or four times in the older versions.

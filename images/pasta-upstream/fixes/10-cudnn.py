@@ -1,7 +1,7 @@
 """Applied to a copy of a benchmark when a point runs with cudnn=off, the default.
 
-What is wrong: the benchmarks leave cuDNN on, while Table V can only come from runs without it (every
-convolution is im2col and a GEMM per image there). With the stock wheel of PyTorch the counts and the
+What is wrong: the benchmarks leave cuDNN on, while Table V can only come from runs without it:
+every convolution is im2col and a GEMM per image there. With the stock wheel of PyTorch launches and
 working sets of AlexNet and the ResNets would be others.
 Where: <model>/run_<model>.py, after its first `import torch`.
 Measurement: it makes the run the one that the paper printed. `--set cudnn=as-is` leaves the
