@@ -119,14 +119,15 @@ def overhead(frame: pd.DataFrame) -> Plot:
         for row in part.to_dict("records"):
             _log_bar(axis, names.index(row["row"]), row)
         axis.set_xscale("log")
-        axis.set_xlim(0.5, 30 * float(rows["high"].max()))
+        axis.set_xlim(0.5, 300 * float(rows["high"].max()))
         axis.set_yticks(range(len(names)), labels=names)
         axis.set_ylim(len(names) - 0.45, -0.55)
         axis.axvline(1.0, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
         axis.xaxis.grid(True)
         axis.set_title(_name(model))
         axis.set_xlabel("slowdown, x (log)")
-    return Plot(figure=figure, table=rows.drop(columns="samples"))
+    spread = ONE_NUMBER if rows["n"].max() == 1 else "bars: median of the runs"
+    return Plot(figure=figure, table=rows.drop(columns="samples"), spread=spread)
 
 
 def breakdown(frame: pd.DataFrame) -> Plot:
@@ -152,7 +153,7 @@ def breakdown(frame: pd.DataFrame) -> Plot:
     axis.set_ylim(len(names) - 0.45, -0.55)
     axis.set_xlim(0, 100)
     axis.set_xlabel("% of the time")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=4, frameon=False)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
     return Plot(figure=figure, table=rows.drop(columns="samples"), spread=ONE_NUMBER)
 
 
@@ -179,7 +180,9 @@ def hotness(frame: pd.DataFrame) -> Plot:
         half = "every second MiB, as the authors print" if kind == "as-is" else "2 MiB blocks"
         axis.set_title(f"blocks: {half}")
         axis.set_xlabel("time: windows of a million accesses, grouped")
-        axis.set_ylabel("memory blocks, grouped")
+        axis.set_ylabel("memory blocks by address, grouped")
+        axis.set_xticks([])
+        axis.set_yticks([])
         figure.colorbar(drawn, ax=axis, label="accesses (log)")
     return Plot(figure=figure, table=cells.drop(columns="samples"), spread=ONE_NUMBER)
 
@@ -195,12 +198,12 @@ def memory(frame: pd.DataFrame) -> Plot:
     figure, axes = new_panels(len(runs), 8, title="Allocated memory over tensor events", across=2)
     for axis, run in zip(axes, runs, strict=True):
         part = rows[rows["run"] == run]
-        colours = [PALETTE["blue"], PALETTE["vermilion"]]
-        for device, colour in zip(dict.fromkeys(part["device"]), colours, strict=False):
+        # The second line is dashed, so that the first is seen where both are the same.
+        styles = [(PALETTE["blue"], "-"), (PALETTE["vermilion"], "--")]
+        for device, (colour, dash) in zip(dict.fromkeys(part["device"]), styles, strict=False):
             line = part[part["device"] == device].sort_values("progress")
-            axis.plot(
-                line["progress"], line["median"], color=colour, label=f"GPU {device or '0'}"
-            )  # fmt: skip
+            name = f"GPU {device or '0'}"
+            axis.plot(line["progress"], line["median"], dash, color=colour, label=name)
         axis.set_title(run)
         axis.set_xlabel("tensor events, %")
         axis.set_ylabel("MiB")
@@ -213,7 +216,7 @@ def memory(frame: pd.DataFrame) -> Plot:
 
 def _log_bar(axis: Axes, place: int, row: dict[Any, Any]) -> None:
     axis.barh(place, row["median"], color=VARIANT_COLOURS[row["variant"]], height=0.74)
-    axis.text(row["high"] * 1.15, place, f"{row['median']:.3g}×", va="center", fontsize=7.5)
+    axis.text(row["high"] * 1.15, place, f"{_factor(row['median'])}×", va="center", fontsize=7.5)
 
 
 def _ordered(rows: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
@@ -224,6 +227,11 @@ def _ordered(rows: pd.DataFrame, orders: dict[str, list[str]]) -> pd.DataFrame:
         index=rows.index,
     )
     return rows.loc[places.sort_values(list(orders), kind="stable").index].reset_index(drop=True)
+
+
+def _factor(value: float) -> str:
+    """Three digits, never in powers of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _stat(part: pd.DataFrame, name: str) -> str:
