@@ -223,7 +223,7 @@ def read_kernels(path: Path) -> list[Kernel]:
         raise ValueError(f"{path.name} holds no kernel")
     if len(body) % size:
         raise ValueError(f"{path.name} is cut off within a kernel")
-    kernels = []
+    kernels: list[Kernel] = []
     first = None
     for start in range(0, len(body), size):
         block = body[start : start + size]

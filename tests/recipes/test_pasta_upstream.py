@@ -812,3 +812,72 @@ def test_bake_prints_the_plan(docker_host: str) -> None:
     )  # fmt: skip
     assert target.tags == ("ae/pasta-upstream:cuda",)
     assert target.args["CUDA_IMAGE"].startswith("nvidia/cuda:12.1")
+
+
+STAND_IN = """FROM ae/base:cpu
+COPY AccelProf /opt/AccelProf
+COPY logs /logs
+COPY driver /opt/pasta/driver
+COPY fixes /opt/pasta/fixes
+ENV ACCEL_PROF_HOME=/opt/AccelProf PATH=/opt/AccelProf/bin:/usr/bin:/bin \\
+    PYTHONPATH=/opt/pasta/driver
+USER 10001:10001
+"""
+REPLAY = """#!/usr/bin/env python3
+import shutil, sys
+mode = sys.argv[-1]
+shutil.copy(f"/logs/{mode}_alexnet_app_analysis.log", "run_alexnet_app_analysis.log")
+shutil.copy(f"/logs/{mode}_alexnet.accelprof.log", "run_alexnet.accelprof.log")
+"""
+SMI = """#!/bin/sh
+case "$*" in *query-gpu*) echo "0, GPU-0, NVIDIA A100, 81920, 81000, 8.0, 570.86.10" ;; esac
+"""
+
+
+@pytest.mark.docker
+def test_a_point_in_a_real_container(docker_host: str, tmp_path: Path) -> None:
+    from ae.images import client_environment, find_client
+
+    context = tmp_path / "context"
+    for name in ("driver", "fixes"):
+        shutil.copytree(IMAGE / name, context / name)
+    shutil.copytree(LOGS, context / "logs")
+    bench = context / "AccelProf" / "cgo26-ae" / "benchmarks" / "alexnet"
+    bench.mkdir(parents=True)
+    (bench / "run_alexnet.py").write_text("import torch\n")
+    (context / "Dockerfile").write_text(STAND_IN)
+    for path, text in (
+        (context / "AccelProf" / "bin" / "accelprof", REPLAY),
+        (tmp_path / "smi" / "nvidia-smi", SMI),
+    ):
+        path.parent.mkdir()
+        path.write_text(text)
+        path.chmod(0o755)
+    tag = f"pasta-stand-in:{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}"
+    client = find_client(docker_host)
+    environment = client_environment(docker_host)
+    build = [client, "buildx", "build", "--builder", "default", "--load", "--tag", tag]
+    subprocess.run([*build, str(context)], env=environment, check=True, capture_output=True)
+    environment |= {
+        "PATH": f"{tmp_path / 'smi'}:{environment['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "AE_ROOT": str(ROOT),
+        "AE_RESULTS": str(tmp_path / "results"),
+    }
+    words = ["run", "pasta", "--lane", "upstream", "--experiment", "working_sets",
+             "--set", "model=alexnet", "--image", tag, "--engine", "docker"]  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "ae", *words], env=environment, check=False,
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    finally:
+        subprocess.run(
+            [client, "image", "rm", tag], env=environment, check=False, capture_output=True
+        )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "results" / "runs" / "pasta").glob("*/points/working_sets-alexnet")
+    found = {record.metric for record in read_point(folder).records}
+    assert found >= {"working_set", "footprint", "kernels", "kernel_launches"}
+    assert (folder.parents[1] / "figures" / "working_sets.png").is_file()
+    assert "cuDNN is off in run_alexnet.py" in (folder / "stdout.log").read_text()
