@@ -387,7 +387,13 @@ def _row_name(row: Row) -> str:
 
 
 def _upstream_name(row: Row) -> str:
-    plain = {**NAMES, "base": "Baseline", "optmt": "OptMT", "rpf_l2p": "RPF+L2P", "lmpf": "LMPF+L2P"}
+    plain = {
+        **NAMES,
+        "base": "Baseline",
+        "optmt": "OptMT",
+        "rpf_l2p": "RPF+L2P",
+        "lmpf": "LMPF+L2P",
+    }
     name = plain.get(str(row["variant"]), str(row["variant"]))
     if row["variant"] != "base":
         name += ", no cap" if row["cap"] == "none" else f", cap {row['cap']}"

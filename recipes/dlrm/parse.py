@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +36,19 @@ _ONCE = {
     "each": ("[", rf"({_DIGITS}(?:, {_DIGITS})*)\]"),
     "average": ("Average Batch Latency(s):", rf" *{_NUMBER}"),
 }
-# An SM of sm_80 and sm_90: 64 warps, 64 Ki registers in four parts, given to warps in granules of 256.
-# The artifact's kernel has blocks of 8 warps.
+# An SM of sm_80 and sm_90 has 64 warps and 64 Ki registers in four parts, given to warps in
+# granules of 256. The artifact's kernel has blocks of 8 warps.
 _WARPS, _BLOCK_WARPS, _PARTS, _PART_REGISTERS, _GRANULE = 64, 8, 4, 16384, 256
 
 
-@dataclass
 class Log:
-    """What load_emb.py printed: kernel times in ms in the order of launches, and the rest."""
+    """What load_emb.py printed: kernel times in ms as printed, in the order of launches, the pinned
+    sizes beside them, and the lines that stand there once."""
 
-    latencies: list[str] = field(default_factory=list)
-    pinned: list[int] = field(default_factory=list)
-    once: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.latencies: list[str] = []
+        self.pinned: list[int] = []
+        self.once: dict[str, str] = {}
 
 
 def load_emb(folder: Path, labels: Mapping[str, str]) -> list[Record]:
@@ -212,9 +212,13 @@ def _check(log: Log, facts: Mapping[str, Any]) -> None:
     pinned = facts["hot_list"]["rows"] if facts["hot_list"] else None
     due = expected if facts["prints_pinned"] else 0
     if len(log.pinned) != due:
-        raise ValueError(f"the log says {len(log.pinned)} times how many rows were pinned, not {due}")
+        raise ValueError(
+            f"the log says {len(log.pinned)} times how many rows were pinned, not {due}"
+        )
     if due and set(log.pinned) != {pinned}:
-        raise ValueError(f"the log says that {log.pinned[0]} rows were pinned, the list has {pinned}")
+        raise ValueError(
+            f"the log says that {log.pinned[0]} rows were pinned, the list has {pinned}"
+        )
 
 
 def _check_batches(log: Log, batches: int) -> None:
@@ -227,7 +231,8 @@ def _check_batches(log: Log, batches: int) -> None:
     average = sum(counted) / len(counted)
     if abs(average - float(log.once["average"])) > 1e-6:  # printed with six digits
         raise ValueError(
-            f"the log's average batch latency is {log.once['average']} s, that of its batches {average:.6f}"
+            f"the log's average batch latency is {log.once['average']} s, "
+            f"that of its batches {average:.6f} s"
         )
 
 

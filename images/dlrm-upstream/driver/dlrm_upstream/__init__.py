@@ -1,1 +1,1 @@
-"""Builds and runs the artifact of the MICRO 2024 paper. Standard library, and numpy where it runs."""
+"""Builds and runs the artifact of the MICRO 2024 paper. Only what runs it needs numpy."""

@@ -30,7 +30,14 @@ from dlrm_upstream.designs import PRINTS_PINNED, Design, design
 from dlrm_upstream.sums import TOLERANCE
 
 # quick.sh's sizes. save_emb.py holds tables, rows and columns fixed, so nothing here can vary.
-SIZES = {"tables": 12, "rows": traces.ROWS, "dim": 128, "batch": 2048, "pooling": 150, "batches": 12}
+SIZES = {
+    "tables": 12,
+    "rows": traces.ROWS,
+    "dim": 128,
+    "batch": 2048,
+    "pooling": 150,
+    "batches": 12,
+}
 SCRATCH_BYTES = 4_000_000_000  # tables 3.07 GB, sums 0.15 GB, the trace
 # quick.sh's settings. MALLOC_CONF and the KMP_ ones reach nothing: their libraries are not loaded.
 THREADS = {
@@ -109,7 +116,11 @@ def run_point(image: Image, one: Design, dataset: str, hot_list: str, out: Path)
     progress = Progress(5)
     child = {**os.environ, **THREADS, "PYTHONPATH": _python_path(image, one)}
     seen = probe(child, image.design(one))
-    environment = machine_facts() | {"torch": seen["torch"], "cuda": seen["cuda"], "torch_git": seen["git"]}
+    environment = machine_facts() | {
+        "torch": seen["torch"],
+        "cuda": seen["cuda"],
+        "torch_git": seen["git"],
+    }
     start = gpu_clocks()
     with tempfile.TemporaryDirectory(prefix="dlrm-upstream-") as folder:
         scratch = Path(folder)
@@ -204,7 +215,7 @@ def _design_facts(image: Image, one: Design) -> dict[str, Any]:
     path = image.design(one) / "design.json"
     if not path.is_file():
         cannot_run(
-            f"this image holds no design {one.name}; build it with DESIGNS=all (or DESIGNS={one.name})"
+            f"this image holds no design {one.name}; build it with DESIGNS={one.name}, or DESIGNS=all"
         )
     facts: dict[str, Any] = json.loads(path.read_text())
     return facts
@@ -223,7 +234,8 @@ def _require_disk(scratch: Path) -> None:
     free = shutil.disk_usage(scratch).free
     if free < SCRATCH_BYTES:
         raise PointError(
-            f"{scratch} has {free / 1e9:.1f} GB free and the tables need {SCRATCH_BYTES / 1e9:.0f} GB"
+            f"{scratch} has {free / 1e9:.1f} GB free, "
+            f"and the tables need {SCRATCH_BYTES / 1e9:.0f} GB"
         )
 
 

@@ -25,10 +25,15 @@ from dlrm_upstream.designs import ARTIFACT, Design, chosen
 TARGET = Path("aten/src/ATen/native/cuda/EmbeddingBag.cu")
 LIBRARY = "libtorch_cuda.so"
 _KERNEL = "EmbeddingBag_updateOutputKernel_sum_meanIflE"  # mangled: float rows, int64 ids
-_USAGE = {"REG": "registers", "STACK": "stack_bytes", "SHARED": "shared_bytes", "LOCAL": "local_bytes"}
+_USAGE = {
+    "REG": "registers",
+    "STACK": "stack_bytes",
+    "SHARED": "shared_bytes",
+    "LOCAL": "local_bytes",
+}
 
-# Parts of PyTorch that the artifact builds and never calls: tests, everything for several processes,
-# and profiling. They take more than half of the build, and no embedding bag touches them.
+# Parts of PyTorch that the artifact builds and never calls: tests, several processes, profiling,
+# a fuser. They take a good part of the build, and no embedding bag touches them.
 LEAN = dict.fromkeys(
     ("BUILD_TEST", "USE_DISTRIBUTED", "USE_NCCL", "USE_MPI", "USE_KINETO", "BUILD_NVFUSER"), "0"
 )
@@ -47,7 +52,9 @@ class Settings:
     out: Path
     arch: str  # e.g. "8.0;9.0"
     lean: bool
-    cap_scope: str  # kernel: the cap holds for EmbeddingBag.cu; all: for all of libtorch, as in the README
+    cap_scope: (
+        str  # kernel: the cap holds for EmbeddingBag.cu; all: for all of libtorch, as in the README
+    )
     jobs: str  # compilers at a time; empty: as many as there are processors
 
 
@@ -72,7 +79,9 @@ def environment(settings: Settings) -> dict[str, str]:
 
 def build_base(settings: Settings) -> None:
     """Compile all of PyTorch with the artifact's baseline, and keep its wheel. Hours."""
-    shutil.copyfile(settings.artifact / "env_files/CMakeLists.txt", settings.torch / "CMakeLists.txt")
+    shutil.copyfile(
+        settings.artifact / "env_files/CMakeLists.txt", settings.torch / "CMakeLists.txt"
+    )
     put_source(settings, ARTIFACT[0])
     wheels = settings.out / "wheel"
     run([sys.executable, "setup.py", "bdist_wheel", "--dist-dir", str(wheels)],
@@ -116,7 +125,9 @@ def keep(settings: Settings, one: Design) -> None:
     """Copy the library that was just linked, with what its kernel takes. Raises BuildError."""
     objects = [*(settings.torch / "build").glob("**/EmbeddingBag.cu.o")]
     if len(objects) != 1:
-        raise BuildError(f"the build has {len(objects)} objects EmbeddingBag.cu.o where one is expected")
+        raise BuildError(
+            f"the build has {len(objects)} objects EmbeddingBag.cu.o where one is expected"
+        )
     dump = subprocess.run(
         ["cuobjdump", "-res-usage", str(objects[0])], check=True, capture_output=True, text=True
     )  # fmt: skip
@@ -169,8 +180,8 @@ def check_cap(one: Design, usage: Mapping[str, Mapping[str, int]]) -> None:
     for arch, numbers in usage.items():
         if one.cap is not None and numbers["registers"] > one.cap:
             raise BuildError(
-                f"{one.name} takes {numbers['registers']} registers on {arch}: the cap of {one.cap} "
-                "did not reach the compiler"
+                f"{one.name} takes {numbers['registers']} registers on {arch}: "
+                f"the cap of {one.cap} did not reach the compiler"
             )
 
 

@@ -52,7 +52,7 @@ ARTIFACT = (
     Design("base", None),
     *(Design(variant, ARTIFACT_CAP) for variant in ("optmt", "rpf", "l2p", "rpf_l2p")),
 )
-# Files that the artifact ships and never builds; here with the cap that its README gives all others.
+# Files that the artifact ships and never builds; here with the cap that its README gives others.
 UNSCRIPTED = tuple(Design(variant, ARTIFACT_CAP) for variant in ("smpf", "l1dpf", "lmpf"))
 # Prefetching and pinning without OptMT, which the paper compares and the artifact has no steps for.
 UNCAPPED = tuple(
@@ -97,7 +97,5 @@ def chosen(words: str) -> Sequence[Design]:
         elif word in known:
             picked[known[word]] = None
         else:
-            raise ValueError(
-                f"there is no design {word}; there are {', '.join([*SETS, *known])}"
-            )
+            raise ValueError(f"there is no design {word}; there are {', '.join([*SETS, *known])}")
     return tuple(picked)

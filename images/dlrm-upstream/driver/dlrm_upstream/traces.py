@@ -90,7 +90,9 @@ def read_list(path: Path) -> Ids:
     try:
         rows = np.array(path.read_bytes().split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"the list of hot rows {path} holds something that is no row id") from error
+        raise ValueError(
+            f"the list of hot rows {path} holds something that is no row id"
+        ) from error
     if rows.size == 0 or rows.min() < 0 or rows.max() >= ROWS:
         raise ValueError(f"the list of hot rows {path} is empty or names rows beyond {ROWS}")
     return rows
