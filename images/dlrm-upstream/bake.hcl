@@ -1,7 +1,7 @@
 # See images/docker-bake.hcl. What the arguments mean stands in the Dockerfile.
 
 variable "DLRM_CUDA_IMAGE" { default = "nvidia/cuda:12.1.1-devel-ubuntu22.04" }
-variable "DLRM_CUDA_HOME" { default = "/usr/local/cuda-12.1" }
+variable "DLRM_CUDA_TOOLKIT" { default = "/usr/local/cuda-12.1" }
 variable "DLRM_DESIGNS" { default = "artifact" }
 variable "DLRM_ARCHS" { default = "8.0;9.0" }
 variable "DLRM_LEAN" { default = "1" }
@@ -16,7 +16,7 @@ target "dlrm-upstream-cuda" {
   args = {
     BASE_IMAGE           = AE_BASE_IMAGE == "" ? "debian:bookworm-slim" : AE_BASE_IMAGE
     CUDA_IMAGE           = DLRM_CUDA_IMAGE
-    CUDA_HOME            = DLRM_CUDA_HOME
+    CUDA_TOOLKIT         = DLRM_CUDA_TOOLKIT
     DESIGNS              = DLRM_DESIGNS
     TORCH_CUDA_ARCH_LIST = DLRM_ARCHS
     LEAN                 = DLRM_LEAN

@@ -867,3 +867,23 @@ def test_every_source_is_a_commit_and_every_package_is_pinned() -> None:
         assert text.count("--hash=sha256:") >= len(wanted) > 5
     for name in ("debian-packages.txt", "debian-packages-run.txt"):
         assert "# suite: bookworm" in (IMAGE / name).read_text()
+
+
+@pytest.mark.docker
+def test_bake_prints_the_plan(docker_host: str, tmp_path: Path) -> None:
+    from ae.images import find_client
+
+    argv = [
+        find_client(docker_host), "buildx", "bake", "--file", "images/docker-bake.hcl",
+        "--file", "images/dlrm-upstream/bake.hcl", "--print", "dlrm-upstream-cuda",
+    ]  # fmt: skip
+    switches = {"DLRM_TRACES": str(tmp_path), "DLRM_DESIGNS": "rpf", "DLRM_ARCHS": "9.0"}
+    done = subprocess.run(
+        argv, cwd=ROOT, env=os.environ | switches, check=True, capture_output=True, text=True
+    )
+    target = json.loads(done.stdout)["target"]["dlrm-upstream-cuda"]
+    assert target["tags"] == ["ae/dlrm-upstream:cuda"]
+    assert target["contexts"]["traces"] == str(tmp_path)
+    assert (target["args"]["DESIGNS"], target["args"]["TORCH_CUDA_ARCH_LIST"]) == ("rpf", "9.0")
+    taken = set(re.findall(r"(?m)^ARG (\w+)", (IMAGE / "Dockerfile").read_text()))
+    assert set(target["args"]) <= taken
