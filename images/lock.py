@@ -34,7 +34,7 @@ class Fault(Exception):
 
 
 def settings(text: str) -> dict[str, str]:
-    """What the comments at the head of a requirements file say. Raises Fault for an unknown word."""
+    """What the comments at the head of a requirements file say. Raises Fault for other words."""
     found = dict(DEFAULTS)
     for line in head(text):
         key, colon, value = line.lstrip("# ").partition(": ")
