@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,7 @@ def _guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/of-unmarked-tests.sock")
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("CONTAINERS_CONF", "/nonexistent/of-unmarked-tests.conf")  # podman refuses
     yield
     if reached:
         pytest.fail(f"an unmarked test reached {', '.join(reached)}")
@@ -108,7 +111,35 @@ def docker_host(docker_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return docker_endpoint
 
 
-def _missing(why: str) -> str:
+@pytest.fixture(scope="session")
+def podman_home(docker_endpoint: str) -> Iterator[dict[str, str]]:
+    """Variables of a real podman with storage of its own and the base image; CI must have one."""
+    from tests.engines import podman_home as home
+
+    folder = Path(tempfile.mkdtemp(prefix="aep", dir="/tmp"))  # short: below it lie sockets
+    before = dict(os.environ)
+    try:
+        runtime = home.find_runtime(folder / "probe")
+        images = home.load_image(docker_endpoint, BASE_IMAGE, runtime)
+        environment = home.write(folder / "own", images=images / "graph", runtime=runtime)
+    except RuntimeError as error:
+        _missing(str(error), "podman")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    yield environment
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def podman(podman_home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The same, set for the code under test and its children."""
+    for key, value in podman_home.items():
+        monkeypatch.setenv(key, value)
+    return podman_home
+
+
+def _missing(why: str, what: str = "Docker Engine") -> str:
     if IN_CI:
-        pytest.fail(f"CI needs a real Docker Engine: {why}", pytrace=False)
+        pytest.fail(f"CI needs a real {what}: {why}", pytrace=False)
     pytest.skip(why)
