@@ -9,6 +9,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,31 +113,43 @@ def docker_host(docker_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def podman_home(docker_endpoint: str) -> Iterator[dict[str, str]]:
-    """Variables of a real podman with storage of its own and the base image; CI must have one."""
-    from tests.engines import podman_home as home
+def podman_runtime() -> str:
+    """The line of containers.conf with which podman starts a container; CI must have one."""
+    from tests.engines import podman_home
 
-    folder = Path(tempfile.mkdtemp(prefix="aep", dir="/tmp"))  # short: below it lie sockets
-    before = dict(os.environ)
+    with _podman_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        try:
+            return podman_home.find_runtime(folder, patch)
+        except RuntimeError as error:
+            return _missing(str(error), "podman")
+
+
+@pytest.fixture(scope="session")
+def podman_storage(docker_endpoint: str, podman_runtime: str) -> Iterator[dict[str, str]]:
+    """Variables of a podman with storage of its own and the base image."""
+    from tests.engines import podman_home
+
+    images = podman_home.load_image(docker_endpoint, BASE_IMAGE, podman_runtime)
+    with _podman_folder() as folder:
+        yield podman_home.write(folder, images=images / "graph", runtime=podman_runtime)
+
+
+@contextmanager
+def _podman_folder() -> Iterator[Path]:
+    """A folder with a short path, because sockets lie below it."""
+    folder = Path(tempfile.mkdtemp(prefix="aep", dir="/tmp"))
     try:
-        runtime = home.find_runtime(folder / "probe")
-        images = home.load_image(docker_endpoint, BASE_IMAGE, runtime)
-        environment = home.write(folder / "own", images=images / "graph", runtime=runtime)
-    except RuntimeError as error:
-        _missing(str(error), "podman")
+        yield folder
     finally:
-        os.environ.clear()
-        os.environ.update(before)
-    yield environment
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
-def podman(podman_home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def podman(podman_storage: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The same, set for the code under test and its children."""
-    for key, value in podman_home.items():
+    for key, value in podman_storage.items():
         monkeypatch.setenv(key, value)
-    return podman_home
+    return podman_storage
 
 
 def _missing(why: str, what: str = "Docker Engine") -> str:

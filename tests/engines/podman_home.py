@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from ae.engines.podman import PodmanEngine
 from ae.images import client_environment, find_client
 
@@ -42,14 +44,15 @@ def write(folder: Path, *, images: Path | None = None, runtime: str = "") -> dic
     }
 
 
-def find_runtime(folder: Path) -> str:
+def find_runtime(folder: Path, patch: pytest.MonkeyPatch) -> str:
     """Return the line of containers.conf with which a container starts here.
 
     Raises RuntimeError with podman's reasons when none does.
     """
     faults = []
     for runtime in RUNTIMES:
-        os.environ.update(write(folder, runtime=runtime))
+        for key, value in write(folder, runtime=runtime).items():
+            patch.setenv(key, value)
         found = PodmanEngine().starts()
         if found.ok:
             return runtime
