@@ -119,6 +119,7 @@ def demands_of(recipe: Recipe) -> Demands:
 def gather(root: Path, engine: str | None = None) -> Facts:
     """Look at the machine. Never raises for what is missing: that is what the checks are about."""
     from ae.engines.docker import DockerEngine
+    from ae.engines.podman import PodmanEngine
     from ae.engines.select import choose
     from ae.images import find_client
     from ae.machine import free_disk, query_gpus
@@ -128,7 +129,10 @@ def gather(root: Path, engine: str | None = None) -> Facts:
     chosen = fault = fix = ""
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
-        found = choose(engine, flavour, root=root).available()
+        usable = choose(engine, flavour, root=root)
+        found = usable.starts() if isinstance(usable, PodmanEngine) else usable.available()
+        if not found.ok:
+            raise EnvironmentFault(f"engine {usable.name}: {found.detail}", fix=found.fix)
         chosen = found.detail
     except EnvironmentFault as error:
         fault, fix = error.message, error.fix

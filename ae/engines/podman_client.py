@@ -241,6 +241,8 @@ def _said(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("Error")] or lines or ["no reason given"]
     line = errors[-1].removeprefix("Error: ")
+    if logged := re.search(r'msg="(.*)"', line):
+        line = logged[1]
     for layer in ("runc create failed: ", "container process: "):
         line = line.rpartition(layer)[2]
     return line[:300]
