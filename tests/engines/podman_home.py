@@ -76,6 +76,7 @@ def load_image(endpoint: str, reference: str, runtime: str) -> Path:
             own = os.environ | write(folder, runtime=runtime)
             _call([client, "save", "--output", str(folder / "image.tar"), reference], environment)
             _call(["podman", "load", "--input", str(folder / "image.tar")], own)
+            (folder / "image.tar").unlink()
             (folder / "complete").touch()
     return folder
 
