@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import processes, signals
+from ae import processes, settings, signals
 from ae.engines import owner, podman_images
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
 from ae.engines.container import ContainerSpec, GpuGrant, honoured, spec_of, to_argv
@@ -35,6 +35,7 @@ from ae.engines.podman_client import (
 from ae.engines.podman_inspect import as_docker, dropped_by_podman, has_started
 from ae.engines.wording import borrowed, container_name, seconds_between
 from ae.errors import EnvironmentFault
+from ae.lockfile import locked
 from ae.machine import oom_kills, require_disk
 from ae.model import Flavour, GpuRequest, ImageRef, Point
 
@@ -88,6 +89,7 @@ class PodmanEngine:
                 "version": podman.version,
                 "gpu_route": route,
                 "storage": podman.storage,
+                "root": str(podman.graph_root),
             },
         )
 
@@ -123,19 +125,22 @@ class PodmanEngine:
         return found
 
     def has_image(self, image: ImageRef) -> bool:
-        """Whether the image is there and built from what the tree holds now."""
-        if image.override is not None:
-            return self._find_image(image) is not None
-        return podman_images.content_of(self.podman, image) == image.content
+        """Whether the image that is to run is there, locked or built from this tree."""
+        return podman_images.is_ready(self.podman, image)
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
-        """Pull an image that a person named; copy ours from Docker, or build it.
+        """Pull what a person named, and the locked image where there is a registry; else copy ours
+        from Docker, or build it.
 
         Where a Docker Engine answers, it builds, and podman gets the same image. Raises
         EnvironmentFault when the image cannot be had.
         """
         if image.override is not None:
             podman_images.pull(self.podman, image.reference, sink)
+            return
+        entry, place = locked(image), settings.registry()
+        if entry is not None and place is not None:
+            podman_images.pull_locked(self.podman, image, entry, place, sink)
             return
         from ae.engines.docker import DockerEngine
 
@@ -168,7 +173,9 @@ class PodmanEngine:
                 raise EnvironmentFault(
                     f"podman dropped what the point needs: {', '.join(missing)}", fix=fix
                 )
-            return self._follow(spec, inspected, sink, timeout_s)
+            outcome = self._follow(spec, inspected, sink, timeout_s)
+        image = podman_images.facts(self.podman, job.point.image, spec.image)
+        return replace(outcome, honoured={**outcome.honoured, "image": image})
 
     def leftovers(self) -> list[Leftover]:
         """Containers and volumes that carry our label, of living launchers too."""
@@ -343,13 +350,13 @@ class PodmanEngine:
 
     def _spec(self, job: Job, name: str, grant: GpuGrant | None) -> ContainerSpec:
         image = job.point.image
-        found = self._find_image(image)
+        found = podman_images.find(self.podman, image)
         if found is None:
             raise EnvironmentFault(
                 f"podman has no image {image.reference}",
                 fix=f"copy it from Docker: docker save {image.reference} | podman load",
             )
-        spec = spec_of(
+        return spec_of(
             job,
             name=name,
             labels=owner.stamp(job.labels),
@@ -357,8 +364,8 @@ class PodmanEngine:
             gpus=grant,
             binds=borrowed(image.reference, found.get("Labels") or {}),
             userns="keep-id" if self.podman.rootless else "",
+            image=found["Id"].removeprefix("sha256:"),  # a name could mean several
         )
-        return replace(spec, image=str(found["Id"]))  # a name could mean several
 
     def _grant(self, request: GpuRequest | None) -> GpuGrant | None:
         if request is None:
@@ -367,10 +374,6 @@ class PodmanEngine:
         if not devices:
             raise EnvironmentFault(_NO_GPUS[0], fix=_NO_GPUS[1])
         return GpuGrant(route="cdi", devices=choose_cdi(request, devices))
-
-    def _find_image(self, image: ImageRef) -> dict[str, Any] | None:
-        found = (self.podman.inspect("image", name) for name in podman_images.names_of(image))
-        return next((one for one in found if one is not None), None)
 
 
 def _user() -> str:

@@ -100,7 +100,7 @@ class Podman:
                 return None
             raise fault_of(done.stderr)
         found: dict[str, Any] = json.loads(done.stdout)[0]
-        return found
+        return found | {"Id": f"sha256:{found['Id'].removeprefix('sha256:')}"}  # as Docker says it
 
     def rows(self, *words: str) -> list[dict[str, Any]]:
         """The rows of a list command."""
@@ -228,10 +228,14 @@ _KNOWN = (
         "podman login REGISTRY",
     ),
     (
+        ("http response to https client",),
+        "the registry speaks no TLS",
+        "name it in /etc/containers/registries.conf with insecure = true",
+    ),
+    (
         ("connection refused", "no such host", "i/o timeout", "pinging container registry"),
         "the registry cannot be reached",
-        "check the name and the network; for one without TLS: insecure = true for it in "
-        "/etc/containers/registries.conf",
+        "check the name and the network",
     ),
 )  # fmt: skip
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ae import processes
+from ae import processes, settings
 from ae.engines.podman_client import Podman, fault_of, limit_words
 from ae.errors import EnvironmentFault
+from ae.lockfile import Entry, locked
 from ae.machine import cache_dir, require_disk
 from ae.model import ImageRef
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ae.images import BuildOptions
 
 _LOCAL = "localhost/"  # where podman puts names without a registry; Docker's own mean docker.io
+_LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?/")
 
 
 def names_of(image: ImageRef) -> tuple[str, ...]:
@@ -29,9 +32,64 @@ def names_of(image: ImageRef) -> tuple[str, ...]:
     return (_LOCAL + image.reference, image.reference)
 
 
+def find(podman: Podman, image: ImageRef) -> dict[str, Any] | None:
+    """What podman says of the image that is to run: the locked one if it has it, else the tag's."""
+    entry = locked(image)
+    names = (entry.image_id.removeprefix("sha256:"),) if entry else ()
+    found = (podman.inspect("image", name) for name in (*names, *names_of(image)))
+    return next((one for one in found if one is not None), None)
+
+
+def is_ready(podman: Podman, image: ImageRef) -> bool:
+    """Whether podman has the image that is to run: the locked one where it can be had, else one
+    that is built from what the tree holds now."""
+    found = find(podman, image)
+    if found is None or image.override is not None:
+        return found is not None
+    entry = locked(image)
+    could_be_had = entry is not None and settings.registry() is not None
+    return _content(found) == image.content and (
+        entry is None or entry.names(found) or not could_be_had
+    )
+
+
+def facts(podman: Podman, image: ImageRef, image_id: str) -> dict[str, object]:
+    """What ran, for the record: repository digests, and whether it is the locked image."""
+    found = podman.inspect("image", image_id) or {"Id": f"sha256:{image_id}"}
+    entry = locked(image)
+    said: dict[str, object] = {"digests": sorted(found.get("RepoDigests") or [])}
+    return said if entry is None else said | {"locked": entry.names(found)}
+
+
 def pull(podman: Podman, reference: str, sink: Sink) -> None:
     """Fetch an image from its registry. Raises EnvironmentFault with podman's own reason."""
-    _stream(podman, ("pull", reference), sink)
+    said: list[str] = []
+
+    def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
+        said.append(text)
+        sink.line("stdout", text)  # podman writes its progress to standard error
+
+    # As Docker does it: a registry on this machine needs no TLS.
+    words = ["--tls-verify=false"] if _LOOPBACK.match(reference) else []
+    ended = processes.stream([podman.path, "pull", *words, reference], on_line)
+    if ended.returncode != 0:
+        fault = fault_of("\n".join(said))
+        raise EnvironmentFault(f"pulling {reference} failed: {fault.message}", fix=fault.fix)
+
+
+def pull_locked(podman: Podman, image: ImageRef, entry: Entry, registry: str, sink: Sink) -> None:
+    """Fetch the locked image by digest, check it, and give it our tag. Raises EnvironmentFault."""
+    reference = f"{registry}/{image.name}@{entry.digest}"
+    pull(podman, reference, sink)
+    found = podman.inspect("image", reference)
+    if found is None or not entry.names(found) or _content(found) != image.content:
+        if found is not None:
+            podman.call("rmi", reference)
+        raise EnvironmentFault(
+            f"{reference} is not the image that images/lock.yaml means",
+            fix="the lock file and the registry disagree: push again from these sources",
+        )
+    podman.do("tag", reference, _LOCAL + image.reference)
 
 
 def copy_from_docker(podman: Podman, docker: DockerEngine, image: ImageRef, sink: Sink) -> None:
@@ -93,16 +151,8 @@ def build(podman: Podman, root: Path, image: ImageRef, sink: Sink, options: Buil
     for target in targets:
         folder, _, flavour = target.name.rpartition("-")
         wanted = image_ref(root, folder, Flavour(flavour))
-        if target is targets[-1] or content_of(podman, wanted) != wanted.content:
+        if target is targets[-1] or _content(find(podman, wanted) or {}) != wanted.content:
             _build_one(podman, root, target, wanted, sink, options)
-
-
-def content_of(podman: Podman, image: ImageRef) -> str:
-    """The content hash of the image that podman has; empty: none, or not one of ours."""
-    for name in names_of(image):
-        if found := podman.inspect("image", name):
-            return str((found.get("Labels") or {}).get("ae.content", ""))
-    return ""
 
 
 def build_argv(
@@ -171,13 +221,6 @@ def _build_one(
         )
 
 
-def _stream(podman: Podman, words: Sequence[str], sink: Sink) -> None:
-    said: list[str] = []
-
-    def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
-        said.append(text)
-        sink.line("stdout", text)  # podman writes its progress to standard error
-
-    ended = processes.stream([podman.path, *words], on_line)
-    if ended.returncode != 0:
-        raise fault_of("\n".join(said))
+def _content(found: Mapping[str, Any]) -> str:
+    """The content hash in an image's label; empty: it is not one of ours."""
+    return str((found.get("Labels") or {}).get("ae.content", ""))
