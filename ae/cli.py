@@ -28,7 +28,8 @@ RunName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", help="docker or local; default: docker where it works")
+    str | None,
+    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
 ]
 ImageOption = Annotated[
     str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")

@@ -133,6 +133,7 @@ def _most(limits: list[int]) -> int:
 def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) -> Facts:
     """Look at the machine. Never raises for what is missing: that is what the checks are about."""
     from ae.engines.docker import DockerEngine
+    from ae.engines.podman import PodmanEngine
     from ae.engines.select import choose
     from ae.images import find_client
     from ae.machine import free_disk, query_gpus
@@ -143,9 +144,12 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     image = None
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
-        found = choose(engine, flavour, root=root)
-        chosen = found.available().detail
-        image = _image(root, recipe, found, flavour) if recipe else None
+        usable = choose(engine, flavour, root=root)
+        found = usable.starts() if isinstance(usable, PodmanEngine) else usable.available()
+        if not found.ok:
+            raise EnvironmentFault(f"engine {usable.name}: {found.detail}", fix=found.fix)
+        chosen = found.detail
+        image = _image(root, recipe, usable, flavour) if recipe else None
     except EnvironmentFault as error:
         fault, fix = error.message, error.fix
     client = client_fault = ""

@@ -1,9 +1,10 @@
 """A watchdog process: when the launcher dies, it stops what the launcher had running.
 
 The launcher holds the only writing end of a pipe and tells the watchdog what it starts:
-`container <endpoint> <id or name>`, `group <pgid>`, `done <id>`. When the pipe closes, for
-whatever reason, the watchdog removes what is not done, and ends. It imports little, because
-every run starts one, and nothing of `ae`, because it runs as a plain script.
+`container <endpoint> <id or name>`, `group <pgid>`, `done <id>`. An endpoint is a daemon's, or
+`podman:<program>`. When the pipe closes, for whatever reason, the watchdog removes what is not
+done, and ends. It imports little, because every run starts one, and nothing of `ae`, because it
+runs as a plain script.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def _remove_container(endpoint: str, container: str) -> None:
     removed = False
     while not removed and time.monotonic() < end:
         try:
-            if endpoint.startswith("unix://"):
+            if endpoint.startswith("podman:"):
+                removed = _remove_from_podman(endpoint.removeprefix("podman:"), container)
+            elif endpoint.startswith("unix://"):
                 removed = _delete(endpoint.removeprefix("unix://"), container)
             else:
                 removed = _delete_with_client(endpoint, container)
@@ -140,11 +143,22 @@ def _delete(path: str, container: str) -> bool:
     return len(status) > 1 and status[1] in (b"200", b"204", b"409")  # 409: on its way out
 
 
+def _remove_from_podman(program: str, container: str) -> bool:
+    """Have podman kill and remove a container; False when there is none of that name."""
+    if _call(program, "container", "exists", container) != 0:
+        return False  # `rm --force` would take a missing one for success
+    return _call(program, "rm", "--force", "--volumes", container) == 0
+
+
 def _delete_with_client(endpoint: str, container: str) -> bool:
     """The same through the docker client, which knows TCP with TLS and SSH."""
-    arguments = ["docker", "--host", endpoint, "rm", "--force", "--volumes", container]
-    pid = os.posix_spawnp("docker", arguments, os.environ)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return _call("docker", "--host", endpoint, "rm", "--force", "--volumes", container) == 0
+
+
+def _call(program: str, *arguments: str) -> int:
+    """Run a program to its end and return its exit code."""
+    pid = os.posix_spawnp(program, [program, *arguments], os.environ)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 if __name__ == "__main__":

@@ -139,10 +139,14 @@ def to_api(spec: ContainerSpec) -> dict[str, Any]:
     }
 
 
-def to_argv(spec: ContainerSpec) -> tuple[str, ...]:
-    """The `docker run` line that does the same."""
+def to_argv(
+    spec: ContainerSpec,
+    head: Sequence[str] = ("docker", "run", "--rm", "--init"),
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The command line that does the same; `extra` are options that a client needs on top."""
     needs = spec.needs
-    words = ["docker", "run", "--rm", "--init", "--network", needs.network, "--user", spec.user]
+    words = [*head, *extra, "--network", needs.network, "--user", spec.user]
     words += ["--security-opt", "no-new-privileges", "--entrypoint", ""]
     words += ["--tmpfs", f"{HOME}:rw,exec,nosuid,mode=1777"]
     for mount in spec.all_mounts():
@@ -156,6 +160,8 @@ def to_argv(spec: ContainerSpec) -> tuple[str, ...]:
         words += ["--ipc", needs.ipc]
     if needs.shm_bytes is not None and needs.ipc != "host":
         words += ["--shm-size", str(needs.shm_bytes)]
+    if spec.userns:
+        words += ["--userns", spec.userns]
     if needs.memory_bytes is not None:
         words += ["--memory", str(needs.memory_bytes), "--memory-swap", str(needs.memory_bytes)]
     if spec.gpus is not None and spec.gpus.route == "cdi":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from ae.engines.container import (
 from ae.engines.daemon import Daemon, connect, endpoint_of, faults
 from ae.engines.ending import LastWords, classify
 from ae.engines.gpus import NO_ROUTE, choose_cdi
-from ae.engines.wording import borrowed, seconds_between, split_reference
+from ae.engines.wording import borrowed, container_name, seconds_between, split_reference
 from ae.errors import EnvironmentFault
 from ae.lockfile import locked
 from ae.machine import require_disk
@@ -148,7 +147,7 @@ class DockerEngine:
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
         """Run a job in a container; every way to end is an Outcome, see the engine contract."""
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
-        name = f"ae-{_safe(job.point.recipe)}-{_safe(job.point.id)}-{secrets.token_hex(4)}"
+        name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
         with self._created(spec, sink) as inspected:
             missing = dropped(spec, inspected)
@@ -391,7 +390,3 @@ class DockerEngine:
 
 def _labels(image: dict[str, Any]) -> dict[str, str]:
     return dict((image.get("Config") or {}).get("Labels") or {})
-
-
-def _safe(word: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", word)[:60] or "x"
