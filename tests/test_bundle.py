@@ -1,7 +1,7 @@
 """What goes into a bundle, and what happens to one that is not as it was written.
 
 The engine here keeps images in memory, as the layouts that `docker save` gives; the real one is in
-tests/containers/test_bundle.py.
+tests/containers/test_bundle_circle.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ae.errors import AeError, EnvironmentFault, UsageError
 from ae.images import content_hash
 from ae.model import Flavour
 from ae.recipe import load_recipe
-from tests.toy import make_toy
+from tests.toy import make_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -136,11 +136,7 @@ def git(root: Path, *words: str) -> None:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with the toy, all of it committed, and a bundle of it beside."""
     top = tmp_path_factory.mktemp("template")
-    root = make_toy(top / "checkout")
-    for name in ("ae", "docs"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "Makefile"):
-        shutil.copy(ROOT / name, root)
+    root = make_checkout(top / "checkout")
     (root / "data").mkdir()
     (root / "data/numbers.txt").write_text("1 2 3\n")
     recipe = root / "recipes/toy/recipe.yaml"
