@@ -131,7 +131,7 @@ def write_bundle(
         _image_facts(daemon, image) for image in _images(root, recipe, chosen, flavours, daemon)
     ]
     sha, dirty, date = contents.revision(root)
-    stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _EPOCH)
+    stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _newest(images))
     facts = Facts(
         recipe=recipe.name,
         title=recipe.title,
@@ -318,6 +318,16 @@ def inspect_image(daemon: Daemon, reference: str) -> dict[str, Any] | None:
         except NotFound:
             return None
     return found
+
+
+def _newest(images: Sequence[ImageFacts]) -> int:
+    """When the newest image was made (s since 1970): a date where there is no commit."""
+    try:
+        return max(
+            int(datetime.fromisoformat(f"{i.created[:19]}+00:00").timestamp()) for i in images
+        )
+    except ValueError:
+        return _EPOCH
 
 
 def _lane(recipe: Recipe, lane: str | None) -> str:

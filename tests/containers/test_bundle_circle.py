@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -196,6 +197,29 @@ def test_a_late_fault_gives_the_tag_back(
     assert not list(tmp_path.iterdir())
     control.remove_image(made.reference, noprune=True)
     assert control.inspect_image("ae/base:cpu")["Id"] == older
+
+
+def test_ctrl_c_while_the_engine_loads(made: Made, docker_endpoint: str, tmp_path: Path) -> None:
+    made.forget()
+    (tmp_path / "empty").mkdir()
+    root = Path(__file__).resolve().parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ae", "load", str(made.path)],
+        cwd=tmp_path / "empty",
+        env=os.environ | {"DOCKER_HOST": docker_endpoint, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    while not (line := child.stderr.readline()).startswith(f"loading {made.reference}"):
+        assert line, "it has ended before it loaded anything"
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert not list((tmp_path / "empty").iterdir())
+    assert made.inspect(made.image_id) is None
+    assert made.inspect(made.reference) is None
 
 
 def test_an_image_changed_after_the_bundle_is_not_bundled(
