@@ -323,11 +323,10 @@ def inspect_image(daemon: Daemon, reference: str) -> dict[str, Any] | None:
 def _newest(images: Sequence[ImageFacts]) -> int:
     """When the newest image was made (s since 1970): a date where there is no commit."""
     try:
-        return max(
-            int(datetime.fromisoformat(f"{i.created[:19]}+00:00").timestamp()) for i in images
-        )
+        dates = [datetime.fromisoformat(f"{image.created[:19]}+00:00") for image in images]
     except ValueError:
         return _EPOCH
+    return max(_EPOCH, *(int(date.timestamp()) for date in dates))
 
 
 def _lane(recipe: Recipe, lane: str | None) -> str:
