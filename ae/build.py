@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import bake, processes
+from ae import bake, processes, settings
 from ae.bake import Target
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref, labels
@@ -255,22 +255,12 @@ def _variables(root: Path, options: BuildOptions) -> dict[str, str]:
     found = {"AE_REVISION": revision, "AE_BASE_IMAGE": options.base_image or ""}
     found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
     found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""
-    found["AE_CACHE"] = _registry() if options.cache else ""
+    found["AE_CACHE"] = settings.require_registry() if options.cache else ""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # both spellings are in use
         value = os.environ.get(name) or os.environ.get(name.lower())
         if value:
             found[name] = value
     return found
-
-
-def _registry() -> str:
-    registry = os.environ.get("AE_REGISTRY", "")
-    if not registry:
-        raise UsageError(
-            "--cache takes images of a registry as cache, and none is named",
-            fix="set AE_REGISTRY, e.g. localhost:5000/ae",
-        )
-    return registry
 
 
 def _epoch(root: Path, image: ImageRef) -> int:

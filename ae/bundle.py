@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +21,7 @@ from ae.archives import pack, pack_end
 from ae.claims import load_claims
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import content_hash, image_ref
+from ae.lockfile import locked
 from ae.machine import require_disk
 from ae.model import Flavour, ImageRef
 from ae.provenance import folder_hash
@@ -127,9 +128,8 @@ def write_bundle(
     files = contents.tree_files(root, recipe) + contents.data_files(root, recipe)
     if wheels is not None:
         files += contents.wheel_files(wheels)
-    images = [
-        _image_facts(daemon, image) for image in _images(root, recipe, chosen, flavours, daemon)
-    ]
+    refs = _images(root, recipe, chosen, flavours, daemon)
+    images = [_image_facts(daemon, image) for image in refs]
     sha, dirty, date = contents.revision(root)
     stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _newest(images))
     facts = Facts(
@@ -150,9 +150,8 @@ def write_bundle(
     require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
     if dirty:
         say("note: files differ from the commit that the bundle names; it says so (dirty)")
-    for image in images:
-        if "ae.binds" in image.labels:
-            say(f"note: {image.reference} borrows folders of this host, so it runs on no other")
+    for note in _notes(refs, images):
+        say(f"note: {note}")
     with _writing(output, stamp) as writer:
         writer.add_text(FACTS, _json(facts))
         writer.add_text(
@@ -275,13 +274,13 @@ def _images(
     if flavours:
         return [image_ref(root, name, flavour) for flavour in dict.fromkeys(flavours)]
     images = [image_ref(root, name, flavour) for flavour in bake.flavours(root, name)]
-    there = [image for image in images if inspect_image(daemon, image.reference) is not None]
+    there = [image for image in images if daemon.image(image.reference) is not None]
     return there or images[:1]
 
 
 def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
     """What the engine says of an image. Raises EnvironmentFault when it is not the tree's."""
-    found = inspect_image(daemon, image.reference)
+    found = daemon.image(image.reference)
     fix = f"ae build {image.name} --flavour {image.flavour}"
     if found is None:
         raise EnvironmentFault(f"the image {image.reference} is not there", fix=fix)
@@ -306,18 +305,14 @@ def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
     )
 
 
-def inspect_image(daemon: Daemon, reference: str) -> dict[str, Any] | None:
-    """What the engine says of an image; None when it has none of that name or id."""
-    from docker.errors import NotFound
-
-    from ae.engines.daemon import faults
-
-    with faults(daemon.endpoint):
-        try:
-            found: dict[str, Any] = daemon.control.inspect_image(reference)  # type: ignore[no-untyped-call]
-        except NotFound:
-            return None
-    return found
+def _notes(refs: Sequence[ImageRef], images: Sequence[ImageFacts]) -> Iterator[str]:
+    """What a person should know before publishing these images."""
+    for ref, image in zip(refs, images, strict=True):
+        if "ae.binds" in image.labels:
+            yield f"{image.reference} borrows folders of this host, so it runs on no other"
+        entry = locked(ref)
+        if entry and not entry.names({"Id": image.image_id, "RepoDigests": image.digests}):
+            yield f"{image.reference} is not the published image that images/lock.yaml names"
 
 
 def _newest(images: Sequence[ImageFacts]) -> int:

@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `ae --help` stays quick.
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +45,9 @@ CaBundle = Annotated[
 ]
 FlavourOption = Annotated[
     str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
+]
+LaneOption = Annotated[
+    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
 ]
 
 
@@ -89,7 +93,13 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(recipe: RecipeName, as_json: AsJson = False) -> None:
+def show(
+    recipe: RecipeName,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims import load_claims
     from ae.recipe import find_root, load_recipe
@@ -97,6 +107,11 @@ def show(recipe: RecipeName, as_json: AsJson = False) -> None:
 
     root = find_root()
     loaded = load_recipe(root, recipe)
+    if compose:
+        from ae.compose import compose_text
+
+        typer.echo(compose_text(loaded), nl=False)
+        return
     claims = load_claims(root, recipe)
     _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
 
@@ -130,7 +145,8 @@ def doctor(
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None
     checks = diagnose(root, loaded, engine)
-    _print(as_json, checks_to_json(checks), checks_to_text(checks))
+    width = max(80, min(120, get_terminal_size((100, 24)).columns))
+    _print(as_json, checks_to_json(checks), checks_to_text(checks, width))
     return exit_code(checks)
 
 
@@ -148,9 +164,7 @@ def build(
         list[str] | None,
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
-    lane: Annotated[
-        str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-    ] = None,
+    lane: LaneOption = None,
     cache: Annotated[
         bool, typer.Option("--cache", help="take from the registry what was built before")
     ] = False,
@@ -174,6 +188,37 @@ def build(
         fresh=fresh,
     )
     return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
+
+
+@app.command()
+def push(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish images in the registry and lock their digests in images/lock.yaml."""
+    from ae.publishing import push_images
+
+    push_images(names, flavour=flavour, lane=lane, as_json=as_json)
+
+
+@app.command()
+def pull(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="fetch nothing; check what is here, layer by layer")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch the locked images from the registry, by digest; or check them."""
+    from ae.publishing import pull_images, verify_images
+
+    if verify:
+        return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
+    return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ae import layout, signals
 from ae.archives import ArchiveReader, Member, Place
-from ae.bundle import FACTS, ImageFacts, inspect_image
+from ae.bundle import FACTS, ImageFacts
 from ae.bundle_checks import DAMAGED, RESTORED, Verified, opened, verify
 from ae.contents import same_files
 from ae.errors import EnvironmentFault, UsageError
@@ -193,7 +193,7 @@ def _tag(verified: Verified, image: ImageFacts, daemon: Daemon, undo: ExitStack)
     from ae.engines.daemon import faults
 
     found = _find(daemon, sorted(verified.ids[image.folder]))
-    before = inspect_image(daemon, image.reference)
+    before = daemon.image(image.reference)
     if found is None or (before is not None and before["Id"] == found["Id"]):
         return
     repository, _, tag = image.reference.rpartition(":")
@@ -240,4 +240,4 @@ def _remover(daemon: Daemon, ids: list[str]) -> Callable[..., None]:
 
 
 def _find(daemon: Daemon, ids: list[str]) -> dict[str, Any] | None:
-    return next((found for name in ids if (found := inspect_image(daemon, name))), None)
+    return next((found for name in ids if (found := daemon.image(name))), None)

@@ -311,6 +311,23 @@ def test_files_that_differ_from_the_commit_are_said(
     assert any("dirty" in line for line in said)
 
 
+def test_an_image_that_is_not_the_published_one_is_said(
+    root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
+) -> None:
+    said: list[str] = []
+    for image_id in ("sha256:" + "0" * 64, engine.tags["ae/toy:cpu"]):
+        entry = {"content": content_hash(root, "toy"), "digest": "sha256:" + "1" * 64,
+                 "image_id": image_id, "size": 1, "platform": "linux/amd64"}  # fmt: skip
+        lock = {"schema": 1, "images": {"toy": {"cpu": entry}}}
+        (root / "images/lock.yaml").write_text(json.dumps(lock))
+        git(root, "add", "images/lock.yaml")
+        recipe = load_recipe(root, "toy")
+        write_bundle(root, recipe, tmp_path / "toy.tar", daemon, say=said.append)
+    assert [line for line in said if "lock.yaml" in line] == [
+        "note: ae/toy:cpu is not the published image that images/lock.yaml names"
+    ]
+
+
 def test_an_image_that_is_missing_or_out_of_date(
     root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:

@@ -66,8 +66,9 @@ def spec_of(
     gpus: GpuGrant | None,
     binds: Sequence[str] = (),
     userns: str = "",
+    image: str = "",
 ) -> ContainerSpec:
-    """Return the container for a job."""
+    """Return the container for a job. `image`: what to run, if not what the point says."""
     point = job.point
     env = {
         "AE_OUT": OUT_DIR,
@@ -79,7 +80,7 @@ def spec_of(
     }
     return ContainerSpec(
         name=name,
-        image=point.image.reference,
+        image=image or point.image.reference,
         argv=point.argv,
         env=env | dict(point.env),
         labels=labels,

@@ -53,6 +53,17 @@ class Daemon:
         self.control.close()
         self.patient.close()
 
+    def image(self, reference: str) -> dict[str, Any] | None:
+        """What the daemon says of an image; None when it has none of that name or id."""
+        from docker.errors import NotFound
+
+        with faults(self.endpoint):
+            try:
+                found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+            except NotFound:
+                return None
+        return found
+
     def cdi_devices(self) -> tuple[str, ...] | None:
         """Names of the GPUs that CDI specs offer; None where they cannot be known from here."""
         directories = self.info.get("CDISpecDirs") or []

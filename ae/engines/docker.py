@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import signals
+from ae import settings, signals
 from ae.engines import owner
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
 from ae.engines.container import (
@@ -29,6 +29,7 @@ from ae.engines.ending import LastWords, classify
 from ae.engines.gpus import NO_ROUTE, choose_cdi
 from ae.engines.wording import borrowed, seconds_between, split_reference
 from ae.errors import EnvironmentFault
+from ae.lockfile import locked
 from ae.machine import require_disk
 from ae.model import Flavour, GpuRequest, ImageRef, Point
 
@@ -84,6 +85,7 @@ class DockerEngine:
                 "api": daemon.control.api_version,
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
+                "root": str(daemon.info.get("DockerRootDir", "")) if daemon.is_local else "",
             },
         )
 
@@ -95,16 +97,29 @@ class DockerEngine:
         return replace(found, ok=False, detail=NO_ROUTE[0], fix=NO_ROUTE[1])
 
     def has_image(self, image: ImageRef) -> bool:
-        """Whether the image is there and built from what the tree holds now."""
-        found = self._inspect_image(image.reference)
-        if found is None:
+        """Whether the image that is to run is there: the locked one where it can be had, else one
+        that is built from what the tree holds now."""
+        found = self._resolve(image)
+        if found is None or image.override is not None:
+            return found is not None
+        if _labels(found).get("ae.content") != image.content:
             return False
-        return image.override is not None or _labels(found).get("ae.content") == image.content
+        entry = locked(image)
+        return entry is None or entry.names(found) or settings.registry() is None
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
-        """Pull an image that a person named, build ours; raises EnvironmentFault if neither can."""
+        """Pull what a person named, and the locked image where there is a registry; else build.
+
+        Raises EnvironmentFault when that cannot be done.
+        """
         if image.override is not None:
             self.pull(image.reference, sink)
+            return
+        entry, place = locked(image), settings.registry()
+        if entry is not None and place is not None:
+            from ae.registry import pull
+
+            pull(self.daemon, image, entry, place, sink)
             return
         if self._build is None:
             raise EnvironmentFault(
@@ -146,7 +161,8 @@ class DockerEngine:
             outcome = self._follow(spec, sink, timeout_s)
         if self._gives_root(job):
             self._hand_over(job, sink)
-        return outcome
+        facts = self._image_facts(job.point.image, spec.image)
+        return replace(outcome, honoured={**outcome.honoured, "image": facts})
 
     def leftovers(self) -> list[Leftover]:
         """Containers and volumes that carry our label, of living launchers too."""
@@ -297,11 +313,18 @@ class DockerEngine:
             **honoured(inspected),
         }
 
+    def _image_facts(self, image: ImageRef, found_id: str) -> dict[str, object]:
+        """What ran, for the record: repository digests, and whether it is the locked image."""
+        found = self.daemon.image(found_id) or {"Id": found_id}
+        entry = locked(image)
+        facts: dict[str, object] = {"digests": sorted(found.get("RepoDigests") or [])}
+        return facts if entry is None else facts | {"locked": entry.names(found)}
+
     # -- what a container is made from -------------------------------------------------------
 
     def _spec(self, job: Job, name: str, grant: GpuGrant | None) -> ContainerSpec:
         reference = job.point.image.reference
-        image = self._inspect_image(reference)
+        image = self._resolve(job.point.image)
         if image is None:
             raise EnvironmentFault(
                 f"the image {reference} is not there",
@@ -316,6 +339,7 @@ class DockerEngine:
             gpus=grant,
             binds=borrowed(reference, _labels(image)),
             userns="host" if self.daemon.remaps_users else "",
+            image=str(image["Id"]),  # by id: a tag may be moved at any time
         )
 
     def _plain_spec(self, job: Job) -> ContainerSpec:
@@ -354,15 +378,15 @@ class DockerEngine:
         with self._created(spec, sink):
             self._follow(spec, sink, 300)
 
-    def _inspect_image(self, reference: str) -> dict[str, Any] | None:
-        from docker.errors import ImageNotFound, NotFound
+    def _resolve(self, image: ImageRef) -> dict[str, Any] | None:
+        """The image that is to run: the locked one if it is here, else what the tag names."""
+        entry = locked(image)
+        if entry is not None:
+            from ae.registry import find
 
-        with faults(self.endpoint):
-            try:
-                found: dict[str, Any] = self.daemon.control.inspect_image(reference)  # type: ignore[no-untyped-call]
-            except (ImageNotFound, NotFound):
-                return None
-        return found
+            if found := find(self.daemon, image, entry):
+                return found
+        return self.daemon.image(image.reference)
 
 
 def _labels(image: dict[str, Any]) -> dict[str, str]:
