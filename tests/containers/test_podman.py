@@ -29,7 +29,7 @@ from ae.errors import EnvironmentFault
 from ae.images import BuildOptions
 from ae.model import Flavour, GpuRequest, ImageRef, Mount, RuntimeNeeds, Status, Ulimit
 from ae.registry import push
-from tests.engines.acts import Lines, base_image, make_job
+from tests.engines.acts import Lines, make_job
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,11 +220,8 @@ with signals.handled(), Reaper.start() as reaper:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_dead_launcher_leaves_nothing(
-    engine: PodmanEngine, tmp_path: Path, number: signal.Signals
-) -> None:
-    run = f"dead-{number.name}-{os.getpid()}"
+def test_a_dead_launcher_leaves_nothing(engine: PodmanEngine, tmp_path: Path) -> None:
+    run = f"dead-{os.getpid()}"
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(tmp_path), run],
         cwd=ROOT,
@@ -235,7 +232,7 @@ def test_a_dead_launcher_leaves_nothing(
     assert launcher.stdout is not None
     assert launcher.stdout.readline().strip() == "up"
     assert len(containers(engine, run)) == 1
-    launcher.send_signal(number)
+    launcher.kill()
     launcher.wait(30)
     launcher.stdout.close()
     assert gone(engine, run)
@@ -288,6 +285,7 @@ def test_clean_removes_orphans_and_nothing_else(engine: PodmanEngine) -> None:
 TINY = """
 ARG BASE_IMAGE=ae-base
 FROM ${BASE_IMAGE}
+USER 0
 ARG FLAVOUR
 COPY tiny/file /file
 RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,target=/run/ca \\
@@ -454,21 +452,6 @@ def test_the_locked_image_is_pulled_by_digest(
     missing = entry.model_copy(update={"digest": "sha256:" + "0" * 64})
     with pytest.raises(EnvironmentFault, match="the image is not there"):
         pull_locked(engine.podman, image, missing, registry, Lines())
-
-
-def test_a_pull_that_fails_is_an_environment_fault(engine: PodmanEngine) -> None:
-    image = base_image(Path("/x"))
-    missing = ImageRef(
-        name=image.name,
-        flavour=image.flavour,
-        content=image.content,
-        source=image.source,
-        override="127.0.0.1:9/no/such@sha256:" + "0" * 64,
-    )
-    assert not engine.has_image(missing)
-    with pytest.raises(EnvironmentFault, match="registry cannot be reached") as caught:
-        engine.prepare(missing, Lines())
-    assert caught.value.fix
 
 
 def test_the_lines_to_type_do_the_same(engine: PodmanEngine, tmp_path: Path) -> None:
