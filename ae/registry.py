@@ -6,6 +6,7 @@ Who may do so is Docker's affair: its configuration and credential helpers, read
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -201,16 +202,20 @@ def _follow(events: Iterator[dict[str, Any]], sink: Sink, what: str, registry: s
 def _reported(daemon: Daemon, registry: str, what: str) -> Iterator[None]:
     """Errors of the daemon's answer and of a credential helper, as those of the stream."""
     from docker.credentials.errors import StoreError
-    from docker.errors import APIError
+    from docker.errors import APIError, DockerException
 
-    with faults(daemon.endpoint):
+    with faults(daemon.endpoint), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "docker-credential-")  # an error says it as well
         try:
             yield
         except APIError as error:
             raise _fault(what, str(error.explanation or error), registry) from error
-        except StoreError as error:
+        except DockerException as error:
+            cause = error if isinstance(error, StoreError) else error.__cause__
+            if not isinstance(cause, StoreError):
+                raise
             raise EnvironmentFault(
-                f"{what} failed: Docker's credential helper: {error}",
+                f"{what} failed: Docker's credential helper: {cause}",
                 fix="see `credsStore` and `credHelpers` in Docker's config.json",
             ) from error
 
