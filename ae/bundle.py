@@ -21,6 +21,7 @@ from ae.archives import pack, pack_end
 from ae.claims import load_claims
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import content_hash, image_ref
+from ae.lockfile import locked
 from ae.machine import require_disk
 from ae.model import Flavour, ImageRef
 from ae.provenance import folder_hash
@@ -127,11 +128,10 @@ def write_bundle(
     files = contents.tree_files(root, recipe) + contents.data_files(root, recipe)
     if wheels is not None:
         files += contents.wheel_files(wheels)
-    images = [
-        _image_facts(daemon, image) for image in _images(root, recipe, chosen, flavours, daemon)
-    ]
+    refs = _images(root, recipe, chosen, flavours, daemon)
+    images = [_image_facts(daemon, image) for image in refs]
     sha, dirty, date = contents.revision(root)
-    stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _EPOCH)
+    stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _newest(images))
     facts = Facts(
         recipe=recipe.name,
         title=recipe.title,
@@ -150,9 +150,8 @@ def write_bundle(
     require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
     if dirty:
         say("note: files differ from the commit that the bundle names; it says so (dirty)")
-    for image in images:
-        if "ae.binds" in image.labels:
-            say(f"note: {image.reference} borrows folders of this host, so it runs on no other")
+    for note in _notes(refs, images):
+        say(f"note: {note}")
     with _writing(output, stamp) as writer:
         writer.add_text(FACTS, _json(facts))
         writer.add_text(
@@ -304,6 +303,25 @@ def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
             k: v for k, v in sorted(labels.items()) if k.startswith(("ae.", "org.opencontainers."))
         },
     )
+
+
+def _notes(refs: Sequence[ImageRef], images: Sequence[ImageFacts]) -> Iterator[str]:
+    """What a person should know before publishing these images."""
+    for ref, image in zip(refs, images, strict=True):
+        if "ae.binds" in image.labels:
+            yield f"{image.reference} borrows folders of this host, so it runs on no other"
+        entry = locked(ref)
+        if entry and not entry.names({"Id": image.image_id, "RepoDigests": image.digests}):
+            yield f"{image.reference} is not the published image that images/lock.yaml names"
+
+
+def _newest(images: Sequence[ImageFacts]) -> int:
+    """When the newest image was made (s since 1970): a date where there is no commit."""
+    try:
+        dates = [datetime.fromisoformat(f"{image.created[:19]}+00:00") for image in images]
+    except ValueError:
+        return _EPOCH
+    return max(_EPOCH, *(int(date.timestamp()) for date in dates))
 
 
 def _lane(recipe: Recipe, lane: str | None) -> str:

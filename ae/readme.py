@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def render(recipe: Recipe, claims: Sequence[Claim], facts: Facts, file: str) -> str:
     """The text, made from the recipe's own fields and bundle.json. `file`: the archive's name."""
     paper = recipe.paper
-    where = f"commit {facts.source.revision}" if facts.source.revision else "no commit"
+    where = f"commit {facts.source.revision}" if facts.source.revision else "a folder without git"
     artifact = f" (that is {paper.artifact})" if paper.artifact else ""
     if facts.source.dirty:
         where += ", with changes"

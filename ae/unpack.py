@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from ae.contents import same_files
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import content_hash
 from ae.machine import require_disk
+from ae.units import format_size
 
 if TYPE_CHECKING:
     from ae.engines.daemon import Daemon
 
 Say = Callable[[str], None]
 State = Literal["loaded", "already there"]
+_LATE_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ def load_bundle(
     `into` None: the checkout, when it holds the same, else `./<recipe>-bundle`. `checkout`: the one
     that commands would use here, if any. Raises UsageError and EnvironmentFault.
     """
+    if path.is_file():
+        say(f"checking {path.name} ({format_size(path.stat().st_size)})")
     verified = verify(path)
-    say(f"verified: {len(verified.sums)} files")
     folder, write = choose_folder(verified, into, checkout)
     if write:
         require_disk(folder.absolute().parent, verified.restored, f"the tree of {path.name}")
@@ -56,8 +60,7 @@ def load_bundle(
     states: dict[str, State] = {}
     with ExitStack() as undo:
         for image in verified.facts.images:
-            states[image.reference] = _load_image(verified, image, daemon, undo)
-            say(f"{image.reference}: {states[image.reference]}")
+            states[image.reference] = _load_image(verified, image, daemon, undo, say)
         part = _write_tree(verified, folder, undo) if write else None
         with signals.shielded():  # short steps, and the last: all of them, or all taken back
             for image in verified.facts.images:
@@ -108,13 +111,14 @@ def _is_same(verified: Verified, checkout: Path) -> bool:
 
 
 def _load_image(
-    verified: Verified, image: ImageFacts, daemon: Daemon, undo: ExitStack
-) -> Literal["loaded", "already there"]:
+    verified: Verified, image: ImageFacts, daemon: Daemon, undo: ExitStack, say: Say
+) -> State:
     """Load one image under no name, and check that the engine now has what the bundle says."""
     ids = sorted(verified.ids[image.folder])
     before = _find(daemon, ids)
     if before is None:
-        undo.callback(_remove, daemon, ids)
+        undo.push(_remover(daemon, ids))
+        say(f"loading {image.reference} ({format_size(image.size)})")
         layout.load(daemon, _layout(verified, image))
     found = before or _find(daemon, ids)
     if found is None:
@@ -212,15 +216,27 @@ def _retag(daemon: Daemon, reference: str, before: str | None) -> None:
             daemon.control.tag(before, repository, tag)
 
 
-def _remove(daemon: Daemon, ids: list[str]) -> None:
-    """Remove an image that we loaded, under whichever of its ids the engine has it."""
+def _remover(daemon: Daemon, ids: list[str]) -> Callable[..., None]:
+    """What removes an image that we loaded, under whichever of its ids the engine has it.
+
+    An engine that we left in the middle of loading may still finish: then it is waited for.
+    """
     from docker.errors import NotFound
 
     from ae.engines.daemon import faults
 
-    for name in ids:
-        with suppress(EnvironmentFault), faults(daemon.endpoint), suppress(NotFound):
-            daemon.control.remove_image(name)
+    def remove(kind: type[BaseException] | None, *_: object) -> None:
+        end = time.monotonic() + (_LATE_S if kind is KeyboardInterrupt else 0)
+        while True:
+            for name in ids:
+                with suppress(EnvironmentFault), faults(daemon.endpoint), suppress(NotFound):
+                    daemon.control.remove_image(name)
+                    return
+            if time.monotonic() >= end:
+                return
+            time.sleep(0.2)
+
+    return remove
 
 
 def _find(daemon: Daemon, ids: list[str]) -> dict[str, Any] | None:

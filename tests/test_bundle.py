@@ -1,7 +1,7 @@
 """What goes into a bundle, and what happens to one that is not as it was written.
 
 The engine here keeps images in memory, as the layouts that `docker save` gives; the real one is in
-tests/containers/test_bundle.py.
+tests/containers/test_bundle_circle.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ae.errors import AeError, EnvironmentFault, UsageError
 from ae.images import content_hash
 from ae.model import Flavour
 from ae.recipe import load_recipe
-from tests.toy import make_toy
+from tests.toy import make_checkout
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -136,11 +136,7 @@ def git(root: Path, *words: str) -> None:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with the toy, all of it committed, and a bundle of it beside."""
     top = tmp_path_factory.mktemp("template")
-    root = make_toy(top / "checkout")
-    for name in ("ae", "docs"):
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "Makefile"):
-        shutil.copy(ROOT / name, root)
+    root = make_checkout(top / "checkout")
     (root / "data").mkdir()
     (root / "data/numbers.txt").write_text("1 2 3\n")
     recipe = root / "recipes/toy/recipe.yaml"
@@ -313,6 +309,23 @@ def test_files_that_differ_from_the_commit_are_said(
     )
     assert done.facts.source.dirty
     assert any("dirty" in line for line in said)
+
+
+def test_an_image_that_is_not_the_published_one_is_said(
+    root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
+) -> None:
+    said: list[str] = []
+    for image_id in ("sha256:" + "0" * 64, engine.tags["ae/toy:cpu"]):
+        entry = {"content": content_hash(root, "toy"), "digest": "sha256:" + "1" * 64,
+                 "image_id": image_id, "size": 1, "platform": "linux/amd64"}  # fmt: skip
+        lock = {"schema": 1, "images": {"toy": {"cpu": entry}}}
+        (root / "images/lock.yaml").write_text(json.dumps(lock))
+        git(root, "add", "images/lock.yaml")
+        recipe = load_recipe(root, "toy")
+        write_bundle(root, recipe, tmp_path / "toy.tar", daemon, say=said.append)
+    assert [line for line in said if "lock.yaml" in line] == [
+        "note: ae/toy:cpu is not the published image that images/lock.yaml names"
+    ]
 
 
 def test_an_image_that_is_missing_or_out_of_date(
