@@ -232,9 +232,11 @@ class PodmanEngine:
         if self._reaper:
             # Before it exists: a launcher killed during creation leaves nothing either.
             self._reaper.watch_container(f"podman:{self.podman.path}", spec.name)
+        # The container's monitor writes a file `oom` where it was started, when that happens.
+        scratch = tempfile.TemporaryDirectory(prefix="ae-podman-", ignore_cleanup_errors=True)
         try:
             self.podman.do(*self._create_words(spec), timeout_s=CREATE_TIMEOUT_S)
-            self.podman.do("init", spec.name, timeout_s=CREATE_TIMEOUT_S)
+            self.podman.do("init", spec.name, timeout_s=CREATE_TIMEOUT_S, cwd=Path(scratch.name))
             inspected = self.podman.inspect("container", spec.name)
             if inspected is None:
                 raise EnvironmentFault(
@@ -251,6 +253,7 @@ class PodmanEngine:
                 else:
                     if self._reaper:
                         self._reaper.done(spec.name)
+                scratch.cleanup()
 
     def _follow(
         self, spec: ContainerSpec, inspected: dict[str, Any], sink: Sink, timeout_s: float
