@@ -215,17 +215,22 @@ def test_mps_serves_a_real_client(tmp_path: Path) -> None:
         return subprocess.run([*argv, "status"], env=environment, check=False).returncode
 
     with subprocess.Popen(argv, env=environment) as daemon:
-        while not (pipe / "control").exists() or status() != 0:
-            assert daemon.poll() is None
-        client = "import torch; print(float(torch.ones(5, device='cuda').sum()))"
-        said = subprocess.run(
-            [sys.executable, "-c", client], env=environment,
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert said.stdout == "5.0\n"
-        assert "NEW SERVER" in (log / "control.log").read_text().upper()
-        daemon.terminate()
+        try:
+            while status() != 0:
+                assert daemon.poll() is None
+            client = "import torch; print(float(torch.ones(5, device='cuda').sum()))"
+            said = subprocess.run(
+                [sys.executable, "-c", client], env=environment,
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert said.stdout == "5.0\n"
+            servers = subprocess.run(
+                ["nvidia-cuda-mps-control"], input="get_server_list\n", env=environment,
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert servers.stdout.strip().isdigit()  # the client's server
+        finally:
+            daemon.terminate()
     assert daemon.returncode == 0
     assert status() != 0
-    left = subprocess.run(["pgrep", "-f", "nvidia-cuda-mps"], capture_output=True, check=False)
-    assert left.stdout == b""
+    assert not Path(f"/proc/{servers.stdout.strip()}").exists()
