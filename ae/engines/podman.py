@@ -168,7 +168,7 @@ class PodmanEngine:
         name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
         with (
-            tempfile.TemporaryDirectory(prefix="ae-podman-") as monitor,
+            tempfile.TemporaryDirectory(prefix="ae-podman-", ignore_cleanup_errors=True) as monitor,
             self._created(spec, Path(monitor), sink) as inspected,
         ):
             missing, fix = dropped_by_podman(spec, inspected, rootless=self.podman.rootless)
