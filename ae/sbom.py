@@ -30,7 +30,8 @@ NONE = "NOASSERTION"
 _STATUS = re.compile(r"var/lib/dpkg/(status|status\.d/[^/]+)")
 _SUMS = re.compile(r"var/lib/dpkg/info/([^/]+)\.md5sums")
 _COPYRIGHT = re.compile(r"usr/share/doc/([^/]+)/copyright")
-_DIST_INFO = re.compile(r".*\.dist-info/(METADATA|RECORD)")
+_PYTHON = re.compile(r".*\.(dist-info/(METADATA|RECORD)|egg-info(/PKG-INFO)?)")
+_METADATA = ("METADATA", "PKG-INFO", ".egg-info")  # Debian installs with the older forms
 _RELEASES = ("etc/os-release", "usr/lib/os-release")
 # Names that old metadata spells as SPDX does; anything else is a comment, not a declaration.
 _PLAIN_LICENCES = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "PSF-2.0", "MPL-2.0"}
@@ -56,6 +57,7 @@ class Package:
 
 def describe_image(daemon: Daemon, reference: str) -> dict[str, Any]:
     """Return the SPDX document of an image that a daemon holds. Raises EnvironmentFault."""
+    from ae.engines import owner
     from ae.engines.daemon import faults
 
     held = daemon.image(reference)
@@ -64,8 +66,9 @@ def describe_image(daemon: Daemon, reference: str) -> dict[str, Any]:
             f"the engine holds no image {reference}", fix="build or pull it first: ae build"
         )
     with faults(daemon.endpoint):
-        # Never started. An image of ours always has a command; others may lack one.
-        made = daemon.patient.create_container(held["Id"], command=["true"])["Id"]
+        # Never started; if this process is killed, `ae clean` finds the container by its labels.
+        labels = owner.stamp({owner.RUN: f"sbom {reference}"})
+        made = daemon.patient.create_container(held["Id"], command=["true"], labels=labels)["Id"]
         try:
             chunks = daemon.patient.export(made, chunk_size=1 << 20)
             found = read_files(chunks)
@@ -130,7 +133,7 @@ def document(reference: str, held: Mapping[str, Any], parts: Iterable[Package]) 
         relations.append(_relation(root["SPDXID"], "CONTAINS", ident))
         if part.listing:
             listings.append(_file_row(part, f"SPDXRef-File-{number}"))
-            relations.append(_relation(ident, "CONTAINS", listings[-1]["SPDXID"]))
+            relations.append(_relation(listings[-1]["SPDXID"], "METAFILE_OF", ident))
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -208,7 +211,7 @@ def _debian(files: Mapping[str, bytes]) -> Iterator[Package]:
 
 def _python(files: Mapping[str, bytes]) -> Iterator[Package]:
     for path, data in files.items():
-        if not path.endswith(".dist-info/METADATA"):
+        if not (_PYTHON.fullmatch(path) and path.endswith(_METADATA)):
             continue
         said = HeaderParser().parsestr(data.decode("utf-8", "replace"))
         name, version = said["Name"], said["Version"]
@@ -339,7 +342,7 @@ def _wanted(name: str) -> bool:
     return bool(
         _STATUS.fullmatch(name)
         or _SUMS.fullmatch(name)
-        or _DIST_INFO.fullmatch(name)
+        or _PYTHON.fullmatch(name)
         or _COPYRIGHT.fullmatch(name)
         or name in _RELEASES
     )
