@@ -51,7 +51,7 @@ FILES = {
     "opt/v/lib/some_thing-1.0.dist-info/METADATA": METADATA,
     "opt/v/lib/some_thing-1.0.dist-info/RECORD": "some_thing.py,sha256=x,1\n",
     "opt/v/lib/old-2.dist-info/METADATA": "Name: old\nVersion: 2\nLicense: BSD\n  long text\n",
-    "usr/lib/python3/dist-packages/deb-3.egg-info/PKG-INFO": "Name: deb\nVersion: 3\nLicense: MIT\n",
+    "usr/lib/python3/deb-3.egg-info/PKG-INFO": "Name: deb\nVersion: 3\nLicense: MIT\n",
     "opt/v/lib/some_thing.py": "print()\n",
 }
 HELD = {
