@@ -185,17 +185,19 @@ def _verify_registry(daemon: Daemon, image: ImageRef, entry: Entry, registry: st
 
 
 def _follow(events: Iterator[dict[str, Any]], sink: Sink, what: str, registry: str) -> None:
-    """Pass on what the daemon says of a transfer. An error comes as an event of a good stream."""
-    last = ""
+    """Pass on what the daemon says of a transfer. An error comes as an event of a good stream,
+    which is read to its end even so: that ends the connection."""
+    last = error = ""
     for event in events:
-        if "error" in event:
-            raise _fault(what, str(event["error"]), registry)
+        error = error or str(event.get("error", ""))
         said = event.get("status", "")
         if said and not event.get("progressDetail"):
             line = f"{event['id']}: {said}" if event.get("id") else said
             if line != last:
                 sink.line("stdout", line)
             last = line
+    if error:
+        raise _fault(what, error, registry)
 
 
 @contextmanager

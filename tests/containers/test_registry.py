@@ -14,15 +14,18 @@ from pathlib import Path
 import pytest
 
 from ae import lockfile, registry
+from ae.__main__ import guarded
 from ae.engines.daemon import Daemon, connect
 from ae.engines.docker import DockerEngine
 from ae.errors import EnvironmentFault
+from ae.images import image_ref
 from ae.lockfile import Entry
 from ae.model import Flavour, ImageRef, Status
 from tests.engines.acts import Lines, command, make_job
 from tests.servers.daemon import daemon as private_daemon
 from tests.servers.registry import PASSWORD, Cable, Registry
 from tests.servers.registry import registry as real_registry
+from tests.toy import make_toy
 
 pytestmark = pytest.mark.docker
 MB = 2**20
@@ -312,3 +315,59 @@ def test_a_run_takes_the_locked_image(
         for one in control.images(filters={"label": [f"ae.content={image.content}"]}):
             control.remove_image(one["Id"], force=True)
         engine.close()
+
+
+def test_push_and_pull_as_a_person_types_them(
+    docker_host: str,
+    place: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = make_toy(tmp_path / "root")
+    monkeypatch.setenv("AE_ROOT", str(root))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("AE_REGISTRY", raising=False)
+
+    def ae(*words: str) -> tuple[int, str]:
+        code = guarded([*words, "--flavour", "cpu"])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    daemon = connect(docker_host)
+    image = image_ref(root, "toy", Flavour.CPU)
+    data = io.BytesIO()
+    tarfile.open(fileobj=data, mode="w").close()
+    labels = [f"LABEL ae.image=toy ae.flavour=cpu ae.content={image.content}"]
+    daemon.control.import_image_from_data(
+        data.getvalue(), repository="ae/toy", tag="cpu", changes=labels
+    )
+    try:
+        code, said = ae("push", "toy")
+        assert (code, "no registry is named" in said) == (2, True)
+        (tmp_path / "config/ae").mkdir(parents=True)
+        (tmp_path / "config/ae/config.yaml").write_text(f"registry: {place.name}\n")
+        code, said = ae("pull", "toy")
+        assert (code, "images/lock.yaml has no ae/toy:cpu" in said) == (3, True)
+        code, said = ae("push", "toy")
+        assert code == 0, said
+        assert "locked in images/lock.yaml" in said
+        entry = lockfile.locked(image)
+        assert entry is not None
+        forget(daemon, image)
+        code, said = ae("pull", "toy", "--verify")
+        assert (code, "does not hold the locked image" in said) == (3, True)
+        code, said = ae("pull", "toy")
+        assert (code, f"ae/toy:cpu: pulled, {entry.digest}" in said) == (0, True)
+        code, said = ae("pull", "toy", "--verify", "--json")
+        assert code == 0
+        assert {one["what"]: one["ok"] for one in json.loads(said)["ae/toy:cpu"]} == dict.fromkeys(
+            ("image", "tag", "layers", "registry"), True
+        )
+        (root / "images/toy/src/toy/adding.py").write_text("# changed\n")
+        code, said = ae("pull", "toy")
+        assert (code, "is of other sources than this tree" in said) == (3, True)
+    finally:
+        for one in daemon.control.images(filters={"label": [f"ae.content={image.content}"]}):
+            daemon.control.remove_image(one["Id"], force=True)
+        daemon.close()
