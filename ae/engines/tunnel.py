@@ -27,10 +27,12 @@ _CONNECT_S = 30
 _LAST_WORDS = 2000  # bytes of what ssh said
 
 
-def ssh_argv(endpoint: str, *remote: str) -> tuple[str, ...]:
+def ssh_argv(
+    endpoint: str, *remote: str, options: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """The command that runs `remote` where an endpoint `ssh://[user@]host[:port]` points.
 
-    It never asks for anything: there is nobody at its terminal. Raises EnvironmentFault for an
+    `options` are further ones of ssh. It never asks for anything: there is nobody at its terminal. Raises EnvironmentFault for an
     endpoint that names no host.
     """
     try:
@@ -43,25 +45,31 @@ def ssh_argv(endpoint: str, *remote: str) -> tuple[str, ...]:
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}"]
     words += ["-l", parts.username] if parts.username else []
     words += ["-p", str(port)] if port else []
-    return (*words, "--", host, *remote)
+    return (*words, *options, "--", host, *remote)
 
 
-def dial_argv(endpoint: str) -> tuple[str, ...]:
+def dial_argv(endpoint: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The command whose standard input and output are a connection to the daemon."""
     path = urlsplit(endpoint).path
     where = ("--host", f"unix://{path}") if path not in ("", "/") else ()
-    return ssh_argv(endpoint, "docker", *where, "system", "dial-stdio")
+    return ssh_argv(endpoint, "docker", *where, "system", "dial-stdio", options=options)
 
 
 class Tunnel:
     """A socket in a private folder that leads to the daemon at an ssh endpoint."""
 
     def __init__(self, endpoint: str) -> None:
-        self._argv = dial_argv(endpoint)
+        self._fault: EnvironmentFault | None = None
+        dial_argv(endpoint)  # raises for an address that is none, before anything is made
         self._folder = Path(tempfile.mkdtemp(prefix="ae-ssh-"))  # mode 0700
+        # One login serves all connections, as soon as it is there. It lasts as long as `cat` has
+        # its input from us, so it ends with this process, however that ends.
+        shared = ("-S", str(self._folder / "login"))
+        self._argv = dial_argv(endpoint, ("-o", "ControlMaster=no", *shared))
+        login = ssh_argv(endpoint, "cat", options=("-o", "ControlMaster=yes", *shared))
+        self._login = self._start_login(login)
         self._said = (self._folder / "ssh.log").open("w+b")
         self._children: list[subprocess.Popen[bytes]] = []
-        self._fault: EnvironmentFault | None = None
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self._folder / "docker.sock"))
         self._socket.listen()
@@ -90,12 +98,21 @@ class Tunnel:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread up
         self._socket.close()
         self._thread.join(5)
-        for child in self._children:
+        if self._login is not None and self._login.stdin is not None:
+            self._login.stdin.close()
+        for child in [*self._children, *([self._login] if self._login else [])]:
             if child.poll() is None:
                 processes.stop_group(child.pid, grace_s=1.0, reap=child.poll)
             child.wait()
         self._said.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_login(self, argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
+        try:
+            return processes.start_helper(argv)
+        except EnvironmentFault as fault:  # no ssh: said when the first connection is made
+            self._fault = fault
+            return None
 
     def _serve(self) -> None:
         while True:
