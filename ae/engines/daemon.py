@@ -186,20 +186,21 @@ def connect(endpoint: str) -> Daemon:
 
 
 def _connected(endpoint: str, tunnel: Tunnel | None) -> Daemon:
-    from docker.api import APIClient
+    from ae.engines.client import Client
 
     tls = _tls(endpoint)
     url = tunnel.url if tunnel else endpoint
     with faults(endpoint):
-        control = APIClient(
-            base_url=url, version="auto", timeout=CONTROL_TIMEOUT_S, tls=tls or False
-        )
-        patient = APIClient(
+        control = Client(base_url=url, version="auto", timeout=CONTROL_TIMEOUT_S, tls=tls or False)
+        patient = Client(
             base_url=url,
             version=control.api_version,
             timeout=None,  # type: ignore[arg-type]  # None: wait for ever
             tls=tls or False,
         )
+        if tunnel:
+            control.share_connections()
+            patient.share_connections()
         info = control.info()
     return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info, tunnel)
 
@@ -330,6 +331,13 @@ def _tls(endpoint: str) -> TLSConfig | None:
 
 
 def _unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
+    import ssl
+
+    if isinstance(error, ssl.SSLError):
+        return EnvironmentFault(
+            f"no secure connection to the Docker daemon at {endpoint}: {error.strerror or error}",
+            fix="check the certificates (ca.pem, cert.pem, key.pem) in DOCKER_CERT_PATH",
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
         return EnvironmentFault(
             f"you may not talk to the Docker daemon at {endpoint} (permission denied)",

@@ -92,8 +92,22 @@ def fetch(control: APIClient, container: str, out: Path, max_bytes: int) -> None
 
 
 def _fetch(control: APIClient, container: str, path: str, folder: Path, max_bytes: int) -> None:
-    stream, _ = control.get_archive(container, path, chunk_size=CHUNK)
-    extract(stream, folder, max_bytes=max_bytes, max_files=MAX_FILES, what="what the point wrote")
+    from docker.errors import create_api_error_from_http_exception
+    from requests.exceptions import HTTPError
+
+    # Not docker-py's get_archive: it cannot be ended early, and a daemon that is not done sending
+    # keeps the container locked.
+    url = f"{control.base_url}/v{control.api_version}/containers/{container}/archive"
+    timeout = control.timeout
+    with control.get(url, params={"path": path}, stream=True, timeout=timeout) as response:
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            create_api_error_from_http_exception(error)  # raises docker's own
+        chunks = response.iter_content(CHUNK)
+        extract(
+            chunks, folder, max_bytes=max_bytes, max_files=MAX_FILES, what="what the point wrote"
+        )
 
 
 def _fetch_one(control: APIClient, container: str, name: str, out: Path) -> None:

@@ -27,13 +27,11 @@ _CONNECT_S = 30
 _LAST_WORDS = 2000  # bytes of what ssh said
 
 
-def ssh_argv(
-    endpoint: str, *remote: str, options: tuple[str, ...] = ()
-) -> tuple[str, ...]:
+def ssh_argv(endpoint: str, *remote: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The command that runs `remote` where an endpoint `ssh://[user@]host[:port]` points.
 
-    `options` are further ones of ssh. It never asks for anything: there is nobody at its terminal. Raises EnvironmentFault for an
-    endpoint that names no host.
+    `options` are further ones of ssh. It never asks for anything: there is nobody at its terminal.
+    Raises EnvironmentFault for an endpoint that names no host.
     """
     try:
         parts = urlsplit(endpoint)

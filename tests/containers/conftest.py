@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containers.machine import FarMachine
 from tests.conftest import BASE_IMAGE, IN_CI
+from tests.containers.machine import FarMachine
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ class FarMachine:
             self._daemon.wait(60)
 
     def start_ssh(self) -> str:
-        """Start an sshd on the machine; return the endpoint. `ssh_path` has an ssh that knows it."""
+        """Start an sshd there; return the endpoint. `ssh_path` has an ssh that knows it."""
         assert self._daemon is not None
         port = free_port()
         for key in ("host_key", "client_key"):
@@ -109,7 +109,7 @@ class FarMachine:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + 10
-        while socket.socket().connect_ex(("127.0.0.1", port)) != 0:
+        while not answers(port):
             assert time.monotonic() < end, (self.home / "sshd.log").read_text()
             time.sleep(0.05)
         return f"ssh://root@127.0.0.1:{port}"
@@ -131,9 +131,7 @@ class FarMachine:
 
     def take_image(self, source: str, image: str) -> None:
         """Copy an image from another daemon."""
-        saver = subprocess.Popen(
-            [DOCKER, "-H", source, "save", image], stdout=subprocess.PIPE
-        )
+        saver = subprocess.Popen([DOCKER, "-H", source, "save", image], stdout=subprocess.PIPE)
         run(DOCKER, "-H", self.endpoint, "load", "--quiet", stdin=saver.stdout)
         assert saver.stdout is not None
         saver.stdout.close()
@@ -169,6 +167,12 @@ def make_certificates(folder: Path) -> None:
         run("openssl", "x509", "-req", "-in", f"{folder}/csr", "-CA", f"{folder}/ca.pem",
             "-CAkey", f"{folder}/ca-key.pem", "-CAcreateserial", "-days", "2",
             "-extfile", f"{folder}/ext", "-out", f"{folder}/{name}.pem")  # fmt: skip
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a TCP port of the loopback address."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port() -> int:
