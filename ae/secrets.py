@@ -79,10 +79,11 @@ def lacking(secret: Secret, experiment: str, why: str) -> EnvironmentFault:
 
 
 @contextmanager
-def held(job: Job, reaper: Reaper | None) -> Iterator[tuple[Mount, ...]]:
+def held(job: Job, user: str, reaper: Reaper | None) -> Iterator[tuple[Mount, ...]]:
     """Yield the mounts of a job's secrets; the copies go when the block ends.
 
-    The copies lie in memory where the machine has a tmpfs. Raises EnvironmentFault.
+    `user` is the container's, as "uid:gid" of this machine: ours, but for root, who may give
+    files away. The copies lie in memory where the machine has a tmpfs. Raises EnvironmentFault.
     """
     wanted = [(secret, _file(job, secret)) for secret in job.point.needs.secrets]
     if not wanted:
@@ -96,6 +97,8 @@ def held(job: Job, reaper: Reaper | None) -> Iterator[tuple[Mount, ...]]:
         for secret, source in wanted:
             copy = folder / secret.name
             _copy(source, copy)
+            if os.getuid() == 0:
+                os.chown(copy, *(int(word) for word in user.split(":")))
             mounts.append(Mount(source=copy, target=secret.target))
         yield tuple(mounts)
     finally:

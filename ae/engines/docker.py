@@ -140,7 +140,7 @@ class DockerEngine:
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
         if self._is_far(job, spec):
             return self._run_far(spec, job, sink, timeout_s)
-        with held(job, self._reaper) as mounts:
+        with held(job, spec.user, self._reaper) as mounts:
             spec = replace(spec, mounts=(*spec.mounts, *mounts))
             with self._created(spec, sink) as inspected:
                 self._check(spec, inspected)
