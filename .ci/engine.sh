@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real, private Docker Engine for the tests, on a bare Debian 12 machine, as root.
 #
-#   .ci/engine.sh start   install Docker if needed, start the daemon, make the base image
+#   .ci/engine.sh start   install Docker and podman if needed, start the daemon, make the base image
 #   .ci/engine.sh stop    stop that daemon (and no other)
 #   .ci/engine.sh env     print the line that points the tests at it: eval "$(.ci/engine.sh env)"
 #
@@ -23,7 +23,7 @@ say() { echo "engine: $*" >&2; }
 
 install_docker() {
     if [ -x /usr/sbin/dockerd ] && [ -x /usr/libexec/docker/cli-plugins/docker-buildx ] &&
-        [ -x /usr/bin/docker ] && dpkg -s runc iptables iproute2 mmdebstrap >/dev/null 2>&1; then
+        [ -x /usr/bin/docker ] && dpkg -s runc iptables iproute2 mmdebstrap docker-registry >/dev/null 2>&1; then
         return
     fi
     say "installing Docker from Debian 13's packages (they need only glibc 2.34)"
@@ -47,10 +47,20 @@ SOURCES
     "${APT[@]}" update
     # Name by name, without -t trixie: only these come from Debian 13. Debian 13's tini and runc
     # would bring its libc along, so they come from Debian 12.
-    "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables iproute2 mmdebstrap >&2
+    "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables iproute2 mmdebstrap \
+        docker-registry >&2
     "${APT[@]}" install -y --no-install-recommends --no-remove docker.io/trixie docker-cli/trixie \
         docker-buildx/trixie docker-compose/trixie containerd/trixie >&2
     if [ $made_policy = yes ]; then rm -f $policy; fi
+}
+
+install_podman() {
+    local wanted=(podman crun uidmap slirp4netns fuse-overlayfs) # Debian 12's own; there is no daemon
+    if dpkg -s "${wanted[@]}" >/dev/null 2>&1; then return; fi
+    say "installing podman from Debian 12"
+    export DEBIAN_FRONTEND=noninteractive
+    "${APT[@]}" update
+    "${APT[@]}" install -y --no-install-recommends --no-remove "${wanted[@]}" >&2
 }
 
 write_config() {
@@ -135,6 +145,7 @@ start)
     exec 9>"$HOME_DIR/lock"
     flock 9 # two starts at once: the second finds everything done
     install_docker 9>&-
+    install_podman 9>&-
     start_daemon 9>&-
     make_base 9>&-
     say "ready: $(docker_ version --format 'Docker Engine {{.Server.Version}}') at unix://$SOCKET"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import bake, processes
+from ae import bake, processes, settings
 from ae.bake import Target
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref, labels
@@ -56,7 +56,7 @@ def build(
     """
     from ae.engines.daemon import endpoint_of, probe
 
-    _check(options)
+    check_options(options)
     endpoint = endpoint or endpoint_of()
     probe(endpoint)
     builder = _Builder(root, endpoint, options, sink)
@@ -74,7 +74,7 @@ def describe(
     """The command of every build that an image needs, in order; needs buildx, but no daemon."""
     from ae.engines.daemon import endpoint_of
 
-    _check(options)
+    check_options(options)
     builder = _Builder(root, endpoint or endpoint_of(), options, sink=None)
     return [
         builder.argv(target, builder.image(target), Path("metadata.json"))
@@ -107,7 +107,7 @@ def build_argv(
     for key, value in ({**target.labels, **labels(image)}).items():
         words += ["--label", f"{key}={value}"]
     linked = {  # another target's result is an image of the daemon by now
-        name: f"docker-image://ae/{_image_tag(value.removeprefix('target:'))}"
+        name: f"docker-image://ae/{image_tag(value.removeprefix('target:'))}"
         if value.startswith("target:")
         else value
         for name, value in target.contexts.items()
@@ -156,7 +156,7 @@ class _Builder:
             target,
             image,
             self._options,
-            epoch=_epoch(self._root, image),
+            epoch=source_epoch(self._root, image),
             attest=self._attests,
             metadata=metadata,
         )
@@ -165,7 +165,7 @@ class _Builder:
         """The target of an image and those below it, in order."""
         name = f"{image.name}-{image.flavour}"
         buildx = (self._client, "buildx")
-        variables = self._environment | _variables(self._root, self._options)
+        variables = self._environment | bake_variables(self._root, self._options)
         return bake.resolve(buildx, self._root, image.name, name, variables)
 
     def held(self, image: ImageRef) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class _Builder:
         return found
 
 
-def _check(options: BuildOptions) -> None:
+def check_options(options: BuildOptions) -> None:
     given = [(options.wheels, "--wheels"), (options.ca_bundle, "--ca-bundle")]
     given += [(path, f"--context {name}") for name, path in options.contexts.items()]
     for path, what in given:
@@ -246,7 +246,7 @@ def _check(options: BuildOptions) -> None:
             raise UsageError(f"{what} {path}: there is no such path", fix="check the spelling")
 
 
-def _variables(root: Path, options: BuildOptions) -> dict[str, str]:
+def bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
     """The variables of docker-bake.hcl that we set; those of an image come from the shell."""
     from ae.provenance import source_facts
 
@@ -255,7 +255,7 @@ def _variables(root: Path, options: BuildOptions) -> dict[str, str]:
     found = {"AE_REVISION": revision, "AE_BASE_IMAGE": options.base_image or ""}
     found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
     found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""
-    found["AE_CACHE"] = _registry() if options.cache else ""
+    found["AE_CACHE"] = settings.require_registry() if options.cache else ""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # both spellings are in use
         value = os.environ.get(name) or os.environ.get(name.lower())
         if value:
@@ -263,17 +263,7 @@ def _variables(root: Path, options: BuildOptions) -> dict[str, str]:
     return found
 
 
-def _registry() -> str:
-    registry = os.environ.get("AE_REGISTRY", "")
-    if not registry:
-        raise UsageError(
-            "--cache takes images of a registry as cache, and none is named",
-            fix="set AE_REGISTRY, e.g. localhost:5000/ae",
-        )
-    return registry
-
-
-def _epoch(root: Path, image: ImageRef) -> int:
+def source_epoch(root: Path, image: ImageRef) -> int:
     """When the image's sources last changed (s), so that the same sources give the same image."""
     folders = ["images/common", "images/base", f"images/{image.name}"]
     argv = ["git", "-C", str(root), "log", "-1", "--format=%ct", "--", *folders]
@@ -284,6 +274,6 @@ def _epoch(root: Path, image: ImageRef) -> int:
     return int(found.stdout) if found.stdout.strip().isdigit() else 0
 
 
-def _image_tag(target: str) -> str:
+def image_tag(target: str) -> str:
     name, _, flavour = target.rpartition("-")
     return f"{name}:{flavour}"

@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `ae --help` stays quick.
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +28,8 @@ RunName = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", help="docker or local; default: docker where it works")
+    str | None,
+    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
 ]
 ImageOption = Annotated[
     str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
@@ -50,6 +52,9 @@ SecretOption = Annotated[
 ]
 FlavourOption = Annotated[
     str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
+]
+LaneOption = Annotated[
+    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
 ]
 
 
@@ -95,7 +100,13 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def show(recipe: RecipeName, as_json: AsJson = False) -> None:
+def show(
+    recipe: RecipeName,
+    compose: Annotated[
+        bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims import load_claims
     from ae.recipe import find_root, load_recipe
@@ -103,6 +114,11 @@ def show(recipe: RecipeName, as_json: AsJson = False) -> None:
 
     root = find_root()
     loaded = load_recipe(root, recipe)
+    if compose:
+        from ae.compose import compose_text
+
+        typer.echo(compose_text(loaded), nl=False)
+        return
     claims = load_claims(root, recipe)
     _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
 
@@ -136,7 +152,8 @@ def doctor(
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None
     checks = diagnose(root, loaded, engine)
-    _print(as_json, checks_to_json(checks), checks_to_text(checks))
+    width = max(80, min(120, get_terminal_size((100, 24)).columns))
+    _print(as_json, checks_to_json(checks), checks_to_text(checks, width))
     return exit_code(checks)
 
 
@@ -154,9 +171,7 @@ def build(
         list[str] | None,
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
-    lane: Annotated[
-        str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-    ] = None,
+    lane: LaneOption = None,
     cache: Annotated[
         bool, typer.Option("--cache", help="take from the registry what was built before")
     ] = False,
@@ -180,6 +195,37 @@ def build(
         fresh=fresh,
     )
     return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
+
+
+@app.command()
+def push(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish images in the registry and lock their digests in images/lock.yaml."""
+    from ae.publishing import push_images
+
+    push_images(names, flavour=flavour, lane=lane, as_json=as_json)
+
+
+@app.command()
+def pull(
+    names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="fetch nothing; check what is here, layer by layer")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Fetch the locked images from the registry, by digest; or check them."""
+    from ae.publishing import pull_images, verify_images
+
+    if verify:
+        return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
+    return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
 @app.command()
@@ -243,6 +289,7 @@ def run(
         image=image,
         engine=engine,
         secrets=_pairs(secret or [], "--secret"),
+        dry_run=dry_run,
     )
     if dry_run:
         return print_plan(request, as_json=as_json)
@@ -280,6 +327,59 @@ def report(
     from ae.session import write_report
 
     return write_report(recipe, run, output)
+
+
+@app.command()
+def bundle(
+    recipe: RecipeName,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar[.gz]")],
+    flavour: Annotated[
+        list[str] | None,
+        typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
+    ] = None,
+    lane: Annotated[
+        str | None, typer.Option("--lane", help="whose image; default: native where there is one")
+    ] = None,
+    wheels: Annotated[
+        Path | None,
+        typer.Option(
+            "--wheels", metavar="DIR", help="put in wheels of what ae needs, for a reader offline"
+        ),
+    ] = None,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one archive with a paper's images, sources, data and reference results."""
+    from ae.bundling import bundle_recipe
+
+    bundle_recipe(
+        recipe,
+        output,
+        lane=lane,
+        flavours=flavour or (),
+        engine_name=engine,
+        wheels=wheels,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DIR", help="where the checkout goes; default RECIPE-bundle"
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only check the archive")] = False,
+    engine: EngineName = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a bundle, then load its images and restore its checkout; or nothing at all."""
+    from ae.bundling import load_file
+
+    load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()

@@ -7,21 +7,23 @@ import platform
 import resource
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae.errors import EnvironmentFault, ExitCode
-from ae.model import Flavour, Gpu
+from ae.errors import EnvironmentFault, ExitCode, UsageError
+from ae.gpu_choice import gpu_request, shortcoming
+from ae.model import Flavour, Gpu, GpuRequest
 from ae.units import format_size
 
 if TYPE_CHECKING:
-    from ae.recipe import GpuNeed, Recipe
+    from ae.engines.base import Engine
+    from ae.recipe import Recipe
 
 Verdict = Literal["ok", "warn", "fail"]
 UNLIMITED = -1
-_GIB = 2**30
 _MPS_PIPE = Path("/tmp/nvidia-mps")
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -34,6 +36,16 @@ class Check:
     verdict: Verdict
     sentence: str
     fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The image (or environment) that a plain run would use."""
+
+    reference: str
+    ready: bool  # there, and built from what the tree holds
+    disk_free: int = 0  # where a build would put it; 0: cannot be known from here
+    disk_needed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +68,8 @@ class Facts:
     nofile: int = UNLIMITED
     disk_free: int = 0
     disk_path: str = ""
+    disk_writable: bool = True
+    image: Image | None = None  # the recipe's, at the engine that would be used
     python: tuple[int, int] = (3, 11)
 
 
@@ -65,10 +79,7 @@ class Demands:
 
     name: str = ""
     gpu: Literal["required", "optional", "none"] = "optional"
-    count: int = 1
-    min_memory: int = 0  # bytes
-    min_compute_capability: tuple[int, int] = (0, 0)
-    min_driver: str = ""
+    request: GpuRequest = field(default_factory=GpuRequest)
     disk: int = 10**9
     shm: int = 0
     memlock: int = 0  # -1: unlimited
@@ -77,18 +88,20 @@ class Demands:
 
 def diagnose(root: Path, recipe: Recipe | None, engine: str | None = None) -> list[Check]:
     """Gather and judge; with a recipe, against what it needs."""
-    return judge(gather(root, engine), demands_of(recipe) if recipe else Demands())
+    return judge(gather(root, engine, recipe), demands_of(recipe) if recipe else Demands())
 
 
 def judge(facts: Facts, demands: Demands) -> list[Check]:
     """Return every check. Pure."""
     checks = [_check_python(facts), _check_engine(facts), _check_build(facts)]
     checks += _check_gpus(facts, demands)
-    checks += [_check_route(facts)] if facts.gpus and facts.docker else []
+    checks += [_check_route(facts, demands)] if facts.gpus and facts.docker else []
     checks += [_check_counters(facts)] if facts.counters_restricted is not None else []
     checks += [_check_mps(facts)]
     checks += [_check_shm(facts, demands), _check_memlock(facts, demands), _check_nofile(facts)]
-    return [*checks, _check_disk(facts, demands)]
+    checks += [_check_disk(facts, demands)]
+    checks += [_check_image(facts.image)] if facts.image else []
+    return [*checks, _conclude(checks, facts, demands)] if demands.name else checks
 
 
 def demands_of(recipe: Recipe) -> Demands:
@@ -97,28 +110,30 @@ def demands_of(recipe: Recipe) -> Demands:
         recipe.experiments.values()
     )
     wishes = {experiment.gpu for experiment in experiments}
-    needs = recipe.needs
-    gpus: GpuNeed | None = needs.gpus
+    names = [name for name, one in recipe.experiments.items() if one in experiments]
+    needs = [recipe.needs_of(name) for name in names]
     return Demands(
         name=recipe.name,
         gpu="required" if "required" in wishes else "optional" if "optional" in wishes else "none",
-        count=gpus.count if gpus else 1,
-        min_memory=gpus.min_memory if gpus else 0,
-        min_compute_capability=gpus.min_compute_capability if gpus else (0, 0),
-        min_driver=(gpus.min_driver or "") if gpus else "",
+        request=gpu_request(recipe.needs.gpus, None),
         disk=sum(
             experiment.disk * prod(len(recipe.axes[axis].values) for axis in experiment.axes)
             for experiment in experiments
         ),
-        shm=needs.shm_size.value if needs.shm_size else 0,
-        memlock=next((u.soft for u in needs.ulimits if u.name == "memlock"), 0),
-        host_shm=needs.ipc is not None and needs.ipc.value == "host",
+        shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),
+        memlock=_most([u.soft for need in needs for u in need.ulimits if u.name == "memlock"]),
+        host_shm=any(need.ipc is not None and need.ipc.value == "host" for need in needs),
     )
 
 
-def gather(root: Path, engine: str | None = None) -> Facts:
+def _most(limits: list[int]) -> int:
+    return UNLIMITED if UNLIMITED in limits else max(limits, default=0)
+
+
+def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) -> Facts:
     """Look at the machine. Never raises for what is missing: that is what the checks are about."""
     from ae.engines.docker import DockerEngine
+    from ae.engines.podman import PodmanEngine
     from ae.engines.select import choose
     from ae.images import find_client
     from ae.machine import free_disk, query_gpus
@@ -126,10 +141,15 @@ def gather(root: Path, engine: str | None = None) -> Facts:
     gpus = query_gpus()
     docker = DockerEngine().available()
     chosen = fault = fix = ""
+    image = None
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
-        found = choose(engine, flavour, root=root).available()
+        usable = choose(engine, flavour, root=root)
+        found = usable.starts() if isinstance(usable, PodmanEngine) else usable.available()
+        if not found.ok:
+            raise EnvironmentFault(f"engine {usable.name}: {found.detail}", fix=found.fix)
         chosen = found.detail
+        image = _image(root, recipe, usable, flavour) if recipe else None
     except EnvironmentFault as error:
         fault, fix = error.message, error.fix
     client = client_fault = ""
@@ -155,8 +175,34 @@ def gather(root: Path, engine: str | None = None) -> Facts:
         nofile=_soft_limit(resource.RLIMIT_NOFILE),
         disk_free=free_disk(where),
         disk_path=str(where),
+        disk_writable=_writable(where),
+        image=image,
         python=(sys.version_info.major, sys.version_info.minor),
     )
+
+
+def _image(root: Path, recipe: Recipe, engine: Engine, flavour: Flavour) -> Image | None:
+    """The image of the lane that a plain run takes; None where the recipe's is not written."""
+    from ae.build import BUILD_DISK
+    from ae.images import image_ref
+    from ae.machine import free_disk
+
+    try:
+        image = image_ref(root, recipe.image, flavour)
+    except UsageError:
+        return None
+    ready = engine.has_image(image)
+    folder = engine.available().facts.get("root", "")
+    free = free_disk(Path(folder)) if folder and Path(folder).exists() else 0
+    return Image(
+        reference=image.reference, ready=ready, disk_free=free, disk_needed=BUILD_DISK[flavour]
+    )
+
+
+def _writable(folder: Path) -> bool:
+    while not folder.exists():
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def exit_code(checks: Iterable[Check]) -> int:
@@ -170,14 +216,26 @@ def checks_to_json(checks: Iterable[Check]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def checks_to_text(checks: Iterable[Check]) -> str:
-    """A line for each check, and the fix below what is not ok."""
+def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
+    """A line for each check, and the fix below what is not ok; wrapped at `width` characters."""
     lines = []
     for check in checks:
-        lines.append(f"{check.verdict:4}  {check.name:9}  {check.sentence}")
+        lines += _wrapped(f"{check.verdict:4}  {check.name:9}  ", check.sentence, width)
         if check.fix and check.verdict != "ok":
-            lines.append(f"{'':17}fix: {check.fix}")
+            lines += _wrapped(f"{'':17}fix: ", check.fix, width)
     return "\n".join(lines)
+
+
+def _wrapped(head: str, text: str, width: int) -> list[str]:
+    indent = " " * len(head)
+    return wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _check_python(facts: Facts) -> Check:
@@ -226,11 +284,11 @@ def _check_gpus(facts: Facts, demands: Demands) -> list[Check]:
             for c in checks
         ]
     fit = sum(check.verdict != "fail" for check in checks)
-    if demands.count <= fit:
+    if demands.request.count <= fit:
         # Some GPUs suffice: the others are only worth a note.
         checks = [c if c.verdict != "fail" else Check(c.name, "warn", c.sentence) for c in checks]
     elif fit == len(checks):
-        said = f"{demands.count} GPUs are needed and there are {fit}"
+        said = f"{demands.request.count} GPUs are needed and there are {fit}"
         checks.append(Check("gpu", "fail", said, "use a machine with more GPUs"))
     return checks
 
@@ -242,19 +300,9 @@ def _check_one_gpu(gpu: Gpu, demands: Demands) -> Check:
         f"{gpu.name}, {gpu.memory_gib:.0f} GiB ({gpu.memory_free_gib:.0f} free), "
         f"compute capability {capability}, driver {gpu.driver}"
     )
-    if gpu.memory_gib * _GIB < demands.min_memory:
-        need = format_size(demands.min_memory)
-        return Check(name, "fail", f"{said}: too small, {need} are needed", "use a larger GPU")
-    if gpu.compute_capability < demands.min_compute_capability:
-        need = ".".join(map(str, demands.min_compute_capability))
-        return Check(name, "fail", f"{said}: too old, {need} is needed", "use a newer GPU")
-    if demands.min_driver and _version(gpu.driver) < _version(demands.min_driver):
-        return Check(
-            name,
-            "fail",
-            f"{said}: the image's CUDA needs driver {demands.min_driver} or newer",
-            "update the NVIDIA driver",
-        )
+    if lacks := shortcoming(gpu, demands.request):
+        fix = "update the NVIDIA driver" if "driver" in lacks else "use another GPU"
+        return Check(name, "fail", f"{said}: it {lacks}", fix)
     if gpu.processes:
         pids = ", ".join(map(str, gpu.processes[:5]))
         return Check(
@@ -266,13 +314,14 @@ def _check_one_gpu(gpu: Gpu, demands: Demands) -> Check:
     return Check(name, "ok", said)
 
 
-def _check_route(facts: Facts) -> Check:
+def _check_route(facts: Facts, demands: Demands) -> Check:
     if facts.gpu_route:
         word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}[facts.gpu_route]
         return Check("gpu route", "ok", f"Docker hands GPUs to containers through {word}")
+    # Unless Docker was asked for, points then run without it, or on the CPU.
     return Check(
         "gpu route",
-        "fail",
+        "fail" if facts.wanted_engine == "docker" and demands.gpu == "required" else "warn",
         "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime",
         "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
         "--output=/etc/cdi/nvidia.yaml",
@@ -323,9 +372,10 @@ def _check_memlock(facts: Facts, demands: Demands) -> Check:
     need = float("inf") if demands.memlock == UNLIMITED else float(demands.memlock)
     have = float("inf") if facts.memlock == UNLIMITED else float(facts.memlock)
     if have < need:
+        local = facts.wanted_engine == "local" or not facts.docker
         return Check(
             "memlock",
-            "warn",
+            "fail" if local else "warn",
             f"processes may lock {words} and {demands.name} locks more; Docker can raise it, "
             "engine local cannot",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity for the Docker daemon",
@@ -342,6 +392,13 @@ def _check_nofile(facts: Facts) -> Check:
 
 def _check_disk(facts: Facts, demands: Demands) -> Check:
     said = f"{format_size(facts.disk_free)} free at {facts.disk_path}"
+    if not facts.disk_writable:
+        return Check(
+            "disk",
+            "fail",
+            f"{facts.disk_path} cannot be written to by this user",
+            "mend its permissions, or set AE_RESULTS to a folder of your own",
+        )
     if facts.disk_free < demands.disk:
         who = demands.name or "a run"
         return Check(
@@ -353,8 +410,30 @@ def _check_disk(facts: Facts, demands: Demands) -> Check:
     return Check("disk", "ok", said)
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
+def _check_image(image: Image) -> Check:
+    if image.ready:
+        return Check("image", "ok", f"{image.reference} is there and up to date")
+    said = f"{image.reference} is missing or out of date, so `ae run` will make it first"
+    if image.disk_free and image.disk_free < image.disk_needed:
+        have, need = format_size(image.disk_free), format_size(image.disk_needed)
+        return Check(
+            "image",
+            "fail",
+            f"{said}, which takes {need}, and {have} are free",
+            "free some disk: docker system df, docker builder prune",
+        )
+    return Check("image", "warn", said, "ae build, or ae pull, or just ae run")
+
+
+def _conclude(checks: list[Check], facts: Facts, demands: Demands) -> Check:
+    """The last line: whether `ae run` will work."""
+    bad = [check.name for check in checks if check.verdict == "fail"]
+    if bad:
+        said = f"`ae run {demands.name}` will not work before this is mended: {', '.join(bad)}"
+        return Check("result", "fail", said, "follow the fixes above, then ask again")
+    doubts = sum(check.verdict == "warn" for check in checks)
+    mind = f"; mind the {doubts} warning{'s' if doubts > 1 else ''} above" if doubts else ""
+    return Check("result", "ok", f"`ae run {demands.name}` works here: {facts.engine}{mind}")
 
 
 def _counters_restricted() -> bool | None:

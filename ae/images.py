@@ -12,7 +12,7 @@ from pathlib import Path
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.model import Flavour, ImageRef
 
-# What does not change an image. airgap.py runs on a host and is in no image.
+# What does not change an image.
 _IGNORED = {
     "tests",
     "docs",
@@ -20,8 +20,6 @@ _IGNORED = {
     "dist",
     "__pycache__",
     "node_modules",
-    "airgap.py",
-    "reference_run.sh",
 }
 _IGNORED_ENDINGS = (".pyc", ".md", ".egg-info", ".rst", ".swp", "~")
 

@@ -55,6 +55,15 @@ def memory_gib() -> float:
     return total / 2**30
 
 
+def oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since the machine started."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
 def free_disk(path: Path) -> int:
     """Free bytes where `path` is, or will be."""
     while not path.exists():

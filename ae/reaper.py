@@ -2,9 +2,9 @@
 
 The launcher holds the only writing end of a pipe and tells the watchdog what it starts:
 `container <endpoint> <id or name>`, `volume <endpoint> <name>`, `group <pgid>`, `folder <path>`,
-`done <id>`. When the pipe closes, for
-whatever reason, the watchdog removes what is not done, and ends. It imports little, because
-every run starts one, and nothing of `ae`, because it runs as a plain script.
+`done <id>`. An endpoint is a daemon's, or `podman:<program>`. When the pipe closes, for whatever
+reason, the watchdog removes what is not done, and ends. It imports little, because every run starts
+one, and nothing of `ae`, because it runs as a plain script.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def _remove(endpoint: str, kind: str, name: str) -> None:
     removed = False
     while not removed and time.monotonic() < end:
         try:
-            if endpoint.startswith("unix://"):
+            if endpoint.startswith("podman:"):
+                removed = _remove_from_podman(endpoint.removeprefix("podman:"), kind, name)
+            elif endpoint.startswith("unix://"):
                 removed = _delete(endpoint.removeprefix("unix://"), kind, name)
             else:
                 removed = _delete_with_client(endpoint, kind, name)
@@ -161,6 +163,14 @@ def _delete(path: str, kind: str, name: str) -> bool:
         status = connection.makefile("rb").readline().split()
     # 409: on its way out
     return len(status) > 1 and status[1] in (b"200", b"204", b"409")
+
+
+def _remove_from_podman(program: str, kind: str, name: str) -> bool:
+    """Have podman kill and remove a container; False when there is none of that name."""
+    if _call(program, kind, "exists", name) != 0:
+        return False  # `rm --force` would take a missing one for success
+    extra = ("--volumes",) if kind == "container" else ()
+    return _call(program, kind, "rm", "--force", *extra, name) == 0
 
 
 def _delete_with_client(endpoint: str, kind: str, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -22,9 +23,11 @@ def load_code(recipe_dir: Path, name: str, *, fix: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for their own module there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         raise RecipeError(
             f"{path} cannot be loaded: {type(error).__name__}: {error}", fix="see --debug"
         ) from error

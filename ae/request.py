@@ -30,6 +30,7 @@ class Request:
     image: str | None = None
     engine: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)  # name -> path
+    dry_run: bool = False
 
     @property
     def is_plain(self) -> bool:

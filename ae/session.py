@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ae.engines.base import Engine, Job
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
-from ae.model import Flavour, Machine, Plan, Point, Status
+from ae.model import Flavour, ImageRef, Machine, Plan, Point, Status
 from ae.request import Request, select
 from ae.secrets import Given, resolve
 
@@ -56,7 +56,7 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
 
     `build` says how to build an image that is missing or out of date; None: stop instead.
     """
-    from ae import signals
+    from ae import lockfile, settings, signals
     from ae.engines.select import choose
     from ae.progress import Display
     from ae.reaper import Reaper
@@ -74,6 +74,9 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
             run = _begin(root, plan, engine, machine, resumed=run)
             display = Display(plan.points)
             _say_notes(plan)
+            if engine.name == "docker":
+                for note in lockfile.notes(_images(plan), settings.registry()):
+                    display.say(f"note: {note}")
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
             _import_ahead("ae.outcome", "ae.claims", "ae.table")
             try:
@@ -180,14 +183,12 @@ def build_images(
     """`ae build`: build the image of each paper, with live output."""
     from shlex import join
 
-    from ae import images, signals
+    from ae import signals
     from ae.build import build, describe
     from ae.progress import Display
 
     root = _root()
-    folders = [_image_folder(root, name, lane) for name in names]
-    kinds = [_flavour_of(root, folder, flavour) for folder in folders]
-    chosen = [images.image_ref(root, *pair) for pair in zip(folders, kinds, strict=True)]
+    chosen = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled():
         if dry_run:
             for image in chosen:
@@ -197,6 +198,15 @@ def build_images(
         for image in chosen:
             print(build(root, image, Display(()), options).sentence)
     return ExitCode.OK
+
+
+def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> list[ImageRef]:
+    """The images that a person means by names of recipes or images. Raises UsageError."""
+    from ae.images import image_ref
+
+    root = _root()
+    folders = [_image_folder(root, name, lane) for name in names]
+    return [image_ref(root, one, _flavour_of(root, one, flavour)) for one in folders]
 
 
 def open_shell(
@@ -303,9 +313,14 @@ def _machine(request: Request) -> Machine:
         from ae.engines.far import machine_of
         from ae.request import parse_gpus
 
-        daemon = connect(endpoint)
+        count, devices = parse_gpus(request.gpus)
         try:
-            count, devices = parse_gpus(request.gpus)
+            daemon = connect(endpoint)
+        except EnvironmentFault:
+            if request.engine == "docker" and not request.dry_run:
+                raise
+            return detect()  # it cannot be asked: another engine may do, and a plan needs none
+        try:
             return machine_of(daemon, devices or count)
         finally:
             daemon.close()
@@ -325,6 +340,10 @@ def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine, gi
 def _say_notes(plan: Plan) -> None:
     for note in plan.notes:
         print(f"note: {note}", file=sys.stderr)
+
+
+def _images(plan: Plan) -> list[ImageRef]:
+    return list({point.image.reference: point.image for point in plan.points}.values())
 
 
 def _begin(root: Path, plan: Plan, engine: Engine, machine: Machine, *, resumed: Run | None) -> Run:

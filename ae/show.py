@@ -33,13 +33,22 @@ def recipe_summary(recipe: Recipe) -> dict[str, Any]:
 def list_text(recipes: Sequence[Recipe]) -> str:
     """One line per paper and lane."""
     rows = [
-        (recipe.name, lane, recipe.paper.venue, recipe.title if about.built else about.summary)
+        (
+            recipe.name,
+            lane,
+            "yes" if about.built else "never built here",
+            recipe.paper.venue,
+            recipe.title if lane == "native" else about.summary,
+        )
         for recipe in recipes
         for lane, about in recipe.lanes.items()
     ]
     if not rows:
         return "no recipe yet"
-    return "\n".join(_columns([("recipe", "lane", "venue", "what it measures"), *rows]))
+    head = ("recipe", "lane", "built", "venue", "what it measures")
+    foot = "never built here: the recipe is written, and nobody of us has built and run it"
+    unbuilt = any(not about.built for recipe in recipes for about in recipe.lanes.values())
+    return "\n".join([*_columns([head, *rows]), *(["", foot] if unbuilt else [])])
 
 
 def recipe_details(recipe: Recipe, claims: Sequence[Claim]) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,7 @@ def _guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/of-unmarked-tests.sock")
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setenv("CONTAINERS_CONF", "/nonexistent/of-unmarked-tests.conf")  # podman refuses
     yield
     if reached:
         pytest.fail(f"an unmarked test reached {', '.join(reached)}")
@@ -108,7 +112,47 @@ def docker_host(docker_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return docker_endpoint
 
 
-def _missing(why: str) -> str:
+@pytest.fixture(scope="session")
+def podman_runtime() -> str:
+    """The line of containers.conf with which podman starts a container; CI must have one."""
+    from tests.engines import podman_home
+
+    with _podman_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        try:
+            return podman_home.find_runtime(folder, patch)
+        except RuntimeError as error:
+            return _missing(str(error), "podman")
+
+
+@pytest.fixture(scope="session")
+def podman_storage(docker_endpoint: str, podman_runtime: str) -> Iterator[dict[str, str]]:
+    """Variables of a podman with storage of its own and the base image."""
+    from tests.engines import podman_home
+
+    images = podman_home.load_image(docker_endpoint, BASE_IMAGE, podman_runtime)
+    with _podman_folder() as folder:
+        yield podman_home.write(folder, images=images / "graph", runtime=podman_runtime)
+
+
+@contextmanager
+def _podman_folder() -> Iterator[Path]:
+    """A folder with a short path, because sockets lie below it."""
+    folder = Path(tempfile.mkdtemp(prefix="aep", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def podman(podman_storage: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The same, set for the code under test and its children."""
+    for key, value in podman_storage.items():
+        monkeypatch.setenv(key, value)
+    return podman_storage
+
+
+def _missing(why: str, what: str = "Docker Engine") -> str:
     if IN_CI:
-        pytest.fail(f"CI needs a real Docker Engine: {why}", pytrace=False)
+        pytest.fail(f"CI needs a real {what}: {why}", pytrace=False)
     pytest.skip(why)

@@ -1,31 +1,34 @@
-"""images/base/airgap.py: its pure parts, and with Docker's own packages a daemon from scratch."""
+"""images/airgap/airgap.py: its pure parts, and with Docker's own packages a daemon from scratch."""
 
 from __future__ import annotations
 
-import importlib.util
-import io
+import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "images/base/airgap.py"
+SCRIPT = ROOT / "images/airgap/airgap.py"
 
 
 @pytest.fixture(scope="module")
-def airgap() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("airgap", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def airgap() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SCRIPT.parent)
+        yield importlib.import_module("airgap")
+
+
+@pytest.fixture(scope="module")
+def base(airgap: ModuleType) -> ModuleType:
+    return importlib.import_module("host_base")
 
 
 @pytest.fixture
@@ -70,40 +73,56 @@ def test_parts_are_small_enough(airgap: ModuleType, tmp_path: Path) -> None:
     assert len(parts) == 3
 
 
-def test_the_image_is_sources_and_links(airgap: ModuleType, tmp_path: Path) -> None:
-    extra = tmp_path / "extra"
-    extra.mkdir()
-    (extra / "file").write_text("x")
+def test_the_base_holds_what_a_build_runs(base: ModuleType, tmp_path: Path) -> None:
     python = Path(sys.executable)
-    binds = airgap.host_folders(python)
-    data = airgap.image_tar(ROOT / "images/dlrm", binds, python, [f"{extra}:/opt/ae/extra"])
-    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        names = tar.getnames()
-        assert "opt/ae/extra/file" in names
-        assert "opt/ae/common/reprokit/__init__.py" in names
-        assert "opt/ae/workload/dlrm_inference/__init__.py" in names
-        script = tar.extractfile("opt/ae/bin/python")
-        assert script is not None
-        assert str(python) in script.read().decode()
-        assert all(Path(bind.strip("/")).as_posix() in names for bind in binds)
-        assert not any("__pycache__" in name for name in names)
-        assert tar.getmember("tmp").mode == 0o1777
+    packages = base.closure(base.SEEDS, base.installed_packages())
+    assert {"dash", "coreutils", "libc6", "python3"} <= set(packages)
+    assert "dpkg" not in packages
+    files = base.package_files(packages)
+    binds = base.host_folders(python)
+    with (tmp_path / "base.tar").open("w+b") as file:
+        base.write_base(file, files, binds, python)
+        file.seek(0)
+        with tarfile.open(fileobj=file) as tar:
+            names = tar.getnames()
+            script = tar.extractfile("opt/ae/bin/python")
+            assert script is not None
+            assert str(python) in script.read().decode()
+            assert tar.getmember("tmp").mode == 0o1777
+            assert tar.getmember("sbin").isdir()
+            assert not any(one.mode & 0o4000 for one in tar.getmembers()), "setuid"
+    assert "usr/bin/sh" in names
+    assert any(name.startswith("usr/lib/python3") for name in names)
+    assert not any(name.startswith("usr/share/doc/") for name in names)
+    assert all(Path(bind.strip("/")).as_posix() in names for bind in binds)
     assert "/usr" in binds
     assert any(python.is_relative_to(bind) for bind in binds)
-    with pytest.raises(airgap.Fault, match="--add"):
-        airgap.image_tar(ROOT / "images/dlrm", binds, python, [f"{extra}:/etc"])
+
+
+def test_what_packages_need(base: ModuleType) -> None:
+    depends = {"a": [["gone", "b"], ["dpkg"]], "b": [["virtual"]], "virtual": [["c"]], "c": []}
+    assert base.closure(("a",), depends | {"dpkg": [["d"]]}) == ["a", "b", "c", "virtual"]
+    with pytest.raises(base.Fault, match="has not installed zsh"):
+        base.closure(("zsh",), depends)
+    assert base.package_names("libc6 (>= 2.3), python3:any | x", ",") == ["libc6", "python3"]
 
 
 def test_its_environment_keeps_multicast_off(
-    airgap: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    base: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NCCL_NVLS_ENABLE", "0")
     monkeypatch.setenv("SECRET_TOKEN", "x")
-    found = airgap.image_environment(tmp_path, Path(sys.executable))
+    found = base.image_environment(tmp_path, Path(sys.executable))
     assert found["NCCL_NVLS_ENABLE"] == "0"
     assert "SECRET_TOKEN" not in found
     assert found["LD_LIBRARY_PATH"].startswith(f"{tmp_path}/lib64")
-    assert airgap.quoted('a"$b\\') == '"a\\"\\$b\\\\"'
+    assert base.quoted('a"$b\\') == '"a\\"\\$b\\\\"'
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def test_a_socket_has_a_path_that_the_system_takes(airgap: ModuleType) -> None:
@@ -126,7 +145,7 @@ def test_one_sentence_for_a_person(tmp_path: Path) -> None:
     os.geteuid() != 0 or not Path("/usr/bin/apt-get").exists(), reason="needs root and Debian"
 )
 def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
-    """Collect, unpack, start, make the image and run the workload's own help in it."""
+    """Collect, unpack, start, make the base, build on it, run, push to and pull from a registry."""
     # A home so deep that sockets below it would have paths too long for the system.
     home = tmp_path / ("deep" * 20)
     carried, devices = tmp_path / "carried", tmp_path / "dev"
@@ -140,15 +159,29 @@ def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def on_host(*words: str) -> str:
+        """Run a command as a person does after `eval "$(airgap.py env)"`."""
+        line = f'eval "$({sys.executable} {SCRIPT} --home {home} env)" && exec "$@"'
+        argv = ["bash", "-c", line, "bash", *words]
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        done = subprocess.run(
+            argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     script("collect", str(carried), "--python", version)
     parts = sorted(carried.iterdir())
     assert all(sum(f.stat().st_size for f in part.iterdir()) < 60e6 for part in parts)
+    ae = [sys.executable, "-m", "ae"]
     try:
-        said = script("start", *map(str, parts), "--dev", str(devices))
-        endpoint = said.splitlines()[0].removeprefix("export DOCKER_HOST=")
+        script("start", *map(str, parts), "--dev", str(devices))
         script("start", "--dev", str(devices))  # again: it is there already
-        script("image", "dlrm")
+        script("base")
+        built = ["build", "dlrm", "--flavour", "cuda", "--base-image", "ae/base:host"]
+        built += ["--network", "none"]
+        assert "built ae/dlrm:cuda" in on_host(*ae, *built)
         code = (
             "import sys; from pathlib import Path; from ae.engines.docker import DockerEngine\n"
             "from ae.images import image_ref; from ae.model import *\n"
@@ -161,14 +194,14 @@ def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
             " needs=RuntimeNeeds(gpus=GpuRequest(count=1)))\n"
             "print(engine.run(job, lines, 60).status, lines.got)"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / "out")],
-            cwd=ROOT,
-            env=os.environ | {"DOCKER_HOST": endpoint},
-            capture_output=True,
-            text=True,
-            check=False,
+        said = on_host(sys.executable, "-c", code, str(tmp_path / "out"))
+        assert said == "done [('stdout', 'True')]\n"
+        port = free_port()
+        assert script("registry", "--port", str(port)) == (
+            f"export AE_REGISTRY=127.0.0.1:{port}/ae\n"
         )
-        assert done.stdout == "done [('stdout', 'True')]\n", done.stderr
+        reference = f"127.0.0.1:{port}/ae/dlrm:cuda"
+        on_host("docker", "tag", "ae/dlrm:cuda", reference)
+        assert "digest: sha256:" in on_host("docker", "push", reference)
     finally:
         script("stop")

@@ -12,6 +12,7 @@ from ae.doctor import (
     Check,
     Demands,
     Facts,
+    Image,
     checks_to_json,
     checks_to_text,
     demands_of,
@@ -19,7 +20,7 @@ from ae.doctor import (
     exit_code,
     judge,
 )
-from ae.model import Gpu
+from ae.model import Gpu, GpuRequest
 from ae.recipe import load_recipe
 from tests.toy import make_toy
 
@@ -48,11 +49,11 @@ GOOD = Facts(
 NEED = Demands(
     name="paper",
     gpu="required",
-    min_memory=8 * 10**9,
-    min_compute_capability=(8, 0),
-    min_driver="550.54",
+    request=GpuRequest(min_memory_gib=7.5, min_compute_capability=(8, 0), min_driver="550.54"),
     disk=10**9,
 )
+
+MISSING = Image(reference="ae/paper:cuda", ready=False, disk_free=10**11, disk_needed=15 * 10**9)
 
 
 def verdicts(facts: Facts, demands: Demands = NEED) -> dict[str, Check]:
@@ -78,11 +79,26 @@ def test_a_good_machine() -> None:
         ({"docker": False, "engine": "local"}, "engine", "warn", "no Docker Engine answers"),
         ({"buildx": "", "buildx_fault": "no buildx"}, "build", "warn", "no buildx"),
         ({"gpus": ()}, "gpu", "fail", "nvidia-smi lists no GPU"),
-        ({"gpus": (replace(A100, memory_gib=4.0),)}, "gpu 0", "fail", "too small, 8 GB"),
-        ({"gpus": (replace(A100, compute_capability=(7, 5)),)}, "gpu 0", "fail", "8.0 is needed"),
-        ({"gpus": (replace(A100, driver="535.9"),)}, "gpu 0", "fail", "needs driver 550.54"),
+        ({"gpus": (replace(A100, memory_gib=4.0),)}, "gpu 0", "fail", "7.5 GiB needed"),
+        ({"gpus": (replace(A100, compute_capability=(7, 5)),)}, "gpu 0", "fail", "8.0 needed"),
+        ({"gpus": (replace(A100, driver="535.9"),)}, "gpu 0", "fail", "550.54 or newer needed"),
         ({"gpus": (replace(A100, processes=(42,)),)}, "gpu 0", "warn", "busy with 1 other"),
-        ({"gpu_route": ""}, "gpu route", "fail", "neither a CDI spec"),
+        ({"gpu_route": ""}, "gpu route", "warn", "neither a CDI spec"),
+        (
+            {"gpu_route": "", "wanted_engine": "docker"},
+            "gpu route",
+            "fail",
+            "neither a CDI spec",
+        ),
+        ({"disk_writable": False}, "disk", "fail", "/results cannot be written to"),
+        ({"image": MISSING}, "image", "warn", "ae/paper:cuda is missing or out of date"),
+        (
+            {"image": replace(MISSING, disk_free=10**9)},
+            "image",
+            "fail",
+            "which takes 15 GB, and 1 GB are free",
+        ),
+        ({"disk_free": 10**6}, "result", "fail", "will not work before this is mended: disk"),
         ({"counters_restricted": True}, "counters", "warn", "for root only"),
         ({"mps_pipe": True}, "mps", "warn", "/tmp/nvidia-mps exists"),
         ({"nofile": 256}, "nofile", "warn", "256 files"),
@@ -124,9 +140,14 @@ def test_one_good_gpu_among_bad_ones_is_enough() -> None:
     found = verdicts(replace(GOOD, gpus=(A100, small)))
     assert found["gpu 0"].verdict == "ok"
     assert found["gpu 1"].verdict == "warn"
-    both = verdicts(replace(GOOD, gpus=(A100, small)), replace(NEED, count=2))
+    both = verdicts(
+        replace(GOOD, gpus=(A100, small)), replace(NEED, request=replace(NEED.request, count=2))
+    )
     assert both["gpu 1"].verdict == "fail"
-    assert verdicts(GOOD, replace(NEED, count=2))["gpu"].verdict == "fail"
+    assert (
+        verdicts(GOOD, replace(NEED, request=replace(NEED.request, count=2)))["gpu"].verdict
+        == "fail"
+    )
 
 
 def test_what_a_recipe_demands(tmp_path: Path) -> None:
@@ -156,9 +177,33 @@ def test_a_gpu_that_does_not_fit_is_no_failure_where_the_recipe_also_runs_on_a_c
         index=0, uuid="GPU-a", name="Old GPU", memory_gib=80.0, memory_free_gib=80.0,
         compute_capability=(7, 0), driver="580.1",
     )  # fmt: skip
-    wish = {"name": "dlrm", "min_compute_capability": (8, 0)}
+    request = GpuRequest(min_compute_capability=(8, 0))
     for gpu, verdict in (("optional", "warn"), ("required", "fail")):
-        demands = Demands(gpu=gpu, **wish)  # type: ignore[arg-type]
+        demands = Demands(gpu=gpu, name="dlrm", request=request)  # type: ignore[arg-type]
         found = {check.name: check for check in judge(replace(GOOD, gpus=(old,)), demands)}
         assert found["gpu 0"].verdict == verdict
         assert ("run on the CPU" in found["gpu 0"].sentence) == (verdict == "warn")
+
+
+def test_the_last_line_says_whether_a_run_will_work() -> None:
+    assert verdicts(GOOD)["result"] == Check(
+        "result", "ok", f"`ae run paper` works here: {GOOD.engine}"
+    )
+    said = verdicts(replace(GOOD, mps_pipe=True))["result"].sentence
+    assert said.endswith("mind the 1 warning above")
+    assert "result" not in verdicts(GOOD, Demands())
+
+
+def test_locked_memory_without_docker() -> None:
+    small = replace(GOOD, memlock=10**6)
+    need = replace(NEED, memlock=UNLIMITED)
+    assert verdicts(small, need)["memlock"].verdict == "warn"
+    assert verdicts(replace(small, wanted_engine="local"), need)["memlock"].verdict == "fail"
+
+
+def test_text_is_wrapped_under_itself() -> None:
+    check = Check("disk", "warn", "word " * 40, "fix it " * 20)
+    lines = checks_to_text([check], 80).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].startswith(" " * 17 + "word")
+    assert any(line.startswith(" " * 17 + "fix: ") for line in lines)

@@ -35,7 +35,6 @@ def root(tmp_path: Path) -> Path:
         ("toy/README.md", False),
         ("toy/src/toy/__pycache__/x.pyc", False),
         ("toy/.cache/x", False),
-        ("base/airgap.py", False),
         ("other/Dockerfile", False),
     ],
 )

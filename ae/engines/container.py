@@ -67,8 +67,9 @@ def spec_of(
     gpus: GpuGrant | None,
     binds: Sequence[str] = (),
     userns: str = "",
+    image: str = "",
 ) -> ContainerSpec:
-    """Return the container for a job."""
+    """Return the container for a job. `image`: what to run, if not what the point says."""
     point = job.point
     env = {
         "AE_OUT": OUT_DIR,
@@ -80,7 +81,7 @@ def spec_of(
     }
     return ContainerSpec(
         name=name,
-        image=point.image.reference,
+        image=image or point.image.reference,
         argv=point.argv,
         env=env | dict(point.env),
         labels=labels,
@@ -140,10 +141,14 @@ def _mount(spec: ContainerSpec, mount: Mount) -> dict[str, Any]:
     return where | {"Type": "volume", "Source": volume, "VolumeOptions": {"NoCopy": True}}
 
 
-def to_argv(spec: ContainerSpec) -> tuple[str, ...]:
-    """The `docker run` line that does the same."""
+def to_argv(
+    spec: ContainerSpec,
+    head: Sequence[str] = ("docker", "run", "--rm", "--init"),
+    extra: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """The command line that does the same; `extra` are options that a client needs on top."""
     needs = spec.needs
-    words = ["docker", "run", "--rm", "--init", "--network", needs.network, "--user", spec.user]
+    words = [*head, *extra, "--network", needs.network, "--user", spec.user]
     words += ["--security-opt", "no-new-privileges", "--entrypoint", ""]
     words += ["--tmpfs", f"{HOME}:rw,exec,nosuid,mode=1777"]
     for mount in spec.all_mounts():
@@ -157,6 +162,8 @@ def to_argv(spec: ContainerSpec) -> tuple[str, ...]:
         words += ["--ipc", needs.ipc]
     if needs.shm_bytes is not None and needs.ipc != "host":
         words += ["--shm-size", str(needs.shm_bytes)]
+    if spec.userns:
+        words += ["--userns", spec.userns]
     if needs.memory_bytes is not None:
         words += ["--memory", str(needs.memory_bytes), "--memory-swap", str(needs.memory_bytes)]
     if spec.gpus is not None and spec.gpus.route == "cdi":

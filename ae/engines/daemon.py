@@ -63,6 +63,17 @@ class Daemon:
         if self.tunnel:
             self.tunnel.close()
 
+    def image(self, reference: str) -> dict[str, Any] | None:
+        """What the daemon says of an image; None when it has none of that name or id."""
+        from docker.errors import NotFound
+
+        with faults(self.endpoint):
+            try:
+                found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+            except NotFound:
+                return None
+        return found
+
     def cdi_devices(self) -> tuple[str, ...] | None:
         """Names of the GPUs that CDI specs offer; None where they cannot be known from here."""
         directories = self.info.get("CDISpecDirs") or []
@@ -282,13 +293,27 @@ _KNOWN = (
 
 def read_cdi_names(folder: Path) -> list[str]:
     """Names of the NVIDIA GPUs in the CDI specs of a folder, e.g. `nvidia.com/gpu=0`."""
-    names: list[str] = []
+    return list(read_cdi_devices(folder))
+
+
+def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
+    """The same, each with the device nodes that a container sees of it."""
+    found: dict[str, frozenset[str]] = {}
     for path in sorted(folder.glob("*")) if folder.is_dir() else []:
         spec = _read_spec(path) if path.suffix in (".json", ".yaml", ".yml") else None
         if isinstance(spec, dict) and spec.get("kind") == CDI_KIND:
             devices = [one for one in spec.get("devices") or [] if isinstance(one, dict)]
-            names += [f"{CDI_KIND}={one['name']}" for one in devices if "name" in one]
-    return names
+            found |= {
+                f"{CDI_KIND}={one['name']}": _cdi_nodes(spec) | _cdi_nodes(one)
+                for one in devices
+                if "name" in one
+            }
+    return found
+
+
+def _cdi_nodes(part: dict[str, Any]) -> frozenset[str]:
+    nodes = (part.get("containerEdits") or {}).get("deviceNodes") or []
+    return frozenset(str(node["path"]) for node in nodes if "path" in node)
 
 
 def _read_spec(path: Path) -> object:

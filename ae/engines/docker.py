@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import signals
+from ae import settings, signals
 from ae.engines import owner
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
 from ae.engines.container import (
@@ -27,8 +26,9 @@ from ae.engines.container import (
 from ae.engines.daemon import Daemon, connect, endpoint_of, faults, looks_far
 from ae.engines.ending import LastWords, classify
 from ae.engines.gpus import NO_ROUTE, choose_cdi
-from ae.engines.wording import borrowed, seconds_between, split_reference
+from ae.engines.wording import borrowed, container_name, seconds_between, split_reference
 from ae.errors import EnvironmentFault
+from ae.lockfile import locked
 from ae.machine import require_disk
 from ae.model import Flavour, GpuRequest, ImageRef, Point
 from ae.secrets import held, plain_mounts, sent_files
@@ -87,6 +87,7 @@ class DockerEngine:
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
                 **({"machine": daemon.host} if looks_far(daemon.endpoint) else {}),
+                "root": str(daemon.info.get("DockerRootDir", "")) if daemon.is_local else "",
             },
         )
 
@@ -98,16 +99,29 @@ class DockerEngine:
         return replace(found, ok=False, detail=NO_ROUTE[0], fix=NO_ROUTE[1])
 
     def has_image(self, image: ImageRef) -> bool:
-        """Whether the image is there and built from what the tree holds now."""
-        found = self._inspect_image(image.reference)
-        if found is None:
+        """Whether the image that is to run is there: the locked one where it can be had, else one
+        that is built from what the tree holds now."""
+        found = self._resolve(image)
+        if found is None or image.override is not None:
+            return found is not None
+        if _labels(found).get("ae.content") != image.content:
             return False
-        return image.override is not None or _labels(found).get("ae.content") == image.content
+        entry = locked(image)
+        return entry is None or entry.names(found) or settings.registry() is None
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
-        """Pull an image that a person named, build ours; raises EnvironmentFault if neither can."""
+        """Pull what a person named, and the locked image where there is a registry; else build.
+
+        Raises EnvironmentFault when that cannot be done.
+        """
         if image.override is not None:
             self.pull(image.reference, sink)
+            return
+        entry, place = locked(image), settings.registry()
+        if entry is not None and place is not None:
+            from ae.registry import pull
+
+            pull(self.daemon, image, entry, place, sink)
             return
         if self._build is None:
             raise EnvironmentFault(
@@ -136,7 +150,7 @@ class DockerEngine:
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
         """Run a job in a container; every way to end is an Outcome, see the engine contract."""
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
-        name = f"ae-{_safe(job.point.recipe)}-{_safe(job.point.id)}-{secrets.token_hex(4)}"
+        name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
         if self._is_far(job, spec):
             return self._run_far(spec, job, sink, timeout_s)
@@ -147,7 +161,8 @@ class DockerEngine:
                 outcome = self._follow(spec, sink, timeout_s)
         if self._gives_root(job):
             self._hand_over(job, sink)
-        return outcome
+        facts = self._image_facts(job.point.image, spec.image)
+        return replace(outcome, honoured={**outcome.honoured, "image": facts})
 
     def leftovers(self) -> list[Leftover]:
         """Containers and volumes that carry our label, of living launchers too."""
@@ -351,11 +366,18 @@ class DockerEngine:
             **honoured(inspected),
         }
 
+    def _image_facts(self, image: ImageRef, found_id: str) -> dict[str, object]:
+        """What ran, for the record: repository digests, and whether it is the locked image."""
+        found = self.daemon.image(found_id) or {"Id": found_id}
+        entry = locked(image)
+        facts: dict[str, object] = {"digests": sorted(found.get("RepoDigests") or [])}
+        return facts if entry is None else facts | {"locked": entry.names(found)}
+
     # -- what a container is made from -------------------------------------------------------
 
     def _spec(self, job: Job, name: str, grant: GpuGrant | None) -> ContainerSpec:
         reference = job.point.image.reference
-        image = self._inspect_image(reference)
+        image = self._resolve(job.point.image)
         if image is None:
             raise EnvironmentFault(
                 f"the image {reference} is not there",
@@ -370,6 +392,7 @@ class DockerEngine:
             gpus=grant,
             binds=borrowed(reference, _labels(image)),
             userns="host" if self.daemon.remaps_users else "",
+            image=str(image["Id"]),  # by id: a tag may be moved at any time
         )
 
     def _plain_spec(self, job: Job) -> ContainerSpec:
@@ -408,20 +431,16 @@ class DockerEngine:
         with self._created(spec, sink):
             self._follow(spec, sink, 300)
 
-    def _inspect_image(self, reference: str) -> dict[str, Any] | None:
-        from docker.errors import ImageNotFound, NotFound
+    def _resolve(self, image: ImageRef) -> dict[str, Any] | None:
+        """The image that is to run: the locked one if it is here, else what the tag names."""
+        entry = locked(image)
+        if entry is not None:
+            from ae.registry import find
 
-        with faults(self.endpoint):
-            try:
-                found: dict[str, Any] = self.daemon.control.inspect_image(reference)  # type: ignore[no-untyped-call]
-            except (ImageNotFound, NotFound):
-                return None
-        return found
+            if found := find(self.daemon, image, entry):
+                return found
+        return self.daemon.image(image.reference)
 
 
 def _labels(image: dict[str, Any]) -> dict[str, str]:
     return dict((image.get("Config") or {}).get("Labels") or {})
-
-
-def _safe(word: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", word)[:60] or "x"

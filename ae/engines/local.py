@@ -16,7 +16,7 @@ from ae.engines.base import OUT_DIR, Availability, Job, Leftover, Outcome, Sink
 from ae.engines.ending import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.images import BuildOptions
-from ae.machine import query_gpus, require_disk
+from ae.machine import oom_kills, query_gpus, require_disk
 from ae.model import Flavour, ImageRef, Point
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class LocalEngine:
             if self._reaper:
                 self._reaper.watch_group(pgid)
 
-        kills = _oom_kills()
+        kills = oom_kills()
         home = tempfile.mkdtemp(prefix="ae-home-")
         try:
             ended = processes.stream(
@@ -234,7 +234,7 @@ class LocalEngine:
 
     def _ran_out_of_memory(self, job: Job, code: int, last: str, kills: int) -> bool:
         if code == 128 + 9:
-            return _oom_kills() > kills
+            return oom_kills() > kills
         limited = job.point.needs.memory_bytes is not None
         return limited and last.startswith(("MemoryError", "numpy._core._exceptions._ArrayMemory"))
 
@@ -257,12 +257,3 @@ def _outside(word: str, out: Path) -> str:
     """A word of a command as it must be outside a container: the out folder is elsewhere."""
     inside = word == OUT_DIR or word.startswith(OUT_DIR + "/")
     return str(out) + word[len(OUT_DIR) :] if inside else word
-
-
-def _oom_kills() -> int:
-    """How many processes the kernel has killed for lack of memory since the machine started."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

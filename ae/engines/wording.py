@@ -1,4 +1,4 @@
-"""Reads what Docker writes: image references, labels, time stamps. Pure."""
+"""Words of containers: image references, names, labels, time stamps. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from ae.errors import EnvironmentFault
+from ae.model import Point
 
 
 def split_reference(reference: str) -> tuple[str, str | None]:
@@ -39,6 +40,11 @@ def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def container_name(point: Point, token: str) -> str:
+    """A name that says what runs in the container; `token` makes it the only one."""
+    return f"ae-{_safe(point.recipe)}-{_safe(point.id)}-{token}"
+
+
 def seconds_between(start: str, end: str) -> float:
     """Time between two of Docker's time stamps, which have nanoseconds."""
     return max(0.0, (_stamp(end) - _stamp(start)).total_seconds())
@@ -50,3 +56,7 @@ def _stamp(text: str) -> datetime:
         return datetime.fromisoformat("0001-01-01T00:00:00+00:00")
     zone = "+00:00" if match[3] == "Z" else match[3]
     return datetime.fromisoformat(f"{match[1]}.{(match[2] or '0')[:6]:0<6}{zone}")
+
+
+def _safe(word: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", word)[:60] or "x"

@@ -225,6 +225,27 @@ def occupancy(frame: pd.DataFrame) -> Plot:
     )
 
 
+def upstream(frame: pd.DataFrame) -> Plot:
+    """Speed-up of the authors' designs over their own baseline, a panel per dataset.
+
+    One process a design, so drift between processes is in it. Rows name the cap on registers.
+    """
+    if frame.empty or "experiment" not in frame or "cap" not in frame:
+        raise NoData("no record of the authors' own code (lane upstream)")
+    part = frame[frame["experiment"].astype(str).str.startswith("upstream")]
+    times = pool(part, "kernel_time", ["dataset", "variant", "cap", "trace", "hot_list"])
+    if times.empty:
+        raise NoData("no record of metric kernel_time of the authors' own code (lane upstream)")
+    rows = _over_baseline(times, "base", _upstream_name)
+    rows["text"] = [f"{value:.2f}×" for value in rows["speedup"]]
+    figure = _panel_bars(
+        rows, panel="dataset", value="speedup", axis="speed-up over their baseline", mark=1.0,
+        title="The authors' own code on PyTorch 2.1.0: speed-up over their baseline",
+        labels=_trace_labels(times),
+    )  # fmt: skip
+    return Plot(figure=figure, table=rows.drop(columns="text"))
+
+
 def _times(frame: pd.DataFrame, experiment: str, launch: str = "") -> pd.DataFrame:
     times = pool(_of_experiment(frame, experiment), "kernel_time", KEYS)
     if launch and not times.empty:
@@ -363,6 +384,25 @@ def _row_name(row: Row) -> str:
     name = NAMES.get(str(row["variant"]), str(row["variant"]))
     mode = str(row.get("l2_mode") or "")
     return f"{name} [{MODES.get(mode, mode)}]" if mode else name
+
+
+def _upstream_name(row: Row) -> str:
+    plain = {
+        **NAMES,
+        "base": "Baseline",
+        "optmt": "OptMT",
+        "rpf_l2p": "RPF+L2P",
+        "lmpf": "LMPF+L2P",
+    }
+    name = plain.get(str(row["variant"]), str(row["variant"]))
+    if row["variant"] != "base":
+        name += ", no cap" if row["cap"] == "none" else f", cap {row['cap']}"
+    return name + (" [nothing pinned on low_hot]" if row["hot_list"] == "as_is" else "")
+
+
+def _trace_labels(times: pd.DataFrame) -> dict[str, str]:
+    sources = times.drop_duplicates("dataset").set_index("dataset")["trace"]
+    return {str(name): f"{name}\n(trace: {source})" for name, source in sources.items()}
 
 
 def _row_order(table: pd.DataFrame) -> list[str]:

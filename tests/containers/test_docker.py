@@ -299,6 +299,7 @@ def test_the_image_is_missing_and_may_not_be_built(engine: DockerEngine, tmp_pat
 TINY = """
 FROM scratch AS wheels
 FROM ae/base:cpu
+USER 0:0
 ARG FLAVOUR
 COPY tiny/file /file
 RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,target=/run/ca \\

@@ -1,4 +1,4 @@
-"""The engine contract: the same tests over the fake, `local`, and a real Docker Engine."""
+"""The engine contract: the same tests over the fake, `local`, a real Docker Engine and podman."""
 
 from __future__ import annotations
 
@@ -17,19 +17,30 @@ from ae import signals
 from ae.engines.base import Engine, Leftover, Outcome
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
+from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.model import Flavour, RuntimeNeeds, Status
 from tests.engines.acts import Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine
 
 
-@pytest.fixture(params=["fake", "local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(
+    params=[
+        "fake",
+        "local",
+        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("podman", marks=pytest.mark.docker),  # its image comes from there
+    ]
+)
 def engine(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Engine]:
     made: Engine
     if request.param == "docker":
         made = DockerEngine(endpoint=request.getfixturevalue("docker_host"), grace_s=1.0)
+    elif request.param == "podman":
+        request.getfixturevalue("podman")
+        made = PodmanEngine(grace_s=1.0)
     elif request.param == "local":
         monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

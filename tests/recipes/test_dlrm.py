@@ -28,7 +28,7 @@ from ae.claims import judge, load_claims
 from ae.figures import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan, Point
 from ae.plan import Selection, make_plan
-from ae.recipe import Recipe, load_recipe
+from ae.recipe import Experiment, Recipe, load_recipe
 from ae.records import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +54,15 @@ def plan(recipe: Recipe, machine: Machine, **selection: object) -> Plan:
     return make_plan(recipe, Selection(**selection), machine, ROOT, {"dlrm": "0" * 64})  # type: ignore[arg-type]
 
 
+def native(recipe: Recipe) -> dict[str, Experiment]:
+    return {name: e for name, e in recipe.experiments.items() if e.lane == "native"}
+
+
+def native_parameters(recipe: Recipe) -> set[str]:
+    words = [word for e in native(recipe).values() for word in e.command]
+    return {name for name in recipe.parameters if f"{{{name}}}" in words}
+
+
 def parsed(point: Point) -> workload.Config:
     assert point.argv[:3] == ("python", "-m", "dlrm_inference")
     return parse(point.argv[3:])
@@ -66,7 +75,7 @@ def test_every_command_line_parses_with_the_workloads_own_parser(
     recipe: Recipe, machine: Machine, quick: bool
 ) -> None:
     experiments = [
-        name for name, e in recipe.experiments.items() if e.gpu != "required" or machine.gpus
+        name for name, e in native(recipe).items() if e.gpu != "required" or machine.gpus
     ]
     points = plan(recipe, machine, experiments=tuple(experiments), quick=quick).points
     assert {point.experiment for point in points} == set(experiments)
@@ -86,9 +95,9 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
         "hot_list": "oracle", "hot_rows": "123", "launch": "one_table", "threads": "2",
         "trace": "/data/trace.txt", "distances": "2,4", "warps": "40,48", "archs": "80,90",
     }  # fmt: skip
-    assert set(settings) == set(recipe.parameters)
+    assert set(settings) == native_parameters(recipe)
     points = plan(
-        recipe, WITH_GPU, settings=settings, experiments=tuple(recipe.experiments)
+        recipe, WITH_GPU, settings=settings, experiments=tuple(native(recipe))
     ).points  # fmt: skip
     arrived: dict[str, set[str]] = {}
     for point in points:
@@ -101,8 +110,8 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
 
 def test_the_defaults_are_the_papers_sizes(recipe: Recipe) -> None:
     ours = workload.Config().facts()
-    for name, parameter in recipe.parameters.items():
-        value = parameter.default
+    for name in native_parameters(recipe):
+        value = recipe.parameters[name].default
         theirs = ours[name]
         if isinstance(value, list):
             theirs = theirs if isinstance(theirs, list) else str(theirs).split(",")
@@ -117,7 +126,7 @@ def test_the_defaults_are_the_papers_sizes(recipe: Recipe) -> None:
 def test_the_words_are_the_workloads_words(recipe: Recipe) -> None:
     assert set(recipe.variants) == set(workload.VARIANTS)
     assert tuple(recipe.axes["dataset"].values) == workload.DATASETS
-    assert set(recipe.experiments) == set(workload.EXPERIMENTS)
+    assert set(native(recipe)) == set(workload.EXPERIMENTS)
     assert set(recipe.parameters["dtype"].choices or ()) == set(workload.DTYPES)
     assert set(recipe.parameters["hot_list"].choices or ()) == set(workload.HOT_LISTS)
     assert set(recipe.parameters["launch"].choices or ()) == set(workload.LAUNCHES)
@@ -131,7 +140,7 @@ def test_choosing_a_variant_brings_the_baselines_it_is_measured_against(recipe: 
 
 
 def test_only_counters_ask_for_a_capability(recipe: Recipe) -> None:
-    points = plan(recipe, WITH_GPU, experiments=tuple(recipe.experiments)).points
+    points = plan(recipe, WITH_GPU, experiments=tuple(native(recipe))).points
     asked = {point.experiment: point.needs.cap_add for point in points}
     assert asked.pop("profile") == ("SYS_ADMIN",)
     assert set(asked.values()) == {()}
@@ -147,8 +156,9 @@ def test_static_never_takes_a_gpu(recipe: Recipe) -> None:
 def test_every_figure_draws_from_a_full_record_table(
     recipe: Recipe, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
-    drawn = draw(ROOT / "recipes" / "dlrm", list(recipe.figures), frame, GPU, tmp_path)
-    assert [item.name for item in drawn] == list(recipe.figures)
+    figures = [name for name in recipe.figures if name != "upstream"]
+    drawn = draw(ROOT / "recipes" / "dlrm", figures, frame, GPU, tmp_path)
+    assert [item.name for item in drawn] == figures
     assert [item.reason for item in drawn] == [""] * len(drawn)
     for item in drawn:
         assert item.png is not None
@@ -244,6 +254,7 @@ MAGNITUDES = {"D1", "D2", "D3", "D4"} | {"D1-base", "D2-base", "D3-base", "D4-ba
 
 def verdicts(rows: Sequence[Row], gpu: str | None, **options: Any) -> dict[str, str]:
     claims = load_claims(ROOT, "dlrm")
+    claims = tuple(claim for claim in claims if "upstream" not in claim.id)
     return {v.id: str(v.verdict) for v in judge(claims, rows, {"gpu": gpu}, **options)}
 
 

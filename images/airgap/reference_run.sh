@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [ADDITION...] [-- ARGUMENTS OF `ae run`...]
+#   reference_run.sh RECIPE OUT [NAME=DIR...] [-- ARGUMENTS OF `ae run`...]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
-# Starts the engine, makes the image, runs the GPU parity tests and then the recipe, and leaves
-# the run in OUT/run.tgz. ADDITION is what `airgap.py image --add` takes, e.g. DIR:/opt/ae/fbgemm.
+# Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
+# registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
+# from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
+# --context`), e.g. fbgemm=DIR.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
 shift 2
-additions=()
+contexts=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    additions+=(--add "$1")
+    contexts+=(--context "$1")
     shift
 done
 [ $# -gt 0 ] && shift
-airgap=(python3 images/base/airgap.py)
+airgap=(python3 images/airgap/airgap.py)
 ae=(python3 -m ae)
 
 step() { printf '=== %s (at %s s) ===\n' "$*" "$SECONDS"; }
@@ -25,8 +27,19 @@ step "engine"
 "${airgap[@]}" start
 trap '"${airgap[@]}" stop' EXIT
 eval "$("${airgap[@]}" env)"
-"${airgap[@]}" image "$recipe" "${additions[@]}"
 export AE_RESULTS=${AE_RESULTS:-$PWD/results}
+
+step "image"
+"${airgap[@]}" base
+"${ae[@]}" build "$recipe" --flavour cuda --base-image ae/base:host --network none "${contexts[@]}"
+
+step "registry: push, forget, pull by digest"
+eval "$("${airgap[@]}" registry)"
+"${ae[@]}" push "$recipe" --flavour cuda
+cat images/lock.yaml
+docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:cuda")" >/dev/null
+"${ae[@]}" pull "$recipe" --flavour cuda
+"${ae[@]}" pull "$recipe" --flavour cuda --verify
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
 step "GPU parity tests"

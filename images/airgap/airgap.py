@@ -7,48 +7,46 @@ Carry the folders DIR/part-* over. On the GPU host, as root:
     airgap.py unpack DIR/part-*      once for each folder, or all at once
     airgap.py start                  describe the GPUs (CDI) and start a private Docker daemon
     eval "$(airgap.py env)"          point `ae` at it
-    airgap.py image NAME             make ae/NAME:cuda from the host's own CUDA and PyTorch
-    airgap.py stop                   stop that daemon
+    airgap.py base                   make ae/base:host from the host's own files
+    ae build NAME --flavour cuda --base-image ae/base:host --network none
+    airgap.py registry               a registry on this host, to push to and pull from
+    airgap.py stop                   stop daemon and registry
 
-The image is an empty root whose /usr and /opt are the host's own, bound read-only when a container
-starts (label ae.binds), with the workload's sources in it. Nothing on the host is changed.
+The base holds what a build needs: a shell, the basic programs and Python, as the host's package
+manager has installed them. CUDA, PyTorch and all else are borrowed: when a container starts, the
+host's /usr and /opt are bound read-only over it (label ae.binds). Nothing on the host is changed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
-import io
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import zipfile
 from pathlib import Path
 
+from host_base import Fault, host_base, run
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Debian 13's need only a libc that every supported host has; runc's seccomp comes from Debian 12.
 PACKAGES = {
-    "trixie": ["docker.io", "containerd", "runc", "tini"],
-    "bookworm": ["libseccomp2"],
+    "trixie": ["docker.io", "docker-cli", "docker-buildx", "containerd", "runc", "tini"],
+    "bookworm": ["libseccomp2", "docker-registry"],
 }
 WHEELS = ["docker", "pydantic", "typer", "pyyaml"]
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-# Variables of the host that containers must have too: they keep NVLink multicast off.
-KEPT = re.compile(r"NCCL_|NVSHMEM_|TORCH_SYMM_MEM_|CUDA_HOME$|TRITON_")
 DRIVER = Path("/usr/local/nvidia")  # where some hosts mount the driver's libraries
-
-
-class Fault(Exception):
-    """One sentence for the person at the keyboard."""
 
 
 def collect(target: Path, python: str, part_mb: int) -> None:
@@ -157,6 +155,10 @@ def start(home: Path, device_folder: Path, driver: Path) -> None:
         "bridge": "none",
     }
     (home / "daemon.json").write_text(json.dumps(config))
+    # Where the client finds buildx.
+    plugins = {"cliPluginsExtraDirs": [str(home / "usr/libexec/docker/cli-plugins")]}
+    (home / "docker-config").mkdir(exist_ok=True)
+    (home / "docker-config/config.json").write_text(json.dumps(plugins))
     libraries = [str(path) for path in home.glob("usr/lib/*-linux-gnu")]
     environment = os.environ | {
         "PATH": os.pathsep.join([*map(str, programs), "/usr/sbin:/usr/bin:/sbin:/bin"]),
@@ -217,147 +219,59 @@ def cdi_spec(device_folder: Path, driver: Path) -> dict:
     }
 
 
-def make_image(home: Path, name: str, driver: Path, additions: list[str], python: Path) -> None:
-    """Import ae/NAME:cuda: an empty root, the workload's sources, and labels for what is bound."""
-    sys.path[:0] = [str(home / "site"), str(REPOSITORY)]
+def make_base(home: Path, driver: Path, python: Path) -> None:
+    """Import ae/base:host, made by host_base.py."""
+    sys.path.insert(0, str(home / "site"))
     from docker.api import APIClient
+    from docker.errors import DockerException
 
-    from ae.images import content_hash
-
-    folder = REPOSITORY / "images" / name
-    if not (folder / "src").is_dir():
-        raise Fault(f"there is no workload images/{name}/src")
-    binds = host_folders(python)
-    content = content_hash(REPOSITORY, name)
-    changes = [
-        *(f"ENV {key}={quoted(value)}" for key, value in image_environment(driver, python).items()),
-        f"LABEL ae.image={name}",
-        "LABEL ae.flavour=cuda",
-        f"LABEL ae.content={content}",
-        f"LABEL ae.binds={quoted(json.dumps(binds))}",
-        "WORKDIR /tmp",
-        'CMD ["python", "--version"]',
-    ]
-    client = APIClient(base_url=endpoint(home), version="auto", timeout=120)
-    answer = client.import_image_from_data(
-        image_tar(folder, binds, python, additions),
-        repository=f"ae/{name}",
-        tag="cuda",
-        changes=changes,
-    )
+    with tempfile.TemporaryFile(prefix="airgap-", dir=home) as file:
+        changes, words = host_base(file, driver, python)
+        file.seek(0)
+        chunks = iter(lambda: file.read(1 << 20), b"")  # of a file, docker-py sends no chunks
+        try:
+            client = APIClient(base_url=endpoint(home), version="auto", timeout=300)
+            answer = client.import_image_from_stream(
+                chunks, repository="ae/base", tag="host", changes=changes
+            )
+        except DockerException as error:
+            raise Fault(f"the daemon refused the image: {error}") from error
     if '"error"' in answer:
         raise Fault(f"the daemon refused the image: {answer.strip()}")
-    print(f"ae/{name}:cuda made, content {content[:12]}, binds {' '.join(binds)}", file=sys.stderr)
+    print(f"ae/base:host made: {words}", file=sys.stderr)
 
 
-def host_folders(python: Path) -> list[str]:
-    """The host folders that the image borrows: /usr, all of /opt, and wherever Python lives."""
-    found = [Path("/usr")]
-    if Path("/opt").is_dir():
-        found += [path for path in sorted(Path("/opt").iterdir()) if path.name != "ae"]
-    asked = run(
-        [str(python), "-c", "import sys; print(sys.prefix, sys.base_prefix, sep='\\n')"]
-    ).splitlines()
-    for place in [*map(Path, asked), python.resolve().parent.parent]:
-        if not any(place.is_relative_to(one) for one in found):
-            found.append(place)
-    return [str(path) for path in found if path.exists()]
-
-
-def image_environment(driver: Path, python: Path) -> dict[str, str]:
-    """Variables of the image: the host's own where they say where libraries are."""
-    libraries = [str(driver / "lib64")] if driver.is_dir() else []
-    libraries += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
-    programs = ["/opt/ae/bin", str(python.parent), str(driver / "bin"), "/usr/local/cuda/bin"]
-    programs += ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
-    kept = {key: value for key, value in os.environ.items() if KEPT.match(key)}
-    return {
-        **kept,
-        "PATH": ":".join(programs),
-        "LD_LIBRARY_PATH": ":".join(dict.fromkeys(libraries)) or "/usr/lib",
-        "PYTHONPATH": "/opt/ae/common:/opt/ae/workload",
-        "PYTHONUNBUFFERED": "1",
-        "HOME": "/tmp",
+def start_registry(home: Path, port: int) -> None:
+    """Start a registry on loopback that keeps its images below `home`, until `stop`."""
+    program = home / "usr/bin/docker-registry"
+    if not program.exists():
+        raise Fault(f"no docker-registry below {home}: run `airgap.py unpack` first")
+    if pid_of(home / "registry.pid", "docker-registry"):
+        return
+    config = {
+        "version": 0.1,
+        "storage": {"filesystem": {"rootdirectory": str(home / "registry")}},
+        "http": {"addr": f"127.0.0.1:{port}"},
     }
-
-
-def image_tar(folder: Path, binds: list[str], python: Path, additions: list[str]) -> bytes:
-    """The root file system: links into /usr, empty folders to bind on, /etc, and /opt/ae."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        made: set[str] = set()
-
-        def add_folder(path: str, mode: int = 0o755) -> None:
-            for parent in [*reversed(Path(path).parents), Path(path)]:
-                name = str(parent).strip("/")
-                if name in ("", ".") or name in made:
-                    continue
-                made.add(name)
-                entry = tarfile.TarInfo(name)
-                entry.type, entry.mode = tarfile.DIRTYPE, mode if str(parent) == path else 0o755
-                tar.addfile(entry)
-
-        def add_link(path: str, target: str) -> None:
-            add_folder(str(Path(path).parent))
-            entry = tarfile.TarInfo(path.strip("/"))
-            entry.type, entry.linkname = tarfile.SYMTYPE, target
-            tar.addfile(entry)
-
-        def add_text(path: str, text: str) -> None:
-            add_folder(str(Path(path).parent))
-            entry = tarfile.TarInfo(path.strip("/"))
-            entry.size, entry.mode = len(text.encode()), 0o755
-            tar.addfile(entry, io.BytesIO(text.encode()))
-
-        def add_tree(source: Path, target: str) -> None:
-            for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
-                if path.is_file() and "__pycache__" not in path.parts:
-                    inner = f"{target}/{path.relative_to(source)}" if source.is_dir() else target
-                    add_folder(str(Path(inner).parent))
-                    tar.add(path, inner.strip("/"), filter=plain_owner)
-
-        for path in ("/tmp", "/var/tmp"):  # first: a bind may lie below one of them
-            add_folder(path, 0o1777)
-        for path in ("/dev", "/proc", "/sys", "/run", "/root", "/home", "/ae", *binds):
-            add_folder(path)
-        for name in ("bin", "lib", "lib64"):
-            if Path("/", name).is_symlink():
-                add_link(f"/{name}", f"usr/{name}")
-        # A folder, not a link into the read-only /usr: Docker puts its init program there.
-        for path in sorted(Path("/usr/sbin").iterdir()):
-            add_link(f"/sbin/{path.name}", str(path))
-        # Of /etc only what programs look up; the rest is the host's own business.
-        for name in ("passwd", "group", "nsswitch.conf", "ld.so.cache", "localtime"):
-            if Path("/etc", name).exists():
-                add_tree(Path("/etc", name).resolve(), f"/etc/{name}")
-        for path in sorted(Path("/etc/alternatives").glob("*")):
-            if path.is_symlink():
-                add_link(str(path), os.readlink(path))
-        for program in ("python", "python3"):
-            # A script, not a link: through a link Python would not see its virtual environment.
-            add_text(f"/opt/ae/bin/{program}", f'#!/bin/sh\nexec {shlex.quote(str(python))} "$@"\n')
-        add_tree(REPOSITORY / "images/common/src", "/opt/ae/common")
-        add_tree(folder / "src", "/opt/ae/workload")
-        for addition in additions:
-            source, _, target = addition.partition(":")
-            if not Path(source).exists() or not target.startswith("/opt/ae/"):
-                raise Fault(
-                    f"--add {addition}: say SOURCE:/opt/ae/PLACE, with a source that exists"
-                )
-            add_tree(Path(source), target)
-    return data.getvalue()
-
-
-def plain_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Everything in the image belongs to root and can be read by all."""
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = "root"
-    entry.mode |= 0o444
-    return entry
+    (home / "registry.yml").write_text(json.dumps(config))  # JSON is YAML
+    with (home / "registry.log").open("wb") as log:
+        argv = [str(program), "serve", str(home / "registry.yml")]
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    (home / "registry.pid").write_text(str(process.pid))
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            print(f"export AE_REGISTRY=127.0.0.1:{port}/ae")
+            return
+        time.sleep(0.1)
+    raise Fault(f"the registry did not answer within 10 s; see {home / 'registry.log'}")
 
 
 def stop(home: Path) -> None:
-    """Stop the daemon that `start` has started, and no other."""
+    """Stop the daemon and the registry that we have started, and no other."""
+    if registry := pid_of(home / "registry.pid", "docker-registry"):
+        os.kill(registry, signal.SIGTERM)
     pid = daemon_pid(home)
     if pid is None:
         return
@@ -375,7 +289,8 @@ def stop(home: Path) -> None:
 
 def print_environment(home: Path) -> None:
     """The lines that point `ae` at the daemon and at the carried packages."""
-    print(f"export DOCKER_HOST={endpoint(home)}")
+    print(f"export DOCKER_HOST={endpoint(home)} DOCKER_CONFIG={home / 'docker-config'}")
+    print(f"export PATH={home / 'usr/bin'}:$PATH")
     print(f"export PYTHONPATH={home / 'site'}${{PYTHONPATH:+:$PYTHONPATH}}")
 
 
@@ -399,9 +314,14 @@ def endpoint(home: Path) -> str:
 
 def daemon_pid(home: Path) -> int | None:
     """The daemon's process id, if it runs."""
+    return pid_of(home / "dockerd.pid", "dockerd")
+
+
+def pid_of(file: Path, program: str) -> int | None:
+    """The process id in a file, if that is (still) the program's."""
     try:
-        pid = int((home / "dockerd.pid").read_text())
-        return pid if "dockerd" in Path(f"/proc/{pid}/cmdline").read_text() else None
+        pid = int(file.read_text())
+        return pid if program in Path(f"/proc/{pid}/cmdline").read_text() else None
     except (OSError, ValueError):
         return None
 
@@ -423,8 +343,6 @@ def read_or_nothing(path: Path) -> str:
 
 def answers(home: Path) -> bool:
     """Whether the daemon takes connections and says that it is well."""
-    import socket
-
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(5)
@@ -433,24 +351,6 @@ def answers(home: Path) -> bool:
             return b" 200 " in connection.recv(4096)
     except OSError:
         return False
-
-
-def quoted(value: str) -> str:
-    """A value as a Dockerfile instruction takes it."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
-    return f'"{escaped}"'
-
-
-def run(argv: list[str], cwd: Path | None = None) -> str:
-    """Run a command; a failure is a Fault with its last words."""
-    try:
-        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise Fault(f"there is no program '{argv[0]}'") from error
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()[-5:]
-        raise Fault(f"{' '.join(argv[:4])} ... failed ({done.returncode}): " + "\n".join(words))
-    return done.stdout
 
 
 def main() -> int:
@@ -470,11 +370,11 @@ def main() -> int:
     verb.add_argument("dirs", type=Path, nargs="*", help="carried folders to unpack first")
     verb.add_argument("--dev", type=Path, default=Path("/dev"), help="where the GPU's nodes are")
     verb.add_argument("--driver", type=Path, default=DRIVER)
-    verb = verbs.add_parser("image", help="make an image from the host's own files")
-    verb.add_argument("name")
+    verb = verbs.add_parser("base", help="make a base image from the host's own files")
     verb.add_argument("--driver", type=Path, default=DRIVER)
     verb.add_argument("--python", type=Path, default=Path(sys.executable))
-    verb.add_argument("--add", action="append", default=[], metavar="SOURCE:/opt/ae/PLACE")
+    verb = verbs.add_parser("registry", help="start a registry on loopback")
+    verb.add_argument("--port", type=int, default=5000)
     verbs.add_parser("env", help="print export lines")
     verbs.add_parser("stop", help="stop the daemon")
     words = parser.parse_args()
@@ -489,8 +389,10 @@ def main() -> int:
                 unpack(words.dirs, home)
             start(home, words.dev, words.driver)
             print_environment(home)
-        elif words.verb == "image":
-            make_image(home, words.name, words.driver, words.add, words.python)
+        elif words.verb == "base":
+            make_base(home, words.driver, words.python)
+        elif words.verb == "registry":
+            start_registry(home, words.port)
         elif words.verb == "env":
             print_environment(home)
         else:

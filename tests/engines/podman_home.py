@@ -1,0 +1,88 @@
+"""A podman of the tests' own: storage, run folder and runtime; the person's own stays untouched."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ae.engines.podman import PodmanEngine
+from ae.images import client_environment, find_client
+
+STORAGE = """[storage]
+driver = "overlay"
+graphroot = "{folder}/graph"
+runroot = "{folder}/run"
+[storage.options]
+additionalimagestores = [{images}]
+"""
+# Without systemd there is neither its control group manager nor its journal.
+CONTAINERS = """[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+tmp_dir = "{folder}/tmp"
+"""
+# crun knows no hybrid control groups, which some machines have.
+RUNTIMES = ("", 'runtime = "runc"\n')
+
+
+def write(folder: Path, *, images: Path | None = None, runtime: str = "") -> dict[str, str]:
+    """Write podman's two files and return the variables that point it at them. Keep it short:
+    below the folder lie sockets."""
+    folder.mkdir(parents=True, exist_ok=True)
+    named = f'"{images}"' if images else ""
+    (folder / "storage.conf").write_text(STORAGE.format(folder=folder, images=named))
+    (folder / "containers.conf").write_text(CONTAINERS.format(folder=folder) + runtime)
+    return {
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+    }
+
+
+def find_runtime(folder: Path, patch: pytest.MonkeyPatch) -> str:
+    """Return the line of containers.conf with which a container starts here.
+
+    Raises RuntimeError with podman's reasons when none does.
+    """
+    faults = []
+    for runtime in RUNTIMES:
+        for key, value in write(folder, runtime=runtime).items():
+            patch.setenv(key, value)
+        found = PodmanEngine().starts()
+        if found.ok:
+            return runtime
+        faults.append(f"{runtime.strip() or 'default runtime'}: {found.detail}")
+    raise RuntimeError("; ".join(faults))
+
+
+def load_image(endpoint: str, reference: str, runtime: str) -> Path:
+    """Copy an image from Docker into a store that all test sessions read, once; return the store.
+
+    It lies in the temporary folder, named after the image's id.
+    """
+    client, environment = find_client(endpoint), client_environment(endpoint)
+    said = _call([client, "image", "inspect", "--format", "{{.Id}}", reference], environment)
+    top = Path(tempfile.gettempdir()) / f"ae-podman-{os.getuid()}"
+    folder = top / said.strip().removeprefix("sha256:")[:12]
+    top.mkdir(mode=0o700, exist_ok=True)
+    with (top / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            own = os.environ | write(folder, runtime=runtime)
+            _call([client, "save", "--output", str(folder / "image.tar"), reference], environment)
+            _call(["podman", "load", "--input", str(folder / "image.tar")], own)
+            (folder / "image.tar").unlink()
+            (folder / "complete").touch()
+    return folder
+
+
+def _call(argv: list[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout
