@@ -98,9 +98,13 @@ def _execute_one(point: Point, work: _Work) -> Outcome:
     except EnvironmentFault as fault:
         why = fault.message
         raise
-    except OSError as error:
+    except OSError as error:  # of the logs, most often: the disk is full
         why = f"the launcher could not go on: {error.strerror or error}"
-        raise
+        raise EnvironmentFault(
+            f"{point.id} was stopped, because its folder cannot be written to: "
+            f"{error.strerror or error}",
+            fix=f"free disk space, then: ae run {point.recipe} --resume",
+        ) from error
     finally:
         # KeyboardInterrupt and EnvironmentFault pass through: the folder still says what happened.
         if outcome is None:

@@ -220,7 +220,7 @@ def _connected(endpoint: str, tunnel: Tunnel | None) -> Daemon:
 def faults(endpoint: str) -> Iterator[None]:
     """Turn errors of the transport and of the daemon into EnvironmentFault, in one sentence."""
     from docker.errors import APIError, DockerException
-    from requests.exceptions import RequestException
+    from requests.exceptions import ChunkedEncodingError, ConnectionError, RequestException
 
     try:
         yield
@@ -230,6 +230,11 @@ def faults(endpoint: str) -> Iterator[None]:
         cause = _system_error(error)
         if cause is not None:
             raise _unreachable(endpoint, cause) from error
+        if isinstance(error, ConnectionError | ChunkedEncodingError):
+            raise EnvironmentFault(
+                f"the connection to the Docker daemon at {endpoint} broke: {_first_line(error)}",
+                fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
+            ) from error
         raise EnvironmentFault(
             f"the Docker daemon at {endpoint} did not answer as it should: {_first_line(error)}",
             fix="look at the daemon's log, and at DOCKER_HOST",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,7 @@ from ae.engines.wording import borrowed, container_name, seconds_between, split_
 from ae.errors import EnvironmentFault
 from ae.lockfile import locked
 from ae.machine import require_disk
-from ae.model import Flavour, GpuRequest, ImageRef, Point
+from ae.model import Flavour, GpuRequest, ImageRef, Point, Status
 from ae.secrets import held, plain_mounts, sent_files
 
 if TYPE_CHECKING:
@@ -291,17 +292,22 @@ class DockerEngine:
                 try:
                     self._remove(spec.name)
                 except EnvironmentFault as fault:  # must not hide why we are here
-                    sink.line("stderr", f"ae: {spec.name} may be left: {fault.message}")
+                    sink.line(
+                        "stderr", f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
+                    )
                 else:
                     if self._reaper:
                         self._reaper.done(spec.name)
 
     def _follow(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
+        from docker.errors import NotFound
+
         from ae.engines.attachment import Attachment
 
         words = LastWords(sink)
         timed_out = False
+        started = time.monotonic()
         with faults(self.endpoint):
             attachment = Attachment(self.daemon.patient, spec.name, words)
             try:
@@ -311,7 +317,15 @@ class DockerEngine:
                     timed_out = True
                     self._stop(spec.name, attachment)
                 attachment.drain()
-                ended = self.daemon.control.inspect_container(spec.name)
+                try:
+                    ended = self.daemon.control.inspect_container(spec.name)
+                except NotFound:  # somebody else has removed it
+                    return Outcome(
+                        status=Status.FAILED,
+                        exit_code=137,
+                        seconds=time.monotonic() - started,
+                        reason="its container was killed and removed by somebody else",
+                    )
             except KeyboardInterrupt:
                 self._stop(spec.name, attachment)
                 raise

@@ -214,7 +214,7 @@ class FarFolders:
                 self._daemon.control.remove_volume(volume, force=True)
         except EnvironmentFault as fault:  # must not hide why we are here; `ae clean` finds it
             if sink:
-                sink.line("stderr", f"ae: {volume} may be left: {fault.message}")
+                sink.line("stderr", f"ae: {volume} may be left, for `ae clean`: {fault.message}")
             return
         if self._reaper:
             self._reaper.done(volume)
