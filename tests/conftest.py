@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,7 +142,10 @@ def _podman_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # podman keeps its storage mounted on itself.
+        for mounted in (folder / "graph/overlay", folder / "graph"):
+            subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from ae import clean, secrets
+from ae.engines.local import LocalEngine
 from ae.errors import AeError, EnvironmentFault, UsageError
-from ae.model import Machine, RuntimeNeeds, Secret
+from ae.model import Machine, RuntimeNeeds, Secret, Status
 from ae.plan import Selection, make_plan
 from ae.recipe import Needs, load_recipe
 from ae.secrets import Mask, held, resolve
@@ -164,3 +167,20 @@ def test_a_copy_is_private_and_goes(licence: Path, tmp_path: Path) -> None:
         assert mine.owner_alive
         assert clean.orphans([mine]) == []
     assert not mount.source.parent.exists()
+
+
+def test_an_engine_without_containers_gives_none(
+    licence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    engine = LocalEngine(tmp_path)
+    needed = Secret(name="gurobi", target="/run/secrets/g")
+    job = make_job(tmp_path / "1", "print:x", needs=RuntimeNeeds(secrets=(needed,)))
+    with pytest.raises(EnvironmentFault, match="which only a container can be given"):
+        engine.run(job, Lines(), 60)
+    spared = replace(needed, optional=True)
+    job = make_job(tmp_path / "2", "print:x", needs=RuntimeNeeds(secrets=(spared,)))
+    outcome = engine.run(job, Lines(), 60)
+    assert outcome.status is Status.DONE
+    assert "secret gurobi" in outcome.honoured["refused"]  # type: ignore[operator]

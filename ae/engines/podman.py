@@ -168,15 +168,18 @@ class PodmanEngine:
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
         name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
-        with held(job, _user(), self._reaper) as mounts:
+        with (
+            held(job, _user(), self._reaper) as mounts,
+            tempfile.TemporaryDirectory(prefix="ae-podman-", ignore_cleanup_errors=True) as monitor,
+        ):
             spec = replace(spec, mounts=(*spec.mounts, *mounts))
-            with self._created(spec, sink) as inspected:
+            with self._created(spec, Path(monitor), sink) as inspected:
                 missing, fix = dropped_by_podman(spec, inspected, rootless=self.podman.rootless)
                 if missing:
                     raise EnvironmentFault(
                         f"podman dropped what the point needs: {', '.join(missing)}", fix=fix
                     )
-                outcome = self._follow(spec, inspected, sink, timeout_s)
+                outcome = self._follow(spec, inspected, Path(monitor), sink, timeout_s)
         image = podman_images.facts(self.podman, job.point.image, spec.image)
         return replace(outcome, honoured={**outcome.honoured, "image": image})
 
@@ -234,15 +237,15 @@ class PodmanEngine:
     # -- one container ---------------------------------------------------------------------
 
     @contextmanager
-    def _created(self, spec: ContainerSpec, sink: Sink) -> Iterator[dict[str, Any]]:
+    def _created(self, spec: ContainerSpec, monitor: Path, sink: Sink) -> Iterator[dict[str, Any]]:
         """Create and initialise a container, yield what podman made of it, in Docker's shape, and
-        remove it whatever comes."""
+        remove it whatever comes. Its monitor works in the folder `monitor`."""
         if self._reaper:
             # Before it exists: a launcher killed during creation leaves nothing either.
             self._reaper.watch_container(f"podman:{self.podman.path}", spec.name)
         try:
             self.podman.do(*self._create_words(spec), timeout_s=CREATE_TIMEOUT_S)
-            self.podman.do("init", spec.name, timeout_s=CREATE_TIMEOUT_S)
+            self.podman.do("init", spec.name, timeout_s=CREATE_TIMEOUT_S, cwd=monitor)
             inspected = self.podman.inspect("container", spec.name)
             if inspected is None:
                 raise EnvironmentFault(
@@ -261,7 +264,12 @@ class PodmanEngine:
                         self._reaper.done(spec.name)
 
     def _follow(
-        self, spec: ContainerSpec, inspected: dict[str, Any], sink: Sink, timeout_s: float
+        self,
+        spec: ContainerSpec,
+        inspected: dict[str, Any],
+        monitor: Path,
+        sink: Sink,
+        timeout_s: float,
     ) -> Outcome:
         """Start an initialised container and wait for its end, or for the deadline."""
         words = LastWords(sink)
@@ -282,10 +290,11 @@ class PodmanEngine:
             state = ended["State"]
             code = int(state["ExitCode"])
             seconds = seconds_between(state["StartedAt"], state["FinishedAt"])
-        flagged = ended is not None and bool(ended["State"].get("OOMKilled"))
+        flagged = (monitor / "oom").exists()  # what the monitor leaves, and not every podman reads
+        flagged |= ended is not None and bool(ended["State"].get("OOMKilled"))
         status, reason = classify(
             code,
-            # Without cgroup v2 podman does not say it; the kernel counts what it has killed.
+            # Where the monitor cannot see it, the kernel counts what it has killed.
             oom=flagged or (code == 137 and oom_kills() > kills),
             timed_out=client.timed_out,
             timeout_s=timeout_s,

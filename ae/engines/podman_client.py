@@ -81,13 +81,15 @@ class Podman:
             found |= read_cdi_devices(folder)
         return found
 
-    def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
+    def call(
+        self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S, cwd: Path | None = None
+    ) -> processes.Completed:
         """Run a podman command to its end; any exit code is a result."""
-        return processes.run([self.path, *words], timeout_s=timeout_s)
+        return processes.run([self.path, *words], timeout_s=timeout_s, cwd=cwd)
 
-    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
+    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S, cwd: Path | None = None) -> str:
         """Run a podman command and return what it printed. Raises EnvironmentFault."""
-        done = self.call(*words, timeout_s=timeout_s)
+        done = self.call(*words, timeout_s=timeout_s, cwd=cwd)
         if done.returncode != 0:
             raise fault_of(done.stderr)
         return done.stdout

@@ -15,6 +15,9 @@ shift 2
 contexts=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     contexts+=(--context "$1")
+    # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
+    variable=AE_${1%%=*}_DIR
+    export "${variable^^}=$(realpath "${1#*=}")"
     shift
 done
 [ $# -gt 0 ] && shift

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -200,3 +201,36 @@ def test_mps_refuses_folders_of_others(pipe: str, sentence: str) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (3, f"mps: {sentence}\n")
+
+
+@pytest.mark.gpu
+def test_mps_serves_a_real_client(tmp_path: Path) -> None:
+    """The driver's own daemon: a CUDA program connects through the private pipe folder."""
+    pipe, log = tmp_path / "mps/pipe", tmp_path / "mps/log"
+    folders = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}
+    environment = os.environ | folders
+    argv = ["sh", str(ROOT / "compose/mps.sh")]
+
+    def status() -> int:
+        return subprocess.run([*argv, "status"], env=environment, check=False).returncode
+
+    with subprocess.Popen(argv, env=environment) as daemon:
+        try:
+            while status() != 0:
+                assert daemon.poll() is None
+            client = "import torch; print(float(torch.ones(5, device='cuda').sum()))"
+            said = subprocess.run(
+                [sys.executable, "-c", client], env=environment,
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert said.stdout == "5.0\n"
+            servers = subprocess.run(
+                ["nvidia-cuda-mps-control"], input="get_server_list\n", env=environment,
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            assert servers.stdout.strip().isdigit()  # the client's server
+        finally:
+            daemon.terminate()
+    assert daemon.returncode == 0
+    assert status() != 0
+    assert not Path(f"/proc/{servers.stdout.strip()}").exists()

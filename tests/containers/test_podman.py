@@ -149,10 +149,15 @@ def test_every_need_is_granted_and_nothing_else(
     assert (network, proxies) == ("lo", "0")
 
 
-def test_an_oom_kill_is_not_a_mere_137(engine: PodmanEngine, tmp_path: Path) -> None:
+def test_an_oom_kill_is_not_a_mere_137(
+    engine: PodmanEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(podman_module, "oom_kills", lambda: 0)  # podman's own word must do
     needs = RuntimeNeeds(memory_bytes=100 * 2**20)
     outcome = engine.run(make_job(tmp_path, f"eat:{10**9}", needs=needs), Lines(), 60)
     assert (outcome.status, outcome.exit_code) == (Status.OOM, 137)
+    assert not (tmp_path / "oom").exists()  # which podman's monitor leaves where it works
     outcome = engine.run(make_job(tmp_path, "signal:9"), Lines(), 60)
     assert (outcome.status, outcome.exit_code) == (Status.FAILED, 137)
     assert "SIGKILL" in outcome.reason

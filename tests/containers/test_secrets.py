@@ -12,6 +12,7 @@ import pytest
 
 from ae import secrets
 from ae.engines.docker import DockerEngine
+from ae.engines.podman import PodmanEngine
 from ae.model import RuntimeNeeds, Secret, Status
 from tests.containers.acting import Launch, ae_run, gone, make_root
 from tests.containers.machine import FarMachine
@@ -108,6 +109,18 @@ def test_the_containers_user_can_read_it_and_nobody_can_write(
     assert lines.of("stdout") == [f"TOKEN={WORD}", "400"]
     assert outcome.status is Status.FAILED
     assert "Read-only file system" in outcome.reason or "Permission denied" in outcome.reason
+    assert copies() == []
+
+
+def test_podman_gives_it_too(podman: dict[str, str], licence: Path, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
+    lines = Lines()
+    script = f"cat {TARGET}; stat -c %a {TARGET}; echo more >>{TARGET}"
+    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
+    job.secrets["gurobi"] = licence  # type: ignore[index]
+    outcome = PodmanEngine().run(job, lines, 60)
+    assert lines.of("stdout") == [f"TOKEN={WORD}", "400"]
+    assert "Read-only file system" in outcome.reason
     assert copies() == []
 
 
