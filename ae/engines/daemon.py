@@ -199,19 +199,12 @@ def connect(endpoint: str) -> Daemon:
 def _connected(endpoint: str, tunnel: Tunnel | None) -> Daemon:
     from ae.engines.client import Client
 
-    tls = _tls(endpoint)
-    url = tunnel.url if tunnel else endpoint
+    how: dict[str, Any] = {"base_url": endpoint, "tls": _tls(endpoint) or False}
+    if tunnel:  # no address: the connections are made by ssh
+        how |= {"base_url": "unix:///dialled", "dial": tunnel.dial}
     with faults(endpoint):
-        control = Client(base_url=url, version="auto", timeout=CONTROL_TIMEOUT_S, tls=tls or False)
-        patient = Client(
-            base_url=url,
-            version=control.api_version,
-            timeout=None,  # type: ignore[arg-type]  # None: wait for ever
-            tls=tls or False,
-        )
-        if tunnel:
-            control.share_connections()
-            patient.share_connections()
+        control = Client(version="auto", timeout=CONTROL_TIMEOUT_S, **how)
+        patient = Client(version=control.api_version, timeout=None, **how)  # None: wait for ever
         info = control.info()
     return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info, tunnel)
 

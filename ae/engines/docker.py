@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,7 +34,6 @@ from ae.model import Flavour, GpuRequest, ImageRef, Point, Status
 from ae.secrets import held, plain_mounts, sent_files
 
 if TYPE_CHECKING:
-    from ae.engines.attachment import Attachment
     from ae.engines.far import FarFolders
     from ae.images import BuildOptions
     from ae.reaper import Reaper
@@ -301,41 +299,23 @@ class DockerEngine:
 
     def _follow(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
-        from docker.errors import NotFound
-
-        from ae.engines.attachment import Attachment
+        from ae.engines.following import follow
 
         words = LastWords(sink)
-        timed_out = False
-        started = time.monotonic()
         with faults(self.endpoint):
-            attachment = Attachment(self.daemon.patient, spec.name, words)
-            try:
-                self.daemon.control.start(spec.name)
-                attachment.follow()
-                if attachment.wait(timeout_s) is None:
-                    timed_out = True
-                    self._stop(spec.name, attachment)
-                attachment.drain()
-                try:
-                    ended = self.daemon.control.inspect_container(spec.name)
-                except NotFound:  # somebody else has removed it
-                    return Outcome(
-                        status=Status.FAILED,
-                        exit_code=137,
-                        seconds=time.monotonic() - started,
-                        reason="its container was killed and removed by somebody else",
-                    )
-            except KeyboardInterrupt:
-                self._stop(spec.name, attachment)
-                raise
-            finally:
-                attachment.close()
-        state = ended["State"]
+            ended = follow(self.daemon, spec.name, words, timeout_s, self._grace_s)
+        if ended.container is None:
+            return Outcome(
+                status=Status.FAILED,
+                exit_code=137,
+                seconds=ended.seconds,
+                reason="its container was killed and removed by somebody else",
+            )
+        state = ended.container["State"]
         status, reason = classify(
             int(state["ExitCode"]),
             oom=bool(state.get("OOMKilled")),
-            timed_out=timed_out,
+            timed_out=ended.timed_out,
             timeout_s=timeout_s,
             last_words=words.last,
         )
@@ -344,21 +324,9 @@ class DockerEngine:
             exit_code=int(state["ExitCode"]),
             seconds=seconds_between(state["StartedAt"], state["FinishedAt"]),
             reason=reason,
-            image_id=str(ended.get("Image", "")),
-            honoured=self._facts(spec, ended),
+            image_id=str(ended.container.get("Image", "")),
+            honoured=self._facts(spec, ended.container),
         )
-
-    def _stop(self, name: str, attachment: Attachment) -> None:
-        """TERM, a while to clean up, KILL."""
-        from docker.errors import APIError
-
-        for word, patience in (("TERM", self._grace_s), ("KILL", 30.0)):
-            try:
-                self.daemon.control.kill(name, word)
-            except APIError:
-                return  # it has ended, or never started
-            if attachment.following and attachment.wait(patience) is not None:
-                return
 
     def _remove(self, name: str) -> None:
         from docker.errors import APIError, NotFound

@@ -1,18 +1,18 @@
-"""A Docker daemon behind ssh, as a socket on this machine.
+"""Connections to a Docker daemon behind ssh.
 
-Whoever connects to the socket talks, through an `ssh` program of its own, to `docker system
-dial-stdio` on the other machine: what Docker's own client does, with the keys, hosts and jumps of
-the person's ssh configuration. Nothing is copied here: ssh gets the connection itself.
+Each is an `ssh` program of its own that runs `docker system dial-stdio` on the other machine: what
+Docker's own client does, with the keys, hosts and jumps of the person's ssh configuration. Nothing
+is copied here: our end is a socket whose other end is the program's input and output.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import shutil
 import socket
+import stat
 import tempfile
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import subprocess
 
 _CONNECT_S = 30
+_ALIVE_S = 15  # a link that is silent three times as long is dead
+_LONGEST_PATH = 80  # bytes; ssh adds some, and a socket's path has at most 107
 _LAST_WORDS = 2000  # bytes of what ssh said
 
 
@@ -41,6 +43,7 @@ def ssh_argv(endpoint: str, *remote: str, options: tuple[str, ...] = ()) -> tupl
     if not host or host.startswith("-") or (parts.username or "").startswith("-"):
         raise _unreadable(endpoint)
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_S}"]
+    words += ["-o", f"ServerAliveInterval={_ALIVE_S}"]
     words += ["-l", parts.username] if parts.username else []
     words += ["-p", str(port)] if port else []
     return (*words, *options, "--", host, *remote)
@@ -54,30 +57,33 @@ def dial_argv(endpoint: str, options: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 
 class Tunnel:
-    """A socket in a private folder that leads to the daemon at an ssh endpoint."""
+    """Makes connections to the daemon at an ssh endpoint, and ends them."""
+
+    _numbers = itertools.count()
 
     def __init__(self, endpoint: str) -> None:
         self._fault: EnvironmentFault | None = None
-        dial_argv(endpoint)  # raises for an address that is none, before anything is made
-        self._folder = Path(tempfile.mkdtemp(prefix="ae-ssh-"))  # mode 0700
-        # One login serves all connections, as soon as it is there. It lasts as long as `cat` has
-        # its input from us, so it ends with this process, however that ends.
-        shared = ("-S", str(self._folder / "login"))
-        self._argv = dial_argv(endpoint, ("-o", "ControlMaster=no", *shared))
-        login = ssh_argv(endpoint, "cat", options=("-o", "ControlMaster=yes", *shared))
-        self._login = self._start_login(login)
-        self._said = (self._folder / "ssh.log").open("w+b")
+        self._argv = dial_argv(endpoint)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed with the tunnel
         self._children: list[subprocess.Popen[bytes]] = []
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(self._folder / "docker.sock"))
-        self._socket.listen()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
+        self._login: subprocess.Popen[bytes] | None = None
+        place = _socket_folder() / f"{os.getpid()}-{next(self._numbers)}"
+        if len(os.fsencode(place)) <= _LONGEST_PATH:
+            self._share_login(endpoint, place)
 
-    @property
-    def url(self) -> str:
-        """Where a client on this machine connects to."""
-        return f"unix://{self._folder / 'docker.sock'}"
+    def dial(self) -> socket.socket:
+        """Return a new connection. What goes wrong is seen as its end, and in `last_words`."""
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            try:
+                child = processes.start_connected(self._argv, theirs, self._said)
+            except EnvironmentFault as fault:
+                self._fault = fault
+                return ours
+            # Those that have ended are taken off the process table here.
+            self._children = [one for one in self._children if one.poll() is None] + [child]
+        return ours
 
     def last_words(self) -> str:
         """The last line that ssh wrote, or why it could not be started; empty: nothing."""
@@ -92,10 +98,6 @@ class Tunnel:
 
     def close(self) -> None:
         """End every connection."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread up
-        self._socket.close()
-        self._thread.join(5)
         if self._login is not None and self._login.stdin is not None:
             self._login.stdin.close()
         for child in [*self._children, *([self._login] if self._login else [])]:
@@ -103,29 +105,38 @@ class Tunnel:
                 processes.stop_group(child.pid, grace_s=1.0, reap=child.poll)
             child.wait()
         self._said.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start_login(self, argv: tuple[str, ...]) -> subprocess.Popen[bytes] | None:
+    def _share_login(self, endpoint: str, place: Path) -> None:
+        """Let one login serve all connections, as soon as it is there.
+
+        It lasts as long as `cat` has its input from us, so it ends with this process, however that
+        ends, and takes its socket along.
+        """
+        shared = ("-S", str(place))
+        login = ssh_argv(endpoint, "cat", options=("-o", "ControlMaster=yes", *shared))
         try:
-            return processes.start_helper(argv)
+            self._login = processes.start_helper(login)
         except EnvironmentFault as fault:  # no ssh: said when the first connection is made
             self._fault = fault
-            return None
+        self._argv = dial_argv(endpoint, ("-o", "ControlMaster=no", *shared))
 
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            with connection:
-                try:
-                    child = processes.start_connected(self._argv, connection, self._said)
-                except EnvironmentFault as fault:
-                    self._fault = fault
-                    continue
-            # Those that have ended are taken off the process table here.
-            self._children = [one for one in self._children if one.poll() is None] + [child]
+
+def _socket_folder() -> Path:
+    """A folder that only this user can enter, for the sockets of logins.
+
+    Raises EnvironmentFault when somebody else has made it.
+    """
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or "")
+    if not folder.is_absolute() or not os.access(folder, os.W_OK):
+        folder = Path(tempfile.gettempdir()) / f"ae-ssh-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise EnvironmentFault(
+            f"{folder} is not a folder of yours alone, so no ssh socket is put there",
+            fix=f"remove it, or: chmod 700 {folder}",
+        )
+    return folder
 
 
 def _unreadable(endpoint: str) -> EnvironmentFault:

@@ -97,7 +97,7 @@ class FarMachine:
             SSHD.format(port=port, home=self.home, endpoint=self.endpoint)
         )
         (self.home / "ssh_config").write_text(SSH.format(home=self.home))
-        self.ssh_path.mkdir()
+        self.ssh_path.mkdir(mode=0o700)
         wrapper = self.ssh_path / "ssh"
         wrapper.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {self.home}/ssh_config "$@"\n')
         wrapper.chmod(0o755)
@@ -152,6 +152,8 @@ class FarMachine:
             if left:
                 self.docker("rm", "-f", *left, check=False)
         self.stop()
+        # A daemon that was killed has left its folder mounted on itself.
+        subprocess.run(["umount", "--lazy", self.home / "data"], capture_output=True, check=False)
         shutil.rmtree(self.home, ignore_errors=True)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ae import signals
-from ae.engines import far
+from ae.engines import far, tunnel
 from ae.engines.daemon import connect, endpoint_of
 from ae.engines.docker import DockerEngine
 from ae.errors import EnvironmentFault
@@ -43,6 +43,7 @@ def ssh(far_machine: FarMachine) -> str:
 @pytest.fixture
 def by_ssh(ssh: str, far_machine: FarMachine, monkeypatch: pytest.MonkeyPatch) -> str:
     """The endpoint, with an `ssh` on PATH that knows the machine."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(far_machine.ssh_path))
     monkeypatch.setenv("PATH", f"{far_machine.ssh_path}:{os.environ['PATH']}")
     monkeypatch.setenv("DOCKER_HOST", ssh)
     return ssh
@@ -65,6 +66,10 @@ def ssh_processes(machine: FarMachine) -> list[str]:
             if mark in words and b"ssh\0" in words:
                 found.append(words.replace(b"\0", b" ").decode())
     return found
+
+
+def login_sockets() -> list[str]:
+    return [path.name for path in tunnel._socket_folder().iterdir() if path.is_socket()]
 
 
 def sh(script: str) -> tuple[str, ...]:
@@ -264,6 +269,7 @@ def test_a_run_over_ssh(by_ssh: str, far_machine: FarMachine, tmp_path: Path) ->
     assert engine["machine"] == NAME
     assert left_on(far_machine) == []
     assert gone(lambda: ssh_processes(far_machine)) == []
+    assert gone(login_sockets) == []
 
 
 def test_a_launcher_killed_over_ssh_leaves_nothing(
@@ -276,6 +282,7 @@ def test_a_launcher_killed_over_ssh_leaves_nothing(
     launch.kill()
     assert gone(lambda: left_on(far_machine), 30) == []
     assert gone(lambda: ssh_processes(far_machine)) == []
+    assert gone(login_sockets) == []
     assert launch.words() == {"first": "done"}
 
 
