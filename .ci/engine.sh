@@ -23,7 +23,7 @@ say() { echo "engine: $*" >&2; }
 
 install_docker() {
     if [ -x /usr/sbin/dockerd ] && [ -x /usr/libexec/docker/cli-plugins/docker-buildx ] &&
-        [ -x /usr/bin/docker ] && dpkg -s runc iptables iproute2 mmdebstrap docker-registry >/dev/null 2>&1; then
+        [ -x /usr/bin/docker ] && dpkg -s runc iptables iproute2 mmdebstrap docker-registry openssh-server openssl >/dev/null 2>&1; then
         return
     fi
     say "installing Docker from Debian 13's packages (they need only glibc 2.34)"
@@ -48,7 +48,7 @@ SOURCES
     # Name by name, without -t trixie: only these come from Debian 13. Debian 13's tini and runc
     # would bring its libc along, so they come from Debian 12.
     "${APT[@]}" install -y --no-install-recommends --no-remove tini runc iptables iproute2 mmdebstrap \
-        docker-registry >&2
+        docker-registry openssh-server openssl >&2
     "${APT[@]}" install -y --no-install-recommends --no-remove docker.io/trixie docker-cli/trixie \
         docker-buildx/trixie docker-compose/trixie containerd/trixie >&2
     if [ $made_policy = yes ]; then rm -f $policy; fi

@@ -11,7 +11,14 @@ from ae.engines.base import Engine, Leftover
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    return clean_engines(usable_engines(root), dry_run=dry_run)
+    from ae import secrets
+
+    removed = clean_engines(usable_engines(root), dry_run=dry_run)
+    for leftover in orphans(secrets.leftovers()):
+        if not dry_run:
+            secrets.remove(leftover)
+        removed.append(leftover)
+    return removed
 
 
 def usable_engines(root: Path) -> list[Engine]:

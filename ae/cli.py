@@ -44,6 +44,12 @@ CaBundle = Annotated[
     Path | None,
     typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
 ]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
+    ),
+]
 FlavourOption = Annotated[
     str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
 ]
@@ -260,6 +266,7 @@ def run(
     lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
     engine: EngineName = None,
     image: ImageOption = None,
+    secret: SecretOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="run what the latest run has not finished")
     ] = False,
@@ -294,6 +301,8 @@ def run(
         lane=lane,
         image=image,
         engine=engine,
+        secrets=_pairs(secret or [], "--secret"),
+        dry_run=dry_run,
     )
     if dry_run:
         return print_plan(request, as_json=as_json)
@@ -387,11 +396,17 @@ def load(
 
 
 @app.command()
-def shell(recipe: RecipeName, engine: EngineName = None, image: ImageOption = None) -> int:
+def shell(
+    recipe: RecipeName,
+    engine: EngineName = None,
+    image: ImageOption = None,
+    secret: SecretOption = None,
+) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     from ae.session import open_shell
 
-    return open_shell(recipe, engine_name=engine, image=image)
+    secrets = _pairs(secret or [], "--secret")
+    return open_shell(recipe, engine_name=engine, image=image, secrets=secrets)
 
 
 @app.command()

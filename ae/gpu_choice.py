@@ -96,6 +96,8 @@ def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> G
 
 def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     """Why a GPU does not meet a request, in words that follow its name; empty when it does."""
+    if not gpu.known:  # another machine's: the point itself will say
+        return ""
     if gpu.memory_gib < request.min_memory_gib:
         return f"has {gpu.memory_gib:.3g} GiB of memory, {request.min_memory_gib:.3g} GiB needed"
     if gpu.compute_capability < request.min_compute_capability:

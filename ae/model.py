@@ -48,6 +48,15 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A file of the person's that only the container may read, as `target`."""
+
+    name: str
+    target: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ulimit:
     """A resource limit, -1 is unlimited."""
 
@@ -68,6 +77,7 @@ class RuntimeNeeds:
     network: str = "none"
     mounts: tuple[Mount, ...] = ()
     memory_bytes: int | None = None
+    secrets: tuple[Secret, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +142,7 @@ class Gpu:
     compute_capability: tuple[int, int]
     driver: str
     processes: tuple[int, ...] = ()  # pids of compute processes on it
+    known: bool = True  # false: another machine's, of which only its name for the engine is known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from string import Formatter
@@ -23,6 +23,7 @@ from ae.model import (
     Plan,
     Point,
     RuntimeNeeds,
+    Secret,
     Ulimit,
 )
 
@@ -76,10 +77,12 @@ def make_plan(
     machine: Machine,
     root: Path,
     content: Mapping[str, str],
+    secrets: Collection[str] = (),
 ) -> Plan:
     """Return the points to run, in order, each with all that an engine needs.
 
-    `content` maps image folder names to their content hashes. Raises UsageError for a selection
+    `content` maps image folder names to their content hashes; `secrets` are the names of those
+    that the person gave. Raises UsageError for a selection
     that names what does not exist, EnvironmentFault when the machine cannot run what was asked
     for by name, or nothing at all.
     """
@@ -114,6 +117,7 @@ def make_plan(
             notes.append(f"{name}: {choice.note}")
         image = _image(recipe, selection, choice, root, content)
         needs = runtime_needs(recipe.needs_of(name), choice.request, root)
+        needs = replace(needs, secrets=_secrets(recipe, name, secrets))
         for labels, chosen in _combinations(recipe, selection, name, variants):
             slots.append(_Slot(name, labels, chosen, image, needs, _models(choice.gpus)))
     if not slots:
@@ -171,6 +175,20 @@ def runtime_needs(needs: Needs, gpus: GpuRequest | None, root: Path) -> RuntimeN
         ),
         memory_bytes=needs.memory.value if needs.memory else None,
     )
+
+
+def _secrets(recipe: Recipe, experiment: str, given: Collection[str]) -> tuple[Secret, ...]:
+    """The secrets an experiment gets. Raises EnvironmentFault for one that it cannot do without."""
+    found = []
+    for need in recipe.needs_of(experiment).secrets:
+        secret = Secret(name=need.name, target=need.target, optional=need.optional)
+        if need.name in given:
+            found.append(secret)
+        elif not need.optional:
+            from ae.secrets import lacking
+
+            raise lacking(secret, experiment, need.why)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -352,7 +370,7 @@ def _point(
 def point_key(point: Point, gpu_models: Sequence[str]) -> str:
     """The sha256 over everything that defines a point's result."""
     image = point.image
-    defines = {
+    defines: dict[str, Any] = {
         "recipe": point.recipe,
         "experiment": point.experiment,
         "labels": dict(point.labels),
@@ -364,6 +382,8 @@ def point_key(point: Point, gpu_models: Sequence[str]) -> str:
         "repeat": point.repeat,
         "gpus": list(gpu_models),
     }
+    if not point.needs.secrets:
+        del defines["needs"]["secrets"]  # so that points without any keep their keys
     if point.parser is not None:
         defines["parser"] = point.parser
     return hashlib.sha256(json.dumps(defines, sort_keys=True).encode()).hexdigest()

@@ -17,6 +17,8 @@ from ae.units import format_seconds
 _PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_WIDTH = 24
+BURST = 500  # lines of a workload that are shown however fast they come
+RATE = 50.0  # lines a second that are shown in the long run; the logs have all
 
 
 class Display:
@@ -41,6 +43,9 @@ class Display:
         self._words = ""
         self._last_draw = 0.0
         self._bar_shown = False
+        self._allowance = float(BURST)  # lines that may be shown now
+        self._allowed_at = time.monotonic()
+        self._hidden = 0  # lines not shown since the last that was
 
     def say(self, text: str) -> None:
         """Print one line of our own."""
@@ -67,7 +72,11 @@ class Display:
                 self._words = match[3] or ""
                 if not self._tty:
                     return
+            elif not self._may_show():
+                self._hidden += 1
+                return
             else:
+                self._say_hidden()
                 self._print("    " + _CONTROL.sub("?", text)[:2000])
             self._draw(force=match is None)
 
@@ -77,6 +86,7 @@ class Display:
             self._spent_expected += self._expected.get(point.id, 0.0)
             self._spent_real += outcome.seconds
             self._current = None
+            self._say_hidden()
             why = f": {outcome.reason}" if outcome.reason else ""
             self._print(
                 f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
@@ -87,6 +97,7 @@ class Display:
     def close(self) -> None:
         """Take the bar away."""
         with self._lock:
+            self._say_hidden()
             self._clear()
             self._tty = False
 
@@ -104,6 +115,23 @@ class Display:
         else:
             mine_left = max(0.0, mine - elapsed)
         return max(0.0, left - mine + mine_left)
+
+    def _may_show(self) -> bool:
+        """Whether one more line may be shown: a flood of them would hide all else."""
+        now = time.monotonic()
+        earned = (now - self._allowed_at) * RATE
+        self._allowance = min(float(BURST), self._allowance + earned)
+        self._allowed_at = now
+        if self._allowance < 1 or (self._hidden and self._allowance < RATE):
+            return False  # once lines are hidden, show some in a row, not every n-th
+        self._allowance -= 1
+        return True
+
+    def _say_hidden(self) -> None:
+        if self._hidden:
+            lines = "line" if self._hidden == 1 else "lines"
+            self._print(f"    [{self._hidden} {lines} not shown here; the log has them]")
+            self._hidden = 0
 
     def _print(self, text: str) -> None:
         self._clear()

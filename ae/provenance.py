@@ -40,6 +40,8 @@ def gather(
 
 def gpu_facts(gpu: Gpu) -> dict[str, Any]:
     """What is kept about one GPU; other processes on it are kept because they disturb timings."""
+    if not gpu.known:
+        return {"index": gpu.index, "name": gpu.name}
     return {
         "index": gpu.index,
         "name": gpu.name,

@@ -264,6 +264,21 @@ class VolumeNeed(_Part):
     why: Text
 
 
+class SecretNeed(_Part):
+    """A file of the person's, such as a licence, that the container sees read-only at `target`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+    target: Annotated[str, Field(pattern=r"^/[^/].*[^/]$")]
+    optional: bool = False
+    why: Text
+
+    @model_validator(mode="after")
+    def _fits(self) -> SecretNeed:
+        if ".." in self.target.split("/") or self.target.startswith("/ae/"):
+            raise ValueError(f"a secret cannot be put at {self.target}; use /run/secrets/...")
+        return self
+
+
 class Needs(_Part):
     """What containers must be given beyond a process and a folder, each with its reason."""
 
@@ -275,6 +290,15 @@ class Needs(_Part):
     network: NetworkNeed | None = None
     memory: SizeNeed | None = None
     volumes: Annotated[tuple[VolumeNeed, ...], Strict(False)] = ()
+    secrets: Annotated[tuple[SecretNeed, ...], Strict(False)] = ()
+
+    @model_validator(mode="after")
+    def _secrets_differ(self) -> Needs:
+        for word in ("name", "target"):
+            values = [getattr(secret, word) for secret in self.secrets]
+            if len(set(values)) < len(values):
+                raise ValueError(f"two `secrets` have the same {word}")
+        return self
 
     def override(self, other: Needs) -> Needs:
         """These needs with every key that `other` names taken from there (null takes it away)."""
@@ -341,6 +365,11 @@ class Recipe(_Part):
     def needs_of(self, experiment: str) -> Needs:
         """The recipe's needs with the experiment's overrides."""
         return self.needs.override(self.experiments[experiment].needs)
+
+    def secrets(self) -> list[str]:
+        """The names of all secrets that its experiments can use."""
+        needs = [self.needs, *(experiment.needs for experiment in self.experiments.values())]
+        return sorted({secret.name for need in needs for secret in need.secrets})
 
     def image_of(self, lane: str) -> str:
         """The image folder that a lane runs."""

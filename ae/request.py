@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ae.errors import UsageError
@@ -29,11 +29,14 @@ class Request:
     lane: str = "native"
     image: str | None = None
     engine: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict)  # name -> path
+    dry_run: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing was selected (then `--resume` takes the selection of the old run)."""
-        return replace(self, engine=None, image=None) == Request(recipe=self.recipe, settings={})
+        bare = replace(self, engine=None, image=None, secrets={})
+        return bare == Request(recipe=self.recipe, settings={})
 
 
 def select(request: Request, recipe: Recipe) -> Selection:

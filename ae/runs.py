@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ae.engines.base import Outcome
 
 SCHEMA = 1
+_RESERVE = 64 * 1024  # bytes kept free while a point runs, so that its end can be written down
 
 
 def results_dir(root: Path) -> Path:
@@ -74,6 +75,8 @@ class Run:
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
             folder.mkdir(parents=True)
+            with self._reserve.open("wb") as file:
+                file.write(bytes(_RESERVE))
         self._started[point.id] = _now()
         return folder
 
@@ -100,6 +103,7 @@ class Run:
             "image_id": outcome.image_id,
             "honoured": dict(outcome.honoured),
         }
+        self._reserve.unlink(missing_ok=True)
         with _writing(self.path):
             _write_json(temporary / "status.json", status)
             if final.exists():
@@ -158,6 +162,10 @@ class Run:
             os.close(lock)
             return
         self._lock = lock
+
+    @property
+    def _reserve(self) -> Path:
+        return self.path / ".reserve"
 
     def _temporary(self, point: Point) -> Path:
         return self.path / "points" / f".{point.id}.tmp"

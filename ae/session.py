@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from shutil import get_terminal_size
@@ -17,6 +17,7 @@ from ae.engines.base import Engine, Job
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
 from ae.model import Flavour, ImageRef, Machine, Plan, Point, Status
 from ae.request import Request, select
+from ae.secrets import Given, resolve
 
 if TYPE_CHECKING:
     from ae.images import BuildOptions
@@ -31,8 +32,11 @@ def print_plan(request: Request, *, as_json: bool) -> int:
     from ae.plan import describe
 
     root, recipe = _load(request.recipe)
-    plan = _plan(root, recipe, select(request, recipe))
-    commands = {point.id: _equivalent(root, request.engine, point) for point in plan.points}
+    given = _secrets(recipe, request)
+    plan = _plan(root, recipe, select(request, recipe), _machine(request), given)
+    commands = {
+        point.id: _equivalent(root, request.engine, point, given.files) for point in plan.points
+    }
     if as_json:
         _print_json(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
         return ExitCode.OK
@@ -54,7 +58,6 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
     """
     from ae import lockfile, settings, signals
     from ae.engines.select import choose
-    from ae.machine import detect
     from ae.progress import Display
     from ae.reaper import Reaper
     from ae.runner import execute
@@ -63,8 +66,9 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
     with signals.handled():
         run = _store(root).find(recipe.name) if resume else None
         selection = _stored_selection(run) if run and request.is_plain else select(request, recipe)
-        machine = detect()
-        plan = _plan(root, recipe, selection, machine)
+        given = _secrets(recipe, request)
+        machine = _machine(request)
+        plan = _plan(root, recipe, selection, machine, given)
         with Reaper.start() as reaper:
             engine = choose(request.engine, plan.flavour, root=root, reaper=reaper, build=build)
             run = _begin(root, plan, engine, machine, resumed=run)
@@ -77,7 +81,13 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
             _import_ahead("ae.outcome", "ae.claims", "ae.table")
             try:
                 result = execute(
-                    plan, engine, run, display, _labels(run), root / "recipes" / recipe.name
+                    plan,
+                    engine,
+                    run,
+                    display,
+                    _labels(run),
+                    root / "recipes" / recipe.name,
+                    given.files,
                 )
             finally:
                 display.close()
@@ -223,7 +233,13 @@ def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None
     return [image_ref(root, one, _flavour_of(root, one, flavour)) for one in folders]
 
 
-def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoReturn:
+def open_shell(
+    name: str,
+    *,
+    engine_name: str | None,
+    image: str | None,
+    secrets: Mapping[str, str],
+) -> NoReturn:
     """`ae shell`: replace this process by a shell in the place where points run."""
     from ae.engines.select import choose
     from ae.images import BuildOptions
@@ -231,14 +247,16 @@ def open_shell(name: str, *, engine_name: str | None, image: str | None) -> NoRe
     from ae.runs import results_dir
 
     root, recipe = _load(name)
-    plan = _plan(root, recipe, select(Request(recipe=name, settings={}, image=image), recipe))
+    request = Request(recipe=name, settings={}, image=image, engine=engine_name, secrets=secrets)
+    given = _secrets(recipe, request)
+    plan = _plan(root, recipe, select(request, recipe), _machine(request), given)
     image_ref = plan.points[0].image
     engine = choose(engine_name, plan.flavour, root=root, build=BuildOptions())
     if not engine.has_image(image_ref):
         engine.prepare(image_ref, Display(()))
     out = results_dir(root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
-    argv, environment = engine.shell(plan.points[0], out)
+    argv, environment = engine.shell(plan.points[0], out, given.files)
     print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
     try:
         os.execvpe(argv[0], argv, environment)
@@ -268,12 +286,16 @@ def clean_leftovers(*, dry_run: bool, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _equivalent(root: Path, engine_name: str | None, point: Point) -> tuple[str, ...]:
+def _equivalent(
+    root: Path, engine_name: str | None, point: Point, secrets: Mapping[str, Path]
+) -> tuple[str, ...]:
     """The command for one point, made without touching any engine."""
     from ae.engines.select import make
 
     engine = make(engine_name or "docker", root=root)
-    return engine.equivalent(Job(point=point, out=Path("OUT").absolute(), labels={}))
+    return engine.equivalent(
+        Job(point=point, out=Path("OUT").absolute(), labels={}, secrets=secrets)
+    )
 
 
 def _load(name: str) -> tuple[Path, Recipe]:
@@ -295,15 +317,48 @@ def _store(root: Path) -> RunStore:
     return RunStore(results_dir(root))
 
 
-def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine | None = None) -> Plan:
-    from ae.images import content_hash
+def _secrets(recipe: Recipe, request: Request) -> Given:
+    """The secrets that a person gave for a recipe; says what should be known about them."""
+    known = recipe.secrets()
+    if not known and not request.secrets:
+        return Given({})
+    given = resolve(known, request.secrets, os.environ)
+    for note in given.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return given
+
+
+def _machine(request: Request) -> Machine:
+    """What the planner may know of the machine that points run on: this one, or the daemon's."""
+    from ae.engines.daemon import connect, endpoint_of, looks_far
     from ae.machine import detect
+
+    if request.engine in (None, "docker") and looks_far(endpoint := endpoint_of()):
+        from ae.engines.far import machine_of
+        from ae.request import parse_gpus
+
+        count, devices = parse_gpus(request.gpus)
+        try:
+            daemon = connect(endpoint)
+        except EnvironmentFault:
+            if request.engine == "docker" and not request.dry_run:
+                raise
+            return detect()  # it cannot be asked: another engine may do, and a plan needs none
+        try:
+            return machine_of(daemon, devices or count)
+        finally:
+            daemon.close()
+    return detect()
+
+
+def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine, given: Given) -> Plan:
+    from ae.images import content_hash
     from ae.plan import make_plan
 
     name = recipe.image_of(selection.lane) if selection.lane in recipe.lanes else recipe.image
     there = (root / "images" / name / "Dockerfile").is_file()
     content = {name: content_hash(root, name)} if there else {}
-    return make_plan(recipe, selection, machine or detect(), root, content)
+    return make_plan(recipe, selection, machine, root, content, given.files)
 
 
 def _say_notes(plan: Plan) -> None:

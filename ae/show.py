@@ -149,6 +149,10 @@ def _needs(needs: Needs) -> list[tuple[str, ...]]:
     rows += [(f"capability {cap.value}", cap.why) for cap in needs.cap_add]
     rows += [(f"ulimit {u.name}={u.soft}:{u.hard}", u.why) for u in needs.ulimits]
     rows += [(f"volume {volume.target}", volume.why) for volume in needs.volumes]
+    rows += [
+        (f"secret {secret.name}" + (" (optional)" if secret.optional else ""), secret.why)
+        for secret in needs.secrets
+    ]
     return rows
 
 

@@ -191,7 +191,7 @@ def result_text(table: ResultTable, width: int = 100) -> str:
         keep = [i for i in range(len(header)) if i not in same]
         body = grid(
             [header[i] for i in keep],
-            [[row[i] for i in keep] for row in _blank_repeats(cells, keys - 1)],
+            [[row[i] for i in keep] for row in _blank_repeats(cells, max(0, keys - 1))],
             width=width,
             right=[keep.index(i) for i in range(keys, keys + 3) if i in keep],
         )

@@ -100,6 +100,16 @@ def test_resume_keeps_what_failed(store: RunStore, plan: Plan) -> None:
     assert (final / "records.jsonl").read_text() == "third\n"
 
 
+def test_the_end_of_a_point_can_be_written_on_a_full_disk(store: RunStore, plan: Plan) -> None:
+    """Room for it is set aside while the point runs, and not kept afterwards."""
+    run = store.create("toy", plan, {})
+    run.begin(plan.points[0])
+    (reserve,) = run.path.glob(".reserve")
+    assert reserve.stat().st_blocks * 512 >= 64 * 1024
+    run.finish(plan.points[0], DONE)
+    assert not reserve.exists()
+
+
 def test_another_key_is_not_finished(store: RunStore, plan: Plan) -> None:
     run, point = store.create("toy", plan, {}), plan.points[0]
     run_point(run, point, DONE)

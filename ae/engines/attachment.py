@@ -13,7 +13,7 @@ from ae.lines import LineCutter
 if TYPE_CHECKING:
     from docker.api import APIClient
 
-_DRAIN_S = 10.0  # output may arrive a little after the end
+_DRAIN_S = 10.0  # after the end of a container: how long nothing may arrive of its output
 
 
 class Attachment:
@@ -26,6 +26,7 @@ class Attachment:
         self._news = threading.Event()  # the container has ended, or something broke
         self._exit_code: int | None = None
         self._error: Exception | None = None
+        self._lines = 0  # passed on
         self._stream = client.attach(
             container, stdout=True, stderr=True, stream=True, logs=True, demux=True
         )
@@ -59,8 +60,11 @@ class Attachment:
 
     def drain(self) -> None:
         """Wait for the last output of a container that has ended. Raises like `wait`."""
-        if self._pump.ident is not None:
-            self._pump.join(_DRAIN_S)
+        seen, since = -1, time.monotonic()
+        while self._pump.is_alive() and time.monotonic() - since < _DRAIN_S:
+            if self._lines != seen:  # a flood is kept by the daemon until we have read it
+                seen, since = self._lines, time.monotonic()
+            self._pump.join(0.1)
         if self._error is not None:
             raise self._error
 
@@ -79,7 +83,10 @@ class Attachment:
 
         try:
             work()
-        except (DockerException, RequestException, HTTPError, OSError, ValueError) as error:
+        except (HTTPError, ConnectionResetError, ConnectionAbortedError) as error:
+            self._error = self._error or RequestException(error)  # of the connection, not the sink
+            self._news.set()
+        except (DockerException, RequestException, OSError, ValueError) as error:
             self._error = self._error or error  # raised again in the main thread
             self._news.set()
 
@@ -99,6 +106,7 @@ class Attachment:
     def _pass(self, name: Literal["stdout", "stderr"], lines: list[str]) -> None:
         for line in lines:
             self._sink.line(name, line)
+            self._lines += 1
 
     def _wait(self) -> None:
         answer = self._client.wait(self._container)

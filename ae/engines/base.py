@@ -32,6 +32,7 @@ class Job:
     point: Point
     out: Path  # exists, empty, owned by the caller
     labels: Mapping[str, str]  # ae.run, ae.recipe, ae.host, ae.pid
+    secrets: Mapping[str, Path] = field(default_factory=dict)  # name -> the person's own file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class Leftover:
     """Something an earlier launcher left behind."""
 
     engine: str
-    kind: Literal["container", "volume", "process"]
+    kind: Literal["container", "volume", "process", "secret"]
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan

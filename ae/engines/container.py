@@ -50,6 +50,7 @@ class ContainerSpec:
     gpus: GpuGrant | None = None
     userns: str = ""
     binds: tuple[str, ...] = field(default=())  # host folders seen read-only at the same path
+    volumes: Mapping[str, str] = field(default_factory=dict)  # target -> volume that stands for it
 
     def all_mounts(self) -> tuple[Mount, ...]:
         """Mounts and binds, outermost first."""
@@ -102,15 +103,7 @@ def to_api(spec: ContainerSpec) -> dict[str, Any]:
         "CapAdd": list(needs.cap_add),
         "SecurityOpt": ["no-new-privileges"],
         "Ulimits": [{"Name": u.name, "Soft": u.soft, "Hard": u.hard} for u in needs.ulimits],
-        "Mounts": [
-            {
-                "Type": "bind",
-                "Source": str(mount.source),
-                "Target": mount.target,
-                "ReadOnly": mount.read_only,
-            }
-            for mount in spec.all_mounts()
-        ],
+        "Mounts": [_mount(spec, mount) for mount in spec.all_mounts()],
         "Tmpfs": {HOME: "rw,exec,nosuid,mode=1777"},  # exec: caches of compiled kernels live there
         "LogConfig": {"Type": "local"},
     }
@@ -137,6 +130,15 @@ def to_api(spec: ContainerSpec) -> dict[str, Any]:
         "Tty": False,
         "HostConfig": host,
     }
+
+
+def _mount(spec: ContainerSpec, mount: Mount) -> dict[str, Any]:
+    where: dict[str, Any] = {"Target": mount.target, "ReadOnly": mount.read_only}
+    volume = spec.volumes.get(mount.target)
+    if volume is None:
+        return where | {"Type": "bind", "Source": str(mount.source)}
+    # NoCopy: what the image has at that place is not part of it, as with a bind.
+    return where | {"Type": "volume", "Source": volume, "VolumeOptions": {"NoCopy": True}}
 
 
 def to_argv(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from docker.api import APIClient
     from docker.tls import TLSConfig
 
+    from ae.engines.tunnel import Tunnel
+
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 
@@ -32,11 +34,17 @@ class Daemon:
     patient: APIClient
     version: str
     info: Mapping[str, Any] = field(repr=False)
+    tunnel: Tunnel | None = None  # where the endpoint is behind ssh
 
     @property
     def is_local(self) -> bool:
-        """Whether the daemon sees this machine's files."""
-        return self.endpoint.startswith("unix://")
+        """Whether the daemon is reached through this machine's files, and is not said to be far."""
+        return self.endpoint.startswith("unix://") and told_far() is not True
+
+    @property
+    def host(self) -> str:
+        """The name of the daemon's machine."""
+        return str(self.info.get("Name", ""))
 
     @property
     def rootless(self) -> bool:
@@ -52,6 +60,8 @@ class Daemon:
         """Close both clients' connections."""
         self.control.close()
         self.patient.close()
+        if self.tunnel:
+            self.tunnel.close()
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """What the daemon says of an image; None when it has none of that name or id."""
@@ -91,7 +101,50 @@ def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
     """Where the daemon is: DOCKER_HOST, else the docker context, else the default socket."""
     if environment.get("DOCKER_HOST"):
         return environment["DOCKER_HOST"]
-    folder = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    context = _context(environment)
+    return context[0] if context else DEFAULT_SOCKET
+
+
+def tls_folder(endpoint: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where `ca.pem`, `cert.pem` and `key.pem` for a TCP endpoint lie; None: it has no TLS.
+
+    $DOCKER_CERT_PATH (or ~/.docker) under $DOCKER_TLS_VERIFY, else the docker context's own.
+    """
+    if not endpoint.startswith("tcp://"):
+        return None
+    if environment.get("DOCKER_HOST"):
+        if not environment.get("DOCKER_TLS_VERIFY"):
+            return None
+        return Path(environment.get("DOCKER_CERT_PATH") or _docker_folder(environment))
+    context = _context(environment)
+    if context and context[0] == endpoint and context[1].is_dir():
+        return context[1]
+    return None
+
+
+def told_far(environment: Mapping[str, str] = os.environ) -> bool | None:
+    """What AE_DOCKER_REMOTE says: the daemon is on another machine (1), or not (0); None: unset."""
+    word = environment.get("AE_DOCKER_REMOTE", "")
+    return None if word not in ("0", "1") else word == "1"
+
+
+def looks_far(endpoint: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a daemon runs on another machine, as far as its address tells."""
+    if (told := told_far(environment)) is not None:
+        return told
+    if endpoint.startswith("tcp://"):
+        host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+        return host not in ("", "localhost", "::1") and not host.startswith("127.")
+    return endpoint.startswith("ssh://")
+
+
+def _docker_folder(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+
+
+def _context(environment: Mapping[str, str]) -> tuple[str, Path] | None:
+    """The endpoint of the docker context in use, and where its certificates would lie."""
+    folder = _docker_folder(environment)
     try:
         current = environment.get("DOCKER_CONTEXT") or json.loads(
             (folder / "config.json").read_text()
@@ -100,10 +153,11 @@ def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
             for meta in (folder / "contexts" / "meta").glob("*/meta.json"):
                 data = json.loads(meta.read_text())
                 if data.get("Name") == current:
-                    return str(data["Endpoints"]["docker"]["Host"])
+                    endpoint = str(data["Endpoints"]["docker"]["Host"])
+                    return endpoint, folder / "contexts" / "tls" / meta.parent.name / "docker"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # no context, or none that can be read: the default, as the client itself does
-    return DEFAULT_SOCKET
+    return None
 
 
 def probe(endpoint: str) -> None:
@@ -122,28 +176,44 @@ def probe(endpoint: str) -> None:
 def connect(endpoint: str) -> Daemon:
     """Return the daemon at an endpoint. Raises EnvironmentFault when it cannot be used."""
     probe(endpoint)
-    from docker.api import APIClient
+    if not endpoint.startswith("ssh://"):
+        return _connected(endpoint, None)
+    from ae.engines.tunnel import Tunnel
 
-    tls = _tls(endpoint)
+    tunnel = Tunnel(endpoint)
+    try:
+        return _connected(endpoint, tunnel)
+    except EnvironmentFault as fault:
+        said = tunnel.last_words()
+        tunnel.close()
+        raise EnvironmentFault(
+            f"no Docker daemon answers at {endpoint}: {said or fault.message}",
+            fix="try it by hand: ssh must log in without a question, and docker be installed "
+            "there (ssh HOST docker version)",
+        ) from fault
+    except BaseException:
+        tunnel.close()
+        raise
+
+
+def _connected(endpoint: str, tunnel: Tunnel | None) -> Daemon:
+    from ae.engines.client import Client
+
+    how: dict[str, Any] = {"base_url": endpoint, "tls": _tls(endpoint) or False}
+    if tunnel:  # no address: the connections are made by ssh
+        how |= {"base_url": "unix:///dialled", "dial": tunnel.dial}
     with faults(endpoint):
-        control = APIClient(
-            base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S, tls=tls or False
-        )
-        patient = APIClient(
-            base_url=endpoint,
-            version=control.api_version,
-            timeout=None,  # type: ignore[arg-type]  # None: wait for ever
-            tls=tls or False,
-        )
+        control = Client(version="auto", timeout=CONTROL_TIMEOUT_S, **how)
+        patient = Client(version=control.api_version, timeout=None, **how)  # None: wait for ever
         info = control.info()
-    return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
+    return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info, tunnel)
 
 
 @contextmanager
 def faults(endpoint: str) -> Iterator[None]:
     """Turn errors of the transport and of the daemon into EnvironmentFault, in one sentence."""
     from docker.errors import APIError, DockerException
-    from requests.exceptions import RequestException
+    from requests.exceptions import ChunkedEncodingError, ConnectionError, RequestException
 
     try:
         yield
@@ -153,6 +223,11 @@ def faults(endpoint: str) -> Iterator[None]:
         cause = _system_error(error)
         if cause is not None:
             raise _unreachable(endpoint, cause) from error
+        if isinstance(error, ConnectionError | ChunkedEncodingError):
+            raise EnvironmentFault(
+                f"the connection to the Docker daemon at {endpoint} broke: {_first_line(error)}",
+                fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
+            ) from error
         raise EnvironmentFault(
             f"the Docker daemon at {endpoint} did not answer as it should: {_first_line(error)}",
             fix="look at the daemon's log, and at DOCKER_HOST",
@@ -259,15 +334,33 @@ def _read_spec(path: Path) -> object:
 
 
 def _tls(endpoint: str) -> TLSConfig | None:
-    if not endpoint.startswith("tcp://") or not os.environ.get("DOCKER_TLS_VERIFY"):
+    folder = tls_folder(endpoint)
+    if folder is None:
         return None
-    from docker.utils import kwargs_from_env
+    from docker.errors import TLSParameterError
+    from docker.tls import TLSConfig
 
-    config: TLSConfig | None = kwargs_from_env().get("tls")
-    return config
+    try:
+        return TLSConfig(
+            client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+            ca_cert=str(folder / "ca.pem"),
+            verify=True,
+        )
+    except TLSParameterError as error:
+        raise EnvironmentFault(
+            f"the certificates for {endpoint} are not in {folder}",
+            fix="it must hold ca.pem, cert.pem and key.pem; see DOCKER_CERT_PATH",
+        ) from error
 
 
 def _unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
+    import ssl
+
+    if isinstance(error, ssl.SSLError):
+        return EnvironmentFault(
+            f"no secure connection to the Docker daemon at {endpoint}: {error.strerror or error}",
+            fix="check the certificates (ca.pem, cert.pem, key.pem) in DOCKER_CERT_PATH",
+        )
     if error.errno in (errno.EACCES, errno.EPERM):
         return EnvironmentFault(
             f"you may not talk to the Docker daemon at {endpoint} (permission denied)",

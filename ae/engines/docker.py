@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -23,17 +23,18 @@ from ae.engines.container import (
     to_api,
     to_argv,
 )
-from ae.engines.daemon import Daemon, connect, endpoint_of, faults
+from ae.engines.daemon import Daemon, connect, endpoint_of, faults, looks_far
 from ae.engines.ending import LastWords, classify
 from ae.engines.gpus import NO_ROUTE, choose_cdi
 from ae.engines.wording import borrowed, container_name, seconds_between, split_reference
 from ae.errors import EnvironmentFault
 from ae.lockfile import locked
 from ae.machine import require_disk
-from ae.model import Flavour, GpuRequest, ImageRef, Point
+from ae.model import Flavour, GpuRequest, ImageRef, Point, Status
+from ae.secrets import held, plain_mounts, sent_files
 
 if TYPE_CHECKING:
-    from ae.engines.attachment import Attachment
+    from ae.engines.far import FarFolders
     from ae.images import BuildOptions
     from ae.reaper import Reaper
 
@@ -59,7 +60,7 @@ class DockerEngine:
         self._build = build
         self._user = user or f"{os.getuid()}:{os.getgid()}"
         self._grace_s = grace_s
-        self._binds: dict[str, tuple[str, ...]] = {}
+        self._sees_files: bool | None = None  # not asked yet
         self.endpoint = endpoint or endpoint_of()
 
     @cached_property
@@ -84,6 +85,7 @@ class DockerEngine:
                 "api": daemon.control.api_version,
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
+                **({"machine": daemon.host} if looks_far(daemon.endpoint) else {}),
                 "root": str(daemon.info.get("DockerRootDir", "")) if daemon.is_local else "",
             },
         )
@@ -149,15 +151,13 @@ class DockerEngine:
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
         name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
-        with self._created(spec, sink) as inspected:
-            missing = dropped(spec, inspected)
-            if missing:
-                raise EnvironmentFault(
-                    f"the engine at {self.endpoint} dropped what the point needs: "
-                    + ", ".join(missing),
-                    fix="use a Docker Engine of version 25 or later; see `ae doctor`",
-                )
-            outcome = self._follow(spec, sink, timeout_s)
+        if self._is_far(job, spec):
+            return self._run_far(spec, job, sink, timeout_s)
+        with held(job, spec.user, self._reaper) as mounts:
+            spec = replace(spec, mounts=(*spec.mounts, *mounts))
+            with self._created(spec, sink) as inspected:
+                self._check(spec, inspected)
+                outcome = self._follow(spec, sink, timeout_s)
         if self._gives_root(job):
             self._hand_over(job, sink)
         facts = self._image_facts(job.point.image, spec.image)
@@ -198,24 +198,77 @@ class DockerEngine:
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         """The `docker run` line for a job. Asks the daemon nothing: `--dry-run` needs none."""
-        return to_argv(self._plain_spec(job))
+        spec = self._plain_spec(job)
+        return to_argv(replace(spec, mounts=(*spec.mounts, *plain_mounts(job))))
 
-    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell on this terminal, with a run's GPUs and folders."""
         from ae.images import client_environment, find_client
 
-        job = Job(point=replace(point, argv=("sh", "-i")), out=out.resolve(), labels={})
-        words = to_argv(self._spec(job, "", self._grant(point.needs.gpus)))
+        point = replace(point, argv=("sh", "-i"))
+        job = Job(point=point, out=out.resolve(), labels={}, secrets=files or {})
+        spec = self._spec(job, "", self._grant(point.needs.gpus))
+        if self._is_far(job, spec):
+            raise EnvironmentFault(
+                f"the daemon at {self.endpoint} does not see the folders of this machine",
+                fix="open the shell on its own machine, or use a daemon here",
+            )
+        words = to_argv(replace(spec, mounts=(*spec.mounts, *plain_mounts(job))))
         client = find_client(self.endpoint)
         argv = (client, "run", "--interactive", "--tty", *words[2:])
         return argv, client_environment(self.endpoint)
 
     def close(self) -> None:
         """Close the connections; the engine connects again when it is used again."""
+        if far := self.__dict__.pop("_far", None):
+            far.close()
         if daemon := self.__dict__.pop("daemon", None):
             daemon.close()
 
+    # -- a daemon on another machine ---------------------------------------------------------
+
+    @cached_property
+    def _far(self) -> FarFolders:
+        from ae.engines.far import FarFolders
+
+        return FarFolders(self.daemon, self._reaper)
+
+    def _is_far(self, job: Job, spec: ContainerSpec) -> bool:
+        """Whether the daemon does not see this machine's files; asked once."""
+        if self._sees_files is None:
+            from ae.engines.far import sees
+
+            self._sees_files = sees(self.daemon, job.out, spec.image, spec.labels)
+        return not self._sees_files
+
+    def _run_far(self, asked: ContainerSpec, job: Job, sink: Sink, timeout_s: float) -> Outcome:
+        """Like `run`, with inputs sent and outputs fetched as archives, however the job ends."""
+        from ae.engines.far import judged
+
+        with self._far.laid_out(asked, job, sink) as spec, self._created(spec, sink) as inspected:
+            self._check(spec, inspected)
+            self._far.fill(spec, asked, sent_files(job, spec.user))
+            try:
+                outcome = self._follow(spec, sink, timeout_s)
+            except BaseException:
+                with signals.shielded():
+                    if wrong := self._far.fetch(spec, job):
+                        sink.line("stderr", f"ae: {wrong}")
+                raise
+            return judged(outcome, self._far.fetch(spec, job))
+
     # -- one container ---------------------------------------------------------------------
+
+    def _check(self, spec: ContainerSpec, inspected: dict[str, Any]) -> None:
+        """Raise EnvironmentFault when the daemon dropped what the point needs."""
+        if missing := dropped(spec, inspected):
+            raise EnvironmentFault(
+                f"the engine at {self.endpoint} dropped what the point needs: "
+                + ", ".join(missing),
+                fix="use a Docker Engine of version 25 or later; see `ae doctor`",
+            )
 
     @contextmanager
     def _created(self, spec: ContainerSpec, sink: Sink) -> Iterator[dict[str, Any]]:
@@ -237,37 +290,32 @@ class DockerEngine:
                 try:
                     self._remove(spec.name)
                 except EnvironmentFault as fault:  # must not hide why we are here
-                    sink.line("stderr", f"ae: {spec.name} may be left: {fault.message}")
+                    sink.line(
+                        "stderr", f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
+                    )
                 else:
                     if self._reaper:
                         self._reaper.done(spec.name)
 
     def _follow(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
-        from ae.engines.attachment import Attachment
+        from ae.engines.following import follow
 
         words = LastWords(sink)
-        timed_out = False
         with faults(self.endpoint):
-            attachment = Attachment(self.daemon.patient, spec.name, words)
-            try:
-                self.daemon.control.start(spec.name)
-                attachment.follow()
-                if attachment.wait(timeout_s) is None:
-                    timed_out = True
-                    self._stop(spec.name, attachment)
-                attachment.drain()
-                ended = self.daemon.control.inspect_container(spec.name)
-            except KeyboardInterrupt:
-                self._stop(spec.name, attachment)
-                raise
-            finally:
-                attachment.close()
-        state = ended["State"]
+            ended = follow(self.daemon, spec.name, words, timeout_s, self._grace_s)
+        if ended.container is None:
+            return Outcome(
+                status=Status.FAILED,
+                exit_code=137,
+                seconds=ended.seconds,
+                reason="its container was killed and removed by somebody else",
+            )
+        state = ended.container["State"]
         status, reason = classify(
             int(state["ExitCode"]),
             oom=bool(state.get("OOMKilled")),
-            timed_out=timed_out,
+            timed_out=ended.timed_out,
             timeout_s=timeout_s,
             last_words=words.last,
         )
@@ -276,21 +324,9 @@ class DockerEngine:
             exit_code=int(state["ExitCode"]),
             seconds=seconds_between(state["StartedAt"], state["FinishedAt"]),
             reason=reason,
-            image_id=str(ended.get("Image", "")),
-            honoured=self._facts(spec, ended),
+            image_id=str(ended.container.get("Image", "")),
+            honoured=self._facts(spec, ended.container),
         )
-
-    def _stop(self, name: str, attachment: Attachment) -> None:
-        """TERM, a while to clean up, KILL."""
-        from docker.errors import APIError
-
-        for word, patience in (("TERM", self._grace_s), ("KILL", 30.0)):
-            try:
-                self.daemon.control.kill(name, word)
-            except APIError:
-                return  # it has ended, or never started
-            if attachment.following and attachment.wait(patience) is not None:
-                return
 
     def _remove(self, name: str) -> None:
         from docker.errors import APIError, NotFound

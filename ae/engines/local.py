@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,6 +96,11 @@ class LocalEngine:
         """Run a job as a process group of its own, which ends with it."""
         point = job.point
         require_disk(job.out, point.disk_bytes, f"point {point.id}")
+        if needed := [secret.name for secret in point.needs.secrets if not secret.optional]:
+            raise EnvironmentFault(
+                f"{point.id} needs the secret '{needed[0]}', which only a container can be given",
+                fix="use --engine docker",
+            )
         python = environments.interpreter(point.image)
         if not os.access(python, os.X_OK):
             raise EnvironmentFault(
@@ -181,7 +187,9 @@ class LocalEngine:
         env = self._own_environment(job)
         return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
 
-    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell with the environment's programs on PATH."""
         job = Job(point=point, out=out.resolve(), labels={})
         programs = str(environments.interpreter(point.image).parent)
@@ -235,6 +243,7 @@ class LocalEngine:
         refused = [f"capability {cap}" for cap in needs.cap_add]
         refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
         refused += [f"mount {mount.target}" for mount in needs.mounts]
+        refused += [f"secret {secret.name}" for secret in needs.secrets]
         refused += ["network none"] if needs.network == "none" else []
         facts: dict[str, object] = {"engine": "local", "python": str(python), "refused": refused}
         if needs.gpus is not None:

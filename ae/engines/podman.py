@@ -10,7 +10,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -38,6 +38,7 @@ from ae.errors import EnvironmentFault
 from ae.lockfile import locked
 from ae.machine import oom_kills, require_disk
 from ae.model import Flavour, GpuRequest, ImageRef, Point
+from ae.secrets import held, plain_mounts
 
 if TYPE_CHECKING:
     from ae.images import BuildOptions
@@ -168,15 +169,17 @@ class PodmanEngine:
         name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
         with (
+            held(job, _user(), self._reaper) as mounts,
             tempfile.TemporaryDirectory(prefix="ae-podman-", ignore_cleanup_errors=True) as monitor,
-            self._created(spec, Path(monitor), sink) as inspected,
         ):
-            missing, fix = dropped_by_podman(spec, inspected, rootless=self.podman.rootless)
-            if missing:
-                raise EnvironmentFault(
-                    f"podman dropped what the point needs: {', '.join(missing)}", fix=fix
-                )
-            outcome = self._follow(spec, inspected, Path(monitor), sink, timeout_s)
+            spec = replace(spec, mounts=(*spec.mounts, *mounts))
+            with self._created(spec, Path(monitor), sink) as inspected:
+                missing, fix = dropped_by_podman(spec, inspected, rootless=self.podman.rootless)
+                if missing:
+                    raise EnvironmentFault(
+                        f"podman dropped what the point needs: {', '.join(missing)}", fix=fix
+                    )
+                outcome = self._follow(spec, inspected, Path(monitor), sink, timeout_s)
         image = podman_images.facts(self.podman, job.point.image, spec.image)
         return replace(outcome, honoured={**outcome.honoured, "image": image})
 
@@ -217,12 +220,17 @@ class PodmanEngine:
             gpus=grant,
             userns="keep-id" if os.geteuid() != 0 else "",
         )
+        spec = replace(spec, mounts=(*spec.mounts, *plain_mounts(job)))
         return to_argv(spec, ("podman", "run", "--rm", "--init"))
 
-    def shell(self, point: Point, out: Path) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell on this terminal, with a run's GPUs and folders."""
-        job = Job(point=replace(point, argv=("sh", "-i")), out=out.resolve(), labels={})
+        point = replace(point, argv=("sh", "-i"))
+        job = Job(point=point, out=out.resolve(), labels={}, secrets=files or {})
         spec = self._spec(job, "", self._grant(point.needs.gpus))
+        spec = replace(spec, mounts=(*spec.mounts, *plain_mounts(job)))
         head = (self.podman.path, "run", "--interactive", "--tty", "--rm", *init_words())
         return to_argv(spec, head, self._extra(spec)), dict(os.environ)
 
