@@ -111,6 +111,20 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     return ""
 
 
+def unknown_gpu(word: str) -> Gpu:
+    """A GPU of another machine, known by index or UUID alone: it suits every request."""
+    return Gpu(
+        index=int(word) if word.isdigit() else -1,
+        uuid="" if word.isdigit() else word,
+        name="GPU of another machine",
+        memory_gib=0.0,
+        memory_free_gib=0.0,
+        compute_capability=(0, 0),
+        driver="",
+        known=False,
+    )
+
+
 def version(text: str) -> tuple[int, ...]:
     """A driver version as numbers, `550.54.14` -> (550, 54, 14); unknown text is older than any."""
     parts = text.split(".")

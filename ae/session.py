@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from shutil import get_terminal_size
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ae.engines.base import Engine, Job
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
+from ae.gpu_choice import unknown_gpu
 from ae.model import Flavour, ImageRef, Machine, Plan, Point, Status
 from ae.request import Request, select
 from ae.secrets import Given, resolve
@@ -33,7 +35,7 @@ def print_plan(request: Request, *, as_json: bool) -> int:
 
     root, recipe = _load(request.recipe)
     given = _secrets(recipe, request)
-    plan = _plan(root, recipe, select(request, recipe), _machine(request), given)
+    plan = _plan_for_reading(root, recipe, request, given)
     commands = {
         point.id: _equivalent(root, request.engine, point, given.files) for point in plan.points
     }
@@ -359,6 +361,19 @@ def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine, gi
     there = (root / "images" / name / "Dockerfile").is_file()
     content = {name: content_hash(root, name)} if there else {}
     return make_plan(recipe, selection, machine, root, content, given.files)
+
+
+def _plan_for_reading(root: Path, recipe: Recipe, request: Request, given: Given) -> Plan:
+    """The plan for this machine; where its GPUs will not do, for one whose GPUs would."""
+    selection, machine = select(request, recipe), _machine(request)
+    try:
+        return _plan(root, recipe, selection, machine, given)
+    except EnvironmentFault as fault:
+        need = recipe.needs.gpus
+        fitting = tuple(unknown_gpu(str(index)) for index in range(need.count if need else 1))
+        plan = _plan(root, recipe, selection, replace(machine, gpus=fitting), given)
+        note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
+        return replace(plan, notes=(*plan.notes, note))
 
 
 def _say_notes(plan: Plan) -> None:

@@ -294,3 +294,10 @@ def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
     )
     assert process.returncode == 0
     assert process.stderr == ""
+
+
+def test_a_plan_for_a_gpu_can_be_read_where_there_is_none(ae: Ae) -> None:
+    code, out, err = ae("run", "toy", "--experiment", "gpu_only", "--dry-run")
+    assert code == 0
+    assert "this is the plan for a machine with the GPUs that it needs" in err
+    assert "--gpus" in out or "nvidia.com/gpu" in out

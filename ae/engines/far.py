@@ -17,7 +17,8 @@ from ae.engines.base import OUT_DIR, Job, Outcome, Sink
 from ae.engines.container import ContainerSpec
 from ae.engines.daemon import Daemon, faults, told_far
 from ae.errors import EnvironmentFault
-from ae.model import Gpu, Machine, Mount, Status
+from ae.gpu_choice import unknown_gpu
+from ae.model import Machine, Mount, Status
 
 if TYPE_CHECKING:
     from ae.engines.transfer import SentFile
@@ -67,22 +68,9 @@ def machine_of(daemon: Daemon, wanted: tuple[str, ...] | int | None) -> Machine:
     elif wanted and not words:
         listed = [str(index) for index in range(wanted)]
     return Machine(
-        gpus=tuple(_unknown_gpu(word) for word in listed),
+        gpus=tuple(unknown_gpu(word) for word in listed),
         cpus=int(daemon.info.get("NCPU") or 1),
         memory_gib=int(daemon.info.get("MemTotal") or 0) / 2**30,
-    )
-
-
-def _unknown_gpu(word: str) -> Gpu:
-    return Gpu(
-        index=int(word) if word.isdigit() else -1,
-        uuid="" if word.isdigit() else word,
-        name="GPU of another machine",
-        memory_gib=0.0,
-        memory_free_gib=0.0,
-        compute_capability=(0, 0),
-        driver="",
-        known=False,
     )
 
 
