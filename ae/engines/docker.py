@@ -340,7 +340,7 @@ class DockerEngine:
                 if error.status_code != 409:  # 409: it is being removed already
                     raise
 
-    def _facts(self, spec: ContainerSpec, inspected: dict[str, Any]) -> dict[str, object]:
+    def _facts(self, spec: ContainerSpec, inspected: Mapping[str, Any]) -> dict[str, object]:
         return {
             "engine": f"Docker Engine {self.daemon.version}",
             "endpoint": self.endpoint,
