@@ -16,6 +16,7 @@ test: setup
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile
 
 images: $(VENV)/.run
 	$(BIN)/ae build dlrm

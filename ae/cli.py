@@ -198,6 +198,19 @@ def build(
 
 
 @app.command()
+def sbom(
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="a paper or an image")],
+    flavour: FlavourOption = None,
+    lane: LaneOption = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
+) -> None:
+    """List what an image is made of, as SPDX 2.3: packages, versions, licences, checksums."""
+    from ae.session import show_sbom
+
+    show_sbom(name, flavour=flavour, lane=lane, output=output)
+
+
+@app.command()
 def push(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,

@@ -185,7 +185,9 @@ def build_images(
 
     from ae import signals
     from ae.build import build, describe
+    from ae.engines.daemon import connect, endpoint_of
     from ae.progress import Display
+    from ae.sbom import write_sbom
 
     root = _root()
     chosen = choose_images(names, flavour=flavour, lane=lane)
@@ -195,9 +197,31 @@ def build_images(
                 for argv in describe(root, image, options):
                     print(join(argv))
             return ExitCode.OK
+        daemon = connect(endpoint_of())
         for image in chosen:
-            print(build(root, image, Display(()), options).sentence)
+            built = build(root, image, Display(()), options)
+            print(built.sentence)
+            path = built.log.with_suffix(".spdx.json")
+            print(f"SBOM: {write_sbom(daemon, built.reference, path)} packages in {path}")
+        daemon.close()
     return ExitCode.OK
+
+
+def show_sbom(name: str, *, flavour: str | None, lane: str | None, output: Path | None) -> None:
+    """`ae sbom`: what the image that the engine holds is made of."""
+    from ae import signals
+    from ae.engines.daemon import connect, endpoint_of
+    from ae.sbom import as_text, describe_image
+
+    (image,) = choose_images([name], flavour=flavour, lane=lane)
+    with signals.handled():
+        daemon = connect(endpoint_of())
+        text = as_text(describe_image(daemon, image.reference))
+        daemon.close()
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text)
 
 
 def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> list[ImageRef]:

@@ -57,6 +57,7 @@ def test_a_point_costs_little_over_docker_run(docker_host: str, tmp_path: Path) 
     out.mkdir()
     noop = ["python", "-m", "toy", "noop"]
     bare = ["docker", "run", "--rm", "--init", "--network", "none", "--env", "AE_OUT=/ae/out"]
+    bare += ["--user", f"{os.getuid()}:{os.getgid()}"]  # as ae does, so that it can write
     bare += ["--mount", f"type=bind,source={out},target=/ae/out", "ae/toy:cpu", *noop]
     extra, with_ae, without = [], [], []
     for _ in range(ROUNDS):
