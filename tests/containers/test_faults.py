@@ -209,7 +209,7 @@ def test_the_launcher_is_killed(
     code, said = Launch(root, "clean", results=results).end()
     assert code == 0
     assert ("removed container" in said) is not with_reaper
-    assert left(docker_host) == []
+    assert gone(lambda: left(docker_host)) == []
     first_is_kept(launch)
     assert launch.words() == {"first": "done"}  # the middle one has not ended, and nothing says so
     again = ae_run(root, results, "print:again", "--resume")
