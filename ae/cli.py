@@ -99,7 +99,7 @@ def list_command(as_json: AsJson = False) -> None:
     _print(as_json, [recipe_summary(recipe) for recipe in recipes], list_text(recipes))
 
 
-@app.command()
+@app.command(short_help="Show a paper: variants, figures, claims, needs, cost.")
 def show(
     recipe: RecipeName,
     compose: Annotated[
@@ -139,7 +139,7 @@ def schema(
         output.write_text(text)
 
 
-@app.command()
+@app.command(short_help="Check this machine; each finding with its fix.")
 def doctor(
     recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
     engine: EngineName = None,
@@ -157,7 +157,7 @@ def doctor(
     return exit_code(checks)
 
 
-@app.command()
+@app.command(short_help="Build the images of papers.")
 def build(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,
@@ -197,7 +197,7 @@ def build(
     return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
 
 
-@app.command()
+@app.command(short_help="List what an image is made of, as SPDX.")
 def sbom(
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="a paper or an image")],
     flavour: FlavourOption = None,
@@ -210,7 +210,7 @@ def sbom(
     show_sbom(name, flavour=flavour, lane=lane, output=output)
 
 
-@app.command()
+@app.command(short_help="Publish images and lock their digests.")
 def push(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,
@@ -223,7 +223,7 @@ def push(
     push_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Fetch the locked images by digest, or check them.")
 def pull(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,
@@ -241,7 +241,7 @@ def pull(
     return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Run a paper's experiments and judge its claims.")
 def run(
     recipe: RecipeName,
     variant: Annotated[
@@ -312,7 +312,7 @@ def run(
     return run_recipe(request, resume=resume, build=None if no_build else options, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Draw the figures of a run again.")
 def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Draw the figures of a run again; needs no GPU and no container."""
     from ae.session import plot_run
@@ -320,7 +320,7 @@ def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> in
     return plot_run(recipe, run, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Judge every claim against a run.")
 def check(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Judge every claim against a run; exit code 1 when one is not reproduced."""
     from ae.session import check_run
@@ -328,7 +328,7 @@ def check(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> i
     return check_run(recipe, run, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Write one page per paper.")
 def report(
     recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
     run: RunName = None,
@@ -342,7 +342,7 @@ def report(
     return write_report(recipe, run, output)
 
 
-@app.command()
+@app.command(short_help="Write one archive with all that a paper needs.")
 def bundle(
     recipe: RecipeName,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar[.gz]")],
@@ -376,7 +376,7 @@ def bundle(
     )
 
 
-@app.command()
+@app.command(short_help="Check a bundle and restore all of it, or nothing.")
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
     into: Annotated[
@@ -395,7 +395,7 @@ def load(
     load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
 
 
-@app.command()
+@app.command(short_help="Open a shell where a paper's points run.")
 def shell(
     recipe: RecipeName,
     engine: EngineName = None,
@@ -409,7 +409,7 @@ def shell(
     return open_shell(recipe, engine_name=engine, image=image, secrets=secrets)
 
 
-@app.command()
+@app.command(short_help="Remove what dead launchers left behind.")
 def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
     as_json: AsJson = False,

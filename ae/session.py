@@ -442,7 +442,14 @@ def _image_folder(root: Path, name: str, lane: str | None = None) -> str:
     """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
     from ae.recipe import list_recipes, load_recipe
 
-    if name not in list_recipes(root):
+    known = list_recipes(root)
+    if name not in known:
+        images = {path.parent.name for path in (root / "images").glob("*/Dockerfile")}
+        if name not in images:
+            raise UsageError(
+                f"there is no recipe or image '{name}'; {nearest(name, {*known, *images})}",
+                fix="see `ae list`",
+            )
         return name
     recipe = load_recipe(root, name)
     if lane is None:
