@@ -105,10 +105,10 @@ def judge(facts: Facts, demands: Demands) -> list[Check]:
 
 
 def demands_of(recipe: Recipe) -> Demands:
-    """What the default experiments of a recipe need at most."""
-    experiments = [e for e in recipe.experiments.values() if e.default] or list(
-        recipe.experiments.values()
-    )
+    """What the default experiments of a recipe's first lane need at most: those of `ae run`."""
+    lane = "native" if "native" in recipe.lanes else next(iter(recipe.lanes))
+    own = [e for e in recipe.experiments.values() if e.lane == lane]
+    experiments = [e for e in own if e.default] or own
     wishes = {experiment.gpu for experiment in experiments}
     names = [name for name, one in recipe.experiments.items() if one in experiments]
     needs = [recipe.needs_of(name) for name in names]

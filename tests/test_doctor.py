@@ -207,3 +207,13 @@ def test_text_is_wrapped_under_itself() -> None:
     assert all(len(line) <= 80 for line in lines)
     assert lines[1].startswith(" " * 17 + "word")
     assert any(line.startswith(" " * 17 + "fix: ") for line in lines)
+
+
+def test_only_the_lane_of_a_plain_run_counts(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
+    recipe = load_recipe(root, "toy")
+    changed = recipe.experiments["gpu_only"].model_copy(
+        update={"lane": "upstream", "default": True}
+    )
+    experiments = recipe.experiments | {"gpu_only": changed}
+    assert demands_of(recipe.model_copy(update={"experiments": experiments})).gpu != "required"
