@@ -2,7 +2,7 @@
 # NVIDIA GPUs only: there is no flavour cpu.
 
 variable "RAP_IMAGE" { default = "debian:bookworm-slim" } # a stand-in: the build stops at it
-variable "RAP_COMMIT" { default = "48e69f6f2bb3f6ed2ee9a4f311c95263b0cc4f11" }
+variable "RAP_COMMIT" { default = "4dce8ac8f9a3287de25f65d4087bf68f41ca6f73" }
 variable "RAP_ARCHS" { default = "8.0" }
 variable "TORCHARROW" { default = "0" }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import os
@@ -88,6 +89,27 @@ def test_the_authors_line_for_one_cell(driver: ModuleType) -> None:
         driver.commands(SCRIPT + "\n" + SCRIPT, "2", "0", "4096")
 
 
+def test_a_preparation_is_that_of_its_cell(driver: ModuleType) -> None:
+    """Scripts that list every cell, and those that prepare both batches before the first."""
+    cells = (LOGS / "run_cells.sh").read_text()
+    prepare, program = driver.commands(cells, "4", "1", "8192")
+    assert prepare[2:] == ["--preprocessing_plan=1", "--nDev=4", "--batch_size=8192"]
+    assert program[1] == "/made/GPU_4_plan_1.py"
+    workers = (LOGS / "run_workers.sh").read_text()
+    prepare, program = driver.commands(workers, "2", "1", "8192")
+    assert prepare == ["python", "data_prepare.py", "--batch_size=8192"]
+    assert program[-1] == "--nWorker=2"
+    without = "\n".join(line for line in cells.splitlines() if "data_prepare" not in line)
+    assert len(driver.commands(without, "4", "0", "4096")) == 1
+
+
+@pytest.mark.parametrize("path", ["driver/rap_driver.py", "need.py"])
+def test_the_image_may_have_an_old_python(path: str) -> None:
+    tree = ast.parse((IMAGE / path).read_text(), feature_version=(3, 8))
+    calls = [one for one in ast.walk(tree) if isinstance(one, ast.keyword) and one.arg == "strict"]
+    assert calls == []  # zip(strict=) is of Python 3.10
+
+
 @pytest.fixture
 def artifact(tmp_path: Path, driver: ModuleType) -> Path:
     """The folders of the artifact with scripts and programs of our own in the same form."""
@@ -125,6 +147,57 @@ def test_a_point_runs_the_authors_programs(artifact: Path, tmp_path: Path) -> No
     assert isinstance(json.loads((tmp_path / "out/environment.json").read_text()), dict)
 
 
+SMI = """\
+#!/bin/sh
+echo "NVIDIA A100-SXM4-40GB, 535.1, {mib}"
+echo "NVIDIA A100-SXM4-40GB, 535.1, 81920"
+"""
+
+
+@pytest.mark.parametrize(("mib", "code"), [(40960, 77), (81920, 1)])
+def test_tables_that_do_not_fit_are_refused_before_the_start(
+    artifact: Path, tmp_path: Path, mib: int, code: int
+) -> None:
+    smi = tmp_path / "bin/nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(SMI.format(mib=mib))
+    smi.chmod(0o755)
+    words = ("--figure", "9", "--method", "stream", "--gpus", "2", "--plan", "1", "--batch", "4096")
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    done = run(artifact, tmp_path / "out", *words, path=path)
+    assert done.returncode == code, done.stderr
+    assert ("puts 46.6 GiB of tables on one GPU, and one here has 40.0 GiB" in done.stderr) == (
+        code == 77
+    )
+    facts = json.loads((tmp_path / "out/environment.json").read_text())
+    assert facts == {"gpu": "NVIDIA A100-SXM4-40GB", "driver": "535.1", "gpus": 2}
+
+
+def test_rap_needs_a_licence_only_where_nothing_is_cached(
+    artifact: Path, tmp_path: Path, driver: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (artifact, "10", "rap", "4", "0", [])
+    monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
+    with pytest.raises(driver.CannotRun, match="--secret gurobi="):
+        driver.check(*arguments)
+    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "gurobi.lic"))
+    with pytest.raises(driver.CannotRun, match="plan 0 on 4 GPUs"):
+        driver.check(*arguments)
+    driver.check(artifact, "10", "no_fusion", "4", "0", [])  # solves nothing
+    (tmp_path / "gurobi.lic").write_text("")
+    driver.check(*arguments)
+    (tmp_path / "gurobi.lic").unlink()
+    cached = artifact / "RAP_end_to_end/searched_fused_kernels/plan-0_nGPU-4.pkl"
+    cached.parent.mkdir(parents=True)
+    cached.touch()
+    driver.check(*arguments)
+
+
+def test_the_licence_is_looked_for_where_the_secret_lies() -> None:
+    (need,) = load_recipe(ROOT, "rap").needs.secrets
+    assert f"GRB_LICENSE_FILE={need.target} " in (IMAGE / "Dockerfile").read_text()
+
+
 def test_what_cannot_run_says_why(artifact: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     without = run(artifact, out, *cell("10", "mps"), path="/nonexistent")
@@ -133,6 +206,8 @@ def test_what_cannot_run_says_why(artifact: Path, tmp_path: Path) -> None:
     cpu = run(artifact, out, *cell("9", "cpu"))
     assert (cpu.returncode, "TORCHARROW=1 ae build rap" in cpu.stderr) == (77, True)
     assert run(artifact, out, *cell("9", "ideal")).returncode == 2
+    rap = run(artifact, out, *cell("10", "rap"))
+    assert (rap.returncode, "--secret gurobi=" in rap.stderr) == (77, True)
     folder = artifact / "breakdown_study/MPS_and_sequential"
     (folder / "train.py").write_text("raise SystemExit(5)\n")
     failed = run(artifact, out, *cell("10", "sequential"))
@@ -172,16 +247,66 @@ def fix(name: str, root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def test_the_fixes_expect_what_they_change(artifact: Path) -> None:
+def test_folders_are_made_where_the_methods_are(artifact: Path) -> None:
     (artifact / "RAP_end_to_end").mkdir()
     assert fix("01-folders.py", artifact).returncode == 0
     assert (artifact / "RAP_end_to_end/combined_code").is_dir()
-    done = fix("02-compute-mode.py", artifact)
-    assert done.returncode == 0, done.stderr
-    assert "nvidia-smi" not in (artifact / "baseline_end_to_end/MPS/run_MPS.sh").read_text()
-    assert fix("02-compute-mode.py", artifact).returncode != 0  # it is done already
     shutil.rmtree(artifact / "breakdown_study/ideal")
     assert "lacks breakdown_study/ideal" in fix("01-folders.py", artifact).stderr
+
+
+def test_no_script_sets_a_compute_mode(artifact: Path) -> None:
+    sequential = artifact / "breakdown_study/MPS_and_sequential/get_sequential_result.sh"
+    mps = artifact / "baseline_end_to_end/MPS/run_MPS.sh"
+    refused = fix("02-compute-mode.py", artifact)  # our sample sets it twice there, theirs once
+    assert "2 lines set a compute mode, expected 1" in refused.stderr
+    assert "nvidia-smi -i" in mps.read_text()  # nothing is written by a fix that refuses
+    sequential.write_text(SCRIPT.replace("nvidia-smi -i 0,1 -c EXCLUSIVE_PROCESS\n", ""))
+    done = fix("02-compute-mode.py", artifact)
+    assert done.returncode == 0, done.stderr
+    assert "13 lines" in done.stdout
+    assert "nvidia-smi" not in mps.read_text() + sequential.read_text()
+    assert "nvidia-cuda-mps-control -d" in mps.read_text()
+    assert fix("02-compute-mode.py", artifact).returncode != 0  # it is done already
+
+
+def test_methods_that_train_other_models_stop_the_build(artifact: Path) -> None:
+    done = fix("03-one-model.py", artifact)
+    assert done.returncode == 0, done.stderr
+    assert "plan 0: default; plan 1: default" in done.stdout
+    sizes = ' --over_arch_layer_sizes="512,1"'
+    for path in artifact.rglob("*.sh"):
+        lines = path.read_text().splitlines()
+        told = [line + sizes if "preprocessing_plan=0" in line else line for line in lines]
+        path.write_text("\n".join(told))
+    assert "plan 0: 512,1; plan 1: default" in fix("03-one-model.py", artifact).stdout
+    stream = artifact / "baseline_end_to_end/CUDA_stream/run_stream.sh"
+    stream.write_text(stream.read_text().replace(sizes, "", 1))
+    refused = fix("03-one-model.py", artifact)
+    assert refused.returncode != 0
+    assert "run_stream.sh: 512,1 and default" in refused.stderr
+    stream.write_text("mkdir result\n")
+    assert "has no program for plan 0" in fix("03-one-model.py", artifact).stderr
+
+
+def test_packages_are_looked_for_without_importing_them(tmp_path: Path) -> None:
+    (tmp_path / "gpu_only").mkdir()
+    (tmp_path / "gpu_only/__init__.py").write_text("raise ImportError('no driver')\n")
+    (tmp_path / "gpu_only/types.py").write_text("def patched(): ...\n")
+
+    def need(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, str(IMAGE / "need.py"), *words]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+    assert need("gpu_only", "gpu_only:types.py:patched").returncode == 0
+    absent = need("gpu_only", "not_there", "gpu_only:types.py:other", "gpu_only:none.py:x")
+    assert absent.returncode == 1
+    assert absent.stdout.splitlines() == [
+        "not_there is not installed",
+        "gpu_only that is installed has no other in types.py",
+        "gpu_only that is installed has no x in none.py",
+    ]
 
 
 def test_the_plan_has_every_cell() -> None:

@@ -6,7 +6,8 @@ Which program, with which arguments, is read out of the authors' scripts: the dr
 line of the method's script for this number of GPUs, plan and batch, and the data preparation before
 it. So a run can be resumed, and one cell can be had without the whole grid. MPS runs with pipe and
 log folders of its own where the authors' script has it on, and nowhere else.
-Exit codes: 0 done, 77 this machine or image cannot run it, 1 a program failed.
+Exit codes: 0 done, 77 this machine or image cannot run it, 1 a program failed. The image brings its
+own Python, which may be 3.8: nothing newer is used here.
 """
 
 from __future__ import annotations
@@ -25,7 +26,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CANNOT = 77
-LICENCE = Path("/run/secrets/gurobi.lic")  # Gurobi's; without it only cached plans can be used
+# Where the image says that Gurobi's licence lies; without one only cached plans can be used: the
+# licence that comes with gurobipy has expired and is too small for plan 0.
+LICENCE = "GRB_LICENSE_FILE"
+PLANS = "RAP_end_to_end/searched_fused_kernels/plan-{plan}_nGPU-{gpus}.pkl"
+# GiB of embedding tables on the fullest GPU, by plan and GPUs: calculated from the authors' table
+# maps at 512 bytes a row (128 floats). The rest of the model and the batches take more.
+TABLES = {
+    ("0", "2"): 11.5, ("0", "4"): 11.5, ("0", "8"): 7.5,
+    ("1", "2"): 46.6, ("1", "4"): 28.8, ("1", "8"): 23.4,
+}  # fmt: skip
 # Figure and method -> the script, and whether it has MPS on.
 SCRIPTS = {
     ("9", "cpu"): ("baseline_end_to_end/CPU_based_baseline/run_cpu_baseline.sh", False),
@@ -118,19 +128,44 @@ def mps(wanted: bool) -> Iterator[dict[str, str]]:
 
 
 def _ask(control: str, words: str, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [control], input=words + "\n", env=environment, capture_output=True, text=True, check=False
-    )
+    # `quit` waits for the programs; they have ended, so a minute is long.
+    try:
+        done = subprocess.run(
+            [control], input=words + "\n", env=environment, capture_output=True, text=True,
+            check=False, timeout=60,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"the MPS daemon does not answer `{words}`") from error
     return done.stdout
+
+
+def check(
+    root: Path, figure: str, method: str, gpus: str, plan: str, cards: Sequence[dict[str, str]]
+) -> None:
+    """Raise CannotRun when it can be known beforehand that a cell cannot run."""
+    if figure == "10" and gpus != "4":
+        raise CannotRun("the authors' breakdown study is for 4 GPUs alone")
+    if method == "cpu" and importlib.util.find_spec("torcharrow") is None:
+        raise CannotRun("the image was built without TorchArrow: TORCHARROW=1 ae build rap")
+    smallest = min((float(card["memory_mib"]) / 1024 for card in cards), default=None)
+    tables = TABLES[plan, gpus]
+    if smallest is not None and smallest <= tables:
+        raise CannotRun(
+            f"plan {plan} on {gpus} GPUs puts {tables} GiB of tables on one GPU, and one here has "
+            f"{smallest:.1f} GiB"
+        )
+    cached = PLANS.format(plan=plan, gpus=gpus)
+    licence = os.environ.get(LICENCE, "")
+    if method == "rap" and not (root / cached).is_file() and not Path(licence).is_file():
+        raise CannotRun(
+            f"the authors' repository has no cached fusion for plan {plan} on {gpus} GPUs, so that "
+            "Gurobi must solve it: --secret gurobi=/path/to/gurobi.lic"
+        )
 
 
 def run(root: Path, figure: str, method: str, gpus: str, plan: str, batch: str, out: Path) -> None:
     """Run one cell and put the authors' result file into `out` as result.log."""
     name, with_mps = SCRIPTS[figure, method]
-    if figure == "10" and gpus != "4":
-        raise CannotRun("the authors' breakdown study is for 4 GPUs alone")
-    if method == "cpu" and importlib.util.find_spec("torcharrow") is None:
-        raise CannotRun("the image was built without TorchArrow: TORCHARROW=1 ae build rap")
     script = root / name
     folder = script.parent
     steps = [(folder, argv) for argv in commands(script.read_text(), gpus, plan, batch)]
@@ -152,15 +187,27 @@ def run(root: Path, figure: str, method: str, gpus: str, plan: str, batch: str, 
     shutil.copy(new[0], out / "result.log")
 
 
-def write_environment(root: Path, out: Path) -> None:
+def gpus_here() -> list[dict[str, str]]:
+    """Name, driver and memory (MiB) of every GPU; none where nvidia-smi is missing."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=name,driver_version,memory.total"]
+    query.append("--format=csv,noheader,nounits")
+    said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    lines = [line.split(", ") for line in said.splitlines()]
+    return [
+        {"gpu": words[0], "driver": words[1], "memory_mib": words[2]}
+        for words in lines
+        if len(words) == 3 and words[2].isdigit()
+    ]
+
+
+def write_environment(root: Path, cards: Sequence[dict[str, str]], out: Path) -> None:
     """Facts for the record: GPU, driver, and the commit that the sources are of."""
     facts: dict[str, object] = {}
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    if shutil.which(query[0]):
-        said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        lines = [line.split(", ") for line in said.splitlines() if ", " in line]
-        if lines:
-            facts |= {"gpu": lines[0][0], "driver": lines[0][1], "gpus": len(lines)}
+    if cards:
+        facts.update(gpu=cards[0]["gpu"], driver=cards[0]["driver"], gpus=len(cards))
     sources = root.parent / "sources.txt"
     if sources.is_file():
         facts["RAP-artifacts"] = sources.read_text().strip()
@@ -181,7 +228,9 @@ def main() -> int:
         parser.error(f"figure {words.figure} has no method {words.method}")
     try:
         out = Path(os.environ["AE_OUT"])
-        write_environment(words.root, out)
+        cards = gpus_here()
+        write_environment(words.root, cards, out)
+        check(words.root, words.figure, words.method, words.gpus, words.plan, cards)
         run(words.root, words.figure, words.method, words.gpus, words.plan, words.batch, out)
     except CannotRun as reason:
         print(reason, file=sys.stderr)

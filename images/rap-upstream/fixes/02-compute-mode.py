@@ -10,32 +10,36 @@ not run anyway: they are taken out so that nobody runs them by hand.
 
 from __future__ import annotations
 
-from edit import Unexpected, done, folder_argument
+from pathlib import Path
 
-SCRIPTS = ("baseline_end_to_end/MPS/run_MPS.sh", "baseline_end_to_end/RAP/run_RAP.sh")
-MAY = (
-    "breakdown_study/MPS_and_sequential/get_MPS_result.sh", "breakdown_study/RAP/run_RAP.sh",
-    "breakdown_study/no_fusion/get_no_fusion_result.sh",
-    "breakdown_study/no_mapping/get_no_mapping_result.sh",
-)  # fmt: skip
+from edit import Unexpected, done, folder_argument, read
+
+# Script -> how many lines of it set a compute mode.
+SCRIPTS = {
+    "baseline_end_to_end/MPS/run_MPS.sh": 2,
+    "baseline_end_to_end/RAP/run_RAP.sh": 2,
+    "breakdown_study/MPS_and_sequential/get_MPS_result.sh": 2,
+    "breakdown_study/MPS_and_sequential/get_sequential_result.sh": 1,
+    "breakdown_study/RAP/run_RAP.sh": 2,
+    "breakdown_study/no_fusion/get_no_fusion_result.sh": 2,
+    "breakdown_study/no_mapping/get_no_mapping_result.sh": 2,
+}
 
 
 def main() -> None:
     """Usage: 02-compute-mode.py RAP."""
     root = folder_argument("02-compute-mode.py RAP")
-    count = 0
-    for name in (*SCRIPTS, *MAY):
-        path = root / name
-        if not path.is_file():
-            raise Unexpected(f"{path} does not exist")
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    changed: dict[Path, str] = {}
+    for name, expected in SCRIPTS.items():
+        lines = read(root / name).splitlines(keepends=True)
         kept = [line for line in lines if not line.startswith("nvidia-smi -i")]
         removed = len(lines) - len(kept)
-        if removed not in ((2,) if name in SCRIPTS else (0, 2)):
-            raise Unexpected(f"{path}: {removed} lines set a compute mode, expected 2")
-        path.write_text("".join(kept), encoding="utf-8")
-        count += removed
-    done(f"{count} lines that set a compute mode are gone")
+        if removed != expected:
+            raise Unexpected(f"{name}: {removed} lines set a compute mode, expected {expected}")
+        changed[root / name] = "".join(kept)
+    for path, text in changed.items():
+        path.write_text(text, encoding="utf-8")
+    done(f"{sum(SCRIPTS.values())} lines that set a compute mode are gone")
 
 
 if __name__ == "__main__":
