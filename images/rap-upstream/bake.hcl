@@ -10,6 +10,7 @@ target "rap-upstream-cuda" {
   inherits   = ["_image"]
   dockerfile = "rap-upstream/Dockerfile"
   args = {
+    BASE_IMAGE = AE_BASE_IMAGE == "" ? AE_DEBIAN : AE_BASE_IMAGE
     RAP_IMAGE  = RAP_IMAGE
     RAP_COMMIT = RAP_COMMIT
     RAP_ARCHS  = RAP_ARCHS

@@ -177,25 +177,36 @@ def test_rap_needs_a_licence_only_where_nothing_is_cached(
     artifact: Path, tmp_path: Path, driver: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = (artifact, "10", "rap", "4", "0", [])
-    monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
-    with pytest.raises(driver.CannotRun, match="--secret gurobi="):
-        driver.check(*arguments)
-    monkeypatch.setenv("GRB_LICENSE_FILE", str(tmp_path / "gurobi.lic"))
-    with pytest.raises(driver.CannotRun, match="plan 0 on 4 GPUs"):
+    licence = tmp_path / "gurobi.lic"
+    monkeypatch.setattr(driver, "LICENCE", licence)
+    with pytest.raises(driver.CannotRun, match=r"plan 0 on 4 GPUs.*--secret gurobi="):
         driver.check(*arguments)
     driver.check(artifact, "10", "no_fusion", "4", "0", [])  # solves nothing
-    (tmp_path / "gurobi.lic").write_text("")
+    licence.touch()
     driver.check(*arguments)
-    (tmp_path / "gurobi.lic").unlink()
-    cached = artifact / "RAP_end_to_end/searched_fused_kernels/plan-0_nGPU-4.pkl"
+    licence.unlink()
+    cached = artifact / driver.PLANS.format(plan="0", gpus="4")
     cached.parent.mkdir(parents=True)
     cached.touch()
     driver.check(*arguments)
 
 
-def test_the_licence_is_looked_for_where_the_secret_lies() -> None:
-    (need,) = load_recipe(ROOT, "rap").needs.secrets
-    assert f"GRB_LICENSE_FILE={need.target} " in (IMAGE / "Dockerfile").read_text()
+def test_gurobi_is_told_where_the_licence_lies(
+    artifact: Path, tmp_path: Path, driver: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [one.target for one in load_recipe(ROOT, "rap").needs.secrets] == [str(driver.LICENCE)]
+    monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
+    program = artifact / "breakdown_study/MPS_and_sequential/train.py"
+    told = "import os; open('told', 'w').write(os.environ.get('GRB_LICENSE_FILE', ''))\n"
+    program.write_text(told + program.read_text())
+    licence = tmp_path / "gurobi.lic"
+    monkeypatch.setattr(driver, "LICENCE", licence)
+    for there in (False, True):
+        if there:
+            licence.touch()
+            (program.parent / "result/x_7.log").unlink()
+        driver.run(artifact, "10", "sequential", "4", "0", "4096", tmp_path)
+        assert (program.parent / "told").read_text() == (str(licence) if there else "")
 
 
 def test_what_cannot_run_says_why(artifact: Path, tmp_path: Path) -> None:

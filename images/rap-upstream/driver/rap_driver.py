@@ -26,9 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CANNOT = 77
-# Where the image says that Gurobi's licence lies; without one only cached plans can be used: the
-# licence that comes with gurobipy has expired and is too small for plan 0.
-LICENCE = "GRB_LICENSE_FILE"
+# Gurobi's licence, a secret of the run. Without it only cached plans can be used: the licence that
+# comes with gurobipy has expired and is too small for plan 0.
+LICENCE = Path("/run/secrets/gurobi.lic")
 PLANS = "RAP_end_to_end/searched_fused_kernels/plan-{plan}_nGPU-{gpus}.pkl"
 # GiB of embedding tables on the fullest GPU, by plan and GPUs: calculated from the authors' table
 # maps at 512 bytes a row (128 floats). The rest of the model and the batches take more.
@@ -154,9 +154,8 @@ def check(
             f"plan {plan} on {gpus} GPUs puts {tables} GiB of tables on one GPU, and one here has "
             f"{smallest:.1f} GiB"
         )
-    cached = PLANS.format(plan=plan, gpus=gpus)
-    licence = os.environ.get(LICENCE, "")
-    if method == "rap" and not (root / cached).is_file() and not Path(licence).is_file():
+    cached = root / PLANS.format(plan=plan, gpus=gpus)
+    if method == "rap" and not cached.is_file() and not LICENCE.is_file():
         raise CannotRun(
             f"the authors' repository has no cached fusion for plan {plan} on {gpus} GPUs, so that "
             "Gurobi must solve it: --secret gurobi=/path/to/gurobi.lic"
@@ -175,6 +174,8 @@ def run(root: Path, figure: str, method: str, gpus: str, plan: str, batch: str, 
         steps.insert(0, (generator.parent, made))
     before = set((folder / "result").glob("*"))
     with mps(with_mps) as environment:
+        if LICENCE.is_file():
+            environment["GRB_LICENSE_FILE"] = str(LICENCE)
         for place, argv in steps:
             print(f"+ {shlex.join(argv)}", flush=True)
             program = [sys.executable, *argv[1:]]
