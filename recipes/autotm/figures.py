@@ -1,0 +1,50 @@
+"""Figure 12 of the authors' GPU part: speed-up over managed memory, a panel per formulation."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ae.figures import PALETTE, NoData, Plot, bars, new_panels
+from ae.summary import pool
+
+COLOURS = {"Synchronous": PALETTE["sky"], "Asynchronous": PALETTE["green"]}
+SPREAD = "bars: ratio of least times; the authors keep no samples"
+
+
+def managed(frame: pd.DataFrame) -> Plot:
+    """Managed memory's time over AutoTM's, per network and formulation."""
+    times = pool(frame, "iteration_time", ["net", "variant"])
+    bases = pool(frame, "managed_time", ["net"]).set_index("net")["median"]
+    found = [
+        {
+            "net": row["net"], "variant": row["variant"],
+            "speedup": float(bases[row["net"]]) / row["median"],
+            "n": row["n"], "evidence": row["evidence"],
+        }
+        for row in times.to_dict("records")
+        if row["net"] in bases
+    ]  # fmt: skip
+    if not found:
+        raise NoData("no network with a time under AutoTM and one with managed memory")
+    table = pd.DataFrame(found)
+    variants = [name for name in COLOURS if name in set(table["variant"])]
+    nets = list(dict.fromkeys(table["net"]))
+    figure, axes = new_panels(len(variants), len(nets), title="Speed-up over managed memory")
+    reach = float(table["speedup"].max())
+    for axis, variant in zip(axes, variants, strict=True):
+        own = table[table["variant"] == variant].set_index("net")["speedup"].reindex(nets)
+        values = [float(value) for value in own]
+        bars(
+            axis,
+            nets,
+            values,
+            low=values,
+            high=values,
+            colours=[COLOURS[variant]] * len(nets),
+            texts=["" if pd.isna(value) else f"{value:.2f}x" for value in values],
+            reach=reach,
+            mark=1.0,
+        )
+        axis.set_title(variant)
+        axis.set_xlabel("speed-up")
+    return Plot(figure=figure, table=table, spread=SPREAD)
