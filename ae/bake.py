@@ -16,7 +16,9 @@ from typing import Any
 from ae import processes
 from ae.errors import EnvironmentFault, UsageError
 from ae.model import Flavour
+from ae.units import parse_size
 
+DISK_LABEL = "ae.build.disk"
 SHARED = Path("images/docker-bake.hcl")
 _LINK = "target:"  # a build context that is another target's result
 _OURS = ("AE_BASE_IMAGE", "AE_WHEELS", "AE_CA_BUNDLE", "AE_CACHE", "AE_REVISION", "AE_SOURCE")
@@ -67,6 +69,13 @@ def flavours(root: Path, image: str) -> tuple[Flavour, ...]:
             f"{files(root, image)[-1]} names no flavour", fix="name a target <image>-cpu or -cuda"
         )
     return found
+
+
+def stated_disk(root: Path, image: str) -> int | None:
+    """The free disk (bytes) that an image's fragment asks a build for; None: it says nothing."""
+    text = (root / files(root, image)[-1]).read_text()
+    match = re.search(rf'"{re.escape(DISK_LABEL)}"\s*=\s*"([^"]+)"', text)
+    return parse_size(match[1]) if match else None
 
 
 def plan_argv(buildx: Sequence[str], root: Path, image: str, target: str) -> tuple[str, ...]:

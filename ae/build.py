@@ -16,7 +16,7 @@ from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref, labels
 from ae.machine import cache_dir, require_disk
 from ae.model import Flavour, ImageRef
-from ae.units import format_seconds, format_size, parse_size
+from ae.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from ae.engines.base import Sink
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # Free disk that a build asks for where its bake file does not say (label ae.build.disk): PyTorch
 # with its CUDA libraries unpacks to some 8 GB, and the builder holds layers twice.
 BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
-DISK_LABEL = "ae.build.disk"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +65,11 @@ def build(
         if builder.held(wanted).get("Labels", {}).get("ae.content") != wanted.content:
             builder.build(below, wanted)
     return builder.build(targets[-1], image)
+
+
+def build_disk(root: Path, image: ImageRef) -> int:
+    """The free disk that a build of an image asks for, in bytes."""
+    return bake.stated_disk(root, image.name) or BUILD_DISK[image.flavour]
 
 
 def describe(
@@ -176,7 +180,7 @@ class _Builder:
 
     def build(self, target: Target, image: ImageRef) -> Built:
         """Build one target. Raises EnvironmentFault."""
-        self._require_disk(target, image)
+        self._require_disk(image)
         log = cache_dir() / "builds" / f"{target.name}-{image.content[:12]}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = self.argv(target, image, log.with_suffix(".json"))
@@ -222,13 +226,13 @@ class _Builder:
             "containerd.snapshotter" in str(row) for row in self._info.get("DriverStatus") or ()
         )
 
-    def _require_disk(self, target: Target, image: ImageRef) -> None:
+    def _require_disk(self, image: ImageRef) -> None:
         """Check the disk of a daemon on this machine; that of another cannot be seen."""
-        stated = target.labels.get(DISK_LABEL)
-        needed = parse_size(stated) if stated else BUILD_DISK[image.flavour]
+        needed = build_disk(self._root, image)
         folder = self._info.get("DockerRootDir")
         if folder and self._local:
-            require_disk(Path(folder), needed, f"building {image.reference}")
+            fix = "free some disk where Docker keeps images: docker system df, docker builder prune"
+            require_disk(Path(folder), needed, f"building {image.reference}", fix)
 
     def _ask(self, *words: str) -> dict[str, Any]:
         """Ask the daemon through the client; an empty answer when it has none."""

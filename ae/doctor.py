@@ -78,6 +78,7 @@ class Demands:
     """What a recipe asks of the machine; the defaults are a machine check without a recipe."""
 
     name: str = ""
+    command: str = ""  # what a person types for a plain run
     gpu: Literal["required", "optional", "none"] = "optional"
     request: GpuRequest = field(default_factory=GpuRequest)
     disk: int = 10**9
@@ -114,6 +115,7 @@ def demands_of(recipe: Recipe) -> Demands:
     needs = [recipe.needs_of(name) for name in names]
     return Demands(
         name=recipe.name,
+        command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
         gpu="required" if "required" in wishes else "optional" if "optional" in wishes else "none",
         request=gpu_request(recipe.needs.gpus, None),
         disk=sum(
@@ -183,19 +185,24 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
 
 def _image(root: Path, recipe: Recipe, engine: Engine, flavour: Flavour) -> Image | None:
     """The image of the lane that a plain run takes; None where the recipe's is not written."""
-    from ae.build import BUILD_DISK
+    from ae.bake import flavours
+    from ae.build import build_disk
     from ae.images import image_ref
     from ae.machine import free_disk
 
     try:
-        image = image_ref(root, recipe.image, flavour)
+        known = flavours(root, recipe.image)
+        image = image_ref(root, recipe.image, flavour if flavour in known else known[0])
     except UsageError:
         return None
     ready = engine.has_image(image)
     folder = engine.available().facts.get("root", "")
     free = free_disk(Path(folder)) if folder and Path(folder).exists() else 0
     return Image(
-        reference=image.reference, ready=ready, disk_free=free, disk_needed=BUILD_DISK[flavour]
+        reference=image.reference,
+        ready=ready,
+        disk_free=free,
+        disk_needed=build_disk(root, image),
     )
 
 
@@ -429,11 +436,11 @@ def _conclude(checks: list[Check], facts: Facts, demands: Demands) -> Check:
     """The last line: whether `ae run` will work."""
     bad = [check.name for check in checks if check.verdict == "fail"]
     if bad:
-        said = f"`ae run {demands.name}` will not work before this is mended: {', '.join(bad)}"
+        said = f"`{demands.command}` will not work before this is mended: {', '.join(bad)}"
         return Check("result", "fail", said, "follow the fixes above, then ask again")
     doubts = sum(check.verdict == "warn" for check in checks)
     mind = f"; mind the {doubts} warning{'s' if doubts > 1 else ''} above" if doubts else ""
-    return Check("result", "ok", f"`ae run {demands.name}` works here: {facts.engine}{mind}")
+    return Check("result", "ok", f"`{demands.command}` works here: {facts.engine}{mind}")
 
 
 def _counters_restricted() -> bool | None:

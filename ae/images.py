@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -102,8 +103,9 @@ def find_client(endpoint: str) -> str:
 def _shared(folder: Path) -> Iterator[str]:
     """The shared folders that an image is built from, as its Dockerfile and bake file say."""
     dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
-    if "common/" in dockerfile:
-        yield "common"
+    for name in ("common", "sources"):
+        if re.search(rf"\b{name}/", dockerfile):
+            yield name
     if "_native-" in bake:
         yield "base"
 

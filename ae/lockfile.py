@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ae.errors import EnvironmentFault
 from ae.model import Flavour, ImageRef
 from ae.yamlfile import read_yaml, validate
 
@@ -33,10 +36,14 @@ class Entry(BaseModel):
     def names(self, found: Mapping[str, Any]) -> bool:
         """Whether what an engine says of an image (Id, RepoDigests) means this one.
 
-        An engine with containerd's image store calls an image by its manifest's digest.
+        An engine with containerd's image store calls an image by its manifest's digest, others by
+        that of its configuration. The latter is not locked where the former have pushed it; then
+        the name under which it was pulled must do.
         """
+        if found["Id"] in (self.image_id, self.digest):
+            return True
         digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]
-        return found["Id"] in (self.image_id, self.digest) or self.digest in digests
+        return self.image_id == self.digest and self.digest in digests
 
 
 class Lock(BaseModel):
@@ -79,17 +86,36 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
     """Put an entry into the lock file, which is replaced as a whole."""
     import yaml
 
-    images = {key: dict(value) for key, value in load(root).images.items()}
-    images.setdefault(name, {})[flavour.value] = entry
-    data = {
-        key: {kind: images[key][kind].model_dump() for kind in sorted(images[key])}
-        for key in sorted(images)
-    }
-    text = yaml.safe_dump({"schema": 1, "images": data}, sort_keys=False)
     path = path_of(root)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(HEADER + str(text), encoding="utf-8")
-    temporary.replace(path)
+    with _alone(path.parent):
+        images = {key: dict(value) for key, value in load(root).images.items()}
+        images.setdefault(name, {})[flavour.value] = entry
+        data = {
+            key: {kind: images[key][kind].model_dump() for kind in sorted(images[key])}
+            for key in sorted(images)
+        }
+        text = yaml.safe_dump({"schema": 1, "images": data}, sort_keys=False)
+        try:
+            temporary.write_text(HEADER + str(text), encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two pushes at once must not lose an entry; nothing is left behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:

@@ -71,13 +71,14 @@ def free_disk(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def require_disk(path: Path, needed: int, what: str) -> None:
+def require_disk(path: Path, needed: int, what: str, fix: str = "") -> None:
     """Raise EnvironmentFault when fewer than `needed` bytes are free at `path`."""
     free = free_disk(path)
     if free < needed:
         raise EnvironmentFault(
             f"{what} needs {format_size(needed)} of disk, and {path} has {format_size(free)} free",
-            fix="free some disk, or move results with AE_RESULTS and caches with XDG_CACHE_HOME",
+            fix=fix
+            or "free some disk, or move results with AE_RESULTS and caches with XDG_CACHE_HOME",
         )
 
 

@@ -78,13 +78,14 @@ def make_plan(
     root: Path,
     content: Mapping[str, str],
     secrets: Collection[str] = (),
+    flavours: Mapping[str, Sequence[Flavour]] | None = None,
 ) -> Plan:
     """Return the points to run, in order, each with all that an engine needs.
 
-    `content` maps image folder names to their content hashes; `secrets` are the names of those
-    that the person gave. Raises UsageError for a selection
-    that names what does not exist, EnvironmentFault when the machine cannot run what was asked
-    for by name, or nothing at all.
+    `content` maps image folder names to their content hashes, `flavours` to what they come in
+    (left out: in all); `secrets` are the names of those that the person gave. Raises UsageError
+    for a selection that names what does not exist, EnvironmentFault when the machine cannot run
+    what was asked for by name, or nothing at all.
     """
     selection = _check_selection(recipe, selection, content)
     values = _parameter_values(recipe, selection)
@@ -115,7 +116,7 @@ def make_plan(
             continue
         if choice.note:
             notes.append(f"{name}: {choice.note}")
-        image = _image(recipe, selection, choice, root, content)
+        image = _image(recipe, selection, choice, root, content, flavours or {})
         needs = runtime_needs(recipe.needs_of(name), choice.request, root)
         needs = replace(needs, secrets=_secrets(recipe, name, secrets))
         for labels, chosen in _combinations(recipe, selection, name, variants):
@@ -133,7 +134,7 @@ def make_plan(
         for key in selection.settings
         if key not in used
     ]
-    on_gpu = any(slot.image.flavour is Flavour.CUDA for slot in slots)
+    on_gpu = any(slot.needs.gpus is not None for slot in slots)
     return Plan(
         recipe=recipe.name,
         lane=selection.lane,
@@ -326,11 +327,15 @@ def _image(
     choice: GpuChoice,
     root: Path,
     content: Mapping[str, str],
+    flavours: Mapping[str, Sequence[Flavour]],
 ) -> ImageRef:
     name = recipe.image_of(selection.lane)
+    allowed = flavours.get(name, (choice.flavour,))
+    # An image of the authors comes for GPUs alone: its points without one run in it, too.
+    flavour = choice.flavour if choice.flavour in allowed else allowed[0]
     return ImageRef(
         name=name,
-        flavour=choice.flavour,
+        flavour=flavour,
         content=content[name],
         source=root / "images" / name,
         override=selection.image_override,

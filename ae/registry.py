@@ -162,7 +162,8 @@ def verify(daemon: Daemon, image: ImageRef, entry: Entry, registry: str | None) 
             said = "are what their digests say" if whole else "are of another image"
             findings.append(Finding("layers", whole, f"the layers of {image.reference} {said}"))
         except EnvironmentFault as fault:
-            findings.append(Finding("layers", False, fault.message))
+            again = f"docker rmi --force {found['Id'][7:19]}, then ae pull {image.name}"
+            findings.append(Finding("layers", False, f"{fault.message}; to mend it: {again}"))
     if registry is not None:
         findings.append(_verify_registry(daemon, image, entry, registry))
     return findings
@@ -205,6 +206,8 @@ def _reported(daemon: Daemon, registry: str, what: str) -> Iterator[None]:
     """Errors of the daemon's answer and of a credential helper, as those of the stream."""
     from docker.credentials.errors import StoreError
     from docker.errors import APIError, DockerException
+    from requests.exceptions import ReadTimeout
+    from urllib3.exceptions import ReadTimeoutError
 
     with faults(daemon.endpoint), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "docker-credential-")  # an error says it as well
@@ -212,6 +215,8 @@ def _reported(daemon: Daemon, registry: str, what: str) -> Iterator[None]:
             yield
         except APIError as error:
             raise _fault(what, str(error.explanation or error), registry) from error
+        except (ReadTimeout, ReadTimeoutError) as error:
+            raise _fault(what, "timed out: nothing was heard of it any more", registry) from error
         except DockerException as error:
             cause = error if isinstance(error, StoreError) else error.__cause__
             if not isinstance(cause, StoreError):
@@ -233,9 +238,10 @@ def _mismatch(found: Mapping[str, Any], image: ImageRef, entry: Entry) -> str:
     if not entry.names(found):
         return f"has the id {found['Id'][:19]}, and {entry.image_id[:19]} is locked"
     labels = _labels(found)
-    for key, wanted in (("ae.image", image.name), ("ae.content", entry.content)):
-        if labels.get(key) != wanted:
-            return f"has the label {key}={labels.get(key, '')}, and {wanted} is locked"
+    wanted = {"ae.image": image.name, "ae.flavour": str(image.flavour)}
+    for key, word in (wanted | {"ae.content": entry.content}).items():
+        if labels.get(key) != word:
+            return f"has the label {key}={labels.get(key, '')}, and {word} is locked"
     return ""
 
 

@@ -76,7 +76,7 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
             run = _begin(root, plan, engine, machine, resumed=run)
             display = Display(plan.points)
             _say_notes(plan)
-            if engine.name == "docker":
+            if engine.name != "local":
                 for note in lockfile.notes(_images(plan), settings.registry()):
                     display.say(f"note: {note}")
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
@@ -354,13 +354,16 @@ def _machine(request: Request) -> Machine:
 
 
 def _plan(root: Path, recipe: Recipe, selection: Selection, machine: Machine, given: Given) -> Plan:
+    from ae import bake
     from ae.images import content_hash
     from ae.plan import make_plan
 
     name = recipe.image_of(selection.lane) if selection.lane in recipe.lanes else recipe.image
     there = (root / "images" / name / "Dockerfile").is_file()
     content = {name: content_hash(root, name)} if there else {}
-    return make_plan(recipe, selection, machine, root, content, given.files)
+    described = (root / "images" / name / "bake.hcl").is_file()
+    flavours = {name: bake.flavours(root, name)} if described else {}
+    return make_plan(recipe, selection, machine, root, content, given.files, flavours)
 
 
 def _plan_for_reading(root: Path, recipe: Recipe, request: Request, given: Given) -> Plan:

@@ -48,6 +48,7 @@ GOOD = Facts(
 )
 NEED = Demands(
     name="paper",
+    command="ae run paper",
     gpu="required",
     request=GpuRequest(min_memory_gib=7.5, min_compute_capability=(8, 0), min_driver="550.54"),
     disk=10**9,

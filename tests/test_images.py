@@ -31,6 +31,7 @@ def root(tmp_path: Path) -> Path:
         ("common/src/tool.py", True),
         ("toy/bake.hcl", True),
         ("base/Dockerfile", True),  # toy's bake file builds on it
+        ("sources/edit.py", False),  # toy's Dockerfile takes nothing from there
         ("toy/tests/test_it.py", False),
         ("toy/README.md", False),
         ("toy/src/toy/__pycache__/x.pyc", False),

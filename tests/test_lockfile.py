@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ae import lockfile
-from ae.errors import RecipeError
+from ae.errors import EnvironmentFault, RecipeError
 from ae.lockfile import Entry
 from ae.model import Flavour, ImageRef
 
@@ -61,12 +62,31 @@ def test_only_the_sources_that_are_locked_are_locked(root: Path) -> None:
     [
         ({"Id": ENTRY.image_id}, True),
         ({"Id": ENTRY.digest, "RepoDigests": None}, True),
-        ({"Id": "sha256:3", "RepoDigests": [f"r:5000/toy@{ENTRY.digest}"]}, True),
-        ({"Id": "sha256:3", "RepoDigests": ["r:5000/toy@sha256:4"]}, False),
+        ({"Id": "sha256:3", "RepoDigests": [f"r:5000/toy@{ENTRY.digest}"]}, False),
     ],
 )
 def test_an_engine_may_call_it_by_several_names(found: dict[str, object], same: bool) -> None:
     assert ENTRY.names(found) is same
+
+
+def test_where_the_configuration_is_not_locked_the_name_must_do() -> None:
+    entry = ENTRY.model_copy(update={"image_id": ENTRY.digest})
+    assert entry.names({"Id": "sha256:3", "RepoDigests": [f"r:5000/toy@{ENTRY.digest}"]})
+    assert not entry.names({"Id": "sha256:3", "RepoDigests": ["r:5000/toy@sha256:4"]})
+
+
+def test_pushes_at_once_lose_no_entry(root: Path) -> None:
+    names = [f"image{number}" for number in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: lockfile.store(root, name, Flavour.CPU, ENTRY), names))
+    assert sorted(lockfile.load(root).images) == sorted(names)
+
+
+def test_a_file_that_cannot_be_written(root: Path) -> None:
+    lockfile.path_of(root).mkdir()
+    with pytest.raises(EnvironmentFault, match=r"lock\.yaml cannot be written"):
+        lockfile.store(root, "toy", Flavour.CPU, ENTRY)
+    assert [path.name for path in (root / "images").iterdir()] == ["lock.yaml"]
 
 
 def test_what_a_person_should_know(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,10 @@ from docker.api import APIClient
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 Dial = Callable[[], socket.socket]
+# The daemon tells of a pull or push several times a second, but waits for ever for a registry that
+# keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
+SILENCE_S = 600.0
+_TRANSFER = re.compile(r"/images/(create$|.+/push$)")
 
 
 class Client(APIClient):
@@ -28,6 +33,12 @@ class Client(APIClient):
         if self._dial is not None and prefix == "http+docker://":
             adapter = _Dialling(self._dial, adapter)
         super().mount(prefix, adapter)
+
+    def post(self, url: str | bytes, *words: Any, **named: Any) -> Any:
+        """As requests has it, but a pull or push that falls silent for SILENCE_S is a time-out."""
+        if named.get("timeout") is None and _TRANSFER.search(str(url)):
+            named["timeout"] = SILENCE_S
+        return super().post(url, *words, **named)
 
     def merge_environment_settings(self, *words: Any, **named: Any) -> Any:
         """As requests has it, but for `verify`."""

@@ -214,16 +214,17 @@ def faults(endpoint: str) -> Iterator[None]:
     """Turn errors of the transport and of the daemon into EnvironmentFault, in one sentence."""
     from docker.errors import APIError, DockerException
     from requests.exceptions import ChunkedEncodingError, ConnectionError, RequestException
+    from urllib3.exceptions import HTTPError, ProtocolError
 
     try:
         yield
     except APIError as error:
         raise api_fault(error) from error
-    except (DockerException, RequestException) as error:
+    except (DockerException, RequestException, HTTPError) as error:  # streams raise urllib3's own
         cause = _system_error(error)
         if cause is not None:
             raise _unreachable(endpoint, cause) from error
-        if isinstance(error, ConnectionError | ChunkedEncodingError):
+        if isinstance(error, ConnectionError | ChunkedEncodingError | ProtocolError):
             raise EnvironmentFault(
                 f"the connection to the Docker daemon at {endpoint} broke: {_first_line(error)}",
                 fix="see whether the daemon still runs; what it has left is removed by `ae clean`",

@@ -151,16 +151,17 @@ class DockerEngine:
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
         name = container_name(job.point, secrets.token_hex(4))
         spec = self._spec(job, name, self._grant(job.point.needs.gpus))
-        if self._is_far(job, spec):
-            return self._run_far(spec, job, sink, timeout_s)
-        with held(job, spec.user, self._reaper) as mounts:
-            spec = replace(spec, mounts=(*spec.mounts, *mounts))
-            with self._created(spec, sink) as inspected:
-                self._check(spec, inspected)
-                outcome = self._follow(spec, sink, timeout_s)
-        if self._gives_root(job):
-            self._hand_over(job, sink)
         facts = self._image_facts(job.point.image, spec.image)
+        if self._is_far(job, spec):
+            outcome = self._run_far(spec, job, sink, timeout_s)
+        else:
+            with held(job, spec.user, self._reaper) as mounts:
+                spec = replace(spec, mounts=(*spec.mounts, *mounts))
+                with self._created(spec, sink) as inspected:
+                    self._check(spec, inspected)
+                    outcome = self._follow(spec, sink, timeout_s)
+            if self._gives_root(job):
+                self._hand_over(job, sink)
         return replace(outcome, honoured={**outcome.honoured, "image": facts})
 
     def leftovers(self) -> list[Leftover]:

@@ -193,12 +193,11 @@ def build_argv(
 def _build_one(
     podman: Podman, root: Path, target: Target, image: ImageRef, sink: Sink, options: BuildOptions
 ) -> None:
-    from ae.build import BUILD_DISK, DISK_LABEL, source_epoch
-    from ae.units import parse_size
+    from ae.build import build_disk, source_epoch
 
-    stated = target.labels.get(DISK_LABEL)
-    needed = parse_size(stated) if stated else BUILD_DISK[image.flavour]
-    require_disk(podman.graph_root, needed, f"building {image.reference}")
+    fix = "free some disk where podman keeps images: podman system df"
+    needed = build_disk(root, image)
+    require_disk(podman.graph_root, needed, f"building {image.reference}", fix)
     argv = build_argv(podman.path, root, target, image, options, source_epoch(root, image))
     log = cache_dir() / "builds" / f"podman-{target.name}-{image.content[:12]}.log"
     log.parent.mkdir(parents=True, exist_ok=True)

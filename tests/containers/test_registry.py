@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import signal
 import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -23,7 +26,7 @@ from ae.lockfile import Entry
 from ae.model import Flavour, ImageRef, Status
 from tests.engines.acts import Lines, command, make_job
 from tests.servers.daemon import daemon as private_daemon
-from tests.servers.registry import PASSWORD, Cable, Registry
+from tests.servers.registry import PASSWORD, Cable, Registry, answering
 from tests.servers.registry import registry as real_registry
 from tests.toy import make_toy
 
@@ -203,7 +206,104 @@ def test_an_image_that_is_not_what_the_lock_says(
     other = entry.model_copy(update={"content": "f" * 64})
     with pytest.raises(EnvironmentFault, match=r"label ae\.content"):
         registry.pull(daemon, image, other, place.name, Lines())
+    with pytest.raises(EnvironmentFault, match=r"label ae\.flavour=cpu, and cuda is locked"):
+        registry.pull(daemon, replace(image, flavour=Flavour.CUDA), entry, place.name, Lines())
+    other = entry.model_copy(update={"image_id": "sha256:" + "0" * 64})
+    with pytest.raises(EnvironmentFault, match=r"has the id sha256:[0-9a-f]{12}, and sha256:0000"):
+        registry.pull(daemon, image, other, place.name, Lines())
     assert nothing_is_here(daemon)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "passing", "fix"),
+    [
+        (500, "", True, "is up and can be reached"),
+        (503, "UNAVAILABLE", True, "is up and can be reached"),
+        (429, "TOOMANYREQUESTS", True, "is up and can be reached"),
+        (401, "UNAUTHORIZED", False, "docker login"),
+        (403, "DENIED", False, "docker login"),
+        (404, "MANIFEST_UNKNOWN", False, "was never pushed"),
+        (404, "NAME_UNKNOWN", False, "was never pushed"),
+    ],
+)
+def test_what_a_registry_may_answer(
+    daemon: Daemon, tmp_path: Path, status: int, error: str, passing: bool, fix: str
+) -> None:
+    """In the words that a real daemon makes of it."""
+    image = ImageRef(name="tiny", flavour=Flavour.CPU, content="c" * 64, source=tmp_path)
+    entry = Entry(
+        content=image.content,
+        digest="sha256:" + "1" * 64,
+        image_id="sha256:" + "2" * 64,
+        size=1,
+        platform="linux/amd64",
+    )
+    waited: list[float] = []
+    with answering(status, error) as far, pytest.raises(EnvironmentFault) as caught:
+        registry.pull(daemon, image, entry, far, Lines(), back_off_s=(1, 3), sleep=waited.append)
+    assert waited == ([1, 3] if passing else [])
+    assert fix in caught.value.fix
+    assert nothing_is_here(daemon)
+
+
+def test_a_registry_that_falls_silent(
+    daemon: Daemon, place: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, entry = published(daemon, tmp_path, place.name, size=3 * MB)
+    monkeypatch.setattr("ae.engines.client.SILENCE_S", 0.5)
+    cable = Cable(place.port, limit=MB, silent=True)
+    far = f"127.0.0.1:{cable.port}/ae"
+    with pytest.raises(EnvironmentFault, match=r"nothing was heard of it any more \(2 times\)"):
+        registry.pull(daemon, image, entry, far, Lines(), back_off_s=(0,), sleep=lambda _: None)
+    assert nothing_is_here(daemon)
+
+    def mended(_: float) -> None:
+        cable.limit = None
+
+    registry.pull(daemon, image, entry, far, Lines(), back_off_s=(0,), sleep=mended)
+    assert findings(daemon, image, entry, None)["layers"]
+    cable.close()
+
+
+def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
+    with private_daemon(disk_mb=64) as endpoint:
+        daemon = connect(endpoint)
+        image, entry = published(daemon, tmp_path, place.name, size=3 * MB)
+        cable = Cable(place.port, limit=MB, silent=True)
+        pid = int((Path(endpoint.removeprefix("unix://")).parent / "pid").read_text())
+
+        class Killing(Lines):
+            def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+                if "Pulling fs layer" in text:
+                    os.kill(pid, signal.SIGKILL)
+
+        with pytest.raises(
+            EnvironmentFault, match=r"the connection to the Docker daemon at .* broke"
+        ):
+            registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Killing())
+        cable.close()
+        daemon.close()
+
+
+def test_a_layer_that_was_changed_in_the_engine(
+    daemon: Daemon, place: Registry, tmp_path: Path
+) -> None:
+    image, entry = published(daemon, tmp_path, place.name)
+    registry.pull(daemon, image, entry, place.name, Lines())
+    layers = Path(str(daemon.info["DockerRootDir"])) / str(daemon.info["Driver"])
+    (inside,) = layers.glob("*/diff/data")
+    damaged = bytearray(inside.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    inside.write_bytes(damaged)
+    found = {one.what: one for one in registry.verify(daemon, image, entry, place.name)}
+    assert {what: one.ok for what, one in found.items()} == {
+        "image": True, "tag": True, "layers": False, "registry": True,
+    }  # fmt: skip
+    mending = re.search(r"docker rmi --force (\w+), then ae pull tiny", found["layers"].sentence)
+    assert mending
+    daemon.control.remove_image(mending[1], force=True)
+    registry.pull(daemon, image, entry, place.name, Lines())
+    assert findings(daemon, image, entry, None)["layers"]
 
 
 def test_a_full_disk(daemon: Daemon, place: Registry, docker_host: str, tmp_path: Path) -> None:

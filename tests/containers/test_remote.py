@@ -103,6 +103,7 @@ def test_outputs_come_home(engine: DockerEngine, tmp_path: Path) -> None:
     outcome = engine.run(job, lines, 60)
     assert (outcome.status, outcome.reason) == (Status.DONE, "")
     assert lines.of("stdout") == ["out"]
+    assert "digests" in dict(outcome.honoured["image"])  # type: ignore[call-overload]
     assert (tmp_path / "a/link").read_text() == "deep\n"
     assert (tmp_path / "large").stat().st_size == 3_000_000
     assert {path.stat().st_uid for path in tmp_path.rglob("*")} == {os.getuid()}

@@ -181,11 +181,12 @@ def test_every_other_refusal_comes_in_turn(tmp_path: Path) -> None:
 
 def test_the_fix_writes_the_authors_parameters(tmp_path: Path) -> None:
     argv = [sys.executable, str(IMAGE / "fixes/01-build-parameters.py"), str(tmp_path)]
-    missing = subprocess.run(argv, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "images/sources")}
+    missing = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert "a submodule is missing" in missing.stderr
     for name in ("deps/nGraph/deps", "AutoTM/deps"):
         (tmp_path / name).mkdir(parents=True)
-    subprocess.run(argv, check=True, capture_output=True)
+    subprocess.run(argv, env=environment, check=True, capture_output=True)
     assert json.loads((tmp_path / "deps/nGraph/deps/build.json").read_text())["GPU"] is True
     assert json.loads((tmp_path / "AutoTM/deps/build.json").read_text()) == {"GUROBI": True}
 

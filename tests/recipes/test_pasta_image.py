@@ -27,6 +27,7 @@ from ae.records import read_point
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = Path(__file__).parent / "logs" / "pasta"
 IMAGE = ROOT / "images" / "pasta-upstream"
+SOURCES = ROOT / "images" / "sources"
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -44,6 +45,12 @@ def load(path: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def driver() -> ModuleType:
     return load(IMAGE / "driver" / "pasta_driver.py")
+
+
+@pytest.fixture(autouse=True)
+def _tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the fixes of all images share lies beside them in an image, and elsewhere here."""
+    monkeypatch.setenv("PYTHONPATH", str(SOURCES))
 
 
 # Fixes: on stand-ins for the sources, as a build runs them
@@ -174,7 +181,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 def test_fetch_keeps_what_has_the_right_checksum_and_nothing_else(
     served: str, tmp_path: Path
 ) -> None:
-    fetch = load(IMAGE / "fetch.py").fetch
+    fetch = load(SOURCES / "fetch.py").fetch
     target = tmp_path / "cache" / "whisper" / "small.pt"
     right = hashlib.sha256(b"weights").hexdigest()
     with pytest.raises(ValueError, match=f"has the sha256 {right}"):
@@ -407,6 +414,7 @@ def test_a_point_in_a_real_container(docker_host: str, tmp_path: Path) -> None:
     context = tmp_path / "context"
     for name in ("driver", "fixes"):
         shutil.copytree(IMAGE / name, context / name)
+    shutil.copy(SOURCES / "edit.py", context / "fixes")
     shutil.copytree(LOGS, context / "logs")
     bench = context / "AccelProf" / "cgo26-ae" / "benchmarks" / "alexnet"
     bench.mkdir(parents=True)

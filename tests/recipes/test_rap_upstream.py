@@ -255,7 +255,8 @@ def test_mps_is_private_and_must_have_been_used(
 
 def fix(name: str, root: Path) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(IMAGE / "fixes" / name), str(root)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "images/sources")}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_folders_are_made_where_the_methods_are(artifact: Path) -> None:

@@ -143,7 +143,8 @@ def test_what_cannot_run_says_why(tmp_path: Path, case: str, release: str, why: 
 
 def fix(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(IMAGE / "fixes" / name), *words]
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "images/sources")}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_fixes_expect_what_they_change(tmp_path: Path) -> None:

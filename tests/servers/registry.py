@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -68,11 +69,16 @@ def registry(folder: Path, *, password: bool = False) -> Iterator[Registry]:
 
 
 class Cable:
-    """A TCP proxy to a port that breaks every connection after `limit` bytes of answer."""
+    """A TCP proxy to a port that breaks every connection after `limit` bytes of answer.
 
-    def __init__(self, target: int, limit: int | None = None) -> None:
+    `silent`: it keeps the connection instead, and passes nothing on.
+    """
+
+    def __init__(self, target: int, limit: int | None = None, *, silent: bool = False) -> None:
         self.limit = limit  # None: whole; may be changed at any time
         self.broken = 0  # connections cut so far
+        self._silent = silent
+        self._closed = threading.Event()
         self._target = target
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -80,6 +86,7 @@ class Cable:
 
     def close(self) -> None:
         """Take no more connections."""
+        self._closed.set()
         self._server.close()
 
     def _accept(self) -> None:
@@ -102,11 +109,41 @@ class Cable:
                 passed += len(data)
                 if answers and self.limit is not None and passed > self.limit:
                     self.broken += 1
+                    if self._silent:
+                        self._closed.wait()
                     break
                 sink.sendall(data)
         for one in (source, sink):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def answering(status: int, error: str = "") -> Iterator[str]:
+    """A registry that answers every question with a status; yields what AE_REGISTRY is set to."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"errors": [{"code": error, "message": "no"}]} if error else {})
+            whole = self.path == "/v2/"  # that it is a registry, it says
+            self.send_response(200 if whole else status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "0" if self.command == "HEAD" else str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body.encode())
+
+        do_HEAD = do_GET
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}/ae"
+        finally:
+            server.shutdown()
 
 
 def free_port() -> int:
