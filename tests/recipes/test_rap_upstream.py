@@ -6,6 +6,7 @@ import ast
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -330,6 +331,14 @@ def test_the_plan_has_every_cell() -> None:
     assert len(plan.points) == 4 * 4 + 4 * 6
     assert {point.needs.ipc for point in plan.points} == {"host"}
     assert [(one.name, one.optional) for one in recipe.needs.secrets] == [("gurobi", True)]
+
+
+def test_the_build_imports_nothing_that_wants_a_driver() -> None:
+    steps = (IMAGE / "Dockerfile").read_text().split("\nRUN ")
+    imported = {word for step in steps for line in re.findall(r"'import ([^']+)'", step)
+                for word in re.split(r"[,\s]+", line)}  # fmt: skip
+    assert {"torch", "xgboost", "gurobipy"} <= imported
+    assert not imported & {"cudf", "fbgemm_gpu", "torchrec"}
 
 
 def rows(parse: ModuleType, tmp_path: Path) -> list[Row]:
