@@ -1,0 +1,1 @@
+"""Preprocessing plans: what is computed from raw columns before a training step."""

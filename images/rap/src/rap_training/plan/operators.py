@@ -1,0 +1,139 @@
+"""The operators of a plan: their parameters and how each turns the type of its input.
+
+What they compute stands in `rap_training.reference`; kernels are tested against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+
+class PlanError(ValueError):
+    """A plan that cannot be run, in one sentence with a fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueType:
+    """What a value of a plan is, per row: up to `width` elements of `dtype`.
+
+    A ragged value is stored padded, [rows, width], with lengths int32 [rows].
+    """
+
+    dtype: str  # float32 | int64
+    width: int = 1
+    ragged: bool = False
+    nullable: bool = False
+
+    def __str__(self) -> str:
+        words = f"{self.dtype}[{'up to ' if self.ragged else ''}{self.width}]"
+        return words + (" with nulls" if self.nullable else "")
+
+
+Result = Callable[[ValueType, Mapping[str, object]], ValueType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """An operator: its parameters with their types, what it takes, and the type of its result."""
+
+    name: str
+    takes: str  # float32 | int64 | any
+    parameters: Mapping[str, type]
+    shape: Result
+
+    def result(self, value: ValueType, given: Mapping[str, object], *, where: str) -> ValueType:
+        """The type of the result. Raises PlanError, beginning with `where`, for what does not fit."""
+        if set(given) != set(self.parameters):
+            wanted = ", ".join(self.parameters) or "none"
+            raise PlanError(
+                f"{where}: {self.name} got the parameters {', '.join(given) or 'none'}; "
+                f"fix: {wanted}"
+            )
+        for name, kind in self.parameters.items():
+            if not _is(given[name], kind):
+                raise PlanError(
+                    f"{where}: the parameter {name} of {self.name} is {given[name]!r}; "
+                    f"fix: a {_WORDS[kind]}"
+                )
+        if value.nullable != (self.name == "fill_null"):
+            fix = "remove it" if self.name == "fill_null" else "put fill_null before it"
+            raise PlanError(f"{where}: {self.name} reads {value}; fix: {fix}")
+        if self.takes not in ("any", value.dtype):
+            raise PlanError(
+                f"{where}: {self.name} takes {self.takes} and reads {value}; fix: cast before it"
+            )
+        problem = _PROBLEMS.get(self.name, lambda _: None)(given)
+        if problem:
+            raise PlanError(f"{where}: {self.name}: {problem}")
+        return self.shape(value, given)
+
+
+def ngram_width(width: int, n: int) -> int:
+    """Elements that n-grams of a list of `width` elements have: (w - n' + 1) n', n' = min(n, w)."""
+    if width == 0:
+        return 0
+    used = min(n, width)
+    return (width - used + 1) * used
+
+
+def _is(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, int | float)
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_is(item, float) for item in value)
+    return isinstance(value, kind)
+
+
+def _int(given: Mapping[str, object], name: str) -> int:
+    value = given[name]
+    assert isinstance(value, int)
+    return value
+
+
+_WORDS: dict[type, str] = {
+    int: "whole number", float: "number", str: "word", tuple: "list of numbers",
+}  # fmt: skip
+_PROBLEMS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
+    "cast": lambda p: None if p["dtype"] in ("float32", "int64") else "fix: dtype float32 or int64",
+    "sigrid_hash": lambda p: None if _int(p, "modulus") >= 1 else "fix: a modulus of at least 1",
+    "bucketize": lambda p: (
+        None
+        if p["borders"] and list(p["borders"]) == sorted(p["borders"])  # type: ignore[call-overload, arg-type]
+        else "fix: borders in ascending order"
+    ),
+    "logit": lambda p: None if 0 < float(p["eps"]) < 0.5 else "fix: eps between 0 and 0.5",  # type: ignore[arg-type]
+    "clamp": lambda p: None if p["lo"] <= p["hi"] else "fix: lo not above hi",  # type: ignore[operator]
+    "one_hot": lambda p: (
+        None
+        if _int(p, "k") >= 1 and p["lo"] < p["hi"]  # type: ignore[operator]
+        else "fix: k of at least 1, and lo below hi"
+    ),
+    "ngram": lambda p: None if _int(p, "n") >= 1 else "fix: n of at least 1",
+    "first_x": lambda p: None if _int(p, "x") >= 1 else "fix: x of at least 1",
+    "map_id": lambda p: None if _int(p, "size") >= 1 else "fix: a map of at least one entry",
+}
+
+_ROWS: tuple[tuple[str, str, Mapping[str, type], Result], ...] = (
+    ("fill_null", "any", {"value": float}, lambda v, _: replace(v, nullable=False)),
+    ("cast", "any", {"dtype": str}, lambda v, p: replace(v, dtype=str(p["dtype"]))),
+    ("sigrid_hash", "int64", {"salt": int, "modulus": int}, lambda v, _: v),
+    ("bucketize", "float32", {"borders": tuple}, lambda v, _: replace(v, dtype="int64")),
+    ("logit", "float32", {"eps": float}, lambda v, _: v),
+    ("boxcox", "float32", {"lam": float}, lambda v, _: v),
+    ("clamp", "any", {"lo": float, "hi": float}, lambda v, _: v),
+    (
+        "one_hot", "float32", {"lo": float, "hi": float, "k": int},
+        lambda v, p: replace(v, width=v.width * _int(p, "k")),
+    ),
+    ("ngram", "any", {"n": int}, lambda v, p: replace(v, width=ngram_width(v.width, _int(p, "n")))),
+    ("first_x", "any", {"x": int}, lambda v, p: replace(v, width=min(v.width, _int(p, "x")))),
+    ("map_id", "int64", {"size": int, "seed": int}, lambda v, _: v),
+)  # fmt: skip
+
+OPERATORS: Mapping[str, Operator] = {
+    name: Operator(name=name, takes=takes, parameters=parameters, shape=shape)
+    for name, takes, parameters, shape in _ROWS
+}
