@@ -57,7 +57,7 @@ class SparseOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A checked plan. `dense` and `sparse` name the outputs, in the order the trainer takes them."""
+    """A checked plan. `dense` and `sparse` name the outputs in the order the trainer takes."""
 
     name: str
     columns: tuple[Column, ...]
@@ -100,7 +100,7 @@ class Plan:
 
     @cached_property
     def types(self) -> Mapping[str, ValueType]:
-        """Type of every column and node. Raises PlanError for one that does not fit its operator."""
+        """Type of every column and node. Raises PlanError for one that does not fit."""
         types = {column.name: column.type for column in self.columns}
         for node in self.order:
             types[node.name] = OPERATORS[node.op].result(

@@ -43,7 +43,7 @@ class Operator:
     shape: Result
 
     def result(self, value: ValueType, given: Mapping[str, object], *, where: str) -> ValueType:
-        """The type of the result. Raises PlanError, beginning with `where`, for what does not fit."""
+        """The type of the result. Raises PlanError, beginning with `where`, for a misfit."""
         if set(given) != set(self.parameters):
             wanted = ", ".join(self.parameters) or "none"
             raise PlanError(
