@@ -1,0 +1,70 @@
+"""The Triton backend: fused kernels bound to fixed memory, launched with as little as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton.language as tl
+
+from rap_training.backends import Call
+from rap_training.kernels import horizontal, vertical
+from rap_training.kernels.tables import BLOCK, Constants, block_table, member_row
+from rap_training.launches import Launch
+from rap_training.memory import Buffers
+
+_TYPES = {"float32": tl.float32, "int64": tl.int64}
+_GATHERS = frozenset({"first_x", "ngram", "one_hot"})
+
+
+class TritonBackend:
+    """Binds launches to Triton kernels. On a CPU it needs Triton's interpreter (tests)."""
+
+    def __init__(self, device: torch.device, generated: Path | None = None) -> None:
+        """`generated`: where sources of chain kernels are written; a temporary folder if None."""
+        self.device = device
+        self.constants = Constants(device)
+        self.generated = generated
+
+    def bind(self, launch: Launch, buffers: Buffers, slot: int) -> Call:
+        """See Backend."""
+        rows = [member_row(member, buffers, slot, self.constants) for member in launch.members]
+        words = torch.tensor([row for row, _ in rows], dtype=torch.int64).to(self.device)
+        floats = torch.tensor([row for _, row in rows], dtype=torch.float32).to(self.device)
+        sizes = [member.rows * member.gives.width for member in launch.members]
+        blocks = block_table(sizes, self.device)
+        first = launch.members[0]
+        op, taken = first.node.op, _TYPES[first.takes.dtype]
+        if op in _GATHERS:
+            return prepared(
+                horizontal.gather, len(blocks), (blocks, words, floats),
+                {"OP": op, "TYPE": taken, "BLOCK": BLOCK},
+            )  # fmt: skip
+        return prepared(
+            horizontal.elementwise, len(blocks), (blocks, words, floats),
+            {"OP": op, "TYPE": taken, "RESULT": _TYPES[first.gives.dtype], "BLOCK": BLOCK},
+        )  # fmt: skip
+
+    def bind_chains(self, outputs: Sequence[str], buffers: Buffers, slot: int) -> Sequence[Call]:
+        """See Backend: a launch for every few sorts of chains, usually one in all."""
+        calls = []
+        for part in vertical.kernels(buffers, slot, outputs, self.constants, self.generated):
+            calls.append(prepared(part.function, len(part.blocks), part.arguments, part.constants))
+        return calls
+
+
+def prepared(
+    function: Any, programs: int, arguments: tuple[torch.Tensor, ...], constants: dict[str, Any]
+) -> Call:
+    """A launch of `programs` programs with everything that Triton works out per launch done once.
+
+    The tensors are kept alive by the call.
+    """
+    if not hasattr(function, "device_caches"):  # Triton's interpreter compiles nothing
+        return lambda: function[(programs,)](*arguments, **constants)
+    compiled = function.warmup(*arguments, **constants, grid=(programs,))
+    run = compiled[(programs, 1, 1)]
+    given = (*arguments, *constants.values())
+    return lambda: run(*given)

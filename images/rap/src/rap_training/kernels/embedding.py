@@ -1,0 +1,143 @@
+"""Table-batched embedding sums and their SGD update: one launch for all tables of a rank.
+
+Launch shape: a program per ROWS rows of a segment, all columns of each; `blocks` as in
+`horizontal`. Traffic forwards: an id and `dim` floats a row read, `dim` floats written; backwards
+the same with atomic adds. Limit: the memory's bandwidth on random rows. Oracle: TorchEmbedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from rap_training.kernels.backend import prepared
+from rap_training.train.segments import Segment
+
+_ROWS = 16
+
+
+@triton.jit
+def _row(blocks, words, batch, tables, ROWS: tl.constexpr):
+    """Row numbers within the segment, their mask, and their places in [world, tables, B]."""
+    program = tl.program_id(0)
+    at = words + tl.load(blocks + 2 * program) * 8
+    row = tl.load(blocks + 2 * program + 1) * ROWS + tl.arange(0, ROWS)
+    mask = row < tl.load(at + 6).to(tl.int32)
+    whole = row + tl.load(at + 5).to(tl.int32)
+    rank = whole // batch
+    place = (rank * tables + tl.load(at + 2).to(tl.int32)) * batch + whole - rank * batch
+    return at, row, mask, place.to(tl.int64)
+
+
+@triton.jit
+def _ids(at, row, mask, step, width):
+    """Rows of the weights for element `step` of every list, what to keep, and what is wrong."""
+    ids = tl.load(tl.load(at).to(tl.pointer_type(tl.int64)) + row * width + step, mask=mask, other=0)
+    listed = mask
+    lengths = tl.load(at + 1)
+    if lengths != 0:
+        length = tl.load(lengths.to(tl.pointer_type(tl.int32)) + row, mask=mask, other=0)
+        listed = mask & (step < length)
+    keep = listed & (ids >= 0) & (ids < tl.load(at + 4))
+    return tl.where(keep, ids, 0) + tl.load(at + 3), keep, listed & ~keep
+
+
+@triton.jit
+def forward(
+    blocks, words, weights, pooled, bad, batch, tables, DIM: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """Sums of rows."""
+    at, row, mask, place = _row(blocks, words, batch, tables, ROWS)
+    width = tl.load(at + 7).to(tl.int32)
+    column = tl.arange(0, PADDED)[None, :]
+    inside = column < DIM
+    total = tl.zeros((ROWS, PADDED), tl.float32)
+    wrong = tl.zeros((ROWS,), tl.int64)
+    for step in range(width):
+        index, keep, outside = _ids(at, row, mask, step, width)
+        total += tl.load(weights + index[:, None] * DIM + column, mask=keep[:, None] & inside, other=0.0)
+        wrong += outside.to(tl.int64)
+    tl.store(pooled + place[:, None] * DIM + column, total, mask=mask[:, None] & inside)
+    count = tl.sum(wrong, 0)
+    if count > 0:
+        tl.atomic_add(bad, count)
+
+
+@triton.jit
+def backward(
+    blocks, words, weights, gradient, rate, batch, tables, DIM: tl.constexpr, PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """weights -= rate * gradient, for every row that was summed; `rate` float32 [1]."""
+    at, row, mask, place = _row(blocks, words, batch, tables, ROWS)
+    width = tl.load(at + 7).to(tl.int32)
+    column = tl.arange(0, PADDED)[None, :]
+    inside = column < DIM
+    step_size = tl.load(gradient + place[:, None] * DIM + column, mask=mask[:, None] & inside, other=0.0)
+    step_size = step_size * -tl.load(rate)
+    for step in range(width):
+        index, keep, _ = _ids(at, row, mask, step, width)
+        tl.atomic_add(
+            weights + index[:, None] * DIM + column, step_size, mask=keep[:, None] & inside,
+            sem="relaxed",
+        )  # fmt: skip
+
+
+class TritonEmbedding:
+    """The kernels bound to fixed buffers; see `rap_training.train.embedding.Embedding`."""
+
+    def __init__(
+        self, weights: torch.Tensor, pooled: torch.Tensor, gradient: torch.Tensor,
+        slots: Sequence[Sequence[Segment]], bad: torch.Tensor, lr: float,
+    ) -> None:  # fmt: skip
+        """As TorchEmbedding."""
+        device, dim = weights.device, weights.shape[1]
+        _, tables, batch, _ = pooled.shape
+        self._rate = torch.full((1,), lr, device=device)
+        self._calls = []
+        for parts in slots:
+            words = torch.tensor([_words(part) for part in parts], dtype=torch.int64).to(device)
+            counts = [-(-len(part.ids) // _ROWS) for part in parts]
+            table = np.empty((sum(counts), 2), np.int32)
+            table[:, 0] = np.repeat(np.arange(len(parts)), counts)
+            table[:, 1] = np.concatenate([np.arange(count) for count in counts])
+            blocks = torch.from_numpy(table).to(device)
+            constants = {"DIM": dim, "PADDED": triton.next_power_of_2(dim), "ROWS": _ROWS}
+            self._calls.append(
+                (
+                    prepared(
+                        forward, len(blocks),
+                        (blocks, words, weights, pooled, bad, batch, tables), constants,
+                    ),
+                    prepared(
+                        backward, len(blocks),
+                        (blocks, words, weights, gradient, self._rate, batch, tables), constants,
+                    ),
+                )
+            )  # fmt: skip
+
+    def forward(self, slot: int) -> None:
+        """See Embedding."""
+        self._calls[slot][0]()
+
+    def backward(self, slot: int) -> None:
+        """See Embedding."""
+        self._calls[slot][1]()
+
+
+def _words(part: Segment) -> list[int]:
+    return [
+        part.ids.data_ptr(),
+        0 if part.lengths is None else part.lengths.data_ptr(),
+        part.place,
+        part.first,
+        part.limit,
+        part.start,
+        len(part.ids),
+        part.ids.shape[1],
+    ]

@@ -1,0 +1,253 @@
+"""Fusion along chains as well: everything from raw column to trainer in registers (ours).
+
+RAP fuses operators of one kind across features and writes every intermediate value to memory.
+Here a program computes elements of a final result: it finds out which element of the raw column
+each comes from (first_x, ngram and one_hot only move elements), loads it once, applies the whole
+chain and stores it once. Chains of equal operators share a branch; a launch holds up to
+BRANCHES of them, so plans 0 and 1 are one launch. The source is generated, readable, and kept as
+a file. Traffic: raw columns in, results out, nothing between.
+
+Table rows: `words` int64 [members, 8 + 2 * longest]: input, lengths, mask, output, its lengths,
+rows, widths of input and output, then two parameters an operator; `floats` likewise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rap_training.kernels.tables import BLOCK, Constants, block_table, parameters
+from rap_training.memory import Buffers
+from rap_training.work import RESIZING, Instance
+
+BRANCHES = 8
+_HEAD = 8
+Signature = tuple[str, ...]  # operators with input types, e.g. ("fill_null:int64", "sigrid_hash:int64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainKernel:
+    """A generated kernel with the arguments of one launch."""
+
+    function: Any
+    blocks: torch.Tensor
+    arguments: tuple[torch.Tensor, ...]
+    constants: dict[str, Any]
+
+
+def kernels(
+    buffers: Buffers,
+    slot: int,
+    outputs: Sequence[str],
+    constants: Constants,
+    folder: Path | None = None,
+) -> list[ChainKernel]:
+    """The launches that compute the instances `outputs` from raw columns."""
+    chains = [_chain(buffers, key) for key in outputs]
+    signatures = sorted({signature(chain) for chain in chains})
+    found = []
+    for start in range(0, len(signatures), BRANCHES):
+        group = signatures[start : start + BRANCHES]
+        members = [chain for chain in chains if signature(chain) in group]
+        longest = max(map(len, group))
+        words, floats = [], []
+        for chain in members:
+            whole, parts = _row(chain, buffers, slot, constants, longest)
+            words.append([*whole, group.index(signature(chain))])
+            floats.append(parts)
+        sizes = [chain[-1].rows * chain[-1].gives.width for chain in members]
+        blocks = block_table(sizes, buffers.device)
+        arguments = (
+            blocks,
+            torch.tensor(words, dtype=torch.int64).to(buffers.device),
+            torch.tensor(floats, dtype=torch.float32).to(buffers.device),
+        )
+        function = load(source(group, longest), folder)
+        found.append(
+            ChainKernel(
+                function=function, blocks=blocks, arguments=arguments, constants={"BLOCK": BLOCK}
+            )
+        )
+    return found
+
+
+def signature(chain: Sequence[Instance]) -> Signature:
+    """Operators and types of a chain: what decides its code."""
+    return tuple(f"{instance.node.op}:{instance.takes.dtype}" for instance in chain)
+
+
+def source(group: Sequence[Signature], longest: int) -> str:
+    """Python source of the kernel for the chains of `group`."""
+    row = _HEAD + 2 * longest + 1
+    branches = []
+    for number, chain in enumerate(group):
+        word = "if" if number == 0 else "elif"
+        branches.append(f"    {word} sort == {number}:  # {' > '.join(chain)}")
+        branches.append(f"        chain_{number}(at, numbers, offset, mask)")
+    body = "\n\n\n".join(_function(number, chain) for number, chain in enumerate(group))
+    kernel = "\n".join(
+        [
+            "@triton.jit",
+            "def chains(blocks, words, floats, BLOCK: tl.constexpr):",
+            "    program = tl.program_id(0)",
+            "    member = tl.load(blocks + 2 * program)",
+            "    block = tl.load(blocks + 2 * program + 1)",
+            f"    at = words + member * {row}",
+            f"    numbers = floats + member * {2 * longest}",
+            "    offset = block * BLOCK + tl.arange(0, BLOCK)",
+            "    mask = offset < (tl.load(at + 5) * tl.load(at + 7)).to(tl.int32)",
+            f"    sort = tl.load(at + {row - 1})",
+            *branches,
+        ]
+    )
+    head = (
+        '"""Generated: chains of operators from raw columns to the trainer, one launch."""\n\n'
+        "import triton\nimport triton.language as tl\n\nfrom rap_training.kernels import device\n"
+    )
+    return f"{head}\n\n{body}\n\n\n{kernel}\n"
+
+
+def _function(number: int, chain: Signature) -> str:
+    """The code of one sort of chain: lengths forwards, places backwards, values forwards."""
+    ops = [step.split(":")[0] for step in chain]
+    kinds = [step.split(":")[1] for step in chain]
+    lines = [
+        "@triton.jit",
+        f"def chain_{number}(at, numbers, offset, mask):",
+        "    in_width = tl.load(at + 6).to(tl.int32)",
+        "    out_width = tl.load(at + 7).to(tl.int32)",
+        "    row = offset // out_width",
+        f"    place_{len(ops)} = offset - row * out_width",
+        "    lengths = tl.load(at + 1)",
+        f"    length_0 = tl.zeros_like(place_{len(ops)}) + in_width",
+        "    if lengths != 0:",
+        "        length_0 = tl.load(lengths.to(tl.pointer_type(tl.int32)) + row, mask=mask, other=0)",
+    ]
+    for step, op in enumerate(ops):
+        n = f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)"
+        result = {
+            "first_x": f"tl.minimum(length_{step}, {n})",
+            "ngram": f"device.ngram_length(length_{step}, {n})",
+            "one_hot": f"length_{step} * {n}",
+        }.get(op, f"length_{step}")
+        lines.append(f"    length_{step + 1} = {result}")
+    for step in reversed(range(len(ops))):
+        n = f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)"
+        came = {
+            "ngram": f"device.ngram_source(place_{step + 1}, length_{step}, {n})",
+            "one_hot": f"place_{step + 1} // {n}",
+        }.get(ops[step], f"place_{step + 1}")
+        lines.append(f"    place_{step} = {came}")
+    pointer = {"float32": "tl.float32", "int64": "tl.int64"}
+    lines += [
+        f"    read = mask & (place_{len(ops)} < length_{len(ops)})",
+        "    element = row * in_width + place_0",
+        f"    source = tl.load(at).to(tl.pointer_type({pointer[kinds[0]]}))",
+        "    x = tl.load(source + element, mask=read, other=0)",
+    ]
+    for step, (op, kind) in enumerate(zip(ops, kinds, strict=True)):
+        lines.append(f"    {_value(step, op, kind)}")
+    result = _result(ops[-1], kinds[-1], chain)
+    lines += [
+        f"    target = tl.load(at + 3).to(tl.pointer_type({result}))",
+        f"    tl.store(target + offset, x.to({result}), mask=mask)",
+        "    out_lengths = tl.load(at + 4)",
+        "    if out_lengths != 0:",
+        "        where = out_lengths.to(tl.pointer_type(tl.int32)) + row",
+        f"        tl.store(where, length_{len(ops)}, mask=mask & (place_{len(ops)} == 0))",
+    ]
+    return "\n".join(lines)
+
+
+def _value(step: int, op: str, kind: str) -> str:
+    """The statement that applies one operator to x."""
+    first, second = (f"tl.load(at + {_HEAD + 2 * step + i})" for i in range(2))
+    a, b = (f"tl.load(numbers + {2 * step + i})" for i in range(2))
+    whole = kind == "int64"
+    if op == "fill_null":
+        mask = (
+            "tl.load(tl.load(at + 2).to(tl.pointer_type(tl.uint8)) + element, mask=read, other=0)"
+        )
+        return f"x = device.fill_null(x, {mask}, {first if whole else a})"
+    low, high = (first, second) if whole else (a, b)
+    return {
+        "cast": f"x = x.to({'tl.float32' if whole else 'tl.int64'})",
+        "sigrid_hash": f"x = device.sigrid_hash(x, {first}, {second})",
+        "bucketize": f"x = device.bucketize(x, {first}.to(tl.pointer_type(tl.float32)), {second})",
+        "logit": f"x = device.logit(x, {a})",
+        "boxcox": f"x = device.boxcox(x, {a})",
+        "clamp": f"x = device.clamp(x, {low}, {high})",
+        "map_id": f"x = device.map_id(x, {first}.to(tl.pointer_type(tl.int64)), {second})",
+        "one_hot": (
+            f"x = device.one_hot(x, place_{step + 1} - place_{step} * {first}.to(tl.int32), "
+            f"{a}, {b}, {first}.to(tl.int32))"
+        ),
+    }.get(op, "pass  # only moves elements")
+
+
+def _result(op: str, kind: str, chain: Signature) -> str:
+    if op == "bucketize":
+        return "tl.int64"
+    if op == "cast":
+        return "tl.float32" if kind == "int64" else "tl.int64"
+    return "tl.int64" if kind == "int64" else "tl.float32"
+
+
+def _chain(buffers: Buffers, key: str) -> tuple[Instance, ...]:
+    name, batch = key.rsplit("@", 1)
+    work = buffers.work
+    return tuple(work.instance[f"{node.name}@{batch}"] for node in work.plan.chain(name))
+
+
+def _row(
+    chain: Sequence[Instance], buffers: Buffers, slot: int, constants: Constants, longest: int
+) -> tuple[list[int], list[float]]:
+    first, last = chain[0], chain[-1]
+    source, in_lengths = buffers.value(slot, first.input)
+    target, out_lengths = buffers.value(slot, last.key)
+    words = [
+        source.data_ptr(),
+        in_lengths.data_ptr() if in_lengths is not None else 0,
+        buffers.valid(slot, first.input).data_ptr(),
+        target.data_ptr(),
+        out_lengths.data_ptr() if out_lengths is not None else 0,
+        last.rows,
+        first.takes.width,
+        last.gives.width,
+    ]
+    floats: list[float] = []
+    for instance in chain:
+        whole, parts = parameters(instance.node, instance.takes.dtype, constants)
+        words += whole + [0] * (2 - len(whole))
+        floats += parts + [0.0] * (2 - len(parts))
+    rest = 2 * (longest - len(chain))
+    return words + [0] * rest, floats + [0.0] * rest
+
+
+@cache
+def load(text: str, folder: Path | None) -> Any:
+    """The kernel `chains` of a generated source, kept as a file: Triton reads its source there."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    place = Path(tempfile.mkdtemp(prefix="rap-")) if folder is None else folder
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"chains_{digest}.py"
+    path.write_text(text, encoding="utf-8")
+    name = f"rap_generated_{digest}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module.chains
+
+
+__all__ = ["BRANCHES", "RESIZING", "ChainKernel", "kernels", "load", "signature", "source"]

@@ -1,0 +1,64 @@
+"""Launches: which operators run together, in which order. What a backend turns into calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rap_training.planner.fusion import Fusion, FusionNode, fuse
+from rap_training.work import Instance, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Operators of one kind that run in one launch; one member: unfused."""
+
+    members: tuple[Instance, ...]
+
+    @property
+    def kind(self) -> str:
+        """Operator, input type and batch class of all members."""
+        return self.members[0].kind
+
+    @property
+    def name(self) -> str:
+        """A readable name: the kind and how many."""
+        return f"{self.kind} x{len(self.members)}"
+
+    @property
+    def elements(self) -> int:
+        """Output elements of all members."""
+        return sum(member.rows * member.gives.width for member in self.members)
+
+
+def unfused(work: Work) -> tuple[Launch, ...]:
+    """One launch an operator, in dependency order, dense ones first."""
+    return tuple(Launch(members=(instance,)) for instance in work.instances)
+
+
+def nodes(work: Work) -> list[FusionNode]:
+    """The work as the fusion problem sees it: brief 3.4."""
+    keys = work.instance
+    return [
+        FusionNode(
+            name=instance.key,
+            kind=instance.kind,
+            input=instance.input if instance.input in keys else None,
+        )
+        for instance in work.instances
+    ]
+
+
+def fused(
+    work: Work, *, solver: str = "highs", time_limit_s: float = 30.0
+) -> tuple[tuple[Launch, ...], Fusion]:
+    """Launches of the best horizontal fusion found, inputs first, and the solver's report."""
+    fusion = fuse(nodes(work), solver=solver, time_limit_s=time_limit_s)
+    return launches_of(work, [group.members for group in fusion.groups]), fusion
+
+
+def launches_of(work: Work, groups: Sequence[Sequence[str]]) -> tuple[Launch, ...]:
+    """Launches of groups of instance keys."""
+    return tuple(
+        Launch(members=tuple(work.instance[key] for key in members)) for members in groups
+    )

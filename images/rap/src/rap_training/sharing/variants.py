@@ -1,0 +1,67 @@
+"""The variants: what each is, as data. All share trainer, data, loop and barriers.
+
+Names are the paper's; what is ours or is built as the artifact builds it says so. The table of
+sources: brief 3.8 and 4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One way to preprocess the next batch.
+
+    place: `none` (input prepared beforehand), `serial` (in the training lane), `side` (a lane
+    beside it, at once), `stages` (beside it, gated by training stages), `process` (a second
+    process), `workers` (processes on the CPU).
+    """
+
+    name: str
+    place: str
+    fusion: str = "none"  # none | horizontal | vertical
+    mapping: str = "data_parallel"  # data_parallel | search
+    graph: bool = False  # preprocessing as a CUDA graph
+    priority: bool = False  # training's stream goes first
+    green: bool = False  # preprocessing held to a green context's SMs
+    mps: bool = False  # its process under MPS
+    # As the artifact does it, to show what that costs; never part of a comparison.
+    synchronise: bool = False  # the device is waited for after every launch
+    barrier: bool = False  # device and ranks are waited for after every iteration
+
+    @property
+    def session(self) -> str:
+        """Which processes it needs: variants of one session are measured in turns."""
+        if self.place != "process":
+            return "one_process"
+        return "mps" if self.mps else "two_processes"
+
+
+VARIANTS: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        Variant(name="cpu", place="workers", mapping="search"),
+        Variant(name="sequential", place="serial"),
+        Variant(name="sequential_fused", place="serial", fusion="horizontal"),
+        Variant(name="sequential_timeslice", place="process"),
+        Variant(name="stream", place="side"),
+        Variant(name="stream_priority", place="side", priority=True),
+        Variant(name="stream_sync", place="side", synchronise=True),
+        Variant(name="mps", place="process", mps=True),
+        Variant(name="rap_no_mapping", place="stages", fusion="horizontal", priority=True),
+        Variant(name="rap_no_fusion", place="stages", mapping="search", priority=True),
+        Variant(name="rap", place="stages", fusion="horizontal", mapping="search", priority=True),
+        Variant(name="rap_mps", place="process", fusion="horizontal", mapping="search", mps=True),
+        Variant(
+            name="rap_green", place="side", fusion="vertical", mapping="search", graph=True,
+            priority=True, green=True,
+        ),
+        Variant(
+            name="rap_plus", place="side", fusion="vertical", mapping="search", graph=True,
+            priority=True,
+        ),
+        Variant(name="ideal", place="none", mapping="search"),
+        Variant(name="ideal_barrier", place="none", mapping="search", barrier=True),
+    )
+}  # fmt: skip

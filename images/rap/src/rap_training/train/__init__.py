@@ -1,0 +1,1 @@
+"""DLRM training with tables spread over GPUs: the workload that preprocessing runs beside."""

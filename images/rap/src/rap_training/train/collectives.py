@@ -1,0 +1,63 @@
+"""Exchange between ranks over NCCL or gloo; nothing at all for one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from rap_training.memory import Buffers, incoming, outgoing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collectives:
+    """One communicator. Two lanes that run side by side need one each."""
+
+    rank: int
+    world: int
+    group: dist.ProcessGroup | None = None
+
+    def all_to_all(
+        self, target: torch.Tensor, source: torch.Tensor,
+        received: Sequence[int], sent: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Rows of the flat `source` to every rank, `sent[r]` to r, into `target` likewise."""
+        dist.all_to_all_single(target, source, list(received), list(sent), group=self.group)
+
+    def average(self, buckets: Sequence[torch.Tensor]) -> None:
+        """Replace every bucket by its mean over ranks."""
+        nccl = dist.get_backend(self.group) == "nccl"
+        how = dist.ReduceOp.AVG if nccl else dist.ReduceOp.SUM
+        works = [dist.all_reduce(b, how, group=self.group, async_op=True) for b in buckets]
+        for work, bucket in zip(works, buckets, strict=True):
+            work.wait()
+            if not nccl:
+                bucket /= self.world
+
+    def exchange_inputs(self, buffers: Buffers, slot: int) -> None:
+        """Send ids and lengths to the ranks that own the tables. No-op if nothing travels."""
+        work = buffers.work
+        if not work.exchanges:
+            return
+        sent = [work.bytes_to(self.rank, other) for other in range(self.world)]
+        received = [work.bytes_to(other, self.rank) for other in range(self.world)]
+        assert sum(sent) == len(buffers.span(slot, "send/")), outgoing(work)
+        assert sum(received) == len(buffers.span(slot, "receive/")), incoming(work)
+        self.all_to_all(
+            buffers.span(slot, "receive/"), buffers.span(slot, "send/"), received, sent
+        )
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        if self.world > 1:
+            dist.barrier(group=self.group)
+
+    def largest(self, value: float, device: torch.device) -> float:
+        """The largest `value` of all ranks."""
+        if self.world == 1:
+            return value
+        there = torch.tensor([value], dtype=torch.float64, device=device)
+        dist.all_reduce(there, dist.ReduceOp.MAX, group=self.group)
+        return float(there.item())

@@ -1,0 +1,278 @@
+"""DLRM in five stages: the training loop that every variant shares (brief 2.3, 3).
+
+Tables are spread over ranks, the MLPs are data-parallel. A step is
+
+    emb_fwd    look up own tables for the rows of all ranks, send pooled rows to where they train
+    mlp_fwd    bottom MLP, dot interaction, over arch, loss
+    mlp_bwd    their gradients
+    emb_bwd    gradients of pooled rows back to the tables, SGD on the rows that were read
+    grad_comm  mean of the MLPs' gradients over ranks, in buckets, SGD
+
+Gradients are of the mean loss over all ranks' rows, averaged once. On a GPU the work of a stage
+can be a CUDA graph (`capture`); what is sent between ranks is queued between graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from rap_training.memory import Buffers
+from rap_training.planner.capacity import STAGES
+from rap_training.train.collectives import Collectives
+from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weights
+from rap_training.train.segments import segments
+
+BOTTOM = (512, 256, 128)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Sizes of a DLRM; `rows[t]` rows of table t, each of `dim` floats."""
+
+    rows: tuple[int, ...]
+    dense_width: int
+    over: tuple[int, ...] = (1024, 1024, 512, 256, 1)
+    bottom: tuple[int, ...] = BOTTOM
+    lr: float = 0.1
+
+    @property
+    def dim(self) -> int:
+        """Floats of a row; the bottom MLP ends in as many."""
+        return self.bottom[-1]
+
+    @property
+    def pairs(self) -> int:
+        """Dot products between features: embeddings and the bottom MLP's output."""
+        count = len(self.rows) + 1
+        return count * (count - 1) // 2
+
+
+class Interaction(torch.autograd.Function):
+    """Dot products of all pairs of features, behind the bottom MLP's output.
+
+    The gradient of the embeddings goes to a buffer of its own, not to autograd.
+    """
+
+    @staticmethod
+    def forward(ctx, bottom, features, gradient, pairs, square):  # type: ignore[no-untyped-def]
+        """`features` and `gradient` [F + 1, B, dim], place 0 the bottom's; [B, dim + pairs] out."""
+        features[0].copy_(bottom)
+        by_row = features.transpose(0, 1)
+        dots = torch.bmm(by_row, by_row.transpose(1, 2)).flatten(1)
+        ctx.buffers = features, gradient, square
+        return torch.cat([bottom, dots.index_select(1, pairs)], dim=1)
+
+    @staticmethod
+    def backward(ctx, given):  # type: ignore[no-untyped-def]
+        """See forward."""
+        features, gradient, square = ctx.buffers
+        count, batch, dim = features.shape
+        padded = functional.pad(given[:, dim:], (0, 1))  # the diagonal's zeros
+        both = padded.index_select(1, square).view(batch, count, count)
+        gradient.copy_(torch.bmm(both, features.transpose(0, 1)).transpose(0, 1))
+        return given[:, :dim] + gradient[0], None, None, None, None
+
+
+class Trainer:
+    """The training of one rank on the batches that stand in `buffers`."""
+
+    def __init__(
+        self, model: Model, buffers: Buffers, collectives: Collectives, *, seed: int,
+        bucket_bytes: int = 4 << 20, weights: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """`weights`, if given, are the rank's tables, float32 [rows, dim]; else drawn by `seed`."""
+        self.model, self.buffers, self.collectives = model, buffers, collectives
+        work, device = buffers.work, buffers.device
+        self.device, self._seed = device, seed
+        shape = (len(model.rows) + 1, work.batch, model.dim)
+        self._features = torch.zeros(shape, device=device)
+        self._gradient = torch.zeros(shape, device=device)
+        self.weights = (
+            initial_weights(work.tables, model.rows, model.dim, seed, device)
+            if weights is None
+            else weights
+        )
+        local = (work.world, len(work.tables), work.batch, model.dim)
+        if work.world == 1:
+            self._pooled = self._features[1:].view(local)
+            self._pooled_gradient = self._gradient[1:].view(local)
+        else:
+            self._pooled = torch.zeros(local, device=device)
+            self._pooled_gradient = torch.zeros(local, device=device)
+        self._order = [table for rank in range(work.world) for table in _owned(work.home, rank)]
+        self._pairs, self._square = _pair_tables(self._order, device)
+        self._make_dense(bucket_bytes)
+        self.bad = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rebind(buffers)
+
+    def rebind(self, buffers: Buffers) -> None:
+        """Train on batches that stand elsewhere, of the same tables. Drops captured graphs."""
+        self.buffers = buffers
+        work = buffers.work
+        slots = [segments(buffers, slot, self.model.rows) for slot in range(buffers.slots)]
+        kind = TorchEmbedding if self.device.type == "cpu" else _gpu_embedding()
+        self.embedding: Embedding = kind(
+            self.weights, self._pooled, self._pooled_gradient, slots, self.bad,
+            self.model.lr / work.world,
+        )  # fmt: skip
+        self._inputs = [
+            [buffers.result(slot, f"dense/{name}") for name in work.plan.dense]
+            for slot in range(buffers.slots)
+        ]
+        self._labels = [buffers.result(slot, "labels") for slot in range(buffers.slots)]
+        self._graphs: dict[tuple[str, int], Callable[[], None]] = {}
+
+    def step(self, slot: int, on_stage: Callable[[str], object] = lambda _: None) -> None:
+        """Train on one slot. `on_stage` is called where each stage begins."""
+        for stage in STAGES:
+            on_stage(stage)
+            self.run(stage, slot)
+
+    def run(self, stage: str, slot: int) -> None:
+        """Queue one stage."""
+        if stage == "emb_fwd":
+            self._compute("emb_fwd", slot)
+            self._exchange(self._features[1:], self._pooled, forward=True)
+        elif stage == "emb_bwd":
+            self._exchange(self._pooled_gradient, self._gradient[1:], forward=False)
+            self._compute("emb_bwd", slot)
+        elif stage == "grad_comm":
+            if self.collectives.world > 1:
+                self.collectives.average(self._buckets)
+            self._compute("grad_comm", 0)
+        else:
+            self._compute(stage, slot)
+
+    def capture(self) -> None:
+        """Turn the work of every stage into a CUDA graph. Runs a few steps first; they train."""
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for slot in range(self.buffers.slots):
+                for _ in range(2):
+                    self.step(slot)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        torch.cuda.synchronize(self.device)
+        pool = torch.cuda.graph_pool_handle()
+        graphs: dict[tuple[str, int], Callable[[], None]] = {}
+        for slot in range(self.buffers.slots):
+            for stage in STAGES:
+                if stage == "grad_comm" and slot:
+                    continue
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                    self._work(stage, slot)
+                graphs[stage, slot] = graph.replay
+        self._graphs = graphs
+
+    def loss(self, slot: int) -> float:
+        """Mean loss of this rank's rows in the last step on `slot`."""
+        return float(self._losses[slot].item())
+
+    def check(self) -> None:
+        """Raise ValueError if an id of any batch so far was outside of its table."""
+        count = int(self.bad.item())
+        if count:
+            raise ValueError(
+                f"{count} ids were outside of their tables and were left out; "
+                "fix: end the plan's chains with sigrid_hash modulo the table's rows"
+            )
+
+    def _compute(self, stage: str, slot: int) -> None:
+        replay = self._graphs.get((stage, slot))
+        if replay:
+            replay()
+        else:
+            self._work(stage, slot)
+
+    def _work(self, stage: str, slot: int) -> None:
+        if stage == "emb_fwd":
+            self.embedding.forward(slot)
+        elif stage == "mlp_fwd":
+            self._forward(slot)
+        elif stage == "mlp_bwd":
+            found = torch.autograd.grad(self._losses[slot], self._parameters)
+            torch._foreach_copy_(self._gradients, list(found))
+        elif stage == "emb_bwd":
+            self.embedding.backward(slot)
+        else:
+            self._flat.data.add_(self._flat_gradient, alpha=-self.model.lr)
+
+    def _forward(self, slot: int) -> None:
+        x = torch.cat(self._inputs[slot], dim=1)
+        layers = len(self.model.bottom)
+        for weight, bias in self._layers[:layers]:
+            x = functional.relu(functional.linear(x, weight, bias))
+        x = Interaction.apply(x, self._features, self._gradient, self._pairs, self._square)
+        for weight, bias in self._layers[layers:-1]:
+            x = functional.relu(functional.linear(x, weight, bias))
+        x = functional.linear(x, *self._layers[-1]).squeeze(1)
+        self._losses[slot] = functional.binary_cross_entropy_with_logits(x, self._labels[slot])
+
+    def _exchange(self, target: torch.Tensor, source: torch.Tensor, *, forward: bool) -> None:
+        """Pooled rows to the ranks that train on them, or their gradients back."""
+        if self.collectives.world == 1:
+            return
+        work = self.buffers.work
+        row = work.batch * self.model.dim
+        mine = [len(work.tables) * row] * work.world
+        theirs = [len(_owned(work.home, rank)) * row for rank in range(work.world)]
+        received, sent = (theirs, mine) if forward else (mine, theirs)
+        self.collectives.all_to_all(target.view(-1), source.view(-1), received, sent)
+
+    def _make_dense(self, bucket_bytes: int) -> None:
+        model = self.model
+        bottom = [model.dense_width, *model.bottom]
+        over = [model.dim + model.pairs, *model.over]
+        shapes = [
+            pair
+            for sizes in (bottom, over)
+            for given, taken in zip(sizes, sizes[1:], strict=False)
+            for pair in ((taken, given), (taken,))
+        ]
+        counts = [torch.Size(shape).numel() for shape in shapes]
+        self._flat = torch.zeros(sum(counts), device=self.device)
+        self._flat_gradient = torch.zeros_like(self._flat)
+        parts, gradients = self._flat.split(counts), self._flat_gradient.split(counts)
+        generator = torch.Generator().manual_seed(self._seed)
+        for part, shape in zip(parts, shapes, strict=True):
+            bound = shape[-1] ** -0.5
+            drawn = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+            part.copy_(drawn.flatten())
+        views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self._parameters = [view.detach().requires_grad_() for view in views]
+        self._gradients = [g.view(shape) for g, shape in zip(gradients, shapes, strict=True)]
+        self._layers = list(zip(self._parameters[::2], self._parameters[1::2], strict=True))
+        self._buckets = self._flat_gradient.split(max(bucket_bytes // 4, 1))
+        self._losses: dict[int, torch.Tensor] = {}
+
+
+def _gpu_embedding() -> Callable[..., Embedding]:
+    from rap_training.kernels.embedding import TritonEmbedding
+
+    return TritonEmbedding
+
+
+def _owned(home: Sequence[int], rank: int) -> list[int]:
+    return [table for table, owner in enumerate(home) if owner == rank]
+
+
+def _pair_tables(order: Sequence[int], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where pair (i, j), i > j, of features in table order stands in the dots, and back.
+
+    Features stand in `order` behind the bottom's output; the second table maps every place of the
+    square to its pair, the diagonal to a further one.
+    """
+    place = {0: 0} | {table + 1: at + 1 for at, table in enumerate(order)}
+    count = len(place)
+    pairs, square = [], [count * (count - 1) // 2] * (count * count)
+    for i in range(count):
+        for j in range(i):
+            for one, other in ((place[i], place[j]), (place[j], place[i])):
+                square[one * count + other] = len(pairs)
+            pairs.append(place[i] * count + place[j])
+    return torch.tensor(pairs, device=device), torch.tensor(square, device=device)
