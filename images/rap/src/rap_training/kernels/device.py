@@ -11,6 +11,7 @@ import triton.language as tl
 
 _FNV_OFFSET: tl.constexpr = tl.constexpr(0xCBF29CE484222325)
 _FNV_PRIME: tl.constexpr = tl.constexpr(0x100000001B3)
+_ONES: tl.constexpr = tl.constexpr(0xFFFFFFFFFFFFFFFF)
 _CITY: tl.constexpr = tl.constexpr(0x9DDFEA08EB382D69)
 
 
@@ -22,7 +23,7 @@ def fill_null(x, valid, value):
 
 @triton.jit
 def _mix(k):
-    k = ~k + (k << 21)
+    k = (k ^ _ONES) + (k << 21)
     k = k ^ (k >> 24)
     k = k + (k << 3) + (k << 8)
     k = k ^ (k >> 14)
@@ -58,8 +59,10 @@ def sigrid_hash(x, salt_hash, modulus):
 def bucketize(x, borders, count):
     """How many of `count` ascending borders (pointer to float32) are below x."""
     below = tl.zeros_like(x).to(tl.int64)
-    for at in range(count):
+    at = 0
+    while at < count:  # a loop that Triton's interpreter takes beside NumPy 2.4 as well
         below += (tl.load(borders + at) < x).to(tl.int64)
+        at += 1
     return below
 
 

@@ -36,7 +36,8 @@ def _row(blocks, words, batch, tables, ROWS: tl.constexpr):
 @triton.jit
 def _ids(at, row, mask, step, width):
     """Rows of the weights for element `step` of every list, what to keep, and what is wrong."""
-    ids = tl.load(tl.load(at).to(tl.pointer_type(tl.int64)) + row * width + step, mask=mask, other=0)
+    source = tl.load(at).to(tl.pointer_type(tl.int64))
+    ids = tl.load(source + row * width + step, mask=mask, other=0)
     listed = mask
     lengths = tl.load(at + 1)
     if lengths != 0:
@@ -58,10 +59,13 @@ def forward(
     inside = column < DIM
     total = tl.zeros((ROWS, PADDED), tl.float32)
     wrong = tl.zeros((ROWS,), tl.int64)
-    for step in range(width):
+    step = 0
+    while step < width:
         index, keep, outside = _ids(at, row, mask, step, width)
-        total += tl.load(weights + index[:, None] * DIM + column, mask=keep[:, None] & inside, other=0.0)
+        read = keep[:, None] & inside
+        total += tl.load(weights + index[:, None] * DIM + column, mask=read, other=0.0)
         wrong += outside.to(tl.int64)
+        step += 1
     tl.store(pooled + place[:, None] * DIM + column, total, mask=mask[:, None] & inside)
     count = tl.sum(wrong, 0)
     if count > 0:
@@ -78,14 +82,15 @@ def backward(
     width = tl.load(at + 7).to(tl.int32)
     column = tl.arange(0, PADDED)[None, :]
     inside = column < DIM
-    step_size = tl.load(gradient + place[:, None] * DIM + column, mask=mask[:, None] & inside, other=0.0)
-    step_size = step_size * -tl.load(rate)
-    for step in range(width):
+    there = mask[:, None] & inside
+    change = tl.load(gradient + place[:, None] * DIM + column, mask=there, other=0.0)
+    change = change * -tl.load(rate)
+    step = 0
+    while step < width:
         index, keep, _ = _ids(at, row, mask, step, width)
-        tl.atomic_add(
-            weights + index[:, None] * DIM + column, step_size, mask=keep[:, None] & inside,
-            sem="relaxed",
-        )  # fmt: skip
+        written = keep[:, None] & inside
+        tl.atomic_add(weights + index[:, None] * DIM + column, change, mask=written, sem="relaxed")
+        step += 1
 
 
 class TritonEmbedding:

@@ -12,7 +12,7 @@ import torch
 from rap_training.kernels.horizontal import COLUMNS
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Node, PlanError
-from rap_training.reference import fnv1a, map_table
+from rap_training.reference import map_table, salt_hash
 from rap_training.work import Instance
 
 BLOCK = 512
@@ -49,7 +49,7 @@ def parameters(node: Node, dtype: str, constants: Constants) -> tuple[list[int],
         whole = [int(value) for value in values] if dtype == "int64" else []
         return whole, [] if dtype == "int64" else values
     if node.op == "sigrid_hash":
-        salt = int(fnv1a(np.array([given["salt"]], np.int64))[0])
+        salt = salt_hash(int(given["salt"]))  # type: ignore[call-overload]
         return [_signed(salt), int(given["modulus"])], []  # type: ignore[call-overload]
     if node.op == "bucketize":
         borders = constants.borders(tuple(given["borders"]))  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""Every kernel equals the numpy reference: on the GPU, and in Triton's interpreter without one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from rap_plans import ROWS, batch, every_operator
+
+from rap_training.backends import NumpyBackend
+from rap_training.feed import Feed
+from rap_training.launches import fused, unfused
+from rap_training.memory import Buffers, final_keys
+from rap_training.plan.graph import Plan
+from rap_training.work import Work, data_parallel, locality
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install --no-deps triton")
+
+DEVICES = [
+    pytest.param("cpu", id="interpreter"),
+    pytest.param("cuda", marks=pytest.mark.gpu, id="gpu"),
+]
+
+
+def work_of(plan: Plan, rank: int = 0, world: int = 1, rows: int = ROWS, mapping=None) -> Work:
+    count = len(plan.sparse)
+    home = tuple(table % world for table in range(count))
+    return Work(
+        plan=plan, rank=rank, world=world, batch=rows // world, home=home,
+        mapping=locality(home) if mapping is None else mapping,
+    )  # fmt: skip
+
+
+def prepare(work: Work, device: torch.device, seed: int = 0) -> Buffers:
+    buffers = Buffers.allocate(work, device, slots=1)
+    Feed(work, [batch(ROWS, seed)], device, "resident").load(0, buffers, 0)
+    for storage in (buffers.scratch, *buffers.results):
+        storage[4 * work.batch :] = 0xAB  # what was there before must not matter
+    return buffers
+
+
+def expected(work: Work) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    buffers = prepare(work, torch.device("cpu"))
+    for launch in unfused(work):
+        NumpyBackend().bind(launch, buffers, 0)()
+    return results(work, buffers)
+
+
+def results(work: Work, buffers: Buffers) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    found = {}
+    for key in final_keys(work):
+        values, lengths = buffers.value(0, key)
+        found[key] = values.cpu().numpy(), None if lengths is None else lengths.cpu().numpy()
+    return found
+
+
+def assert_equal(work: Work, buffers: Buffers) -> None:
+    for key, (values, lengths) in results(work, buffers).items():
+        wanted, wanted_lengths = expected(work)[key]
+        if wanted_lengths is None:
+            keep = np.ones(values.shape, bool)
+        else:
+            assert lengths is not None
+            np.testing.assert_array_equal(lengths, wanted_lengths, err_msg=key)
+            keep = np.arange(values.shape[1]) < wanted_lengths[:, None]
+        if values.dtype == np.int64:
+            np.testing.assert_array_equal(values[keep], wanted[keep], err_msg=key)
+        else:
+            np.testing.assert_allclose(
+                values[keep], wanted[keep], rtol=1e-5, atol=1e-5, err_msg=key
+            )
+
+
+def run_on(device: torch.device, work: Work, how: str) -> Buffers:
+    from rap_training.kernels.backend import TritonBackend
+
+    buffers = prepare(work, device)
+    backend = TritonBackend(device)
+    if how == "vertical":
+        calls = backend.bind_chains(final_keys(work), buffers, 0)
+    else:
+        launches = unfused(work) if how == "unfused" else fused(work)[0]
+        calls = [backend.bind(launch, buffers, 0) for launch in launches]
+    for call in calls:
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return buffers
+
+
+@pytest.mark.parametrize("how", ["unfused", "horizontal", "vertical"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_operator_equals_the_reference(device: str, how: str) -> None:
+    work = work_of(every_operator())
+    assert_equal(work, run_on(torch.device(device), work, how))
+
+
+@pytest.mark.parametrize("how", ["horizontal", "vertical"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_own_rows_and_all_rows(device: str, how: str) -> None:
+    plan = every_operator()
+    mixed = (0, 1, -1, 0, 1, -1)
+    for rank in range(2):
+        for mapping in (data_parallel(6), mixed):
+            work = work_of(plan, rank, 2, mapping=mapping)
+            assert_equal(work, run_on(torch.device(device), work, how))
