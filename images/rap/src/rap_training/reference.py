@@ -136,7 +136,7 @@ def sigrid_hash(ids: NDArray[np.int64], salt: int, modulus: int) -> NDArray[np.i
     result = np.empty_like(flat)
     for start in range(0, flat.size, _BLOCK):
         block = slice(start, start + _BLOCK)
-        hashed = _combine(_fnv(_mix(flat[block].view(np.uint64))), high)
+        hashed = _combine(_fnv(mix(flat[block].view(np.uint64))), high)
         np.mod(hashed.view(np.int64), np.int64(modulus), out=result[block])
     return result.reshape(ids.shape)
 
@@ -233,7 +233,8 @@ def first_x(value: Value, x: int) -> Value:
     )
 
 
-def _mix(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(ids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Thomas Wang's 64-bit mix, a one-to-one map of 64-bit words onto themselves."""
     k = ~ids
     k += ids << np.uint64(21)
     k ^= k >> np.uint64(24)
