@@ -98,12 +98,11 @@ class TritonEmbedding:
 
     def __init__(
         self, weights: torch.Tensor, pooled: torch.Tensor, gradient: torch.Tensor,
-        slots: Sequence[Sequence[Segment]], bad: torch.Tensor, lr: float,
+        slots: Sequence[Sequence[Segment]], bad: torch.Tensor, rate: torch.Tensor,
     ) -> None:  # fmt: skip
         """As TorchEmbedding."""
         device, dim = weights.device, weights.shape[1]
         _, tables, batch, _ = pooled.shape
-        self._rate = torch.full((1,), lr, device=device)
         self._calls = []
         for parts in slots:
             words = torch.tensor([_words(part) for part in parts], dtype=torch.int64).to(device)
@@ -121,7 +120,7 @@ class TritonEmbedding:
                     ),
                     prepared(
                         backward, len(blocks),
-                        (blocks, words, weights, gradient, self._rate, batch, tables), constants,
+                        (blocks, words, weights, gradient, rate, batch, tables), constants,
                     ),
                 )
             )  # fmt: skip

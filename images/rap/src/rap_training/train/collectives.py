@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -61,3 +62,19 @@ class Collectives:
         there = torch.tensor([value], dtype=torch.float64, device=device)
         dist.all_reduce(there, dist.ReduceOp.MAX, group=self.group)
         return float(there.item())
+
+    def gather(self, value: Any) -> list[Any]:
+        """Everyone's `value`, by rank."""
+        if self.world == 1:
+            return [value]
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, value, group=self.group)
+        return found
+
+    def broadcast(self, value: list[Any]) -> list[Any]:
+        """Rank 0's list, on every rank."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self.group)
+        return box[0]

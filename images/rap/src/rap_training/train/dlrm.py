@@ -15,7 +15,7 @@ can be a CUDA graph (`capture`); what is sent between ranks is queued between gr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.nn import functional
@@ -27,6 +27,18 @@ from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weig
 from rap_training.train.segments import segments
 
 BOTTOM = (512, 256, 128)
+
+
+@dataclass(kw_only=True)
+class Binding:
+    """What the trainer has made for one set of buffers."""
+
+    buffers: Buffers
+    embedding: Embedding
+    inputs: list[list[torch.Tensor]]
+    labels: list[torch.Tensor]
+    graphs: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
+    losses: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +95,13 @@ class Trainer:
     def __init__(
         self, model: Model, buffers: Buffers, collectives: Collectives, *, seed: int,
         bucket_bytes: int = 4 << 20, weights: torch.Tensor | None = None,
+        graphs: bool = False,
     ) -> None:  # fmt: skip
-        """`weights`, if given, are the rank's tables, float32 [rows, dim]; else drawn by `seed`."""
+        """`weights`, if given, are the rank's tables, float32 [rows, dim]; else drawn by `seed`.
+
+        `graphs`: the work of every stage is a CUDA graph.
+        """
+        self.graphs = graphs
         self.model, self.buffers, self.collectives = model, buffers, collectives
         work, device = buffers.work, buffers.device
         self.device, self._seed = device, seed
@@ -107,24 +124,42 @@ class Trainer:
         self._pairs, self._square = _pair_tables(self._order, device)
         self._make_dense(bucket_bytes)
         self.bad = torch.zeros(1, dtype=torch.int64, device=device)
-        self.rebind(buffers)
+        self._rate = torch.full((1,), model.lr, device=device)
+        self._sparse_rate = torch.full((1,), model.lr / work.world, device=device)
+        self._bindings: dict[int, Binding] = {}
+        self.bind(buffers)
 
-    def rebind(self, buffers: Buffers) -> None:
-        """Train on batches that stand elsewhere, of the same tables. Drops captured graphs."""
+    def bind(self, buffers: Buffers) -> None:
+        """Train on the batches that stand in `buffers`; what was made for them before is kept."""
+        if id(buffers) not in self._bindings:
+            self._bindings[id(buffers)] = self._new_binding(buffers)
+            if self.graphs:
+                self._at = self._bindings[id(buffers)]
+                self.capture()
+        self._at = self._bindings[id(buffers)]
         self.buffers = buffers
+
+    def _new_binding(self, buffers: Buffers) -> Binding:
         work = buffers.work
         slots = [segments(buffers, slot, self.model.rows) for slot in range(buffers.slots)]
         kind = TorchEmbedding if self.device.type == "cpu" else _gpu_embedding()
-        self.embedding: Embedding = kind(
-            self.weights, self._pooled, self._pooled_gradient, slots, self.bad,
-            self.model.lr / work.world,
+        return Binding(
+            buffers=buffers,
+            embedding=kind(
+                self.weights, self._pooled, self._pooled_gradient, slots, self.bad,
+                self._sparse_rate,
+            ),
+            inputs=[
+                [buffers.result(slot, f"dense/{name}") for name in work.plan.dense]
+                for slot in range(buffers.slots)
+            ],
+            labels=[buffers.result(slot, "labels") for slot in range(buffers.slots)],
         )  # fmt: skip
-        self._inputs = [
-            [buffers.result(slot, f"dense/{name}") for name in work.plan.dense]
-            for slot in range(buffers.slots)
-        ]
-        self._labels = [buffers.result(slot, "labels") for slot in range(buffers.slots)]
-        self._graphs: dict[tuple[str, int], Callable[[], None]] = {}
+
+    def learn(self, on: bool) -> None:
+        """Whether steps change the weights; probes of single stages must not."""
+        self._rate.fill_(self.model.lr if on else 0.0)
+        self._sparse_rate.fill_(self.model.lr / self.collectives.world if on else 0.0)
 
     def step(self, slot: int, on_stage: Callable[[str], object] = lambda _: None) -> None:
         """Train on one slot. `on_stage` is called where each stage begins."""
@@ -148,18 +183,21 @@ class Trainer:
             self._compute(stage, slot)
 
     def capture(self) -> None:
-        """Turn the work of every stage into a CUDA graph. Runs a few steps first; they train."""
+        """Turn the work of every stage into a CUDA graph. Runs a few steps first; they train.
+
+        Collectives are queued between graphs, not captured.
+        """
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            for slot in range(self.buffers.slots):
+            for slot in range(self._at.buffers.slots):
                 for _ in range(2):
                     self.step(slot)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
         pool = torch.cuda.graph_pool_handle()
         graphs: dict[tuple[str, int], Callable[[], None]] = {}
-        for slot in range(self.buffers.slots):
+        for slot in range(self._at.buffers.slots):
             for stage in STAGES:
                 if stage == "grad_comm" and slot:
                     continue
@@ -167,11 +205,11 @@ class Trainer:
                 with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                     self._work(stage, slot)
                 graphs[stage, slot] = graph.replay
-        self._graphs = graphs
+        self._at.graphs = graphs
 
     def loss(self, slot: int) -> float:
         """Mean loss of this rank's rows in the last step on `slot`."""
-        return float(self._losses[slot].item())
+        return float(self._at.losses[slot].item())
 
     def check(self) -> None:
         """Raise ValueError if an id of any batch so far was outside of its table."""
@@ -183,7 +221,7 @@ class Trainer:
             )
 
     def _compute(self, stage: str, slot: int) -> None:
-        replay = self._graphs.get((stage, slot))
+        replay = self._at.graphs.get((stage, slot))
         if replay:
             replay()
         else:
@@ -191,19 +229,19 @@ class Trainer:
 
     def _work(self, stage: str, slot: int) -> None:
         if stage == "emb_fwd":
-            self.embedding.forward(slot)
+            self._at.embedding.forward(slot)
         elif stage == "mlp_fwd":
             self._forward(slot)
         elif stage == "mlp_bwd":
-            found = torch.autograd.grad(self._losses[slot], self._parameters)
+            found = torch.autograd.grad(self._at.losses[slot], self._parameters)
             torch._foreach_copy_(self._gradients, list(found))
         elif stage == "emb_bwd":
-            self.embedding.backward(slot)
+            self._at.embedding.backward(slot)
         else:
-            self._flat.data.add_(self._flat_gradient, alpha=-self.model.lr)
+            self._flat.data.addcmul_(self._flat_gradient, self._rate, value=-1.0)
 
     def _forward(self, slot: int) -> None:
-        x = torch.cat(self._inputs[slot], dim=1)
+        x = torch.cat(self._at.inputs[slot], dim=1)
         layers = len(self.model.bottom)
         for weight, bias in self._layers[:layers]:
             x = functional.relu(functional.linear(x, weight, bias))
@@ -211,13 +249,13 @@ class Trainer:
         for weight, bias in self._layers[layers:-1]:
             x = functional.relu(functional.linear(x, weight, bias))
         x = functional.linear(x, *self._layers[-1]).squeeze(1)
-        self._losses[slot] = functional.binary_cross_entropy_with_logits(x, self._labels[slot])
+        self._at.losses[slot] = functional.binary_cross_entropy_with_logits(x, self._at.labels[slot])
 
     def _exchange(self, target: torch.Tensor, source: torch.Tensor, *, forward: bool) -> None:
         """Pooled rows to the ranks that train on them, or their gradients back."""
         if self.collectives.world == 1:
             return
-        work = self.buffers.work
+        work = self._at.buffers.work
         row = work.batch * self.model.dim
         mine = [len(work.tables) * row] * work.world
         theirs = [len(_owned(work.home, rank)) * row for rank in range(work.world)]
@@ -248,7 +286,6 @@ class Trainer:
         self._gradients = [g.view(shape) for g, shape in zip(gradients, shapes, strict=True)]
         self._layers = list(zip(self._parameters[::2], self._parameters[1::2], strict=True))
         self._buckets = self._flat_gradient.split(max(bucket_bytes // 4, 1))
-        self._losses: dict[int, torch.Tensor] = {}
 
 
 def _gpu_embedding() -> Callable[..., Embedding]:

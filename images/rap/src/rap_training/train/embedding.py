@@ -30,11 +30,11 @@ class TorchEmbedding:
 
     def __init__(
         self, weights: torch.Tensor, pooled: torch.Tensor, gradient: torch.Tensor,
-        slots: Sequence[Sequence[Segment]], bad: torch.Tensor, lr: float,
+        slots: Sequence[Sequence[Segment]], bad: torch.Tensor, rate: torch.Tensor,
     ) -> None:  # fmt: skip
-        """`weights` float32 [rows of all tables, dim]; `bad` int64 [1]."""
+        """`weights` float32 [rows of all tables, dim]; `bad` int64 [1], `rate` float32 [1]."""
         self.weights, self.pooled, self.gradient = weights, pooled, gradient
-        self.slots, self.bad, self.lr = slots, bad, lr
+        self.slots, self.bad, self.rate = slots, bad, rate
 
     def forward(self, slot: int) -> None:
         """See Embedding."""
@@ -52,7 +52,7 @@ class TorchEmbedding:
             gradient = self._view(self.gradient, segment).reshape(len(index), 1, -1)
             spread = gradient.expand(-1, index.shape[1], -1) * keep.unsqueeze(-1)
             self.weights.index_add_(
-                0, index.reshape(-1), spread.reshape(-1, spread.shape[-1]), alpha=-self.lr
+                0, index.reshape(-1), spread.reshape(-1, spread.shape[-1]), alpha=-float(self.rate)
             )
 
     @staticmethod

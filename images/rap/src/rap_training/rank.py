@@ -1,0 +1,322 @@
+"""One rank: a process with its GPU, its tables, and every variant that it takes part in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rap_training.backends import Backend, Call, backend
+from rap_training.config import Config
+from rap_training.feed import Feed
+from rap_training.inputs import load_plan, raw_batches
+from rap_training.launches import Launch, fused, unfused
+from rap_training.memory import Buffers, final_keys
+from rap_training.planner.latency import LatencyModel, shapes
+from rap_training.planner.placement import Placement, balance
+from rap_training.sharing import probes, rap
+from rap_training.sharing.green import green_stream
+from rap_training.sharing.lanes import Lane, StreamLane, lanes
+from rap_training.sharing.preparation import SLOTS, Preparation, Prepared, Serial, Side, Steps
+from rap_training.sharing.process import Remote
+from rap_training.sharing.shared import Ends
+from rap_training.sharing.variants import VARIANTS, Variant
+from rap_training.sharing.workers import FromWorkers, Workers, most_workers
+from rap_training.train.collectives import Collectives
+from rap_training.train.dlrm import BOTTOM, Model, Trainer
+from rap_training.work import Work, data_parallel, locality
+
+_PREDICTOR_SHAPES = 400
+Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
+
+
+class CannotRun(RuntimeError):
+    """A variant that this machine cannot run, with the reason."""
+
+
+class Rank:
+    """What a rank has, made when it is first needed and kept for all variants."""
+
+    def __init__(
+        self, config: Config, rank: int, tell: Tell, ends: Ends | None = None
+    ) -> None:
+        """Joins the other ranks; they must all be made alike, in the same order."""
+        self.config, self.rank, self.world = config, rank, config.gpus
+        self.tell, self._ends = tell, ends
+        self.plan = load_plan(config)
+        self.batches = raw_batches(self.plan, config)
+        self._workers: Workers | None = None
+        if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
+            most = min(max(config.workers), most_workers(self.world))
+            self._workers = Workers(self.work(locality(self.home)), self.batches, most)
+        self.device = _device(config, rank)
+        if self._workers and self.device.type == "cuda":
+            self._workers.pin()
+        torch.backends.cuda.matmul.allow_tf32 = config.matmul == "tf32"
+        self.collectives, self.beside = _join(config, rank, self.device)
+        self.backend: Backend = backend(self.device)
+        self._lanes: dict[bool, tuple[Lane, Lane]] = {}
+        self._buffers: dict[tuple[int, ...], Buffers] = {}
+        self._feeds: dict[tuple[int, ...], Feed] = {}
+
+    # What all variants share.
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Tables to ranks. A table costs its bytes, and look-ups, the same for each table."""
+        sizes = [4 * BOTTOM[-1] * output.rows for output in self.plan.sparse]
+        share = sum(sizes) // len(sizes)
+        return balance([size + share for size in sizes], self.world)
+
+    @property
+    def home(self) -> tuple[int, ...]:
+        """The rank that owns each table."""
+        return self.placement.gpu_of
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The one trainer of this rank."""
+        model = Model(
+            rows=tuple(output.rows for output in self.plan.sparse),
+            dense_width=self.plan.dense_width,
+            over=self.plan.over_arch,
+        )
+        return Trainer(
+            model, self.buffers(locality(self.home)), self.collectives, seed=self.config.seed,
+            graphs=self.config.trainer == "graph" and self.device.type == "cuda",
+        )  # fmt: skip
+
+    def work(self, mapping: Sequence[int]) -> Work:
+        """This rank's preprocessing under a mapping."""
+        return Work(
+            plan=self.plan, rank=self.rank, world=self.world, batch=self.config.batch,
+            home=self.home, mapping=tuple(mapping),
+        )  # fmt: skip
+
+    def buffers(self, mapping: Sequence[int]) -> Buffers:
+        """The memory for a mapping."""
+        key = tuple(mapping)
+        if key not in self._buffers:
+            self._buffers[key] = Buffers.allocate(self.work(key), self.device, SLOTS)
+        return self._buffers[key]
+
+    def feed(self, mapping: Sequence[int]) -> Feed:
+        """The batches for a mapping."""
+        key = tuple(mapping)
+        if key not in self._feeds:
+            self._feeds[key] = Feed(self.work(key), self.batches, self.device, self.config.loader)
+        return self._feeds[key]
+
+    def lanes(self, priority: bool) -> tuple[Lane, Lane]:
+        """The training lane and the one beside it."""
+        if priority not in self._lanes:
+            self._lanes[priority] = lanes(self.device, priority=int(priority))
+        return self._lanes[priority]
+
+    # What RAP measures and plans.
+
+    @cached_property
+    def latency(self) -> LatencyModel:
+        """The predictor, trained on this GPU's own kernels."""
+        rows = sorted({self.config.batch, self.config.batch * self.world})
+        asked = self._shapes(rows)
+        self.tell("progress", words=f"measuring {len(asked)} kernels for the predictor")
+        found = probes.measure_latencies(asked, self.backend, self.device)
+        return LatencyModel.fit(found, seed=self.config.seed)
+
+    @cached_property
+    def stage_probes(self) -> list[probes.StageProbe]:
+        """Capacity of every training stage."""
+        self.tell("progress", words="probing the capacity of training stages")
+        buffers = self.buffers(locality(self.home))
+        steps = self._steps(buffers, self._calls(unfused(buffers.work), buffers))
+        for number in range(SLOTS):
+            steps.all(number)
+        self.trainer.bind(buffers)
+        return probes.stage_probes(
+            self.trainer, self.backend, self.lanes(True), self.collectives
+        )
+
+    @cached_property
+    def costs(self) -> rap.Costs:
+        """All that the plan rests on, of all ranks."""
+        stages = [probe.cost() for probe in self.stage_probes]
+        empty, rate = probes.exchange_costs(self.collectives, self.device)
+        everyone = self.collectives.gather(stages)
+        return rap.Costs(
+            latency=self.latency, stages=tuple(map(tuple, everyone)), exchange_us=empty,
+            bytes_per_us=rate,
+        )  # fmt: skip
+
+    @cached_property
+    def searched(self) -> tuple[int, ...]:
+        """RAP's mapping: found by rank 0, the same for all."""
+        if self.world == 1:
+            return locality(self.home)
+        costs = self.costs
+        found = rap.search_mapping(self.work(locality(self.home)), costs) if self.rank == 0 else ()
+        return tuple(self.collectives.broadcast(list(found)))
+
+    def mapping(self, variant: Variant) -> tuple[int, ...]:
+        """The mapping of a variant. One rank computes everything, whatever the mapping."""
+        if self.world == 1:
+            return locality(self.home)
+        if variant.mapping == "data_parallel":
+            return data_parallel(len(self.home))
+        return locality(self.home) if variant.place in ("none", "workers") else self.searched
+
+    # Variants.
+
+    def preparation(self, variant: Variant) -> Preparation:
+        """The variant, ready to be measured. Raises CannotRun with the reason."""
+        if self.device.type == "cpu" and (variant.place == "process" or variant.green):
+            raise CannotRun(f"{variant.name} shares a GPU, and this point runs on the CPU")
+        train, side = self.lanes(variant.priority)
+        mapping = self.mapping(variant)
+        buffers = self.buffers(mapping)
+        if variant.place == "workers":
+            assert self._workers
+            return FromWorkers(self._workers, 1, buffers, train, side)
+        if variant.place == "process":
+            assert self._ends
+            return Remote(variant.name, buffers, self._ends, train, self.collectives)
+        if variant.place == "stages":
+            plan = rap.plan_rank(
+                buffers.work, self.costs, solver=self.config.solver,
+                time_limit_s=self.config.solver_seconds,
+                fuse_operators=variant.fusion != "none",
+            )  # fmt: skip
+            calls = self._calls(plan.launches, buffers)
+            return Side(self._steps(buffers, calls, beside=True), train, side, plan.stages)
+        if variant.green:
+            side = self._green_lane()
+        calls = self._calls_of(variant, buffers, side)
+        beside = variant.place == "side"
+        synchronise = self._synchronise if variant.synchronise else None
+        steps = self._steps(buffers, calls, beside=beside, synchronise=synchronise)
+        if variant.place == "none":
+            return Prepared(steps, train)
+        return Side(steps, train, side) if beside else Serial(steps, train)
+
+    def steps_alone(self, variant: Variant) -> Steps:
+        """The preprocessing of a variant, to be run by itself."""
+        buffers = self.buffers(self.mapping(variant))
+        return self._steps(buffers, self._calls_of(variant, buffers, self.lanes(False)[0]))
+
+    @property
+    def workers(self) -> Workers | None:
+        """The processes of the variant `cpu`."""
+        return self._workers
+
+    def close(self) -> None:
+        """End workers and preprocessor, and leave the other ranks in peace."""
+        if self._workers:
+            self._workers.close()
+        if self._ends:
+            self._ends.to_preprocessor.put(None)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _shapes(self, rows: Sequence[int]) -> Sequence[Any]:
+        asked = shapes(rows, seed=self.config.seed)
+        if self.device.type == "cpu":
+            return asked[:: max(1, len(asked) // 60)]  # on a CPU a smoke test of the method
+        return asked
+
+    def _calls_of(self, variant: Variant, buffers: Buffers, lane: Lane) -> list[list[Call]]:
+        if variant.fusion == "vertical":
+            keys = final_keys(buffers.work)
+            calls = [
+                list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)
+            ]
+        else:
+            chosen = (
+                fused(buffers.work, solver=self.config.solver,
+                      time_limit_s=self.config.solver_seconds)[0]
+                if variant.fusion == "horizontal"
+                else unfused(buffers.work)
+            )  # fmt: skip
+            calls = self._calls(chosen, buffers)
+        if not variant.graph or self.device.type == "cpu":
+            return calls
+        stream = lane.stream if isinstance(lane, StreamLane) else None
+        return [[probes.graph_of(part, self.device, stream)] for part in calls]
+
+    def _calls(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
+        return [
+            [self.backend.bind(launch, buffers, slot) for launch in launches]
+            for slot in range(SLOTS)
+        ]
+
+    def _steps(
+        self, buffers: Buffers, calls: Sequence[Sequence[Call]], *, beside: bool = False,
+        synchronise: Call | None = None,
+    ) -> Steps:  # fmt: skip
+        return Steps(
+            self.feed(buffers.work.mapping), buffers, calls,
+            self.beside if beside else self.collectives, synchronise=synchronise,
+        )  # fmt: skip
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _green_lane(self) -> Lane:
+        stream, sms = green_stream(self.device, self.config.green_sms)
+        self.tell("fact", name="green_sms", value=sms)
+        return StreamLane(stream)
+
+
+def preprocessor(config: Config, rank: int, ends: Ends) -> None:
+    """The second process of a pair: the preprocessing of `rank` on the same GPU."""
+    from rap_training.sharing.process import serve
+
+    plan = load_plan(config)
+    batches = raw_batches(plan, config)
+    device = _device(config, rank)
+    there = backend(device)
+
+    def make_steps(request: Any) -> Steps:
+        variant = VARIANTS[request.variant]
+        work = Work(
+            plan=plan, rank=rank, world=config.gpus, batch=config.batch, home=request.home,
+            mapping=request.mapping,
+        )  # fmt: skip
+        buffers = Buffers.allocate(work, device, SLOTS, results=request.results)
+        launches = fused(work, solver=config.solver)[0] if variant.fusion != "none" else unfused(work)
+        calls = [[there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)]
+        feed = Feed(work, batches, device, config.loader)
+        return Steps(feed, buffers, calls, Collectives(rank=rank, world=1))
+
+    serve(make_steps, ends, device)
+
+
+def _device(config: Config, rank: int) -> torch.device:
+    if config.device == "cpu":
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.gpus))
+        return torch.device("cpu")
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _join(config: Config, rank: int, device: torch.device) -> tuple[Collectives, Collectives]:
+    """Two communicators: one for training, one for what runs beside it."""
+    if config.gpus == 1:
+        alone = Collectives(rank=0, world=1)
+        return alone, alone
+    on_gpu = device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo", rank=rank, world_size=config.gpus,
+        timeout=timedelta(seconds=config.patience), device_id=device if on_gpu else None,
+    )  # fmt: skip
+    both = [
+        Collectives(rank=rank, world=config.gpus, group=group)
+        for group in (dist.group.WORLD, dist.new_group())
+    ]
+    return both[0], both[1]

@@ -1,0 +1,171 @@
+"""How the next batch gets ready while this one trains, within the trainer's process.
+
+Every way gives the loop the same four verbs, so that trainer, data, loop and barriers are one
+piece of code for all variants (`rap_training.measure.train`). Two slots: batch i stands in slot
+i mod 2; it is written once the trainer has let go of batch i - 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from rap_training.backends import Call
+from rap_training.feed import Feed
+from rap_training.memory import Buffers
+from rap_training.planner.capacity import STAGES
+from rap_training.sharing.lanes import Lane
+from rap_training.train.collectives import Collectives
+
+SLOTS = 2
+
+
+class Preparation(Protocol):
+    """Makes batches ready. The loop calls take, on_stage (five times) and done, in turn."""
+
+    buffers: Buffers
+
+    def start(self, total: int) -> None:
+        """Before a loop of `total` iterations: make the first batch ready where the variant does so."""
+
+    def take(self, number: int) -> int:
+        """The slot of batch `number`; what the training lane does next finds it ready."""
+
+    def on_stage(self, number: int, stage: str) -> None:
+        """A stage of iteration `number` is about to be queued."""
+
+    def done(self, number: int) -> None:
+        """All of iteration `number` is queued."""
+
+    def stop(self) -> None:
+        """After the loop: nothing of this variant is under way any more."""
+
+
+class Steps:
+    """The calls that make a batch ready in a slot: copy, launches, exchange."""
+
+    def __init__(
+        self, feed: Feed, buffers: Buffers, calls: Sequence[Sequence[Call]],
+        collectives: Collectives, *, synchronise: Call | None = None,
+    ) -> None:  # fmt: skip
+        """`calls[slot]` are the launches; `synchronise`, if given, runs after each."""
+        self.feed, self.buffers, self.calls = feed, buffers, calls
+        self.collectives = collectives
+        self._synchronise = synchronise
+
+    def copy(self, number: int) -> None:
+        """Raw columns of batch `number` into its slot."""
+        self.feed.load(number, self.buffers, number % SLOTS)
+
+    def launch(self, number: int, which: Sequence[int] | None = None) -> None:
+        """All launches, or those named."""
+        calls = self.calls[number % SLOTS]
+        for at in range(len(calls)) if which is None else which:
+            calls[at]()
+            if self._synchronise:
+                self._synchronise()
+
+    def exchange(self, number: int) -> None:
+        """Ids to the ranks that train on them."""
+        self.collectives.exchange_inputs(self.buffers, number % SLOTS)
+
+    def all(self, number: int) -> None:
+        """Everything, in order."""
+        self.copy(number)
+        self.launch(number)
+        self.exchange(number)
+
+
+class Prepared:
+    """`ideal`: both slots hold finished batches; nothing is computed in the loop."""
+
+    def __init__(self, steps: Steps, train: Lane) -> None:
+        self.buffers, self._steps, self._train = steps.buffers, steps, train
+
+    def start(self, total: int) -> None:
+        """See Preparation."""
+        for number in range(SLOTS):
+            self._train.submit(lambda n=number: self._steps.all(n))  # type: ignore[misc]
+
+    def take(self, number: int) -> int:
+        """See Preparation."""
+        return number % SLOTS
+
+    def on_stage(self, number: int, stage: str) -> None:
+        """See Preparation."""
+
+    def done(self, number: int) -> None:
+        """See Preparation."""
+
+    def stop(self) -> None:
+        """See Preparation."""
+
+
+class Serial(Prepared):
+    """`sequential`: the batch is made in the training lane, right before it is trained on."""
+
+    def start(self, total: int) -> None:
+        """See Preparation."""
+
+    def take(self, number: int) -> int:
+        """See Preparation."""
+        self._train.submit(lambda: self._steps.all(number))
+        return number % SLOTS
+
+
+class Side:
+    """`stream`: the next batch is made in a lane beside, queued behind this iteration's training.
+
+    `side` may be gated: then launches are spread over the stages of training (RAP).
+    """
+
+    def __init__(
+        self, steps: Steps, train: Lane, side: Lane,
+        stages: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """`stages[s]` names the launches that start when stage s starts; None: no gates."""
+        self.buffers, self._steps, self._train, self._side = steps.buffers, steps, train, side
+        self._stages = stages
+        self._ready: list[Any] = [None] * SLOTS
+        self._free: list[Any] = [None] * SLOTS
+
+    def start(self, total: int) -> None:
+        """See Preparation."""
+        self._ready = [None] * SLOTS
+        self._free = [None] * SLOTS
+        self._side.submit(lambda: self._steps.all(0))
+        self._ready[0] = self._side.record()
+
+    def take(self, number: int) -> int:
+        """See Preparation."""
+        slot = number % SLOTS
+        self._train.wait(self._ready[slot])
+        return slot
+
+    def on_stage(self, number: int, stage: str) -> None:
+        """See Preparation. The gate is an event on the device: the host waits for nothing."""
+        if self._stages is None:
+            return
+        following = number + 1
+        if stage == STAGES[0]:
+            self._side.wait(self._free[following % SLOTS])
+            self._side.submit(lambda: self._steps.copy(following))
+        which = self._stages.get(stage, ())
+        if which:
+            self._side.wait(self._train.record())
+            self._side.submit(lambda: self._steps.launch(following, which))
+
+    def done(self, number: int) -> None:
+        """See Preparation."""
+        following = number + 1
+        self._free[number % SLOTS] = self._train.record()
+        if self._stages is None:
+            self._side.wait(self._free[following % SLOTS])
+            self._side.submit(lambda: self._steps.all(following))
+        else:
+            self._side.submit(lambda: self._steps.exchange(following))
+        self._ready[following % SLOTS] = self._side.record()
+
+    def stop(self) -> None:
+        """See Preparation."""
+        self._side.finish()

@@ -1,0 +1,256 @@
+"""Measurements that RAP's plan rests on: latencies of fused kernels, capacity of stages.
+
+Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside (brief 3.2).
+Capacity: probes beside a stage, both queued behind a delay so that they start together (3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from rap_training.backends import Backend, Call
+from rap_training.launches import Launch
+from rap_training.memory import Buffers
+from rap_training.plan.graph import Column, Node, Plan, SparseOutput, ValueType
+from rap_training.plan.operators import OPERATORS
+from rap_training.planner.capacity import STAGES, Capacity, search
+from rap_training.planner.cost import StageCapacity
+from rap_training.planner.latency import Measurement, Shape
+from rap_training.sharing.lanes import Lane, StreamLane
+from rap_training.train.collectives import Collectives
+from rap_training.train.dlrm import Trainer
+from rap_training.work import Work
+
+REPEATS = 20
+_ROUNDS = 5
+_DELAY_CYCLES = 150_000  # covers the queueing of a stage and its probes
+_SAMPLES = 15
+_PROBE = Shape(op="ngram", rows=1024, width=8, fused=4)
+
+# One setting of each operator to measure; what it computes does not depend on the time it takes.
+_PARAMETERS: dict[str, dict[str, object]] = {
+    "fill_null": {"value": 0}, "cast": {"dtype": "int64"},
+    "sigrid_hash": {"salt": 0, "modulus": 65_536}, "bucketize": {"borders": (0.5, 1.0, 1.5)},
+    "logit": {"eps": 1e-5}, "boxcox": {"lam": 0.5}, "clamp": {"lo": 0.0, "hi": 1e6},
+    "one_hot": {"lo": 0.0, "hi": 1.0, "k": 4}, "ngram": {"n": 3}, "first_x": {"x": 4},
+    "map_id": {"size": 65_536, "seed": 0},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageProbe:
+    """A stage's time alone, and the stand-alone time of probes that it hides, both in us."""
+
+    stage: str
+    us: float
+    probe_us: float
+    capacity: Capacity
+
+    @property
+    def capacity_us(self) -> float:
+        """Stand-alone preprocessing time that fits beside the stage."""
+        return self.capacity.probes * self.probe_us
+
+    def cost(self) -> StageCapacity:
+        """As the cost model takes it."""
+        return StageCapacity(self.stage, self.us, self.capacity_us)
+
+
+def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
+    """A launch of the given shape on memory of its own.
+
+    `width` is that of the input, for first_x, ngram and one_hot too.
+    """
+    operator = OPERATORS[shape.op]
+    dtype = "float32" if shape.op == "cast" or operator.takes == "float32" else "int64"
+    if shape.op == "cast":
+        dtype = "float32"
+    given = ValueType(dtype=dtype, width=shape.width)
+    columns = tuple(
+        Column(name=f"c{n}", kind="sparse", width=shape.width) for n in range(shape.fused)
+    )
+    nodes: list[Node] = []
+    for column in columns:
+        nodes.append(Node(name=f"{column.name}.fill", op="fill_null", input=column.name,
+                          parameters={"value": 0}))  # fmt: skip
+        if given.dtype == "float32":
+            nodes.append(Node(name=f"{column.name}.float", op="cast", input=nodes[-1].name,
+                              parameters={"dtype": "float32"}))  # fmt: skip
+        if shape.op != "fill_null":
+            nodes.append(Node(name=f"{column.name}.op", op=shape.op, input=nodes[-1].name,
+                              parameters=_PARAMETERS[shape.op]))  # fmt: skip
+        measured = nodes[-1].name
+        if operator.shape(given, _PARAMETERS[shape.op]).dtype == "float32" and shape.op != "cast":
+            nodes.append(Node(name=f"{column.name}.id", op="cast", input=measured,
+                              parameters={"dtype": "int64"}))  # fmt: skip
+    dense = Column(name="d", kind="dense")
+    plan = Plan(
+        name="probe",
+        columns=(*columns, dense),
+        nodes=(*nodes, Node(name="d.fill", op="fill_null", input="d", parameters={"value": 0})),
+        dense=("d.fill",),
+        sparse=tuple(
+            SparseOutput(node=[n for n in nodes if n.name.startswith(f"{c.name}.")][-1].name,
+                         rows=1)
+            for c in columns
+        ),
+    )  # fmt: skip
+    home = (0,) * shape.fused
+    work = Work(plan=plan, rank=0, world=1, batch=shape.rows, home=home, mapping=home)
+    suffix = "fill" if shape.op == "fill_null" else "op"
+    members = tuple(work.instance[f"c{n}.{suffix}@global"] for n in range(shape.fused))
+    buffers = Buffers.allocate(work, device, slots=1)
+    return backend.bind(Launch(members=members), buffers, 0)
+
+
+def latency_us(call: Call, device: torch.device) -> float:
+    """Device time of one launch in us, the median of some rounds of REPEATS launches."""
+    if device.type == "cpu":
+        call()
+        return median(_host_us(call) for _ in range(_ROUNDS))
+    graph = graph_of([call] * REPEATS, device)
+    graph()
+    times = [_device_us(graph, device) for _ in range(_ROUNDS)]
+    return median(times) / REPEATS
+
+
+def measure_latencies(
+    shapes: Sequence[Shape], backend: Backend, device: torch.device,
+    on_step: Callable[[], object] = lambda: None,
+) -> list[Measurement]:
+    """Every shape's latency on this device."""
+    found = []
+    for shape in shapes:
+        found.append(Measurement(shape, latency_us(kernel(shape, backend, device), device)))
+        on_step()
+    return found
+
+
+def stage_probes(
+    trainer: Trainer, backend: Backend, lanes: tuple[Lane, Lane], collectives: Collectives,
+    *, threshold: float = 0.07, cap: int = 512,
+) -> list[StageProbe]:
+    """Time and capacity of every training stage, the slowest rank deciding for all."""
+    device = trainer.device
+    probe = kernel(_PROBE, backend, device)
+    probe_us = latency_us(probe, device)
+    found = []
+    trainer.learn(False)
+    for stage in STAGES:
+        trainer.step(0)  # what the stage reads is there
+        alone = collectives.largest(_stage_us(trainer, stage, lanes, []), device)
+
+        def slowdown(count: int, stage: str = stage, alone: float = alone) -> float:
+            beside = _stage_us(trainer, stage, lanes, [probe] * count)
+            return collectives.largest(beside, device) / alone - 1.0
+
+        # Far beyond the stage's own time there is nothing to hide behind.
+        most = max(1, min(cap, int(2 * alone / probe_us)))
+        found.append(
+            StageProbe(
+                stage=stage, us=alone, probe_us=probe_us,
+                capacity=search(slowdown, threshold=threshold, cap=most),
+            )
+        )  # fmt: skip
+    trainer.learn(True)
+    return found
+
+
+def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[float, float]:
+    """Time of a nearly empty all-to-all in us, and bytes a rank sends per us in a large one."""
+    world = collectives.world
+    if world == 1:
+        return 0.0, float("inf")
+    times = {}
+    for each in (64, 4 << 20):
+        source = torch.zeros(each * world, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        sizes = [each] * world
+        samples = []
+        for _ in range(8):
+            collectives.barrier()
+            if device.type == "cuda":
+                call = lambda: collectives.all_to_all(target, source, sizes, sizes)  # noqa: B023, E731
+                samples.append(_device_us(call, device))
+            else:
+                samples.append(
+                    _host_us(lambda: collectives.all_to_all(target, source, sizes, sizes))  # noqa: B023
+                )
+        times[each] = collectives.largest(median(samples), device)
+    moved = (4 << 20) * (world - 1)
+    return times[64], moved / max(times[4 << 20] - times[64], 1.0)
+
+
+def graph_of(
+    calls: Sequence[Call], device: torch.device, stream: torch.cuda.Stream | None = None
+) -> Call:
+    """The calls as one CUDA graph. They are run once first, which compiles what must be."""
+    for call in set(calls):
+        call()
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for call in calls:
+            call()
+    return graph.replay
+
+
+def _stage_us(
+    trainer: Trainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
+) -> float:
+    """Time in us of a stage beside probes that start together with it: median of samples."""
+    train, side = lanes
+    if trainer.device.type == "cpu":
+        return _stage_us_on_cpu(trainer, stage, lanes, probes)
+    assert isinstance(train, StreamLane)
+    beside = graph_of(probes, trainer.device) if probes else None
+    times = []
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(_SAMPLES):
+        with torch.cuda.stream(train.stream):
+            torch.cuda._sleep(_DELAY_CYCLES)
+        gate = train.record()
+        side.wait(gate)
+        if beside:
+            side.submit(beside)
+        with torch.cuda.stream(train.stream):
+            start.record()
+            trainer.run(stage, 0)
+            end.record()
+        side.finish()
+        train.finish()
+        times.append(1000.0 * start.elapsed_time(end))
+    return median(times)
+
+
+def _stage_us_on_cpu(
+    trainer: Trainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
+) -> float:
+    _, side = lanes
+    times = []
+    for _ in range(5):
+        for probe in probes:
+            side.submit(probe)
+        times.append(_host_us(lambda: trainer.run(stage, 0)))
+        side.finish()
+    return median(times)
+
+
+def _device_us(call: Call, device: torch.device) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize(device)
+    return 1000.0 * start.elapsed_time(end)
+
+
+def _host_us(call: Call) -> float:
+    start = perf_counter()
+    call()
+    return 1e6 * (perf_counter() - start)

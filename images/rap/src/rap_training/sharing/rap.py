@@ -1,0 +1,125 @@
+"""RAP's plan for one machine: mapping, fused launches and the stages they run beside.
+
+Puts the planner's parts together (brief 3.2 to 3.6): predicted latencies and measured capacities
+go in, a mapping of features to GPUs and a schedule per rank come out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rap_training.launches import Launch, fused, launches_of
+from rap_training.planner import mapping as mapping_search
+from rap_training.planner.cost import StageCapacity, iteration_us
+from rap_training.planner.fusion import Fusion, Group
+from rap_training.planner.latency import LatencyModel, Shape
+from rap_training.planner.schedule import Schedule, schedule
+from rap_training.work import Work, locality
+
+
+@dataclass(frozen=True, kw_only=True)
+class RapPlan:
+    """What one rank runs, in order, and beside which stage; `stages` index `launches`."""
+
+    work: Work
+    launches: tuple[Launch, ...]
+    stages: Mapping[str, tuple[int, ...]]
+    fusion: Fusion
+    schedule: Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What was measured: latencies, the stages of every rank, and the links between GPUs."""
+
+    latency: LatencyModel
+    stages: tuple[tuple[StageCapacity, ...], ...]  # by rank
+    exchange_us: float  # of an empty exchange
+    bytes_per_us: float
+
+
+def shape_of(launch: Launch) -> Shape:
+    """The shape that the latency model knows a launch by: mean width over its members."""
+    members = launch.members
+    width = sum(member.takes.width for member in members) / len(members)
+    return Shape(
+        op=launch.kind.split(":")[0],
+        rows=members[0].rows,
+        width=max(1, round(width)),
+        fused=len(members),
+    )
+
+
+def plan_rank(
+    work: Work, costs: Costs, *, solver: str = "highs", time_limit_s: float = 30.0,
+    fuse_operators: bool = True,
+) -> RapPlan:  # fmt: skip
+    """Fuse and schedule the work of one rank."""
+    launches, fusion = fused(
+        work, solver=solver if fuse_operators else "asap", time_limit_s=time_limit_s
+    )
+    groups = fusion.groups
+    if not fuse_operators:
+        groups = tuple(replace(g, members=(m,)) for g in groups for m in g.members)
+    by_kind: dict[str, Launch] = {}
+    for launch in launches:
+        by_kind.setdefault(launch.kind, launch)
+
+    def us_of(kind: str, count: int) -> float:
+        shape = shape_of(by_kind[kind])
+        return costs.latency.predict(replace(shape, fused=count))
+
+    found = schedule(groups, costs.stages[work.rank], us_of)
+    stages: dict[str, list[int]] = defaultdict(list)
+    for at, placed in enumerate(found.placed):
+        stages[placed.stage].append(at)
+    return RapPlan(
+        work=work,
+        launches=launches_of(work, [placed.members for placed in found.placed]),
+        stages={stage: tuple(which) for stage, which in stages.items()},
+        fusion=fusion,
+        schedule=found,
+    )
+
+
+def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
+    """Which rank computes each table's ids for all ranks' rows, or every rank its own.
+
+    Starts from locality; the search re-fuses and re-schedules both GPUs of a move. Fusion within
+    the search is as-soon-as-possible: the integer programme runs once, for the mapping found.
+    """
+    if work.world == 1:
+        return locality(work.home)
+    names = [str(table) for table in range(len(work.home))]
+
+    def with_mapping(assignment: Mapping[str, int], rank: int) -> Work:
+        return replace(work, rank=rank, mapping=tuple(assignment[name] for name in names))
+
+    def time_of(assignment: Mapping[str, int]) -> Sequence[float]:
+        times = []
+        for rank in range(work.world):
+            plan = plan_rank(with_mapping(assignment, rank), costs, solver="asap")
+            kernels = sum(placed.us for placed in plan.schedule.placed)
+            times.append(iteration_us(costs.stages[rank], kernels))
+        return times
+
+    def communication_us(assignment: Mapping[str, int]) -> float:
+        there = with_mapping(assignment, 0)
+        if not there.exchanges:
+            return 0.0
+        pairs = ((one, other) for one in range(work.world) for other in range(work.world))
+        most = max(there.bytes_to(one, other) for one, other in pairs)
+        return costs.exchange_us + most * (work.world - 1) / costs.bytes_per_us
+
+    found = mapping_search.search(
+        names, dict(zip(names, work.home, strict=True)), work.world, time_of, communication_us,
+        rounds=20,
+    )  # fmt: skip
+    return tuple(found.gpu_of[name] for name in names)
+
+
+def as_group(launch: Launch, level: int) -> Group:
+    """A launch as the scheduler's group."""
+    return Group(launch.kind, level, tuple(member.key for member in launch.members))
