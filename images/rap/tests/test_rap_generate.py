@@ -150,7 +150,7 @@ def test_a_large_batch_takes_well_under_a_second():
 
 @pytest.mark.parametrize("bad", [{"rows": 0}, {"seed": -1}, {"number": -1}])
 def test_sizes_that_make_no_sense_are_refused(bad):
-    with pytest.raises(DataError, match="cannot generate batch .*; fix: at least one row"):
+    with pytest.raises(DataError, match=r"cannot generate batch .*; fix: at least one row"):
         generate.batch(plan_of(), **{"rows": 5, "seed": 0, **bad})
 
 

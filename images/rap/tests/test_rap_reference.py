@@ -228,11 +228,11 @@ def slow_ngram(items, n):
     return [item for window in windows for item in window]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 41])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 41, 2**40])
 @pytest.mark.parametrize("ragged", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 7])
 def test_ngram(n, ragged, width):
-    value = lists(60, width, n)
+    value = lists(60, width, n % 97)
     if not ragged:
         value = Value(values=value.values)
     result = reference.ngram(value, n)
@@ -243,10 +243,10 @@ def test_ngram(n, ragged, width):
         assert result.lengths.dtype == np.int32
 
 
-@pytest.mark.parametrize("x", [1, 3, 7, 9])
+@pytest.mark.parametrize("x", [1, 3, 7, 9, 2**40])
 @pytest.mark.parametrize("ragged", [True, False])
 def test_first_x(x, ragged):
-    value = lists(60, 7, x, np.float32)
+    value = lists(60, 7, x % 97, np.float32)
     if not ragged:
         value = Value(values=value.values)
     result = reference.first_x(value, x)

@@ -211,7 +211,7 @@ def ngram(value: Value, n: int) -> Value:
         windows = np.lib.stride_tricks.sliding_window_view(value.values, used, axis=1)
         return replace(value, values=windows.reshape(len(value.values), -1))
     lengths = value.lengths
-    used = np.minimum(lengths, np.int32(n))
+    used = np.minimum(lengths, np.int32(min(n, width)))
     most = min(n, width)
     place = np.arange((width - most + 1) * most, dtype=np.int32)
     window, offset = np.divmod(place, np.maximum(used, 1)[:, None])
@@ -229,7 +229,7 @@ def first_x(value: Value, x: int) -> Value:
     return replace(
         value,
         values=np.ascontiguousarray(value.values[:, :x]),
-        lengths=None if lengths is None else np.minimum(lengths, np.int32(x)),
+        lengths=None if lengths is None else np.minimum(lengths, np.int32(min(x, value.width))),
     )
 
 

@@ -65,7 +65,8 @@ class Operator:
             )
         problem = _PROBLEMS.get(self.name, lambda _: None)(given)
         if problem:
-            raise PlanError(f"{where}: {self.name}: {problem}")
+            words = ", ".join(f"{name} {value!r}" for name, value in given.items())
+            raise PlanError(f"{where}: {self.name} cannot work with {words}; {problem}")
         return self.shape(value, given)
 
 
@@ -98,7 +99,9 @@ _WORDS: dict[type, str] = {
 }  # fmt: skip
 _PROBLEMS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     "cast": lambda p: None if p["dtype"] in ("float32", "int64") else "fix: dtype float32 or int64",
-    "sigrid_hash": lambda p: None if _int(p, "modulus") >= 1 else "fix: a modulus of at least 1",
+    "sigrid_hash": lambda p: (
+        None if 1 <= _int(p, "modulus") < 2**63 else "fix: a modulus of at least 1 and below 2**63"
+    ),
     "bucketize": lambda p: (
         None
         if p["borders"] and list(p["borders"]) == sorted(p["borders"])  # type: ignore[call-overload, arg-type]
@@ -113,7 +116,11 @@ _PROBLEMS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     ),
     "ngram": lambda p: None if _int(p, "n") >= 1 else "fix: n of at least 1",
     "first_x": lambda p: None if _int(p, "x") >= 1 else "fix: x of at least 1",
-    "map_id": lambda p: None if _int(p, "size") >= 1 else "fix: a map of at least one entry",
+    "map_id": lambda p: (
+        None
+        if 1 <= _int(p, "size") < 2**31 and _int(p, "seed") >= 0
+        else "fix: a map of at least one and below 2**31 entries, and a seed not below 0"
+    ),
 }
 
 _ROWS: tuple[tuple[str, str, Mapping[str, type], Result], ...] = (
