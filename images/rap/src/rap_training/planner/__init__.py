@@ -1,0 +1,1 @@
+"""What RAP decides before the first batch: fusion, capacity, latency, placement, schedule."""

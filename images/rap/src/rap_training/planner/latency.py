@@ -1,0 +1,320 @@
+"""Predicted stand-alone latency of fused kernels: gradient-boosted trees (brief 3.2).
+
+As in the artifact there is one model per family and the target is a kernel of `fused` operators.
+Ours sees rows, widths and operators at once (the artifact scales one row count's prediction), and
+its trees correct a line, so that what is outside the measured range follows that line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from sklearn.ensemble import GradientBoostingRegressor
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "1d": ("fill_null", "cast", "sigrid_hash", "logit", "boxcox", "clamp", "map_id"),
+    "bucketize": ("bucketize",),
+    "first_x": ("first_x",),
+    "ngram": ("ngram",),
+    "one_hot": ("one_hot",),
+}
+FAMILY: Mapping[str, str] = {op: family for family, ops in FAMILIES.items() for op in ops}
+WITHIN = 0.10
+"""The relative error that counts as right (brief 3.2)."""
+
+_PER_OP = {"1d": 40}
+_PER_SINGLE = 80
+_MOST_FUSED = 64
+_MOST_WIDTH = 64
+_MOST_ELEMENTS = 1 << 26  # int64: 512 MiB
+_BLOCK = 1024  # elements a thread block handles, roughly; only the trees' feature
+
+
+class LatencyError(ValueError):
+    """Measurements that no model can be made of, in one sentence with a fix."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A fused kernel: `fused` operators `op`, each on `rows` rows of `width` elements.
+
+    `width` is the mean number of elements that one operator writes per row (brief 3.2's effective
+    width): min(w, x) for first_x, (w - n' + 1) n' for ngram, w k for one_hot, else the input's w.
+    """
+
+    op: str
+    rows: int
+    width: int
+    fused: int
+
+    @property
+    def family(self) -> str:
+        """The family whose model predicts it."""
+        return FAMILY[self.op]
+
+    @property
+    def elements(self) -> int:
+        """Elements written."""
+        return self.rows * self.width * self.fused
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A kernel's measured stand-alone latency in us."""
+
+    shape: Shape
+    us: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share in [0, 1] of a family's points of a split (train or test) predicted within 10 %."""
+
+    family: str
+    split: str
+    share: float
+    count: int
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A measurement and what the model predicts for it; `split` is train or test."""
+
+    shape: Shape
+    us: float
+    predicted_us: float
+    split: str
+
+    @property
+    def within(self) -> bool:
+        """Whether the relative error is at most 10 %."""
+        return abs(self.predicted_us - self.us) <= WITHIN * self.us
+
+
+def shapes(rows: Sequence[int], *, seed: int) -> tuple[Shape, ...]:
+    """Return about 600 shapes to measure, all different, for kernels of any of `rows` rows.
+
+    Every operator with fused counts 1 to 64 and widths 1 to 64, spread evenly on log scales
+    (Latin hypercube), with the corners of the range; at most 2^26 elements each.
+    """
+    if not rows or min(rows) < 1:
+        raise LatencyError("no row counts to measure; fix: give at least one, each at least 1")
+    dice = random.Random(seed)
+    found: dict[Shape, None] = {}
+    for family, ops in FAMILIES.items():
+        for op in ops:
+            count = _PER_OP.get(family, _PER_SINGLE)
+            corners = [(1, 1), (1, _MOST_FUSED), (_MOST_WIDTH, 1), (_MOST_WIDTH, _MOST_FUSED)]
+            sizes = [(width, fused, n) for n in sorted({min(rows), max(rows)})
+                     for width, fused in corners]  # fmt: skip
+            spread = [_spread(count, most, dice) for most in (_MOST_WIDTH, _MOST_FUSED)]
+            sizes += [(w, f, dice.choice(list(rows))) for w, f in zip(*spread, strict=True)]
+            for width, fused, n in sizes[: count + len(corners)]:
+                fitting = max(1, min(width, _MOST_ELEMENTS // (n * fused)))
+                found[Shape(op, n, fitting, fused)] = None
+    return tuple(found)
+
+
+def _spread(count: int, most: int, dice: random.Random) -> list[int]:
+    cells = [(cell + dice.random()) / count for cell in range(count)]
+    dice.shuffle(cells)
+    return [min(most, int((most + 1) ** cell)) for cell in cells]
+
+
+@dataclass(frozen=True)
+class _Family:
+    """One family's line, trees and measured range."""
+
+    line: Mapping[str, NDArray[np.float64]]
+    trees: GradientBoostingRegressor
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+    def inside(self, shape: Shape) -> Shape:
+        """The nearest shape within the measured range."""
+        sizes = np.clip((shape.rows, shape.width, shape.fused), self.low, self.high)
+        return Shape(shape.op, int(sizes[0]), int(sizes[1]), int(sizes[2]))
+
+    def of_line(self, shape: Shape) -> float:
+        """The line's us."""
+        return max(float(_terms(shape) @ self.line[shape.op]), 1e-3)
+
+
+class LatencyModel:
+    """Predicts `Shape`s in us. Made by `fit` or `from_json`."""
+
+    def __init__(
+        self, measurements: Sequence[Measurement], test: frozenset[int], seed: int
+    ) -> None:
+        self._measurements = tuple(measurements)
+        self._test = test
+        self._seed = seed
+        self._known: dict[Shape, float] = {}
+        self._families = {
+            family: _fit(
+                [m for i, m in enumerate(measurements)
+                 if m.shape.family == family and i not in test], seed,
+            )
+            for family in {m.shape.family for m in measurements}
+        }  # fmt: skip
+
+    @classmethod
+    def fit(
+        cls, measurements: Sequence[Measurement], *, seed: int, held_out: float = 0.1
+    ) -> LatencyModel:
+        """Fit one model per family, holding out a share of each family, drawn by `seed`.
+
+        Raises LatencyError for an unknown operator, a latency that is not above 0, a share outside
+        [0, 1), or an operator with fewer than 8 measurements.
+        """
+        if not 0 <= held_out < 1:
+            raise LatencyError(f"a share of {held_out} cannot be held out; fix: in [0, 1)")
+        _check(measurements)
+        dice = random.Random(seed)
+        test: set[int] = set()
+        for family in FAMILIES:
+            own = [i for i, m in enumerate(measurements) if m.shape.family == family]
+            test.update(dice.sample(own, round(held_out * len(own))))
+        return cls(measurements, frozenset(test), seed)
+
+    def predict(self, shape: Shape) -> float:
+        """Return the us of `shape`. Outside the measured range it scales the border's by the line.
+
+        Raises LatencyError for an operator that was not measured.
+        """
+        if shape not in self._known:
+            self._known[shape] = self._predict([shape])[0]
+        return self._known[shape]
+
+    def extrapolates(self, shape: Shape) -> bool:
+        """Whether `shape` is outside the measured range of its family."""
+        return self._family(shape).inside(shape) != shape
+
+    def accuracy(self) -> tuple[Accuracy, ...]:
+        """Share within 10 % of every family and split that has points, in the families' order."""
+        found: list[Accuracy] = []
+        for family in FAMILIES:
+            for split in ("train", "test"):
+                own = [p for p in self.pairs if p.shape.family == family and p.split == split]
+                if own:
+                    share = sum(point.within for point in own) / len(own)
+                    found.append(Accuracy(family, split, share, len(own)))
+        return tuple(found)
+
+    @cached_property
+    def pairs(self) -> tuple[HeldOut, ...]:
+        """Every measurement with its prediction, in the order given."""
+        predicted = self._predict([m.shape for m in self._measurements])
+        return tuple(
+            HeldOut(m.shape, m.us, us, "test" if index in self._test else "train")
+            for index, (m, us) in enumerate(zip(self._measurements, predicted, strict=True))
+        )
+
+    @property
+    def held_out(self) -> tuple[HeldOut, ...]:
+        """The measurements that the model has not seen, with its predictions."""
+        return tuple(pair for pair in self.pairs if pair.split == "test")
+
+    def to_json(self) -> str:
+        """The measurements, which of them are held out, and the seed: what `from_json` refits."""
+        points = [[*asdict(m.shape).values(), m.us] for m in self._measurements]
+        return json.dumps({"seed": self._seed, "test": sorted(self._test), "points": points})
+
+    @classmethod
+    def from_json(cls, text: str) -> LatencyModel:
+        """Refit the model that `to_json` wrote. Raises LatencyError for any other text."""
+        try:
+            data = json.loads(text)
+            points = [
+                Measurement(Shape(str(op), int(rows), int(width), int(fused)), float(us))
+                for op, rows, width, fused, us in data["points"]
+            ]
+            test, seed = frozenset(map(int, data["test"])), int(data["seed"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise LatencyError(
+                f"this is no saved latency model: {error!r}; fix: measure and save again"
+            ) from error
+        _check(points)
+        return cls(points, test, seed)
+
+    def _family(self, shape: Shape) -> _Family:
+        family = self._families.get(FAMILY.get(shape.op, ""))
+        if family is None or shape.op not in family.line:
+            raise LatencyError(f"{shape.op} was not measured; fix: measure it first")
+        return family
+
+    def _predict(self, asked: Sequence[Shape]) -> list[float]:
+        found = [0.0] * len(asked)
+        by_family: dict[int, list[int]] = {}
+        families = [self._family(shape) for shape in asked]
+        for index, family in enumerate(families):
+            by_family.setdefault(id(family), []).append(index)
+        for indices in by_family.values():
+            family = families[indices[0]]
+            inside = [family.inside(asked[index]) for index in indices]
+            correction = family.trees.predict(_features(inside, family))
+            for index, by in zip(indices, correction, strict=True):
+                found[index] = math.exp(float(by)) * family.of_line(asked[index])
+        return found
+
+
+def _check(measurements: Sequence[Measurement]) -> None:
+    for measurement in measurements:
+        shape = measurement.shape
+        if shape.op not in FAMILY:
+            words = ", ".join(FAMILY)
+            raise LatencyError(f"no family of kernels has {shape.op}; fix: one of {words}")
+        if not (measurement.us > 0 and math.isfinite(measurement.us)):
+            raise LatencyError(f"{shape} took {measurement.us} us; fix: measure it again")
+    for op, count in Counter(m.shape.op for m in measurements).items():
+        if count < 8:
+            raise LatencyError(f"{op} has {count} measurements; fix: at least 8")
+
+
+def _terms(shape: Shape) -> NDArray[np.float64]:
+    """Terms of the line: a launch, operators, rows of operators, elements."""
+    return np.array(
+        (1.0, shape.fused, shape.rows * shape.fused / 1e3, shape.elements / 1e3), dtype=np.float64
+    )
+
+
+def _features(asked: Iterable[Shape], family: _Family) -> NDArray[np.float64]:
+    ops = sorted(family.line)
+    return np.array(
+        [
+            (
+                math.log(shape.elements), math.log(shape.rows * shape.fused),
+                math.log2(shape.width), math.log2(shape.fused), math.log2(shape.rows),
+                shape.fused * math.ceil(shape.rows * shape.width / _BLOCK),
+                math.log(family.of_line(shape)), ops.index(shape.op),
+            )
+            for shape in asked
+        ]
+    )  # fmt: skip
+
+
+def _fit(measurements: Sequence[Measurement], seed: int) -> _Family:
+    line: dict[str, NDArray[np.float64]] = {}
+    for op in {m.shape.op for m in measurements}:
+        own = [m for m in measurements if m.shape.op == op]
+        # Relative errors count: every equation is divided by its latency.
+        terms = np.array([_terms(m.shape) / m.us for m in own])
+        line[op] = nnls(terms, np.ones(len(own)))[0]
+    sizes = np.array([(m.shape.rows, m.shape.width, m.shape.fused) for m in measurements])
+    trees = GradientBoostingRegressor(
+        n_estimators=300, learning_rate=0.05, max_depth=4, subsample=0.7, min_samples_leaf=3,
+        random_state=seed,
+    )  # fmt: skip
+    family = _Family(line, trees, sizes.min(axis=0), sizes.max(axis=0))
+    target = [math.log(m.us / family.of_line(m.shape)) for m in measurements]
+    trees.fit(_features([m.shape for m in measurements], family), target)
+    return family
