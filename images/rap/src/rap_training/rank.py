@@ -17,6 +17,7 @@ from rap_training.feed import Feed
 from rap_training.inputs import load_plan, raw_batches
 from rap_training.launches import Launch, fused, unfused
 from rap_training.memory import Buffers, final_keys
+from rap_training.plan.graph import Plan
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement, balance
 from rap_training.sharing import probes, rap
@@ -31,7 +32,6 @@ from rap_training.train.collectives import Collectives
 from rap_training.train.dlrm import BOTTOM, Model, Trainer
 from rap_training.work import Work, data_parallel, locality
 
-_PREDICTOR_SHAPES = 400
 Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
 
 
@@ -117,6 +117,17 @@ class Rank:
         if priority not in self._lanes:
             self._lanes[priority] = lanes(self.device, priority=int(priority))
         return self._lanes[priority]
+
+    def use(self, plan: Plan) -> None:
+        """Go on with another plan, and so another trainer; what was made for the last is dropped."""
+        self.plan = plan
+        self.batches = raw_batches(plan, self.config)
+        self._buffers.clear()
+        self._feeds.clear()
+        for name in ("placement", "trainer", "stage_probes", "costs", "searched"):
+            self.__dict__.pop(name, None)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     # What RAP measures and plans.
 
@@ -312,7 +323,7 @@ def _join(config: Config, rank: int, device: torch.device) -> tuple[Collectives,
         return alone, alone
     on_gpu = device.type == "cuda"
     dist.init_process_group(
-        "nccl" if on_gpu else "gloo", rank=rank, world_size=config.gpus,
+        "nccl" if on_gpu else "gloo", init_method=f"file://{os.environ['RAP_RENDEZVOUS']}", rank=rank, world_size=config.gpus,
         timeout=timedelta(seconds=config.patience), device_id=device if on_gpu else None,
     )  # fmt: skip
     both = [

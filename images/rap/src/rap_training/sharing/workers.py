@@ -18,6 +18,7 @@ from rap_training.backends import NumpyBackend
 from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
 from rap_training.memory import Buffers, batch_layout, final_keys
+from rap_training.processes import die_with
 from rap_training.sharing.lanes import Lane
 from rap_training.sharing.preparation import SLOTS
 from rap_training.sharing.shared import PATIENCE_S, PeerLost
@@ -42,7 +43,7 @@ class Workers:
         for number in range(count):
             process = context.Process(
                 target=_work, daemon=True,
-                args=(work, batches, self.rings[number], self.filled[number], self.empty[number],
+                args=(os.getpid(), work, batches, self.rings[number], self.filled[number], self.empty[number],
                       self._orders[number]),
             )  # fmt: skip
             process.start()
@@ -134,11 +135,11 @@ def most_workers(world: int) -> int:
 
 
 def _work(
-    work: Work, batches: Sequence[RawBatch], ring: torch.Tensor, filled: Any, empty: Any,
+    parent: int, work: Work, batches: Sequence[RawBatch], ring: torch.Tensor, filled: Any, empty: Any,
     orders: Any,
 ) -> None:  # fmt: skip
+    die_with(parent)
     torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
     device = torch.device("cpu")
     buffers = Buffers.allocate(work, device, slots=_RING, results=list(ring))
     feed = Feed(work, batches, device, "resident")
@@ -149,13 +150,11 @@ def _work(
         first, step, total = order
         for turn, number in enumerate(range(first, total, step)):
             if turn >= _RING:
-                while not empty.acquire(timeout=2):
-                    if parent is not None and not parent.is_alive():
-                        return
+                empty.acquire()
             slot = turn % _RING
             feed.load(number, buffers, slot)
             for call in calls[slot]:
                 call()
             filled.release()
         for _ in range(min(_RING, len(range(first, total, step)))):
-            empty.acquire(timeout=PATIENCE_S)
+            empty.acquire()

@@ -1,0 +1,108 @@
+"""The experiments of the recipe, from the parent's side: sessions to run, records to write."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from reprokit.environment import gpu_clocks, machine_facts
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+from reprokit.skip import cannot_run
+
+from rap_training.config import Config
+from rap_training.inputs import load_plan
+from rap_training.launcher import SessionFailed, run_session
+from rap_training.sharing.mps import MpsError
+from rap_training.sharing.variants import VARIANTS
+
+_PACKAGES = (
+    "torch", "triton", "numpy", "scikit-learn", "highspy", "pyarrow", "torchrec", "fbgemm-gpu",
+)  # fmt: skip
+_JOBS = {
+    "fig9": "throughput", "fig10": "throughput", "predictor": "predictor", "capacity": "capacity",
+    "ratio": "ratio", "timeline": "timeline",
+}  # fmt: skip
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """Run one experiment. Raises SessionFailed, PlanError or DataError for what went wrong."""
+    load_plan(config)  # a plan that cannot be run is refused before any process starts
+    out.environment(**machine_facts(_PACKAGES), clocks_before=gpu_clocks())
+    if config.experiment == "fusion":
+        from rap_training.solving import solve_graphs
+
+        solve_graphs(config, out)
+        return
+    if config.device == "cuda":
+        _check_gpus(config)
+    sessions: dict[str, list[str]] = defaultdict(list)
+    for name in config.variants:
+        sessions[VARIANTS[name].session].append(name)
+    if _JOBS[config.experiment] in ("predictor", "capacity"):
+        sessions = {"one_process": list(config.variants)}  # type: ignore[assignment]
+    total = sum(map(len, sessions.values())) * config.repeats
+    if config.experiment == "ratio":
+        total *= len(config.ratios)
+    receiver = _Receiver(config, out, Progress(total))
+    for session, names in sessions.items():
+        there = replace(config, variants=tuple(names))
+        if session != "one_process" and config.device == "cpu":
+            _skip_all(config, out, names, "two processes that share a GPU need a GPU")
+            continue
+        if session != "one_process" and config.experiment in ("ratio", "timeline"):
+            _skip_all(config, out, names, f"{config.experiment} measures one process a GPU")
+            continue
+        try:
+            run_session(
+                there, _JOBS[config.experiment], receiver, session=session, variants=names
+            )
+        except MpsError as error:
+            _skip_all(config, out, names, str(error))
+    out.environment(clocks_after=gpu_clocks(), **receiver.facts)
+
+
+class _Receiver:
+    """Turns rank 0's messages into records, skips, facts and progress."""
+
+    def __init__(self, config: Config, out: RecordWriter, progress: Progress) -> None:
+        self.config, self.out, self.progress = config, out, progress
+        self.facts: dict[str, Any] = {}
+
+    def __call__(self, kind: str, what: Mapping[str, Any]) -> None:
+        if kind == "record":
+            self.out.write(**what)
+        elif kind == "skip":
+            self.out.skip(what["labels"], what["reason"])
+        elif kind == "fact":
+            self.facts[what["name"]] = what["value"]
+        elif kind == "step":
+            self.progress.step(what["words"])
+        elif kind == "total":
+            self.progress.total = what["steps"]
+        elif kind == "progress":
+            print(what["words"], flush=True)
+
+
+def _skip_all(config: Config, out: RecordWriter, names: list[str], reason: str) -> None:
+    for name in names:
+        out.skip({**config.labels, "variant": name}, reason)
+
+
+def _check_gpus(config: Config) -> None:
+    """Leave with the reason when there are fewer GPUs than asked for. Makes no CUDA context."""
+    import torch
+
+    found = torch.cuda.device_count()
+    if found == 0:
+        cannot_run("no GPU was found; fix: run on a machine with one, or with --device cpu")
+    if found < config.gpus:
+        cannot_run(
+            f"{config.gpus} GPUs were asked for and {found} found; "
+            f"fix: --gpus {found}, or a machine with more"
+        )
+
+
+__all__ = ["SessionFailed", "run"]

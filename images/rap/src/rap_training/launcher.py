@@ -1,0 +1,205 @@
+"""Starts a session's processes and ends them: the first that fails ends all, with its error.
+
+A session is the ranks, and for variants with a second process a preprocessor a rank, under MPS or
+not. The parent uses no GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rap_training.config import Config
+from rap_training.processes import die_with
+from rap_training.sharing.mps import PERCENTAGE, Mps, MpsError, assert_absent
+
+_POLL_S = 0.05
+_GRACE_S = 5.0
+# Ranks are on one host: the loopback is enough, and a container without a network has no more.
+_LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+class SessionFailed(RuntimeError):
+    """A process of a session failed; the message is its error."""
+
+
+Handle = Callable[[str, Mapping[str, Any]], object]
+
+
+def run_session(
+    config: Config, job: str, handle: Handle, *, session: str = "one_process",
+    variants: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Run `job` of `rap_training.jobs` on every rank.
+
+    `handle` gets rank 0's messages. Raises SessionFailed when a process fails or dies; no process
+    of the session is alive afterwards. Raises MpsError where a daemon is needed and cannot be had.
+    """
+    import torch.multiprocessing as multiprocessing
+
+    context = multiprocessing.get_context("spawn")
+    pairs = session != "one_process"
+    with ExitStack() as stack:
+        environment: dict[str, str] = {
+            name: value for name, value in _LOCAL.items() if name not in os.environ
+        }
+        daemon = None
+        if session == "mps":
+            daemon = stack.enter_context(Mps())
+            environment |= daemon.environment
+        elif config.device == "cuda":
+            assert_absent(os.environ)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rap-"))
+        place = str(Path(folder) / "rendezvous")
+        messages = context.SimpleQueue()
+        processes: dict[str, Any] = {}
+        stack.callback(_end, processes)
+        for rank in range(config.gpus):
+            ends = _ends(context) if pairs else None
+            arguments = (config, rank, place, job, tuple(variants), ends, messages, environment)
+            processes[f"rank {rank}"] = context.Process(target=_rank, args=arguments)
+            if ends:
+                share = {PERCENTAGE: str(config.mps_percentage)} if session == "mps" else {}
+                arguments = (config, rank, ends, messages, environment | share)
+                processes[f"preprocessor {rank}"] = context.Process(
+                    target=_preprocessor, args=arguments
+                )
+        for process in processes.values():
+            process.start()
+        _supervise(processes, messages, handle, daemon, config.patience)
+
+
+def _supervise(
+    processes: Mapping[str, Any], messages: Any, handle: Handle, daemon: Mps | None,
+    patience: float,
+) -> None:  # fmt: skip
+    heard = time.monotonic()
+    checked = daemon is None
+    waiting = dict(processes)
+    while waiting:
+        while not messages.empty():
+            heard = time.monotonic()
+            who, kind, what = messages.get()
+            if kind == "error":
+                raise SessionFailed(f"{who}: {what['text']}")
+            if kind == "measuring" and daemon is not None:
+                _assert_registered(daemon, len(processes))
+                checked = True
+            elif kind != "measuring":
+                handle(kind, what)
+        for name, process in list(waiting.items()):
+            if process.exitcode is None:
+                continue
+            del waiting[name]
+            if process.exitcode != 0 and messages.empty():
+                how = (
+                    f"died of signal {-process.exitcode}"
+                    if process.exitcode < 0
+                    else f"ended with exit code {process.exitcode}"
+                )
+                if daemon is not None:
+                    daemon.ask("get_server_list")  # a dead daemon is the better explanation
+                raise SessionFailed(f"{name} {how}; fix: see its output above")
+        if time.monotonic() - heard > patience:
+            silent = ", ".join(waiting)
+            raise SessionFailed(
+                f"{silent} said nothing for {patience:.0f} s; fix: see the output above"
+            )
+        time.sleep(_POLL_S)
+    if not checked:
+        raise MpsError("no process of the session measured under the MPS daemon")
+
+
+def _assert_registered(daemon: Mps, expected: int) -> None:
+    """A client that did not reach the daemon runs without it and says nothing."""
+    clients = daemon.clients()
+    if len(clients) < expected:
+        raise MpsError(
+            f"{len(clients)} of {expected} processes registered with the MPS daemon; "
+            "fix: run as one user, with the GPU in default compute mode"
+        )
+
+
+def _ends(context: Any) -> Any:
+    from rap_training.sharing.shared import Ends
+
+    return Ends.make(context)
+
+
+def _end(processes: Mapping[str, Any]) -> None:
+    started = [process for process in processes.values() if process.pid is not None]
+    for process in started:
+        if process.exitcode is None:
+            process.terminate()
+    end = time.monotonic() + _GRACE_S
+    for process in started:
+        process.join(timeout=max(0.1, end - time.monotonic()))
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+
+
+def _rank(
+    config: Config, rank: int, place: str, job: str, variants: tuple[str, ...], ends: Any,
+    messages: Any, environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    _begin(environment)
+    os.environ["RAP_RENDEZVOUS"] = place
+
+    def work() -> None:
+        from rap_training import jobs
+        from rap_training.rank import Rank
+
+        def tell(kind: str, **what: Any) -> None:
+            if rank == 0 or kind == "error":
+                messages.put((f"rank {rank}", kind, what))
+
+        there = Rank(config, rank, tell, ends)
+        try:
+            getattr(jobs, job)(there, variants)
+        finally:
+            # After an error the others may wait in a collective for ever: the parent ends them.
+            if sys.exc_info()[0] is None:
+                there.close()
+
+    _guarded(f"rank {rank}", work, messages)
+
+
+def _preprocessor(
+    config: Config, rank: int, ends: Any, messages: Any, environment: Mapping[str, str]
+) -> None:
+    _begin(environment)
+
+    def work() -> None:
+        from rap_training.rank import preprocessor
+
+        preprocessor(config, rank, ends)
+
+    _guarded(f"preprocessor {rank}", work, messages)
+
+
+def _begin(environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+    die_with(os.getppid())
+
+
+def _guarded(who: str, work: Callable[[], None], messages: Any) -> None:
+    """Run `work`; its error goes to the parent as one line, and as it is to standard error."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        os._exit(130)
+    except BaseException as error:  # noqa: BLE001 - handed to the parent, which raises it
+        traceback.print_exc()
+        text = " ".join(str(error).split()) or type(error).__name__
+        messages.put((who, "error", {"text": text, "kind": type(error).__name__}))
+        sys.stderr.flush()
+        time.sleep(_POLL_S)
+        os._exit(1)

@@ -1,0 +1,73 @@
+"""The fusion problem of every plan and of the brief's random graphs, by every solver at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+
+from rap_training.config import Config
+from rap_training.launches import nodes
+from rap_training.plan.builtin import builtin
+from rap_training.plan.generator import chains
+from rap_training.planner.fusion import FusionError, FusionNode, LicenceError, SolverError, fuse
+from rap_training.work import Work, locality
+
+LICENCE = Path("/run/secrets/gurobi.lic")
+_KINDS = 5
+_LENGTH = 6
+
+
+def solve_graphs(config: Config, out: RecordWriter) -> None:
+    """Solve each graph with each solver; records as the recipe names them."""
+    graphs = {f"plan{number}": plan_nodes(number) for number in range(4)}
+    for count in (13, 26):
+        graphs[f"random_{count}x{_LENGTH}"] = chain_nodes(count, config.seed)
+    progress = Progress(3 * len(graphs))
+    for graph, found in graphs.items():
+        for solver in ("asap", "highs", "gurobi"):
+            _solve(config, out, graph, found, solver)
+            progress.step(f"{graph}, {solver}")
+
+
+def plan_nodes(number: int) -> list[FusionNode]:
+    """The whole graph of a built-in plan on one GPU."""
+    plan = builtin(number, scale=0.001)  # table sizes have no part in it
+    home = (0,) * len(plan.sparse)
+    return nodes(
+        Work(plan=plan, rank=0, world=1, batch=4096, home=home, mapping=locality(home))
+    )
+
+
+def chain_nodes(count: int, seed: int) -> list[FusionNode]:
+    """A random graph of `count` chains of six operators of five kinds (brief 3.4)."""
+    found = []
+    for number, chain in enumerate(chains(count, _LENGTH, _KINDS, seed)):
+        for step, kind in enumerate(chain):
+            before = f"{number}.{step - 1}" if step else None
+            found.append(FusionNode(name=f"{number}.{step}", kind=kind, input=before))
+    return found
+
+
+def _solve(
+    config: Config, out: RecordWriter, graph: str, found: list[FusionNode], solver: str
+) -> None:
+    labels = {"graph": graph, "solver": solver}
+    try:
+        fusion = fuse(
+            found, solver=solver, time_limit_s=config.solver_seconds, seed=config.seed,
+            licence=LICENCE if solver == "gurobi" and LICENCE.exists() else None,
+        )  # fmt: skip
+    except (LicenceError, SolverError, FusionError) as error:
+        out.skip(labels, str(error))
+        return
+    for metric, unit, value, evidence in (
+        ("solve_time", "s", fusion.seconds, "measured"),
+        ("objective", "1", fusion.objective, "static"),
+        ("upper_bound", "1", fusion.upper_bound, "static"),
+        ("gap", "%", 100.0 * fusion.gap, "static"),
+        ("launches", "1", float(len(fusion.groups)), "static"),
+        ("operators", "1", float(len(found)), "static"),
+    ):
+        out.write(metric, unit, [value], labels, evidence=evidence, note=fusion.note or None)  # type: ignore[arg-type]
