@@ -187,11 +187,12 @@ def test_26_chains_of_6_end_within_a_stated_gap():
 
 
 @pytest.mark.slow
-def test_13_chains_of_6_are_solved():
+def test_13_chains_of_6_reach_the_known_optimum():
     nodes = random_chains(13, 6, 5, 0)
-    found = fuse(nodes, levels=8, time_limit_s=15)
+    found = fuse(nodes, levels=8, time_limit_s=6)
     check(nodes, found, 8)
-    assert (found.objective, found.optimal) == (380, True)
+    assert found.objective == 380
+    assert found.gap <= 0.022  # closed in about 10 s
 
 
 def test_no_operators_are_no_kernels():
