@@ -178,21 +178,21 @@ def test_out_of_time_the_best_plan_found_is_used_and_said(limit):
 
 @pytest.mark.slow
 def test_26_chains_of_6_end_within_a_stated_gap():
+    """In 30 s the gap is about 0.3 %."""
     nodes = random_chains(26, 6, 5, 0)
-    found = fuse(nodes, levels=8, time_limit_s=6)
+    found = fuse(nodes, levels=8, time_limit_s=8)
     check(nodes, found, 8)
     assert found.objective >= 1256  # 1,300 is the best known
-    assert found.gap <= 0.12
-    assert found.seconds < 7.5
+    assert found.gap <= 0.10
+    assert found.seconds < 9.5
 
 
 @pytest.mark.slow
-def test_13_chains_of_6_reach_the_known_optimum():
+def test_13_chains_of_6_are_solved_within_the_usual_gap():
     nodes = random_chains(13, 6, 5, 0)
-    found = fuse(nodes, levels=8, time_limit_s=6)
+    found = fuse(nodes, levels=8)
     check(nodes, found, 8)
-    assert found.objective == 380
-    assert found.gap <= 0.022  # closed in about 10 s
+    assert (found.objective, found.upper_bound, found.optimal) == (380, 380, True)
 
 
 def test_no_operators_are_no_kernels():

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from rap_training.planner.forest import FusionNode, merge
-from rap_training.planner.relaxation import branch_and_bound, relax
+from rap_training.planner.relaxation import branch_and_bound, relax, tighten_by_triples
 
 
 def random_chains(count, length, kinds, seed):
@@ -53,20 +53,50 @@ def test_the_bound_falls_and_never_below_the_optimum(seed):
     assert bounds[-1] <= forest.bound() + 1e-6
 
 
+class Best:
+    """The best plan seen among those that a search suggests."""
+
+    def __init__(self, forest):
+        self.forest, self.value = forest, forest.objective(forest.earliest)
+
+    def __call__(self, suggested):
+        levels = [suggested.get(i, level) for i, level in enumerate(self.forest.earliest)]
+        self.value = max(self.value, self.forest.objective(levels))
+        return self.value
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_branch_and_bound_ends_at_the_optimum(seed):
     forest = merge(random_chains(5, 4, 3, seed), 5)
+    best = Best(forest)
+    optimum = max(objective for _, objective in objectives(forest, relax(forest)))
+    bound = branch_and_bound(relax(forest), stop_at=best, deadline=time.monotonic() + 30)
+    assert best.value == bound == optimum
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_triples_lower_the_bound_and_never_below_the_optimum(seed):
+    forest = merge(random_chains(5, 4, 2, seed), 5)
     tables = relax(forest)
     optimum = max(objective for _, objective in objectives(forest, relax(forest)))
-    seen = [forest.objective(forest.earliest)]
+    pairs = tables.tighten(200, enough=0.0, deadline=time.monotonic() + 30)
+    triples = tighten_by_triples(tables, stop_at=lambda _: 0.0, deadline=time.monotonic() + 30)
+    assert optimum - 1e-6 <= triples <= pairs + 1e-6
+    assert tables.bound() == pytest.approx(triples)
+    best = Best(forest)
+    bound = branch_and_bound(tables, stop_at=best, deadline=time.monotonic() + 30)
+    assert best.value == bound == optimum
 
-    def stop_at(suggested):
-        levels = [suggested.get(index, level) for index, level in enumerate(forest.earliest)]
-        seen.append(forest.objective(levels))
-        return max(seen)
 
-    bound = branch_and_bound(tables, stop_at=stop_at, deadline=time.monotonic() + 30)
-    assert max(seen) == bound == optimum
+def test_triples_lower_the_bound_by_much_on_mixed_orders():
+    forest = merge(random_chains(13, 6, 5, 0), 8)
+    tables = relax(forest)
+    pairs = tables.tighten(200, enough=0.0, deadline=time.monotonic() + 30)
+    best = Best(forest)
+    triples = tighten_by_triples(tables, stop_at=best, deadline=time.monotonic() + 60)
+    assert best.value <= triples
+    assert triples < pairs - 2
+    assert pairs < 0.7 * forest.bound()
 
 
 def test_out_of_time_the_bound_is_still_one():

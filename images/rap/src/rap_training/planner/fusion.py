@@ -27,7 +27,7 @@ from rap_training.planner.forest import (
     merge,
     polish,
 )
-from rap_training.planner.relaxation import branch_and_bound, relax
+from rap_training.planner.relaxation import branch_and_bound, relax, tighten_by_triples
 from rap_training.planner.solvers import (
     LicenceError,
     Model,
@@ -47,8 +47,8 @@ SOLVERS = ("highs", "gurobi", "asap")
 ARTIFACT_LEVELS = 8
 """Levels of the artifact, whatever the graph."""
 
-_ROUNDS = 2000  # throws without gain that end the local search
-_SOLVER_SHARE = 0.1  # of the time left, where the relaxation can use the rest
+_ROUNDS = 1000  # throws without gain that end the local search
+_SOLVER_SHARE = 0.05  # of the time left, where the relaxation can use the rest
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,8 @@ def fuse(
             solver = "highs"
             search.run(solver, None)
         best, value, upper = search.best, search.value, search.upper
+        if search.relaxed:
+            notes.append(f"{solver} was out of time; the bound is proved over triples of trees")
         if not search.done:
             notes.append(
                 f"out of time after {time_limit_s:g} s: the best plan found is used, at most "
@@ -237,6 +239,7 @@ class _Search:
         self.forest, self.best, self.value = forest, best, value
         self.gap, self.deadline, self.seed = gap, deadline, seed
         self.nodes = sum(item.weight for item in forest.items)
+        self.relaxed = False  # whether the solver left the bound to the relaxation
         self.upper = math.inf
         self._lower(upper)
 
@@ -267,7 +270,9 @@ class _Search:
                 self._take(polish(self.forest, levels, dice))
                 return self.value * (1 + self.gap)
 
-            self._lower(branch_and_bound(relaxation, stop_at=stop_at, deadline=self.deadline))
+            for method in (tighten_by_triples, branch_and_bound):
+                self._lower(method(relaxation, stop_at=stop_at, deadline=self.deadline))
+            self.relaxed = True
 
     def _take(self, levels: Levels) -> None:
         value = self.forest.objective(levels)

@@ -1,9 +1,10 @@
-"""Upper bounds of the fusion objective: pairs of trees, message passing, branch and bound.
+"""Upper bounds of the fusion objective: pairs and triples of trees, then branch and bound.
 
 The sum of squared counts splits into one term per tree and one per pair of trees, each a table
 over the trees' schedules. The sum of the tables' maxima bounds the objective from above; moving
-value between tables (max-sum diffusion, as in MPLP) lowers it. On mixed-order graphs this bound is
-far below that of the linear programme with unary counts.
+value between tables (max-sum diffusion, as in MPLP) lowers it, and further through tables over
+three trees. On mixed-order graphs these bounds are far below that of the linear programme with
+unary counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from rap_training.planner.forest import Forest
 Table = NDArray[np.float64]
 
 _ENTRIES = 4_000_000  # of all pair tables together: 32 MB, and a node of the search copies them
+_OPEN_ENTRIES = 64_000_000  # of the pair tables of all open nodes of a search: 512 MB
+_TRIPLE_ENTRIES = 200_000_000  # of all triples together: about 2 s a sweep
+_STILL = 0.01  # a sweep of the triples that lowers the bound by less is the last
 _SCHEDULES = 512  # of one tree
 
 
@@ -62,6 +66,15 @@ class Relaxation:
             if bound < enough or before - bound < 1e-3 or time.monotonic() > deadline:
                 break
         return bound
+
+    def spread(self) -> None:
+        """Give the trees' tables to their pairs, in equal shares. Never raises the bound."""
+        share = max(len(self.unary) - 1, 1)
+        for i, j in self.pair:
+            self.pair[i, j] += (self.unary[i] / share)[:, None]
+            self.pair[i, j] += self.unary[j] / share
+        if self.pair:
+            self.unary = [np.zeros_like(table) for table in self.unary]
 
     def decode(self) -> dict[int, int]:
         """The level of every item of the trees, each tree at its best schedule."""
@@ -117,6 +130,38 @@ def _settle(joint: Table, first: Table, second: Table) -> tuple[Table, Table]:
     return half + rest, to_second
 
 
+def _settle_triple(
+    pair: dict[tuple[int, int], Table],
+    triple: tuple[int, int, int],
+    kept: tuple[Table, Table, Table] | None,
+) -> tuple[Table, Table, Table]:
+    """Add a triple's three pairs to what it kept, set the pairs to their new shares of the joint
+    maximum, and return what the triple keeps."""
+    i, j, k = triple
+    given = (pair[j, i], pair[k, i], pair[k, j])
+    if kept is not None:
+        given = (given[0] + kept[0], given[1] + kept[1], given[2] + kept[2])
+    joint = given[2][:, :, None] + given[1][:, None, :]
+    joint += given[0]
+    first = joint.max(axis=0) / 3
+    joint -= first
+    second = _largest(joint, 1) / 2
+    joint -= second[:, None, :]
+    third = _largest(joint, 2)
+    joint -= third[:, :, None]
+    rest = _largest(joint, 1)
+    joint -= rest[:, None, :]
+    second += rest
+    first += joint.max(axis=0)
+    pair[j, i], pair[k, i], pair[k, j] = first, second, third
+    return given[0] - first, given[1] - second, given[2] - third
+
+
+def _largest(joint: Table, axis: int) -> Table:
+    # numpy's maximum over the first axis is several times as fast as over others, copy included.
+    return np.asarray(np.ascontiguousarray(np.moveaxis(joint, axis, 0)).max(axis=0))
+
+
 def relax(forest: Forest) -> Relaxation | None:
     """The tables of `forest`, or None where a tree has too many schedules or the tables no room."""
     kernels = {kernel: at for at, kernel in enumerate(forest.most)}
@@ -144,10 +189,41 @@ def relax(forest: Forest) -> Relaxation | None:
     return Relaxation(float(fixed @ fixed), trees, schedules, unary, pair)
 
 
+def tighten_by_triples(
+    tables: Relaxation, *, stop_at: Callable[[dict[int, int]], float], deadline: float
+) -> float:
+    """Lower the bound of `tables` through every three trees, until it is enough or stands still.
+
+    `stop_at` and `deadline` as for branch_and_bound. What a triple keeps after its turn is at most
+    0 everywhere, so the bound is still the sum of the tables' maxima, and stays one when schedules
+    are struck. But then single tables no longer sum to the objective. Returns the bound; does
+    nothing where the triples are too large.
+    """
+    sizes = [len(table) for table in tables.unary]
+    triples = list(itertools.combinations(range(len(sizes)), 3))
+    bound = tables.bound()
+    if not triples or sum(sizes[i] * sizes[j] * sizes[k] for i, j, k in triples) > _TRIPLE_ENTRIES:
+        return bound
+    kept: dict[tuple[int, int, int], tuple[Table, Table, Table]] = {}
+    enough = stop_at(tables.decode())
+    while bound > enough:
+        tables.spread()
+        for triple in triples:
+            if time.monotonic() > deadline:
+                return min(bound, tables.bound())
+            kept[triple] = _settle_triple(tables.pair, triple, kept.get(triple))
+        triples.reverse()
+        before, bound = bound, tables.tighten(3, enough=enough, deadline=deadline)
+        enough = stop_at(tables.decode())
+        if before - bound < _STILL:
+            break
+    return bound
+
+
 def branch_and_bound(
     root: Relaxation, *, stop_at: Callable[[dict[int, int]], float], deadline: float
 ) -> float:
-    """Lower the bound of `root` until nothing above the plans found is left, or the time is over.
+    """Lower the bound of `root` until nothing above the plans found is left, or time or memory ends.
 
     `deadline` is time.monotonic's. `stop_at` is given the plan that a node suggests (levels of
     items) and returns the bound at which to stop, from the best plan known. Returns the proved
@@ -156,8 +232,9 @@ def branch_and_bound(
     count = 0
     enough = stop_at(root.decode())
     waiting = [(-root.bound(), count, root)]
+    room = _OPEN_ENTRIES // max(sum(table.size for table in root.pair.values()), 1)
     while waiting and -waiting[0][0] > enough:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or len(waiting) > room:
             return -waiting[0][0]
         above, _, node = heapq.heappop(waiting)
         for child in node.split():  # none: a single choice, which stop_at has seen
