@@ -172,7 +172,7 @@ def test_out_of_time_the_best_plan_found_is_used_and_said(limit):
     check(nodes, found, 8)
     assert not found.optimal
     assert "out of time" in found.note
-    assert "the best plan found is used, at most" in found.note
+    assert "the best plan found is used; the optimum is at most" in found.note
     assert found.objective >= fuse(nodes, levels=8, solver="asap").objective
 
 

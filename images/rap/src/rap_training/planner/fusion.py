@@ -92,8 +92,8 @@ def fuse(
 
     `solver` is highs, gurobi (with `licence`, or else the size-limited one that gurobipy brings) or
     asap, which places every operator as soon as possible and searches nothing. `levels` defaults to
-    the longest path; more levels give more freedom and more launches at most. Out of time, the best
-    plan found is returned, never worse than as soon as possible, and `note` says so.
+    the longest path; more levels allow larger kernels, at times also more of them. Out of
+    time, the best plan found is returned, never worse than as soon as possible, and `note` says so.
     `fall_back`: where Gurobi cannot be used, use HiGHS and say so instead of raising.
 
     Raises FusionError for a graph that is none, LicenceError for a licence that is none or does not
@@ -128,8 +128,8 @@ def fuse(
             notes.append(f"{solver} was out of time; the bound is proved over triples of trees")
         if not search.done:
             notes.append(
-                f"out of time after {time_limit_s:g} s: the best plan found is used, at most "
-                f"{100 * _gap(value, upper):.1f} % below the optimum"
+                f"out of time after {time_limit_s:g} s: the best plan found is used; the "
+                f"optimum is at most {100 * _gap(value, upper):.1f} % above it"
             )
     found = _gap(value, upper)
     return Fusion(

@@ -22,7 +22,7 @@ from rap_training.planner.forest import Forest
 
 Table = NDArray[np.float64]
 
-_ENTRIES = 4_000_000  # of all pair tables together: 32 MB, and a node of the search copies them
+_ENTRIES = 8_000_000  # of all pair tables together: 64 MB, and a node of the search copies them
 _OPEN_ENTRIES = 64_000_000  # of the pair tables of all open nodes of a search: 512 MB
 _TRIPLE_ENTRIES = 200_000_000  # of all triples together: about 2 s a sweep
 _STILL = 0.01  # a sweep of the triples that lowers the bound by less is the last
@@ -223,7 +223,7 @@ def tighten_by_triples(
 def branch_and_bound(
     root: Relaxation, *, stop_at: Callable[[dict[int, int]], float], deadline: float
 ) -> float:
-    """Lower the bound of `root` until nothing above the plans found is left, or time or memory ends.
+    """Lower the bound of `root` until nothing is left above the plans found, or time or room ends.
 
     `deadline` is time.monotonic's. `stop_at` is given the plan that a node suggests (levels of
     items) and returns the bound at which to stop, from the best plan known. Returns the proved
