@@ -117,8 +117,8 @@ def gurobi(
             return _run_gurobi(gurobipy, env, model, time_limit_s, gap, threads)
     except gurobipy.GurobiError as error:
         raise LicenceError(
-            f"Gurobi refuses the model of {len(model.cost)} variables: "
-            f"{str(error).splitlines()[0]}; fix: mount a full licence, or use HiGHS"
+            f"Gurobi refuses a model of {len(model.cost)} variables "
+            f"({str(error).splitlines()[0]}); fix: mount a full licence, or use HiGHS"
         ) from error
 
 
