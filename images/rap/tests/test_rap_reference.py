@@ -320,3 +320,17 @@ def test_the_batch_is_left_as_it_is():
     reference.evaluate(PLAN, BATCH)
     for old, new in zip(before, (*BATCH.dense["d"], *BATCH.sparse["s"]), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+def test_ids_outside_of_their_table_are_found_and_padding_is_not():
+    values = reference.evaluate(PLAN, BATCH)
+    inside = {**values, "d_id": Value(values=i64(0, 98, 5)[:, None])}
+    reference.check_ids(PLAN, inside)
+    with pytest.raises(DataError, match=r"d_id of row 2 is the id -1, .* has 99 rows; fix"):
+        reference.check_ids(PLAN, values)
+    ids = values["s_out"].values.copy()
+    ids[2, 0] = ids[1, 1] = -7  # padding
+    reference.check_ids(PLAN, {**inside, "s_out": Value(values=ids, lengths=i64(2, 1, 0))})
+    ids[1, 0] = 9
+    with pytest.raises(DataError, match="s_out of row 1 is the id 9, and its table has 9 rows"):
+        reference.check_ids(PLAN, {**inside, "s_out": Value(values=ids, lengths=i64(2, 1, 0))})

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rap_training.data.columns import RawBatch
+from rap_training.data.columns import DataError, RawBatch
 from rap_training.plan.graph import Node, Plan
 
 _MIN, _MAX = -(2**63), 2**63 - 1
@@ -51,7 +51,7 @@ class Value:
     @property
     def width(self) -> int:
         """Elements of the longest row there is room for."""
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     def mask(self) -> NDArray[np.bool_]:
         """True [rows, width] where an element is none of the padding."""
@@ -81,6 +81,20 @@ def evaluate(plan: Plan, batch: RawBatch, outputs: Sequence[str] | None = None) 
         if not readers[node.input]:
             del values[node.input]
     return {name: values[name] for name in outputs}
+
+
+def check_ids(plan: Plan, values: Mapping[str, Value]) -> None:
+    """Raise DataError unless all ids of the plan's sparse outputs are within their tables."""
+    for output in plan.sparse:
+        value = values[output.node]
+        wrong = value.mask() & ((value.values < 0) | (value.values >= output.rows))
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0]
+            raise DataError(
+                f"plan {plan.name}: {output.node} of row {row} is the id "
+                f"{value.values[row, place]}, and its table has {output.rows} rows; "
+                "fix: end the chain with sigrid_hash of that modulus, or a larger table"
+            )
 
 
 def column_value(batch: RawBatch, name: str) -> Value:
@@ -161,7 +175,8 @@ def bucketize(values: NDArray[np.float32], borders: Sequence[float]) -> NDArray[
 def logit(values: NDArray[np.float32], eps: float) -> NDArray[np.float32]:
     """Return ln(p / (1 - p)) with p limited to [eps, 1 - eps]."""
     p = np.clip(values, np.float32(eps), np.float32(1.0 - eps))
-    return np.log(p / (np.float32(1) - p))
+    odds: NDArray[np.float32] = p / (np.float32(1) - p)
+    return np.log(odds)
 
 
 @_quiet

@@ -91,10 +91,10 @@ def heavier(plan: Plan, factor: int) -> Plan:
         _append(nodes, name, [_dense_extra(i) for i in range(extra)])
     places: dict[str, tuple[int, int]] = {}  # node -> extra operators there, rows of the table
     for output in plan.sparse:
-        steps = plan.chain(output.node)
-        last = [node.name for node in steps if node.op in ("sigrid_hash", "map_id")]
+        before = plan.chain(output.node)
+        last = [node.name for node in before if node.op in ("sigrid_hash", "map_id")]
         place = last[-1] if last else output.node
-        places.setdefault(place, ((factor - 1) * len(steps), output.rows))
+        places.setdefault(place, ((factor - 1) * len(before), output.rows))
     for name, (extra, rows) in places.items():
         node = nodes[name]
         if node.op in ("sigrid_hash", "map_id"):
