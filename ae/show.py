@@ -83,7 +83,7 @@ def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
             (value, about.summary + ("" if about.default else " [only by name]"))
             for value, about in axis.values.items()
         ]
-        lines += _section(f"{name.capitalize()}s (--set {name}=...)", rows)
+        lines += _section(f"Values of {name} (--set {name}=...)", rows)
     lines += _section("Experiments", _experiments(recipe))
     lines += _section("Figures", [(name, figure.title) for name, figure in recipe.figures.items()])
     lines += _section("Needs", _needs(recipe.needs))
