@@ -373,7 +373,9 @@ def test_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
     assert "no cell" in drawn["end_to_end"].reason
     judged = judge(load_claims(ROOT, "rap"), found, {"gpu": "NVIDIA A100-SXM4-40GB"})
     verdicts = {one.id: str(one.verdict) for one in judged}
-    assert {verdicts[name] for name in ("R1", "R2", "R-order")} == {"reproduced"}, verdicts
-    assert {verdicts[f"R{number}"] for number in range(6, 12)} == {"not transcribed"}
+    ours = [f"{name}-upstream" for name in ("R1", "R2", "R-order")]
+    assert {verdicts[name] for name in ours} == {"reproduced"}, verdicts
+    assert {verdicts[f"R{number}-upstream"] for number in range(6, 12)} == {"not transcribed"}
+    assert {verdicts[name] for name in ("R1", "R-order", "G1", "F1")} == {"not run"}
     here = judge(load_claims(ROOT, "rap"), found, {"gpu": "NVIDIA H200"})
-    assert {one.id: str(one.verdict) for one in here}["R1"] == "direction holds"
+    assert {one.id: str(one.verdict) for one in here}["R1-upstream"] == "direction holds"
