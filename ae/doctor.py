@@ -8,7 +8,6 @@ import resource
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from math import prod
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,15 +112,13 @@ def demands_of(recipe: Recipe) -> Demands:
     wishes = {experiment.gpu for experiment in experiments}
     names = [name for name, one in recipe.experiments.items() if one in experiments]
     needs = [recipe.needs_of(name) for name in names]
+    need = recipe.needs.gpus
     return Demands(
         name=recipe.name,
         command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
         gpu="required" if "required" in wishes else "optional" if "optional" in wishes else "none",
-        request=gpu_request(recipe.needs.gpus, None),
-        disk=sum(
-            experiment.disk * prod(len(recipe.axes[axis].values) for axis in experiment.axes)
-            for experiment in experiments
-        ),
+        request=gpu_request(need and need.of(recipe.gpu_counts(need)[0]), None),
+        disk=sum(recipe.experiments[name].disk * recipe.points_of(name) for name in names),
         shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),
         memlock=_most([u.soft for need in needs for u in need.ulimits if u.name == "memlock"]),
         host_shm=any(need.ipc is not None and need.ipc.value == "host" for need in needs),

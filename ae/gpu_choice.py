@@ -10,7 +10,7 @@ from ae.errors import EnvironmentFault
 from ae.model import Flavour, Gpu, GpuRequest, Machine
 
 if TYPE_CHECKING:
-    from ae.recipe import GpuNeed
+    from ae.needs import GpuNeed
 
 GIB = 2**30
 
@@ -77,7 +77,7 @@ def _flavour_at_hand(
 def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
     """The recipe's need and the person's wish as one request."""
     devices = wanted if isinstance(wanted, tuple) else ()
-    least = need.count if need else 1
+    least = need.least if need else 1
     asked = len(devices) or (wanted if isinstance(wanted, int) else 0) or least
     if asked < least:
         raise EnvironmentFault(

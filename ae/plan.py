@@ -12,7 +12,8 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from ae.errors import EnvironmentFault, UsageError, nearest
-from ae.gpu_choice import GpuChoice, choose_gpus
+from ae.gpu_axis import choose_for_points, gpu_axis, values_with
+from ae.gpu_choice import GpuChoice
 from ae.model import (
     Flavour,
     Gpu,
@@ -28,7 +29,8 @@ from ae.model import (
 )
 
 if TYPE_CHECKING:
-    from ae.recipe import Experiment, Needs, Recipe, Value
+    from ae.needs import Needs
+    from ae.recipe import Experiment, Recipe, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,27 +101,34 @@ def make_plan(
         if variants is None:
             notes.append(f"left out: {name}, in which none of the chosen variants takes part")
             continue
-        try:
-            choice = choose_gpus(
-                name,
-                recipe.experiments[name].gpu,
-                recipe.needs_of(name).gpus,
-                machine,
-                wanted=selection.gpus,
-                flavour=selection.flavour,
-            )
-        except EnvironmentFault as fault:
+        ranges = _ranges(recipe, selection, name)
+        if lacking := next((axis for axis, there in ranges.items() if not there), None):
+            what = f"{lacking} {', '.join(selection.axes[lacking])}"
             if name in selection.experiments:
+                there = recipe.possible_values(name, lacking)
+                raise UsageError(
+                    f"{name} has no point with {what}", fix=f"it has: {', '.join(there)}"
+                )
+            notes.append(f"left out: {name}, which has no point with {what}")
+            continue
+        axis = gpu_axis(recipe, name)
+        try:
+            gpus = choose_for_points(recipe, selection, name, machine, ranges.get(axis or "", ()))
+        except EnvironmentFault as fault:
+            if name in selection.experiments or axis in selection.axes:
                 raise
             notes.append(f"left out: {fault.message}")
             faults.append(fault)
             continue
-        if choice.note:
-            notes.append(f"{name}: {choice.note}")
-        image = _image(recipe, selection, choice, root, content, flavours or {})
-        needs = runtime_needs(recipe.needs_of(name), choice.request, root)
-        needs = replace(needs, secrets=_secrets(recipe, name, secrets))
-        for labels, chosen in _combinations(recipe, selection, name, variants):
+        notes += gpus.notes
+        if gpus.axis:
+            ranges[gpus.axis] = tuple(str(value) for value in gpus.choices)
+        given = _secrets(recipe, name, secrets)
+        for labels, chosen in _combinations(recipe, name, ranges, variants):
+            choice = gpus.of(labels)
+            image = _image(recipe, selection, choice, root, content, flavours or {})
+            needs = runtime_needs(recipe.needs_of(name), choice.request, root)
+            needs = replace(needs, secrets=given)
             slots.append(_Slot(name, labels, chosen, image, needs, _models(choice.gpus)))
     if not slots:
         raise _nothing(recipe, selection, faults)
@@ -303,16 +312,32 @@ def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...
     return tuple(variant for variant in taking_part if variant in wanted)
 
 
+def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[str, ...]]:
+    """The values to run on every axis of an experiment, in the recipe's order; some may be none."""
+    ranges = {}
+    for axis in recipe.experiments[name].axes:
+        asked = selection.axes.get(axis)
+        if asked is None:
+            ranges[axis] = recipe.values_of(name, axis, quick=selection.quick)
+        else:
+            there = recipe.possible_values(name, axis)
+            ranges[axis] = tuple(value for value in there if value in asked)
+    axis, count = gpu_axis(recipe, name) or "", selection.gpus
+    if isinstance(count, int) and count > 0 and ranges.get(axis):
+        there = ranges[axis] if axis in selection.axes else recipe.possible_values(name, axis)
+        ranges[axis] = values_with(recipe, name, there, count)
+    return ranges
+
+
 def _combinations(
-    recipe: Recipe, selection: Selection, name: str, variants: tuple[str, ...]
+    recipe: Recipe,
+    name: str,
+    ranges: Mapping[str, tuple[str, ...]],
+    variants: tuple[str, ...],
 ) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
     """Labels and variants of every point of an experiment, in the recipe's order."""
     experiment = recipe.experiments[name]
-    ranges = [
-        [v for v in recipe.axes[axis].values if v in selection.axes.get(axis, (v,))]
-        for axis in experiment.axes
-    ]
-    for combination in itertools.product(*ranges):
+    for combination in itertools.product(*ranges.values()):
         labels = dict(zip(experiment.axes, combination, strict=True))
         if experiment.interleave or not variants:
             yield labels, variants
@@ -405,7 +430,8 @@ def _nothing(
 ) -> UsageError | EnvironmentFault:
     if faults:
         return faults[0]
-    what = ", ".join(selection.variants) or f"the {selection.lane} lane"
+    axes = (f"{axis} {', '.join(values)}" for axis, values in selection.axes.items())
+    what = ", ".join([*selection.variants, *axes]) or f"the {selection.lane} lane"
     return UsageError(
         f"nothing to run: no experiment of a plain run has {what}",
         fix=f"name one with --experiment: {', '.join(recipe.experiments)}",

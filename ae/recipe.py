@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     Strict,
     WithJsonSchema,
@@ -20,50 +17,19 @@ from pydantic import (
 
 from ae import units
 from ae.errors import UsageError, nearest
+from ae.needs import GpuNeed, Needs, Part, Size, Text, text_schema
 from ae.yamlfile import read_yaml, validate
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
-
-
-def _size(value: object) -> object:
-    return units.parse_size(str(value)) if isinstance(value, str | int) else value
 
 
 def _seconds(value: object) -> object:
     return units.parse_seconds(value) if isinstance(value, str) else value
 
 
-def _capability(value: object) -> object:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\.(\d+)", value)):
-        return int(match[1]), int(match[2])
-    raise ValueError(f"{value!r} is not a compute capability; write it in quotes, as '8.0'")
-
-
-def _driver(value: object) -> object:
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)*", value):
-        return value
-    raise ValueError(f"{value!r} is not a driver version; write it in quotes, as '550.54'")
-
-
-def _linux_capability(value: object) -> object:
-    if value == "ALL":
-        raise ValueError("ALL is not given to anybody; name the capabilities one by one")
-    return value.removeprefix("CAP_") if isinstance(value, str) else value
-
-
-def _text_schema(example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "examples": [example]})
-
-
-Size = Annotated[int, BeforeValidator(_size), _text_schema("200MB")]  # bytes
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0), _text_schema("5m")]
-Capability = Annotated[
-    tuple[int, int], Strict(False), BeforeValidator(_capability), _text_schema("8.0")
-]
-Driver = Annotated[str, BeforeValidator(_driver), _text_schema("550.54")]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0), text_schema("5m")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # can stand in a placeholder
-Text = Annotated[str, Field(min_length=1)]
 Words = Annotated[tuple[str, ...], Strict(False)]
 VariantWords = Annotated[
     Words,
@@ -74,11 +40,7 @@ VariantWords = Annotated[
 ]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Paper(_Part):
+class Paper(Part):
     """The publication."""
 
     title: Text
@@ -87,7 +49,7 @@ class Paper(_Part):
     artifact: str | None = None
 
 
-class Lane(_Part):
+class Lane(Part):
     """Whose code runs: ours (`native`) or the authors' (`upstream`)."""
 
     summary: Text
@@ -95,7 +57,7 @@ class Lane(_Part):
     built: bool = True  # false: the recipe is written, and was never built by us
 
 
-class Variant(_Part):
+class Variant(Part):
     """A design point under the paper's name."""
 
     title: Text
@@ -103,7 +65,7 @@ class Variant(_Part):
     baseline: str | None = None
 
 
-class Parameter(_Part):
+class Parameter(Part):
     """What a person may change with `--set`."""
 
     type: Literal["int", "float", "str", "bool", "choice", "list"]
@@ -188,124 +150,29 @@ class Parameter(_Part):
         return value if self.type == "int" else float(value)
 
 
-class AxisValue(_Part):
+class AxisValue(Part):
     """One value of an axis."""
 
     summary: Text
+    default: bool = True  # false: only where it is asked for, by `--set` or by the axis' `quick`
 
 
-class Axis(_Part):
+class Axis(Part):
     """What points are enumerated over."""
 
     help: Text
     values: Annotated[dict[Name, AxisValue], Field(min_length=1)]
+    quick: Words = ()  # the values under `--quick`; none: those of a plain run
 
 
-class Spans(_Part):
+class Spans(Part):
     """Seconds for one point, at full size and under `--quick`."""
 
     full: Seconds
     quick: Seconds
 
 
-class GpuNeed(_Part):
-    """What the GPUs must offer. Memory in bytes, compute capability as (major, minor)."""
-
-    count: Annotated[int, Field(ge=1)] = 1
-    min_memory: Size = 0
-    min_compute_capability: Capability = (0, 0)
-    min_driver: Driver | None = None
-    why: Text
-
-
-class SizeNeed(_Part):
-    """A size in bytes."""
-
-    value: Size
-    why: Text
-
-
-class CapabilityNeed(_Part):
-    """A Linux capability, e.g. `SYS_ADMIN`."""
-
-    value: Annotated[str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")]
-    why: Text
-
-
-class IpcNeed(_Part):
-    """Whose shared memory a container sees."""
-
-    value: Literal["host", "private", "shareable", "none"]
-    why: Text
-
-
-class NetworkNeed(_Part):
-    """The network of a container; `none` unless a reason is given."""
-
-    value: Literal["none", "bridge", "host"]
-    why: Text
-
-
-class UlimitNeed(_Part):
-    """A resource limit; -1 is unlimited."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z]+$")]
-    soft: Annotated[int, Field(ge=-1)]
-    hard: Annotated[int, Field(ge=-1)]
-    why: Text
-
-
-class VolumeNeed(_Part):
-    """A host folder seen in the container; a relative source starts at the repository's root."""
-
-    source: Text
-    target: Annotated[str, Field(pattern=r"^/.+")]
-    read_only: bool = True
-    why: Text
-
-
-class SecretNeed(_Part):
-    """A file of the person's, such as a licence, that the container sees read-only at `target`."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
-    target: Annotated[str, Field(pattern=r"^/[^/].*[^/]$")]
-    optional: bool = False
-    why: Text
-
-    @model_validator(mode="after")
-    def _fits(self) -> SecretNeed:
-        if ".." in self.target.split("/") or self.target.startswith("/ae/"):
-            raise ValueError(f"a secret cannot be put at {self.target}; use /run/secrets/...")
-        return self
-
-
-class Needs(_Part):
-    """What containers must be given beyond a process and a folder, each with its reason."""
-
-    gpus: GpuNeed | None = None
-    shm_size: SizeNeed | None = None
-    cap_add: Annotated[tuple[CapabilityNeed, ...], Strict(False)] = ()
-    ipc: IpcNeed | None = None
-    ulimits: Annotated[tuple[UlimitNeed, ...], Strict(False)] = ()
-    network: NetworkNeed | None = None
-    memory: SizeNeed | None = None
-    volumes: Annotated[tuple[VolumeNeed, ...], Strict(False)] = ()
-    secrets: Annotated[tuple[SecretNeed, ...], Strict(False)] = ()
-
-    @model_validator(mode="after")
-    def _secrets_differ(self) -> Needs:
-        for word in ("name", "target"):
-            values = [getattr(secret, word) for secret in self.secrets]
-            if len(set(values)) < len(values):
-                raise ValueError(f"two `secrets` have the same {word}")
-        return self
-
-    def override(self, other: Needs) -> Needs:
-        """These needs with every key that `other` names taken from there (null takes it away)."""
-        return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
-
-
-class Experiment(_Part):
+class Experiment(Part):
     """The set of points behind one figure or table."""
 
     title: Text
@@ -313,6 +180,9 @@ class Experiment(_Part):
     default: bool = True
     lane: str = "native"
     axes: Words = ()
+    only: dict[Key, Words] = Field(
+        default_factory=dict
+    )  # of an axis that it shares: the values that it runs
     variants: VariantWords = ()  # ("all",): every one, see Recipe.variants_of
     interleave: bool = True
     gpu: Literal["required", "optional", "none"]
@@ -324,7 +194,7 @@ class Experiment(_Part):
     needs: Needs = Needs()
 
 
-class FigureRef(_Part):
+class FigureRef(Part):
     """A function of figures.py and the experiments whose records it draws."""
 
     title: Text
@@ -332,7 +202,7 @@ class FigureRef(_Part):
     experiments: Annotated[Words, Field(min_length=1)]
 
 
-class Table(_Part):
+class Table(Part):
     """The result table at the end of a run."""
 
     metric: Text
@@ -340,7 +210,7 @@ class Table(_Part):
     baseline: str | None = None
 
 
-class Recipe(_Part):
+class Recipe(Part):
     """One paper, as data. Durations are seconds, sizes bytes."""
 
     schema_version: Literal[1] = Field(alias="schema")
@@ -349,18 +219,48 @@ class Recipe(_Part):
     paper: Paper
     image: Name
     lanes: Annotated[dict[Name, Lane], Field(min_length=1)]
-    variants: dict[Name, Variant] = {}
-    parameters: dict[Key, Parameter] = {}
-    axes: dict[Key, Axis] = {}
+    variants: dict[Name, Variant] = Field(default_factory=dict)
+    parameters: dict[Key, Parameter] = Field(default_factory=dict)
+    axes: dict[Key, Axis] = Field(default_factory=dict)
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
     needs: Needs = Needs()
-    figures: dict[Key, FigureRef] = {}
+    figures: dict[Key, FigureRef] = Field(default_factory=dict)
     table: Table | None = None
 
     def variants_of(self, experiment: str) -> tuple[str, ...]:
         """The names of the variants that take part in an experiment, in display order."""
         listed = self.experiments[experiment].variants
         return tuple(name for name in self.variants if listed == ("all",) or name in listed)
+
+    def values_of(self, experiment: str, axis: str, *, quick: bool = False) -> tuple[str, ...]:
+        """The values of an axis that an experiment has when nobody narrows it, in display order."""
+        about, there = self.axes[axis], self.possible_values(experiment, axis)
+        wanted = [value for value in there if quick and value in about.quick]
+        return tuple(wanted or [v for v in there if about.values[v].default] or there)
+
+    def possible_values(self, experiment: str, axis: str) -> tuple[str, ...]:
+        """The values of an axis that can be asked of an experiment, in display order."""
+        only = self.experiments[experiment].only.get(axis)
+        return tuple(value for value in self.axes[axis].values if only is None or value in only)
+
+    def points_of(self, experiment: str) -> int:
+        """How many points a plain run of an experiment has, given the GPUs for all of them."""
+        about = self.experiments[experiment]
+        count = math.prod(len(self.values_of(experiment, axis)) for axis in about.axes)
+        return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
+
+    def gpu_counts(self, need: GpuNeed | None) -> tuple[int, ...]:
+        """How many GPUs points with this need ask for, ascending; several where an axis says so."""
+        if need is None:
+            return (1,)
+        if isinstance(need.count, int):
+            return (need.count,)
+        return tuple(sorted(int(value) for value in self.axes[need.count[1:-1]].values))
+
+    def most_gpus(self) -> int:
+        """How many GPUs serve every point that the recipe can have."""
+        needs = [self.needs_of(name).gpus for name in self.experiments]
+        return max(self.gpu_counts(need)[-1] for need in needs)
 
     def needs_of(self, experiment: str) -> Needs:
         """The recipe's needs with the experiment's overrides."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from string import Formatter
 
 from ae.errors import nearest
+from ae.needs import GpuNeed
 from ae.recipe import Recipe
 from ae.yamlfile import Document, Place, dotted
 
@@ -23,6 +24,9 @@ def check_recipe(recipe: Recipe, document: Document, *, folder: str, images: Seq
     _check_lanes(recipe, document, images)
     _check_variants(recipe, document)
     _check_names(recipe, document)
+    _check_axes(recipe, document)
+    if recipe.needs.gpus is not None:
+        _check_gpu_count(recipe, document, (), recipe.needs.gpus)
     for name in recipe.experiments:
         _check_experiment(recipe, document, name)
     _check_use(recipe, document)
@@ -91,6 +95,58 @@ def _check_names(recipe: Recipe, document: Document) -> None:
             )
 
 
+def _check_axes(recipe: Recipe, document: Document) -> None:
+    for name, axis in recipe.axes.items():
+        for index, value in enumerate(axis.quick):
+            _require(document, ("axes", name, "quick", index), "value", value, axis.values)
+        if not any(value.default for value in axis.values.values()):
+            raise document.fault(
+                ("axes", name, "values"), f"no value of the axis '{name}' is part of a plain run",
+                fix="drop `default: false` from at least one",
+            )  # fmt: skip
+
+
+def _check_only(recipe: Recipe, document: Document, name: str) -> None:
+    experiment = recipe.experiments[name]
+    for axis, values in experiment.only.items():
+        place = ("experiments", name, "only", axis)
+        _require(document, place, "axis", axis, experiment.axes, "name an axis of the experiment")
+        for index, value in enumerate(values):
+            _require(document, (*place, index), "value", value, recipe.axes[axis].values)
+        if not values:
+            raise document.fault(place, "names no value", fix="name one, or drop it")
+
+
+def _check_gpu_count(recipe: Recipe, document: Document, place: Place, need: GpuNeed) -> None:
+    """An axis that says how many GPUs a point gets must be there, with counts as values."""
+    if need.axis is None:
+        return
+    _require(document, (*place, "needs", "gpus", "count"), "axis", need.axis, recipe.axes)
+    for value in recipe.axes[need.axis].values:
+        if not value.isdecimal() or value.startswith("0"):
+            raise document.fault(
+                ("axes", need.axis, "values", value), f"'{value}' is not a number of GPUs",
+                fix="write whole numbers from 1 on, in quotes",
+            )  # fmt: skip
+
+
+def _check_gpus(recipe: Recipe, document: Document, name: str) -> None:
+    experiment, need = recipe.experiments[name], recipe.needs_of(name).gpus
+    place: Place = ("experiments", name)
+    if experiment.needs.gpus is not None:
+        _check_gpu_count(recipe, document, place, experiment.needs.gpus)
+    if experiment.gpu == "required" and need is None:
+        raise document.fault(
+            (*place, "gpu"), "`gpu: required` without `needs.gpus`",
+            fix="say under needs what the GPU must offer, and why",
+        )  # fmt: skip
+    if experiment.gpu != "none" and need and need.axis and need.axis not in experiment.axes:
+        raise document.fault(
+            place, f"{name} lacks the axis '{need.axis}' that says how many GPUs it gets",
+            fix=f"add '{need.axis}' to its axes, or give it `needs.gpus` of its own",
+        )  # fmt: skip
+
+
 def _check_experiment(recipe: Recipe, document: Document, name: str) -> None:
     experiment = recipe.experiments[name]
     place = ("experiments", name)
@@ -110,17 +166,14 @@ def _check_experiment(recipe: Recipe, document: Document, name: str) -> None:
                 (*place, "timeout", span), f"the {span} timeout is shorter than the expected time",
                 fix="raise the timeout or lower the time",
             )  # fmt: skip
+    _check_only(recipe, document, name)
+    _check_gpus(recipe, document, name)
     _check_command(recipe, document, name)
     needs = recipe.needs_of(name)
     if needs.ipc and needs.ipc.value == "host" and needs.shm_size:
         raise document.fault(
             (*place, "needs"), "`ipc: host` and `shm_size` exclude each other",
             fix="with the host's ipc the host's /dev/shm is used: drop shm_size",
-        )  # fmt: skip
-    if experiment.gpu == "required" and needs.gpus is None:
-        raise document.fault(
-            (*place, "gpu"), "`gpu: required` without `needs.gpus`",
-            fix="say under needs what the GPU must offer, and why",
         )  # fmt: skip
 
 

@@ -372,8 +372,7 @@ def _plan_for_reading(root: Path, recipe: Recipe, request: Request, given: Given
     try:
         return _plan(root, recipe, selection, machine, given)
     except EnvironmentFault as fault:
-        need = recipe.needs.gpus
-        fitting = tuple(unknown_gpu(str(index)) for index in range(need.count if need else 1))
+        fitting = tuple(unknown_gpu(str(index)) for index in range(recipe.most_gpus()))
         plan = _plan(root, recipe, selection, replace(machine, gpus=fitting), given)
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))

@@ -10,7 +10,8 @@ from ae.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from ae.claims import Claim
-    from ae.recipe import Needs, Recipe
+    from ae.needs import Needs
+    from ae.recipe import Recipe
 
 _WIDTH = 100
 
@@ -78,8 +79,11 @@ def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
     lines += _section("Lanes", _lanes(recipe))
     lines += _section("Variants", _variants(recipe))
     for name, axis in recipe.axes.items():
-        rows = [(value, about.summary) for value, about in axis.values.items()]
-        lines += _section(f"{name.capitalize()}s (--set {name}=...)", rows)
+        rows = [
+            (value, about.summary + ("" if about.default else " [only by name]"))
+            for value, about in axis.values.items()
+        ]
+        lines += _section(f"Values of {name} (--set {name}=...)", rows)
     lines += _section("Experiments", _experiments(recipe))
     lines += _section("Figures", [(name, figure.title) for name, figure in recipe.figures.items()])
     lines += _section("Needs", _needs(recipe.needs))
@@ -111,11 +115,7 @@ def _variants(recipe: Recipe) -> list[tuple[str, ...]]:
 def _experiments(recipe: Recipe) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, experiment in recipe.experiments.items():
-        points = 1
-        for axis in experiment.axes:
-            points *= len(recipe.axes[axis].values)
-        if not experiment.interleave:
-            points *= max(1, len(recipe.variants_of(name)))
+        points = recipe.points_of(name)
         gpu = {"required": "GPU", "optional": "GPU or CPU", "none": "no GPU"}[experiment.gpu]
         cost = (
             f"{points} point{'s' if points > 1 else ''}, "
@@ -133,7 +133,8 @@ def _needs(needs: Needs) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     if needs.gpus is not None:
         gpu = needs.gpus
-        words = [f"{gpu.count} x {format_size(gpu.min_memory)}"]
+        count = f"as {gpu.axis} says:" if gpu.axis else f"{gpu.count} x"
+        words = [f"{count} {format_size(gpu.min_memory)}"]
         words.append(f"compute capability {'.'.join(map(str, gpu.min_compute_capability))}")
         if gpu.min_driver:
             words.append(f"driver {gpu.min_driver}")

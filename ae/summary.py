@@ -70,6 +70,17 @@ def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(pool_rows(rows_of(frame), metric, keys), columns=columns)
 
 
+def pool_by(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
+    """The rows of `pool` by their values of `keys`."""
+    rows = pool_rows(rows_of(frame), metric, keys)
+    return {tuple(row[key] for key in keys): row for row in rows}
+
+
+def join_evidence(*evidence: object) -> str:
+    """The evidence of a value that several records make up, e.g. `measured+static`."""
+    return "+".join(sorted({word for text in evidence for word in str(text).split("+")}))
+
+
 def label_columns(rows: Iterable[Row]) -> list[str]:
     """Names of the labels that any of the rows has."""
     own = {"metric", "unit", "evidence", "samples", "n", "median", "low", "high", "note", "warmup"}

@@ -57,7 +57,7 @@ class ResultRow:
     high: float
     n: int
     evidence: str
-    speedup: float | None  # baseline's median over this median; None: there is no baseline
+    speedup: float | None  # over the baseline, of a time or a rate; None: there is none
     baseline: str
 
 
@@ -341,11 +341,12 @@ def _row(
     baselines: Mapping[str, str],
 ) -> ResultRow:
     against = baselines.get(record.get("variant", ""), baseline)
-    is_time = record["unit"] in _TIMES
-    base = _baseline_of(record, columns, records, against) if is_time else None
+    is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
+    base = _baseline_of(record, columns, records, against) if is_time or is_rate else None
     speedup = None
-    if base is not None and base is not record and record["median"] > 0:
-        speedup = ratio_interval(base["samples"], record["samples"]).value
+    if base is not None and base is not record and min(base["median"], record["median"]) > 0:
+        over, under = (base, record) if is_time else (record, base)
+        speedup = ratio_interval(over["samples"], under["samples"]).value
     return ResultRow(
         keys=tuple(record[key] for key in columns),
         median=record["median"],

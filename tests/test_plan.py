@@ -300,6 +300,151 @@ def test_driver_versions_compare_as_numbers() -> None:
     assert shortcoming(GPU, GpuRequest(min_driver="580")) == ""
 
 
+# Axes: what a plain, a quick and a narrowed run have; and axes that say how many GPUs.
+
+FOUR = Machine(gpus=tuple(replace(GPU, index=i, uuid=f"GPU-{i}") for i in range(4)))
+
+
+@pytest.fixture
+def spread(tmp_path: Path) -> Recipe:
+    """The toy with an axis of GPU counts in `together` (optional) and a value by name only."""
+    root = make_toy(tmp_path)
+    path = root / "recipes" / "toy" / "recipe.yaml"
+    edits = {
+        "axes:\n": "axes:\n  gpus:\n    help: how many\n    quick: ['2']\n    values:\n"
+        + "".join(f"      '{n}': {{summary: x}}\n" for n in (1, 2, 4, 8)),
+        "      ones: {": "      few: {summary: by name, default: false}\n      ones: {",
+        '    help: "which numbers"': '    help: "which numbers"\n    quick: [few]',
+        "    axes: [dataset]\n    variants: all\n    interleave: true\n    gpu: none\n": (
+            "    axes: [gpus, dataset]\n    variants: all\n    gpu: optional\n"
+            "    needs: {gpus: {count: '{gpus}', min_memory: 8GB, why: x}}\n"
+        ),
+        'measure, --device, "{device}",': 'measure, --gpus, "{gpus}", --device, "{device}",',
+        "    axes: [dataset]\n    variants: [slow, fast]": (
+            "    axes: [dataset]\n    only: {dataset: [ramp]}\n    variants: [slow, fast]"
+        ),
+    }
+    text = path.read_text()
+    for old, new in edits.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path.write_text(text)
+    return load_recipe(root, "toy")
+
+
+def counts(made: Plan) -> list[tuple[str, int]]:
+    """Value of the axis and GPUs that are asked for, of every point of `together`."""
+    points = [point for point in made.points if point.experiment == "together"]
+    assert all(f"--gpus {p.labels['gpus']} " in " ".join(p.argv) for p in points)
+    return [(p.labels["gpus"], p.needs.gpus.count if p.needs.gpus else 0) for p in points]
+
+
+def test_a_plain_run_leaves_out_values_that_are_run_by_name(spread: Recipe) -> None:
+    made = plan(spread, experiments=("together",), axes={"gpus": ("1",)})
+    assert ids(made) == ["together-1-ones", "together-1-ramp"]
+    named = plan(spread, experiments=("together",), axes={"gpus": ("1",), "dataset": ("few",)})
+    assert ids(named) == ["together-1-few"]
+    assert spread.points_of("together") == 8
+
+
+def test_quick_has_the_quick_values_unless_the_axis_is_narrowed(spread: Recipe) -> None:
+    assert ids(plan(spread, experiments=("together",), quick=True)) == ["together-2-few"]
+    narrowed = plan(
+        spread, experiments=("together",), quick=True, settings={"dataset": "ones", "gpus": "1,4"}
+    )
+    assert ids(narrowed) == ["together-1-ones", "together-4-ones"]
+
+
+def test_an_experiment_has_only_its_values_of_a_shared_axis(spread: Recipe) -> None:
+    for quick in (False, True):  # no quick value is among its own: its own are run
+        made = plan(spread, experiments=("apart",), quick=quick)
+        assert ids(made) == ["apart-ramp-slow", "apart-ramp-fast"]
+    both = plan(spread, axes={"dataset": ("ones",), "gpus": ("1",)})
+    assert ids(both) == ["together-1-ones"]
+    assert "left out: apart, which has no point with dataset ones" in both.notes
+    with pytest.raises(UsageError, match="apart has no point with dataset ones") as caught:
+        plan(spread, experiments=("apart",), axes={"dataset": ("ones",)})
+    assert caught.value.fix == "it has: ramp"
+
+
+def test_an_axis_says_how_many_gpus(spread: Recipe) -> None:
+    made = plan(spread, FOUR, experiments=("together",), axes={"dataset": ("ones",)})
+    assert counts(made) == [("1", 1), ("2", 2), ("4", 4)]
+    assert made.notes == ("left out: together with gpus 8: 8 GPUs are needed and there are 4",)
+    request = made.points[1].needs.gpus
+    assert request == GpuRequest(count=2, min_memory_gib=8e9 / 2**30)
+    assert made.points[0].key != made.points[1].key
+
+
+def test_a_gpu_that_is_too_small_does_not_count(spread: Recipe) -> None:
+    machine = Machine(gpus=(GPU, replace(SECOND, memory_gib=4.0)))
+    made = plan(spread, machine, experiments=("together",), axes={"dataset": ("ones",)})
+    assert counts(made) == [("1", 1)]
+    assert made.notes == ("left out: together with gpus 2, 4, 8: 2 GPUs are needed and there is 1",)
+
+
+def test_on_the_cpu_the_axis_is_a_label(spread: Recipe) -> None:
+    every = [("1", 0), ("2", 0), ("4", 0), ("8", 0)]
+    chosen = {"experiments": ("together",), "axes": {"dataset": ("ones",)}}
+    assert counts(plan(spread, NONE, **chosen)) == every
+    assert counts(plan(spread, TWO, flavour=Flavour.CPU, **chosen)) == every
+    assert counts(plan(spread, TWO, gpus=0, **chosen)) == every
+    by_name = plan(spread, NONE, experiments=("together",), settings={"gpus": "8"}, quick=True)
+    assert counts(by_name) == [("8", 0)]
+
+
+def test_a_count_of_gpus_picks_the_points_that_have_it(spread: Recipe) -> None:
+    for quick in (False, True):
+        made = plan(spread, FOUR, experiments=("together",), gpus=4, quick=quick)
+        assert set(counts(made)) == {("4", 4)}
+    with pytest.raises(EnvironmentFault, match="4 GPUs are needed and there are 2"):
+        plan(spread, TWO, experiments=("together",), gpus=4)
+    with pytest.raises(UsageError, match="together of toy has no point with 3 GPUs") as caught:
+        plan(spread, FOUR, gpus=3)
+    assert caught.value.fix == "--gpus with one of: 1, 2, 4, 8"
+
+
+def test_named_gpus_serve_the_points_up_to_their_number(spread: Recipe) -> None:
+    chosen = {"experiments": ("together",), "axes": {"dataset": ("ones",)}}
+    made = plan(spread, FOUR, gpus=("3", "1"), **chosen)
+    assert counts(made) == [("1", 1), ("2", 2)]
+    requests = [point.needs.gpus for point in made.points]
+    assert [r.devices for r in requests if r] == [("3",), ("3", "1")]
+    assert made.notes == ("left out: together with gpus 4, 8: 4 GPUs are needed and there are 2",)
+    with pytest.raises(EnvironmentFault, match="there is no GPU 7"):
+        plan(spread, FOUR, gpus=("7",), **chosen)
+
+
+def test_more_gpus_than_there_are_is_a_fault_when_asked_for_by_name(spread: Recipe) -> None:
+    for selection in ({}, {"experiments": ("together",)}, {"gpus": ("0", "1")}, {"quick": True}):
+        with pytest.raises(EnvironmentFault, match="4 GPUs are needed and there are 2") as caught:
+            plan(spread, TWO, settings={"gpus": "2,4"}, **selection)
+        assert caught.value.fix
+        assert caught.value.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_a_quick_run_has_the_most_gpus_where_there_are_fewer_than_its_own(spread: Recipe) -> None:
+    made = plan(spread, ONE, experiments=("together",), quick=True)
+    assert counts(made) == [("1", 1)]
+    assert made.notes == ("left out: together with gpus 2: 2 GPUs are needed and there is 1",)
+    named = plan(spread, TWO, experiments=("together",), quick=True, gpus=("1",))
+    assert counts(named) == [("1", 1)]
+
+
+def test_a_required_gpu_leaves_out_what_does_not_fit(spread: Recipe) -> None:
+    recipe = changed(spread, "together", gpu="required")
+    made = plan(recipe, NONE)
+    assert {point.experiment for point in made.points} == {"apart"}
+    assert made.notes == ("left out: together cannot run here: this machine shows no GPU",)
+    several = spread.axes["gpus"].model_copy(
+        update={"values": dict.fromkeys(("2", "4"), spread.axes["gpus"].values["1"])}
+    )
+    recipe = recipe.model_copy(update={"axes": {**recipe.axes, "gpus": several}})
+    with pytest.raises(EnvironmentFault, match="together cannot run here: 2 GPUs are needed"):
+        plan(recipe, ONE, experiments=("together",))
+    assert recipe.most_gpus() == 4
+
+
 # Keys and descriptions.
 
 

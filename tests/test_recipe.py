@@ -130,6 +130,21 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("title: Nothing\n", "title: Nothing\n    title: Nothing\n",
          "the key 'title' stands twice"),
         ("      gpus: {count: 1", "      gpus: {count: 0", "needs.gpus.count: "),
+        ("      gpus: {count: 1", "      gpus: {count: two", "needs.gpus.count: "),
+        ("      gpus: {count: 1", "      gpus: {count: '{gpus}'", "unknown axis 'gpus' in "),
+        ("      gpus: {count: 1", "      gpus: {count: '{dataset}'",
+         "'ones' is not a number of GPUs"),
+        ('help: "which numbers"', 'help: "which numbers"\n    quick: [oens]',
+         "unknown value 'oens' in axes.dataset.quick[0]; did you mean 'ones'?"),
+        ("variants: [slow, fast]", "variants: [slow, fast]\n    only: {dataset: [oens]}",
+         "unknown value 'oens' in experiments.apart.only.dataset[0]; did you mean 'ones'?"),
+        ("variants: [slow, fast]", "variants: [slow, fast]\n    only: {datset: [ones]}",
+         "unknown axis 'datset' in experiments.apart.only.datset; did you mean 'dataset'?"),
+        ("variants: [slow, fast]", "variants: [slow, fast]\n    only: {dataset: []}",
+         "names no value"),
+        ("      ones: {summary: \"only ones\"}\n      ramp: {summary: \"0, 1, 2 ...\"}",
+         "      ones: {summary: x, default: false}",
+         "no value of the axis 'dataset' is part of a plain run"),
         ("\nneeds:\n  network", "\nneeds:\n  privileged: true\n  network",
          "unknown key 'privileged' in needs"),
         ("\nneeds:\n  network", "\nneeds:\n  cap_add: [{value: ALL, why: x}]\n  network",
@@ -151,6 +166,18 @@ def test_errors(toy: Path, old: str, new: str, message: str) -> None:
     error = fail(toy)
     assert re.match(r"recipes/toy/recipe\.yaml:\d+: ", error.message), error.message
     assert message in error.message
+
+
+def test_an_axis_that_says_how_many_gpus_must_be_the_experiments(toy: Path) -> None:
+    edit(toy, "ones: {", "'1': {")
+    edit(toy, "ramp: {", "'2': {")
+    edit(toy, "\nneeds:\n", "\nneeds:\n  gpus: {count: '{dataset}', why: x}\n")
+    error = fail(toy)
+    assert "either lacks the axis 'dataset' that says how many GPUs it gets" in error.message
+    edit(toy, "    gpu: optional\n", "    gpu: optional\n    needs: {gpus: {count: 2, why: x}}\n")
+    recipe = load_recipe(toy, "toy")  # those without a GPU need no axis
+    assert recipe.gpu_counts(recipe.needs.gpus) == (1, 2)
+    assert recipe.most_gpus() == 2
 
 
 @pytest.mark.parametrize(

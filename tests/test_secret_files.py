@@ -15,8 +15,9 @@ from ae import clean, secrets
 from ae.engines.local import LocalEngine
 from ae.errors import AeError, EnvironmentFault, UsageError
 from ae.model import Machine, RuntimeNeeds, Secret, Status
+from ae.needs import Needs
 from ae.plan import Selection, make_plan
-from ae.recipe import Needs, load_recipe
+from ae.recipe import load_recipe
 from ae.secrets import Mask, held, resolve
 from tests.containers.acting import make_root
 from tests.engines.acts import Lines, make_job

@@ -63,6 +63,17 @@ def result(**options: object) -> str:
     return result_text(table, **options)  # type: ignore[arg-type]
 
 
+def test_a_rate_is_compared_the_other_way_round() -> None:
+    rates = FRAME.assign(metric="throughput", unit="samples/s")
+    table = result_table(rates, metric="throughput", keys=["dataset", "variant"], baseline="base")
+    speedups = {row.keys: row.speedup for row in table.rows}
+    assert speedups["random", "rpf", "one_table"] == pytest.approx(0.5)
+    assert speedups["random", "base", "one_table"] is None
+    shares = FRAME.assign(metric="share", unit="%")
+    table = result_table(shares, metric="share", keys=["dataset", "variant"], baseline="base")
+    assert {row.speedup for row in table.rows} == {None}
+
+
 def test_result_table_by_values() -> None:
     table = result_table(
         FRAME, metric="kernel_time", keys=["dataset", "variant"], baseline="base",

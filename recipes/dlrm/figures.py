@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ae.figures import PALETTE, NoData, Plot, bars, new_panels
-from ae.summary import in_order, pool, ratio_interval
+from ae.summary import in_order, join_evidence, pool, ratio_interval
 
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 VARIANTS = [
@@ -75,7 +75,7 @@ def bandwidth(frame: pd.DataFrame) -> Plot:
                 "kernel_time_us": row["median"],
                 "limit_time_us": limit["median"],
                 "n": row["n"],
-                "evidence": _join(row["evidence"], limit["evidence"]),
+                "evidence": join_evidence(row["evidence"], limit["evidence"]),
                 "variant": row["variant"],
                 "text": f"{100 * share.value:.0f} %",
             }
@@ -293,7 +293,7 @@ def _over_baseline(
                 "time_us": row["median"],
                 "baseline_time_us": base["median"],
                 "n": row["n"],
-                "evidence": _join(row["evidence"], base["evidence"]),
+                "evidence": join_evidence(row["evidence"], base["evidence"]),
             }
         )
     return _table(rows)
@@ -433,10 +433,6 @@ def _share(shares: Mapping[Any, float], key: tuple[str, ...]) -> float:
 
 def _by_key(table: pd.DataFrame, keys: list[str]) -> dict[tuple[str, ...], float]:
     return {tuple(row[key] for key in keys): row["median"] for row in table.to_dict("records")}
-
-
-def _join(*evidence: str) -> str:
-    return "+".join(sorted({word for text in evidence for word in str(text).split("+")}))
 
 
 def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:

@@ -16,8 +16,8 @@ from ae.engines.tunnel import dial_argv, ssh_argv
 from ae.errors import EnvironmentFault
 from ae.gpu_choice import choose_gpus
 from ae.model import Flavour, Status
+from ae.needs import GpuNeed
 from ae.provenance import gpu_facts
-from ae.recipe import GpuNeed
 
 
 @pytest.mark.parametrize(

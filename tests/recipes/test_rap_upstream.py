@@ -182,7 +182,7 @@ def test_rap_needs_a_licence_only_where_nothing_is_cached(
     monkeypatch.setattr(driver, "LICENCE", licence)
     with pytest.raises(driver.CannotRun, match=r"plan 0 on 4 GPUs.*--secret gurobi="):
         driver.check(*arguments)
-    driver.check(artifact, "10", "no_fusion", "4", "0", [])  # solves nothing
+    driver.check(artifact, "10", "rap_no_fusion", "4", "0", [])  # solves nothing
     licence.touch()
     driver.check(*arguments)
     licence.unlink()
@@ -248,7 +248,7 @@ def test_mps_is_private_and_must_have_been_used(
     control.write_text(CONTROL.format(log=tmp_path / "log", answer=answer))
     control.chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
-    done = run(artifact, tmp_path / "out", *cell("10", "no_fusion"), path=path)
+    done = run(artifact, tmp_path / "out", *cell("10", "rap_no_fusion"), path=path)
     assert done.returncode == code, done.stderr
     assert (tmp_path / "log").read_text() == "quit\n"
     assert ("what ran was not MPS" in done.stderr) == (code == 1)
@@ -343,7 +343,7 @@ def test_the_build_imports_nothing_that_wants_a_driver() -> None:
 
 def rows(parse: ModuleType, tmp_path: Path) -> list[Row]:
     """Every cell of Figure 10, read by the parser from logs with plausible numbers."""
-    speeds = {"sequential": 50, "mps": 60, "no_mapping": 80, "no_fusion": 70, "rap": 99}
+    speeds = {"sequential": 50, "mps": 60, "rap_no_mapping": 80, "rap_no_fusion": 70, "rap": 99}
     speeds["ideal"] = 100
     found = []
     for plan in ("0", "1"):
@@ -373,7 +373,9 @@ def test_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
     assert "no cell" in drawn["end_to_end"].reason
     judged = judge(load_claims(ROOT, "rap"), found, {"gpu": "NVIDIA A100-SXM4-40GB"})
     verdicts = {one.id: str(one.verdict) for one in judged}
-    assert {verdicts[name] for name in ("R1", "R2", "R-order")} == {"reproduced"}, verdicts
-    assert {verdicts[f"R{number}"] for number in range(6, 12)} == {"not transcribed"}
+    ours = [f"{name}-upstream" for name in ("R1", "R2", "R-order")]
+    assert {verdicts[name] for name in ours} == {"reproduced"}, verdicts
+    assert {verdicts[f"R{number}-upstream"] for number in range(6, 12)} == {"not transcribed"}
+    assert {verdicts[name] for name in ("R1", "R-order", "G1", "F1")} == {"not run"}
     here = judge(load_claims(ROOT, "rap"), found, {"gpu": "NVIDIA H200"})
-    assert {one.id: str(one.verdict) for one in here}["R1"] == "direction holds"
+    assert {one.id: str(one.verdict) for one in here}["R1-upstream"] == "direction holds"

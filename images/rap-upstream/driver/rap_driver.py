@@ -44,8 +44,8 @@ SCRIPTS = {
     ("9", "rap"): ("baseline_end_to_end/RAP/run_RAP.sh", True),
     ("10", "sequential"): ("breakdown_study/MPS_and_sequential/get_sequential_result.sh", False),
     ("10", "mps"): ("breakdown_study/MPS_and_sequential/get_MPS_result.sh", True),
-    ("10", "no_mapping"): ("breakdown_study/no_mapping/get_no_mapping_result.sh", True),
-    ("10", "no_fusion"): ("breakdown_study/no_fusion/get_no_fusion_result.sh", True),
+    ("10", "rap_no_mapping"): ("breakdown_study/no_mapping/get_no_mapping_result.sh", True),
+    ("10", "rap_no_fusion"): ("breakdown_study/no_fusion/get_no_fusion_result.sh", True),
     ("10", "rap"): ("breakdown_study/RAP/run_RAP.sh", True),
     ("10", "ideal"): ("breakdown_study/ideal/get_ideal_result.sh", False),
 }

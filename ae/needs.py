@@ -1,0 +1,187 @@
+"""What containers must be given beyond a process and a folder: the models of `needs:`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
+
+from ae import units
+
+
+def _size(value: object) -> object:
+    return units.parse_size(str(value)) if isinstance(value, str | int) else value
+
+
+def _capability(value: object) -> object:
+    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\.(\d+)", value)):
+        return int(match[1]), int(match[2])
+    raise ValueError(f"{value!r} is not a compute capability; write it in quotes, as '8.0'")
+
+
+def _count(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value):
+        return value
+    if type(value) is int and value >= 1:
+        return value
+    raise ValueError(f"{value!r} is neither a number from 1 on nor an axis, as '{{gpus}}'")
+
+
+def _driver(value: object) -> object:
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)*", value):
+        return value
+    raise ValueError(f"{value!r} is not a driver version; write it in quotes, as '550.54'")
+
+
+def _linux_capability(value: object) -> object:
+    if value == "ALL":
+        raise ValueError("ALL is not given to anybody; name the capabilities one by one")
+    return value.removeprefix("CAP_") if isinstance(value, str) else value
+
+
+def text_schema(example: str) -> WithJsonSchema:
+    """The JSON Schema of a value that is written as text."""
+    return WithJsonSchema({"type": "string", "examples": [example]})
+
+
+Size = Annotated[int, BeforeValidator(_size), text_schema("200MB")]  # bytes
+Count = Annotated[
+    int | str,
+    BeforeValidator(_count),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1},
+                              {"type": "string", "pattern": r"^\{[A-Za-z_]\w*\}$"}]}),
+]  # fmt: skip
+Capability = Annotated[
+    tuple[int, int], Strict(False), BeforeValidator(_capability), text_schema("8.0")
+]
+Driver = Annotated[str, BeforeValidator(_driver), text_schema("550.54")]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """A closed, frozen mapping of a recipe."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class GpuNeed(Part):
+    """What the GPUs must offer. Memory in bytes, compute capability as (major, minor).
+
+    `count` is a number, or `{axis}`: as many as the value that a point has on that axis.
+    """
+
+    count: Count = 1
+    min_memory: Size = 0
+    min_compute_capability: Capability = (0, 0)
+    min_driver: Driver | None = None
+    why: Text
+
+    @property
+    def axis(self) -> str | None:
+        """The axis whose values are counts of GPUs, if it is an axis that says how many."""
+        return self.count[1:-1] if isinstance(self.count, str) else None
+
+    @property
+    def least(self) -> int:
+        """How many at least, as far as the need alone says it."""
+        return self.count if isinstance(self.count, int) else 1
+
+    def of(self, count: int) -> GpuNeed:
+        """The same need for this many GPUs."""
+        return self.model_copy(update={"count": count})
+
+
+class SizeNeed(Part):
+    """A size in bytes."""
+
+    value: Size
+    why: Text
+
+
+class CapabilityNeed(Part):
+    """A Linux capability, e.g. `SYS_ADMIN`."""
+
+    value: Annotated[str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")]
+    why: Text
+
+
+class IpcNeed(Part):
+    """Whose shared memory a container sees."""
+
+    value: Literal["host", "private", "shareable", "none"]
+    why: Text
+
+
+class NetworkNeed(Part):
+    """The network of a container; `none` unless a reason is given."""
+
+    value: Literal["none", "bridge", "host"]
+    why: Text
+
+
+class UlimitNeed(Part):
+    """A resource limit; -1 is unlimited."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z]+$")]
+    soft: Annotated[int, Field(ge=-1)]
+    hard: Annotated[int, Field(ge=-1)]
+    why: Text
+
+
+class VolumeNeed(Part):
+    """A host folder seen in the container; a relative source starts at the repository's root."""
+
+    source: Text
+    target: Annotated[str, Field(pattern=r"^/.+")]
+    read_only: bool = True
+    why: Text
+
+
+class SecretNeed(Part):
+    """A file of the person's, such as a licence, that the container sees read-only at `target`."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+    target: Annotated[str, Field(pattern=r"^/[^/].*[^/]$")]
+    optional: bool = False
+    why: Text
+
+    @model_validator(mode="after")
+    def _fits(self) -> SecretNeed:
+        if ".." in self.target.split("/") or self.target.startswith("/ae/"):
+            raise ValueError(f"a secret cannot be put at {self.target}; use /run/secrets/...")
+        return self
+
+
+class Needs(Part):
+    """What containers must be given beyond a process and a folder, each with its reason."""
+
+    gpus: GpuNeed | None = None
+    shm_size: SizeNeed | None = None
+    cap_add: Annotated[tuple[CapabilityNeed, ...], Strict(False)] = ()
+    ipc: IpcNeed | None = None
+    ulimits: Annotated[tuple[UlimitNeed, ...], Strict(False)] = ()
+    network: NetworkNeed | None = None
+    memory: SizeNeed | None = None
+    volumes: Annotated[tuple[VolumeNeed, ...], Strict(False)] = ()
+    secrets: Annotated[tuple[SecretNeed, ...], Strict(False)] = ()
+
+    @model_validator(mode="after")
+    def _secrets_differ(self) -> Needs:
+        for word in ("name", "target"):
+            values = [getattr(secret, word) for secret in self.secrets]
+            if len(set(values)) < len(values):
+                raise ValueError(f"two `secrets` have the same {word}")
+        return self
+
+    def override(self, other: Needs) -> Needs:
+        """These needs with every key that `other` names taken from there (null takes it away)."""
+        return self.model_copy(update={key: getattr(other, key) for key in other.model_fields_set})
