@@ -67,9 +67,9 @@ def bucketize(x, borders, count):
 
 
 @triton.jit
-def logit(x, eps):
-    """ln(p / (1 - p)) of x clamped to [eps, 1 - eps]."""
-    p = tl.minimum(tl.maximum(x, eps), 1.0 - eps)
+def logit(x, lo, hi):
+    """ln(p / (1 - p)) of x clamped to [lo, hi], which are eps and 1 - eps. NaN stays NaN."""
+    p = clamp(x, lo, hi)
     return tl.log(p / (1.0 - p))
 
 
@@ -84,14 +84,23 @@ def boxcox(x, lam):
 
 @triton.jit
 def clamp(x, lo, hi):
-    """x held to [lo, hi]."""
-    return tl.minimum(tl.maximum(x, lo), hi)
+    """x held to [lo, hi]. NaN stays NaN."""
+    held = tl.where(x < lo, lo, x)
+    return tl.where(held > hi, hi, held)
+
+
+@triton.jit
+def to_int(x):
+    """float32 to int64 towards zero, held to int64's range; NaN becomes 0."""
+    known = tl.where((x == x) & (tl.abs(x) < 9.2e18), x, 0.0).to(tl.int64)
+    known = tl.where(x >= 9223372036854775808.0, 9223372036854775807, known)
+    return tl.where(x <= -9223372036854775808.0, -9223372036854775807 - 1, known)
 
 
 @triton.jit
 def one_hot(x, column, lo, step, k):
     """1 where x falls into the bin `column` of k bins from lo on, else 0; outside is bin 0."""
-    place = (x - lo) / step
+    place = tl.div_rn(x - lo, step)
     inside = (place >= 0) & (place < k)
     found = tl.where(inside, place, 0.0).to(tl.int32)
     return (found == column).to(tl.float32)

@@ -50,13 +50,13 @@ def elementwise(
         valid = tl.load(tl.load(at + 2).to(tl.pointer_type(tl.uint8)) + offset, mask=mask, other=0)
         y = device.fill_null(x, valid, first if TYPE == tl.int64 else a)
     elif OP == "cast":
-        y = x.to(RESULT)
+        y = device.to_int(x) if RESULT == tl.int64 and TYPE == tl.float32 else x.to(RESULT)
     elif OP == "sigrid_hash":
         y = device.sigrid_hash(x, first, second)
     elif OP == "bucketize":
         y = device.bucketize(x, first.to(tl.pointer_type(tl.float32)), second)
     elif OP == "logit":
-        y = device.logit(x, a)
+        y = device.logit(x, a, b)
     elif OP == "boxcox":
         y = device.boxcox(x, a)
     elif OP == "clamp":

@@ -12,7 +12,7 @@ import torch
 from rap_training.kernels.horizontal import COLUMNS
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Node, PlanError
-from rap_training.reference import map_table, salt_hash
+from rap_training.reference import constant, map_table, salt_hash
 from rap_training.work import Instance
 
 BLOCK = 512
@@ -45,7 +45,7 @@ def parameters(node: Node, dtype: str, constants: Constants) -> tuple[list[int],
     given = dict(node.parameters)
     if node.op in ("fill_null", "clamp"):
         names = ["value"] if node.op == "fill_null" else ["lo", "hi"]
-        values = [float(given[name]) for name in names]  # type: ignore[arg-type]
+        values = [constant(dtype, float(given[name])) for name in names]  # type: ignore[arg-type]
         whole = [int(value) for value in values] if dtype == "int64" else []
         return whole, [] if dtype == "int64" else values
     if node.op == "sigrid_hash":
@@ -62,13 +62,15 @@ def parameters(node: Node, dtype: str, constants: Constants) -> tuple[list[int],
         return [k], [lo, one_hot_step(lo, hi, k)]
     if node.op in ("first_x", "ngram"):
         return [int(given["x" if node.op == "first_x" else "n"])], []  # type: ignore[call-overload]
-    names = {"logit": ["eps"], "boxcox": ["lam"]}.get(node.op, [])
-    return [], [float(given[name]) for name in names]  # type: ignore[arg-type]
+    if node.op == "logit":
+        eps = float(given["eps"])  # type: ignore[arg-type]
+        return [], [eps, 1.0 - eps]
+    return [], [float(given["lam"])] if node.op == "boxcox" else []  # type: ignore[arg-type]
 
 
 def one_hot_step(lo: float, hi: float, k: int) -> float:
-    """Width of a bin, in the float32 arithmetic of the reference."""
-    return float((np.float32(hi) - np.float32(lo)) / np.float32(k))
+    """Width of a bin, rounded to float32 once, as in the reference."""
+    return float(np.float32((hi - lo) / k))
 
 
 def block_table(sizes: Sequence[int], device: torch.device) -> torch.Tensor:

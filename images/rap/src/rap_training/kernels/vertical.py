@@ -180,10 +180,10 @@ def _value(step: int, op: str, kind: str) -> str:
         return f"x = device.fill_null(x, {mask}, {first if whole else a})"
     low, high = (first, second) if whole else (a, b)
     return {
-        "cast": f"x = x.to({'tl.float32' if whole else 'tl.int64'})",
+        "cast": "x = x.to(tl.float32)" if whole else "x = device.to_int(x)",
         "sigrid_hash": f"x = device.sigrid_hash(x, {first}, {second})",
         "bucketize": f"x = device.bucketize(x, {first}.to(tl.pointer_type(tl.float32)), {second})",
-        "logit": f"x = device.logit(x, {a})",
+        "logit": f"x = device.logit(x, {a}, {b})",
         "boxcox": f"x = device.boxcox(x, {a})",
         "clamp": f"x = device.clamp(x, {low}, {high})",
         "map_id": f"x = device.map_id(x, {first}.to(tl.pointer_type(tl.int64)), {second})",
