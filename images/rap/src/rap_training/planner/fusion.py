@@ -125,7 +125,9 @@ def fuse(
             search.run(solver, None)
         best, value, upper = search.best, search.value, search.upper
         if search.relaxed:
-            notes.append(f"{solver} was out of time; the bound is proved over triples of trees")
+            notes.append(
+                f"{solver} did not finish in {search.share:.1f} s; the bound is of tables of trees"
+            )
         if not search.done:
             notes.append(
                 f"out of time after {time_limit_s:g} s: the best plan found is used; the "
@@ -240,6 +242,7 @@ class _Search:
         self.gap, self.deadline, self.seed = gap, deadline, seed
         self.nodes = sum(item.weight for item in forest.items)
         self.relaxed = False  # whether the solver left the bound to the relaxation
+        self.share = 0.0  # seconds that the solver was given
         self.upper = math.inf
         self._lower(upper)
 
@@ -255,10 +258,10 @@ class _Search:
         if relaxation is not None:
             until = min(self.deadline, time.monotonic() + 0.1 * self._left())
             self._lower(relaxation.tighten(200, enough=self.value, deadline=until))
-        share = self._left() * (1.0 if relaxation is None else _SOLVER_SHARE)
+        self.share = self._left() * (1.0 if relaxation is None else _SOLVER_SHARE)
         levels, found = solve(
             self.forest, self.best, self.upper, solver=solver, licence=licence,
-            time_limit_s=share, gap=self.gap,
+            time_limit_s=self.share, gap=self.gap,
         )  # fmt: skip
         self._take(levels)
         self._lower(found.bound)
