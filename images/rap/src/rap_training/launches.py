@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rap_training.planner.fusion import Fusion, FusionNode, fuse
 from rap_training.work import Instance, Work
@@ -52,9 +53,17 @@ def nodes(work: Work) -> list[FusionNode]:
 def fused(
     work: Work, *, solver: str = "highs", time_limit_s: float = 30.0
 ) -> tuple[tuple[Launch, ...], Fusion]:
-    """Launches of the best horizontal fusion found, inputs first, and the solver's report."""
-    fusion = fuse(nodes(work), solver=solver, time_limit_s=time_limit_s)
+    """Launches of the best horizontal fusion found, inputs first, and the solver's report.
+
+    The same work is solved once a process.
+    """
+    fusion = _solved(tuple(nodes(work)), solver, time_limit_s)
     return launches_of(work, [group.members for group in fusion.groups]), fusion
+
+
+@lru_cache(maxsize=64)
+def _solved(graph: tuple[FusionNode, ...], solver: str, time_limit_s: float) -> Fusion:
+    return fuse(graph, solver=solver, time_limit_s=time_limit_s)
 
 
 def launches_of(work: Work, groups: Sequence[Sequence[str]]) -> tuple[Launch, ...]:

@@ -126,7 +126,7 @@ def fuse(
         best, value, upper = search.best, search.value, search.upper
         if search.relaxed:
             notes.append(
-                f"{solver} did not finish in {search.share:.1f} s; the bound is from tables over trees"
+                f"{solver} did not finish in {search.share:.1f} s; the bound is of tables of trees"
             )
         if not search.done:
             notes.append(

@@ -30,14 +30,14 @@ REPEATS = 20
 _ROUNDS = 5
 _DELAY_CYCLES = 150_000  # covers the queueing of a stage and its probes
 _SAMPLES = 15
-_PROBE = Shape(op="ngram", rows=1024, width=8, fused=4)
+_PROBE = Shape(op="ngram", rows=1024, width=20, fused=4)
 
 # One setting of each operator to measure; what it computes does not depend on the time it takes.
 _PARAMETERS: dict[str, dict[str, object]] = {
     "fill_null": {"value": 0}, "cast": {"dtype": "int64"},
     "sigrid_hash": {"salt": 0, "modulus": 65_536}, "bucketize": {"borders": (0.5, 1.0, 1.5)},
     "logit": {"eps": 1e-5}, "boxcox": {"lam": 0.5}, "clamp": {"lo": 0.0, "hi": 1e6},
-    "one_hot": {"lo": 0.0, "hi": 1.0, "k": 4}, "ngram": {"n": 3}, "first_x": {"x": 4},
+    "one_hot": {"lo": 0.0, "hi": 1.0}, "ngram": {}, "first_x": {},
     "map_id": {"size": 65_536, "seed": 0},
 }  # fmt: skip
 
@@ -62,32 +62,27 @@ class StageProbe:
 
 
 def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
-    """A launch of the given shape on memory of its own.
-
-    `width` is that of the input, for first_x, ngram and one_hot too.
-    """
+    """A launch of the given shape on memory of its own; `width` is what it writes per row."""
     operator = OPERATORS[shape.op]
     dtype = "float32" if shape.op == "cast" or operator.takes == "float32" else "int64"
-    if shape.op == "cast":
-        dtype = "float32"
-    given = ValueType(dtype=dtype, width=shape.width)
-    columns = tuple(
-        Column(name=f"c{n}", kind="sparse", width=shape.width) for n in range(shape.fused)
-    )
+    width, parameters = _inputs(shape)
+    columns = tuple(Column(name=f"c{n}", kind="sparse", width=width) for n in range(shape.fused))
     nodes: list[Node] = []
     for column in columns:
-        nodes.append(Node(name=f"{column.name}.fill", op="fill_null", input=column.name,
-                          parameters={"value": 0}))  # fmt: skip
-        if given.dtype == "float32":
-            nodes.append(Node(name=f"{column.name}.float", op="cast", input=nodes[-1].name,
-                              parameters={"dtype": "float32"}))  # fmt: skip
+        steps: list[tuple[str, str, dict[str, object]]] = [("fill", "fill_null", {"value": 0})]
+        if dtype == "float32":
+            steps.append(("float", "cast", {"dtype": "float32"}))
         if shape.op != "fill_null":
-            nodes.append(Node(name=f"{column.name}.op", op=shape.op, input=nodes[-1].name,
-                              parameters=_PARAMETERS[shape.op]))  # fmt: skip
-        measured = nodes[-1].name
-        if operator.shape(given, _PARAMETERS[shape.op]).dtype == "float32" and shape.op != "cast":
-            nodes.append(Node(name=f"{column.name}.id", op="cast", input=measured,
-                              parameters={"dtype": "int64"}))  # fmt: skip
+            steps.append(("op", shape.op, parameters))
+        result = operator.shape(ValueType(dtype=dtype, width=width), parameters)
+        if result.dtype == "float32":
+            steps.append(("id", "cast", {"dtype": "int64"}))
+        before = column.name
+        for name, op, given in steps:
+            nodes.append(
+                Node(name=f"{column.name}.{name}", op=op, input=before, parameters=given)
+            )
+            before = nodes[-1].name
     dense = Column(name="d", kind="dense")
     plan = Plan(
         name="probe",
@@ -106,6 +101,28 @@ def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
     members = tuple(work.instance[f"c{n}.{suffix}@global"] for n in range(shape.fused))
     buffers = Buffers.allocate(work, device, slots=1)
     return backend.bind(Launch(members=members), buffers, 0)
+
+
+def _inputs(shape: Shape) -> tuple[int, dict[str, object]]:
+    """Width of the input and parameters that make an operator write `shape.width` per row."""
+    given = dict(_PARAMETERS[shape.op])
+    if shape.op == "first_x":
+        return shape.width + 2, {"x": shape.width}
+    if shape.op == "ngram":
+        pairs = shape.width % 2 == 0
+        return (shape.width // 2 + 1, {"n": 2}) if pairs else (shape.width, {"n": 1})
+    if shape.op == "one_hot":
+        k = 4 if shape.width % 4 == 0 else shape.width
+        return shape.width // k, {**given, "k": k}
+    return shape.width, given
+
+
+def few(asked: Sequence[Shape], each: int) -> list[Shape]:
+    """The `each` smallest shapes of every operator: enough to try the method on a CPU."""
+    found: dict[str, list[Shape]] = {}
+    for shape in sorted(asked, key=lambda shape: shape.elements):
+        found.setdefault(shape.op, []).append(shape)
+    return [shape for of_op in found.values() for shape in of_op[:each]]
 
 
 def latency_us(call: Call, device: torch.device) -> float:

@@ -43,7 +43,7 @@ class Costs:
 def shape_of(launch: Launch) -> Shape:
     """The shape that the latency model knows a launch by: mean width over its members."""
     members = launch.members
-    width = sum(member.takes.width for member in members) / len(members)
+    width = sum(member.gives.width for member in members) / len(members)
     return Shape(
         op=launch.kind.split(":")[0],
         rows=members[0].rows,
