@@ -100,7 +100,8 @@ def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
     suffix = "fill" if shape.op == "fill_null" else "op"
     members = tuple(work.instance[f"c{n}.{suffix}@global"] for n in range(shape.fused))
     buffers = Buffers.allocate(work, device, slots=1)
-    return backend.bind(Launch(members=members), buffers, 0)
+    call = backend.bind(Launch(members=members), buffers, 0)
+    return lambda _kept=buffers: call()  # type: ignore[misc]
 
 
 def _inputs(shape: Shape) -> tuple[int, dict[str, object]]:
@@ -214,7 +215,8 @@ def graph_of(
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         for call in calls:
             call()
-    return graph.replay
+    kept = list(calls)  # and with them the memory that the graph works on
+    return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
 
 def _stage_us(

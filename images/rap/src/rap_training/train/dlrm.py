@@ -102,6 +102,7 @@ class Trainer:
         `graphs`: the work of every stage is a CUDA graph.
         """
         self.graphs = graphs
+        self._capture_stream: torch.cuda.Stream | None = None
         self.model, self.buffers, self.collectives = model, buffers, collectives
         work, device = buffers.work, buffers.device
         self.device, self._seed = device, seed
@@ -187,7 +188,8 @@ class Trainer:
 
         Collectives are queued between graphs, not captured.
         """
-        stream = torch.cuda.Stream(self.device)
+        # One stream for all captures: autograd remembers where a parameter was first used.
+        stream = self._capture_stream = self._capture_stream or torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for slot in range(self._at.buffers.slots):
@@ -195,6 +197,7 @@ class Trainer:
                     self.step(slot)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         torch.cuda.synchronize(self.device)
+        self._at.losses.clear()
         pool = torch.cuda.graph_pool_handle()
         graphs: dict[tuple[str, int], Callable[[], None]] = {}
         for slot in range(self._at.buffers.slots):
@@ -202,7 +205,7 @@ class Trainer:
                 if stage == "grad_comm" and slot:
                     continue
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
                     self._work(stage, slot)
                 graphs[stage, slot] = graph.replay
         self._at.graphs = graphs
