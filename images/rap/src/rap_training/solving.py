@@ -11,11 +11,17 @@ from rap_training.config import Config
 from rap_training.launches import nodes
 from rap_training.plan.builtin import builtin
 from rap_training.plan.generator import chains
-from rap_training.planner.fusion import FusionError, FusionNode, LicenceError, SolverError, fuse
+from rap_training.planner.fusion import (
+    ARTIFACT_LEVELS,
+    FusionError,
+    FusionNode,
+    LicenceError,
+    SolverError,
+    fuse,
+)
 from rap_training.work import Work, locality
 
 LICENCE = Path("/run/secrets/gurobi.lic")
-_KINDS = 5
 _LENGTH = 6
 
 
@@ -26,6 +32,9 @@ def solve_graphs(config: Config, out: RecordWriter) -> None:
         graphs[f"random_{count}x{_LENGTH}"] = chain_nodes(count, config.seed)
     progress = Progress(3 * len(graphs))
     for graph, found in graphs.items():
+        out.write(
+            "launches", "1", [float(len(found))], {"graph": graph, "solver": "unfused"}, "static"
+        )
         for solver in ("asap", "highs", "gurobi"):
             _solve(config, out, graph, found, solver)
             progress.step(f"{graph}, {solver}")
@@ -43,7 +52,7 @@ def plan_nodes(number: int) -> list[FusionNode]:
 def chain_nodes(count: int, seed: int) -> list[FusionNode]:
     """A random graph of `count` chains of six operators of five kinds (brief 3.4)."""
     found = []
-    for number, chain in enumerate(chains(count, _LENGTH, _KINDS, seed)):
+    for number, chain in enumerate(chains(count, _LENGTH, seed=seed)):
         for step, kind in enumerate(chain):
             before = f"{number}.{step - 1}" if step else None
             found.append(FusionNode(name=f"{number}.{step}", kind=kind, input=before))
@@ -57,6 +66,7 @@ def _solve(
     try:
         fusion = fuse(
             found, solver=solver, time_limit_s=config.solver_seconds, seed=config.seed,
+            levels=ARTIFACT_LEVELS if graph.startswith("random") else None,
             licence=LICENCE if solver == "gurobi" and LICENCE.exists() else None,
         )  # fmt: skip
     except (LicenceError, SolverError, FusionError) as error:
@@ -68,6 +78,5 @@ def _solve(
         ("upper_bound", "1", fusion.upper_bound, "static"),
         ("gap", "%", 100.0 * fusion.gap, "static"),
         ("launches", "1", float(len(fusion.groups)), "static"),
-        ("operators", "1", float(len(found)), "static"),
     ):
         out.write(metric, unit, [value], labels, evidence=evidence, note=fusion.note or None)  # type: ignore[arg-type]
