@@ -222,8 +222,9 @@ def _import() -> _Names:
             from torchrec.distributed.types import ShardingPlan
             from torchrec.models.dlrm import DLRM
     except (ImportError, OSError) as error:
+        root = error.__cause__ or error  # of a library that does not load, what it lacks
         raise TorchRecMissing(
-            f"TorchRec cannot be imported ({error}); build the image with TORCHREC=1"
+            f"TorchRec cannot be imported ({root}); build the image with TORCHREC=1"
         ) from error
     return _Names(
         DLRM=DLRM,
