@@ -1,6 +1,8 @@
 """Checks the newest run of a recipe from its files alone.
 
-verify_run.py RECIPE FIGURE... CLAIM=VERDICT...
+verify_run.py RECIPE FIGURE... CLAIM=VERDICT... EXPERIMENT:VARIANT,VARIANT...
+
+The last form asks that every point of the experiment has records of each of these variants.
 """
 
 from __future__ import annotations
@@ -29,6 +31,16 @@ def main(recipe: str, expected: list[str]) -> None:
         if equals:
             got = claims[name]["verdict"]
             assert got == verdict, f"claim {name} is '{got}', not '{verdict}'"
+            continue
+        experiment, colon, variants = word.partition(":")
+        if colon:
+            points = [one["id"] for one in plan["points"] if one["experiment"] == experiment]
+            assert points, f"no point of the experiment {experiment}"
+            for point in points:
+                lines = (run / "points" / point / "records.jsonl").read_text().splitlines()
+                measured = {json.loads(line)["labels"].get("variant") for line in lines}
+                lacking = set(variants.split(",")) - measured
+                assert not lacking, f"point {point} lacks {sorted(lacking)}"
             continue
         for ending in ("pdf", "png", "csv"):
             path = run / "figures" / f"{name}.{ending}"

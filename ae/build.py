@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 # Free disk that a build asks for where its bake file does not say (label ae.build.disk): PyTorch
 # with its CUDA libraries unpacks to some 8 GB, and the builder holds layers twice.
 BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
+
+
+def is_error(line: str) -> bool:
+    """Whether a line of a build's log says that something failed."""
+    # A step's head repeats its command, which may hold the words that it would print.
+    head = re.match(r"#\d+ \[", line)
+    return head is None and ("ERROR" in line or "error:" in line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +200,7 @@ class _Builder:
             def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
                 kept.write(text + "\n")
                 kept.flush()
-                if "ERROR" in text or "error:" in text:
+                if is_error(text):
                     errors.append(text.strip())
                 if self._sink:
                     self._sink.line("stdout", text)  # buildx writes its progress to standard error

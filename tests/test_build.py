@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ae import bake
-from ae.build import build_argv, describe
+from ae.build import build_argv, describe, is_error
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref
 from ae.model import Flavour
@@ -153,3 +153,17 @@ def test_every_image_of_this_repository(buildx: tuple[str, str], image: str) -> 
         assert target.labels["org.opencontainers.image.title"] == f"ae/{image}"
         assert target.labels["org.opencontainers.image.licenses"]
         assert target.labels["org.opencontainers.image.description"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("#11 3.897 ERROR: no wheel was found", True),
+        ("ERROR: failed to solve: process ... did not complete", True),
+        ("#7 1.2 main.c:3: error: expected ';'", True),
+        ('#11 [packages 3/6] RUN pip install x || echo "ERROR: no wheel was found"', False),
+        ("#11 3.1 Collecting numpy", False),
+    ],
+)
+def test_what_counts_as_the_error_of_a_build(line: str, expected: bool) -> None:
+    assert is_error(line) is expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -71,6 +72,8 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
             pip += ["--disable-pip-version-check", "--progress-bar", "off"]
             if options.wheels is not None:
                 pip += ["--find-links", str(options.wheels.resolve())]
+            elif index := _index(requirements):
+                pip += ["--extra-index-url", index, "--retries", "1"]  # it may be out of reach
             if options.ca_bundle is not None:
                 pip += ["--cert", str(options.ca_bundle.resolve())]
             pip += ["--requirement", str(requirements)]
@@ -79,6 +82,12 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
         finally:
             if not (place / _MARK).is_file():
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def _index(requirements: Path) -> str:
+    """The index beside PyPI that a lock file was made with, named at its head; empty: none."""
+    found = re.search(r"^# index: (\S+)$", requirements.read_text(), re.M)
+    return found[1] if found else ""
 
 
 def _step(argv: list[str], sink: Sink, what: str) -> None:

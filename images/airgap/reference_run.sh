@@ -7,7 +7,7 @@
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
-# --context`), e.g. fbgemm=DIR.
+# --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
@@ -46,7 +46,8 @@ docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:c
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
 step "GPU parity tests"
-python3 -m pytest -q -p no:cacheprovider -m gpu "images/$recipe/tests"
+PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
+    python3 -m pytest -q -p no:cacheprovider -m gpu "images/$recipe/tests"
 
 step "run"
 code=0

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,30 @@ def test_a_packet_that_cannot_be_had_leaves_nothing(image: ImageRef, tmp_path: P
     assert "--wheels" in caught.value.fix
     assert not engine.has_image(image)
     assert not environments.folder(image).exists()
+
+
+def test_the_index_that_a_lock_names_is_asked(
+    image: ImageRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyPI, here an empty folder, lacks the package; a folder of wheels takes the index's place."""
+    wheel = tmp_path / "simple/onlythere/onlythere-1.0-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("onlythere.py", "")
+        about = "Metadata-Version: 2.1\nName: onlythere\nVersion: 1.0\n"
+        file.writestr("onlythere-1.0.dist-info/METADATA", about)
+        tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        file.writestr("onlythere-1.0.dist-info/WHEEL", tags)
+        file.writestr("onlythere-1.0.dist-info/RECORD", "")
+    (wheel.parent / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"file://{tmp_path}/pypi")
+    head = f"# index: file://{tmp_path}/simple\n"
+    (image.source / "requirements-cpu.txt").write_text(f"{head}onlythere==1.0\n")
+    with pytest.raises(EnvironmentFault, match="onlythere"):
+        LocalEngine(tmp_path, build=BuildOptions(wheels=tmp_path)).prepare(image, Lines())
+    LocalEngine(tmp_path, build=BuildOptions()).prepare(image, Lines())
+    assert list(environments.folder(image).glob("lib/*/site-packages/onlythere.py"))
 
 
 def test_an_image_for_containers_only(image: ImageRef, tmp_path: Path) -> None:

@@ -1,0 +1,221 @@
+"""TorchRec as trainer: it loses exactly what a plain model in one process loses."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import multiprocessing
+import queue
+import sys
+import traceback
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+import torch.distributed as dist  # noqa: E402
+from rap_training.train.torchrec import (  # noqa: E402
+    TorchRecMissing,
+    TorchRecTrainer,
+    Weights,
+    interaction_order,
+)
+from torch import Tensor, nn  # noqa: E402
+
+pytestmark = pytest.mark.torch
+needs_torchrec = pytest.mark.skipif(
+    importlib.util.find_spec("torchrec") is None or importlib.util.find_spec("fbgemm_gpu") is None,
+    reason="TorchRec is not installed: pip install --no-deps -r "
+    "images/rap/requirements-torchrec-cpu.txt",
+)
+
+ROWS = (50, 7, 300, 11)
+DIM, DENSE, BATCH, STEPS, LR = 8, 5, 16, 6, 0.5
+BOTTOM, OVER = (12, 10, DIM), (14, 9, 1)
+SEED = 20240427
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of all ranks; ids[t][row] is a bag of any length, also empty or with equal ids."""
+
+    dense: Tensor
+    ids: list[list[Tensor]]
+    labels: Tensor
+
+    def part(self, rank: int) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+        """What one rank's `step` takes."""
+        rows = slice(rank * BATCH, (rank + 1) * BATCH)
+        bags = [table[rows] for table in self.ids]
+        lengths = [torch.tensor([len(bag) for bag in table], dtype=torch.int32) for table in bags]
+        return self.dense[rows], [torch.cat(table) for table in bags], lengths, self.labels[rows]
+
+
+def batches(world: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(SEED)
+
+    def bag(table: int) -> Tensor:
+        # Table 0 has one id a row, the others zero to four.
+        count = 1 if table == 0 else int(torch.randint(0, 5, (), generator=generator))
+        return torch.randint(0, ROWS[table], (count,), generator=generator)
+
+    rows = world * BATCH
+    return [
+        Batch(
+            torch.randn(rows, DENSE, generator=generator),
+            [[bag(table) for _ in range(rows)] for table in range(len(ROWS))],
+            torch.randint(0, 2, (rows,), generator=generator).float(),
+        )
+        for _ in range(STEPS)
+    ]
+
+
+def weights() -> Weights:
+    generator = torch.Generator().manual_seed(SEED + 1)
+    pairs = (len(ROWS) + 1) * len(ROWS) // 2
+
+    def layers(*widths: int) -> list[tuple[Tensor, Tensor]]:
+        return [
+            (
+                torch.randn(out, width, generator=generator) * width**-0.5,
+                torch.randn(out, generator=generator) * 0.1,
+            )
+            for width, out in pairwise(widths)
+        ]
+
+    tables = {t: torch.randn(rows, DIM, generator=generator) for t, rows in enumerate(ROWS)}
+    return Weights(tables=tables, bottom=layers(DENSE, *BOTTOM), over=layers(DIM + pairs, *OVER))
+
+
+def plain(world: int) -> tuple[list[float], list[Tensor]]:
+    """Losses of each step, and the tables after the last: one process, PyTorch's own operators."""
+    start = copy.deepcopy(weights())
+    tables = [nn.Parameter(start.tables[t]) for t in range(len(ROWS))]
+    bottom = [(nn.Parameter(w), nn.Parameter(b)) for w, b in start.bottom]
+    over = [(nn.Parameter(w), nn.Parameter(b)) for w, b in start.over]
+    everything = [*tables, *(one for layer in (*bottom, *over) for one in layer)]
+    optimizer = torch.optim.SGD(everything, lr=LR)
+    losses = []
+    for batch in batches(world):
+        x = batch.dense
+        for weight, bias in bottom:
+            x = torch.relu(nn.functional.linear(x, weight, bias))
+        pooled = [
+            torch.stack([table[bag].sum(0) for bag in bags])
+            for table, bags in zip(tables, batch.ids, strict=True)
+        ]
+        features = torch.stack([x, *pooled], dim=1)
+        dots = features @ features.transpose(1, 2)
+        lower = torch.tril_indices(len(ROWS) + 1, len(ROWS) + 1, offset=-1)
+        y = torch.cat([x, dots[:, lower[0], lower[1]]], dim=1)
+        for weight, bias in over[:-1]:
+            y = torch.relu(nn.functional.linear(y, weight, bias))
+        logits = nn.functional.linear(y, *over[-1]).squeeze(-1)
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [table.detach() for table in tables]
+
+
+def one_rank(rank: int, world: int, meeting: str, said: multiprocessing.Queue) -> None:
+    """A process: (rank, losses, own tables), or the traceback in place of the losses."""
+    try:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+        trainer = TorchRecTrainer(
+            rows=ROWS, dim=DIM, dense_width=DENSE, bottom=BOTTOM, over=OVER, batch=BATCH,
+            gpu_of=[table % world for table in range(len(ROWS))], device=torch.device("cpu"),
+            rank=rank, world=world, lr=LR, weights=weights(),
+        )  # fmt: skip
+        losses = [float(trainer.step(*batch.part(rank))) for batch in batches(world)]
+        said.put((rank, losses, {t: table.tolist() for t, table in trainer.tables().items()}))
+        dist.destroy_process_group()
+    except BaseException:
+        said.put((rank, traceback.format_exc(), {}))
+        raise
+
+
+@needs_torchrec
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [1, 2])
+def test_it_loses_what_a_plain_model_loses(world: int, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    said = context.Queue()
+    meeting = f"file://{tmp_path}/meeting"
+    ranks = [
+        context.Process(target=one_rank, args=(rank, world, meeting, said)) for rank in range(world)
+    ]
+    for process in ranks:
+        process.start()
+    try:
+        answers = [said.get(timeout=120) for _ in ranks]
+    except queue.Empty:
+        pytest.fail(f"no answer; exit codes {[process.exitcode for process in ranks]}")
+    finally:
+        for process in ranks:
+            process.join(timeout=20)
+            process.kill()
+    for rank, losses, _ in answers:
+        assert isinstance(losses, list), f"rank {rank}: {losses}"
+    found = torch.tensor([losses for _, losses, _ in answers]).mean(dim=0)
+    expected, tables = plain(world)
+    assert max(expected) - min(expected) > 0.05, "nothing is learnt: the comparison says nothing"
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-5)
+    trained = {t: torch.tensor(values) for _, _, own in answers for t, values in own.items()}
+    assert sorted(trained) == list(range(len(ROWS)))
+    for t, table in enumerate(tables):
+        assert not torch.equal(table, weights().tables[t])
+        torch.testing.assert_close(trained[t], table, rtol=1e-4, atol=1e-5)
+
+
+def test_both_interactions_hold_the_same_products() -> None:
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1))
+    dots = x @ x.transpose(1, 2)
+    lower, upper = torch.tril_indices(5, 5, offset=-1), torch.triu_indices(5, 5, offset=1)
+    ours, theirs = dots[:, lower[0], lower[1]], dots[:, upper[0], upper[1]]
+    torch.testing.assert_close(ours[:, interaction_order(4)], theirs)
+    assert not torch.equal(ours, theirs)
+
+
+ARGUMENTS = {
+    "rows": ROWS, "dim": DIM, "dense_width": DENSE, "bottom": BOTTOM, "over": OVER, "batch": BATCH,
+    "gpu_of": [0] * len(ROWS), "device": torch.device("cpu"), "rank": 0, "world": 1, "lr": LR,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"gpu_of": [0]}, "4 tables and 1 places"),
+        ({"bottom": (12, 10)}, "must end with the tables' width 8"),
+        ({"over": (14, 2)}, "one output"),
+        ({"over": (1,)}, "two layers or more"),
+        ({"gpu_of": [0, 0, 0, 1]}, "rank 1 of 1"),
+        ({}, "is not rank 0 of 1"),
+    ],
+)
+def test_what_does_not_fit_is_said(changed: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TorchRecTrainer(**{**ARGUMENTS, **changed})  # type: ignore[arg-type]
+
+
+def test_without_torchrec_the_reason_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that cannot be imported stands in the place of TorchRec."""
+    (tmp_path / "fbgemm_gpu").mkdir()
+    (tmp_path / "fbgemm_gpu/__init__.py").write_text("raise OSError('libtorch.so is not there')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "fbgemm_gpu"]:
+        monkeypatch.delitem(sys.modules, name)
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/m", rank=0, world_size=1)
+    try:
+        with pytest.raises(TorchRecMissing, match=r"libtorch\.so is not there.*TORCHREC=1"):
+            TorchRecTrainer(**ARGUMENTS)  # type: ignore[arg-type]
+    finally:
+        dist.destroy_process_group()
