@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from rap_training.data.columns import RawBatch
 from rap_training.plan.graph import Column, Node, Plan, SparseOutput
 
@@ -80,8 +79,10 @@ def batch(rows: int = ROWS, seed: int = 0) -> RawBatch:
         dense[name] = (values, valid)
     sparse = {}
     for name, width, ragged in (("s0", 1, False), ("s1", 5, True), ("s2", 3, False)):
-        values = draw.integers(0, 50, (rows, width)) if name == "s2" else draw.integers(
-            -(2**63), 2**63 - 1, (rows, width)
+        values = (
+            draw.integers(0, 50, (rows, width))
+            if name == "s2"
+            else draw.integers(-(2**63), 2**63 - 1, (rows, width))
         )
         valid = (draw.random((rows, width)) < 0.8).astype(np.uint8)
         values[valid == 0] = -(2**62)

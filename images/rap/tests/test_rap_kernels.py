@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from rap_plans import ROWS, batch, every_operator
-
 from rap_training.backends import NumpyBackend
 from rap_training.feed import Feed
 from rap_training.launches import fused, unfused

@@ -56,9 +56,7 @@ def run(config: Config, out: RecordWriter) -> None:
             _skip_all(config, out, names, f"{config.experiment} measures one process a GPU")
             continue
         try:
-            run_session(
-                there, _JOBS[config.experiment], receiver, session=session, variants=names
-            )
+            run_session(there, _JOBS[config.experiment], receiver, session=session, variants=names)
         except MpsError as error:
             _skip_all(config, out, names, str(error))
     out.environment(clocks_after=gpu_clocks(), **receiver.facts)

@@ -55,7 +55,7 @@ def pack(work: Work, batch: RawBatch, layout: Layout) -> np.ndarray:
     packed = np.zeros(max(layout.size, 1), np.uint8)
     for source in work.sources:
         for name, array in _arrays(source, batch):
-            start, dtype, shape = layout.places[f"{source.key}/{name}"]
+            start, _, shape = layout.places[f"{source.key}/{name}"]
             rows = array[_rows(work, source)]
             data = np.ascontiguousarray(rows).reshape(shape).view(np.uint8).reshape(-1)
             packed[start : start + data.size] = data

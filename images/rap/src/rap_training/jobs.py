@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rap_training.measure import settle, train
-from rap_training.planner.latency import LatencyModel, shapes
+from rap_training.planner.latency import Accuracy, LatencyModel, shapes
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing import probes
 from rap_training.sharing.green import GreenError
@@ -80,12 +80,18 @@ def predictor(rank: Rank, names: Sequence[str]) -> None:
         ),
         seed=config.seed,
     )
-    for part in model.accuracy():
+    parts = list(model.accuracy())
+    for split in ("test", "train"):
+        of_split = [part for part in parts if part.split == split]
+        count = sum(part.count for part in of_split)
+        share = sum(part.share * part.count for part in of_split) / count
+        parts.append(Accuracy("all", split, share, count))
+    for part in parts:
         rank.tell(
             "record", metric="within_10_percent", unit="%", samples=[100.0 * part.share],
             labels={"family": part.family, "split": part.split}, note=f"of {part.count} kernels",
         )  # fmt: skip
-    for pair in model.pairs():
+    for pair in model.pairs:
         shape = pair.shape
         labels = {
             "family": shape.family, "op": shape.op, "rows": shape.rows, "width": shape.width,
@@ -156,17 +162,19 @@ def alone_us(rank: Rank, variant: Variant) -> float:
         lane.submit(lambda n=number: steps.all(n))  # type: ignore[misc]
     settle(rank.device, rank.collectives)
     start = time.perf_counter()
-    for number in range(_ALONE):
+    count = min(_ALONE, rank.config.iterations)
+    for number in range(count):
         lane.submit(lambda n=number: steps.all(n))  # type: ignore[misc]
     settle(rank.device, rank.collectives)
-    return rank.collectives.largest(1e6 * (time.perf_counter() - start) / _ALONE, rank.device)
+    return rank.collectives.largest(1e6 * (time.perf_counter() - start) / count, rank.device)
 
 
 def training_us(rank: Rank) -> float:
     """Time in us of an iteration of `ideal`."""
     preparation = rank.preparation(VARIANTS["ideal"])
-    seconds = _sample(rank, "ideal", preparation, _LEAST, 2 * _LEAST)
-    return 1e6 * seconds / (2 * _LEAST)
+    count = min(2 * _LEAST, rank.config.iterations)
+    seconds = _sample(rank, "ideal", preparation, min(_LEAST, rank.config.warmup), count)
+    return 1e6 * seconds / count
 
 
 def _sample(rank: Rank, name: str, preparation: Preparation, warmup: int, count: int) -> float:
@@ -193,8 +201,8 @@ def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
     chosen = 1
     for count in sorted({min(count, workers.count) for count in rank.config.workers}):
         preparation.used = count
-        first = _LEAST
-        seconds = _sample(rank, "cpu", preparation, 2 * count + 2, first) / first
+        first = min(_LEAST, rank.config.iterations)
+        seconds = _sample(rank, "cpu", preparation, min(2 * count + 2, _LEAST), first) / first
         rate = rank.config.batch * rank.world / seconds
         rank.tell(
             "record", metric="workers_throughput", unit="samples/s", samples=[rate],
@@ -240,7 +248,7 @@ def _tell_shares(
             rank.tell(
                 "record", metric=metric, unit=unit, samples=[value],
                 labels={**labels, "variant": name},
-                note=f"by itself, {_ALONE} batches in a row, launches included",
+                note="by itself, batches in a row, launches included",
             )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def run_session(
     `handle` gets rank 0's messages. Raises SessionFailed when a process fails or dies; no process
     of the session is alive afterwards. Raises MpsError where a daemon is needed and cannot be had.
     """
-    import torch.multiprocessing as multiprocessing
+    from torch import multiprocessing
 
     context = multiprocessing.get_context("spawn")
     pairs = session != "one_process"

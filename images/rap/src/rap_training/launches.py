@@ -68,6 +68,4 @@ def _solved(graph: tuple[FusionNode, ...], solver: str, time_limit_s: float) -> 
 
 def launches_of(work: Work, groups: Sequence[Sequence[str]]) -> tuple[Launch, ...]:
     """Launches of groups of instance keys."""
-    return tuple(
-        Launch(members=tuple(work.instance[key] for key in members)) for members in groups
-    )
+    return tuple(Launch(members=tuple(work.instance[key] for key in members)) for members in groups)

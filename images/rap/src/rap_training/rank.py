@@ -42,9 +42,7 @@ class CannotRun(RuntimeError):
 class Rank:
     """What a rank has, made when it is first needed and kept for all variants."""
 
-    def __init__(
-        self, config: Config, rank: int, tell: Tell, ends: Ends | None = None
-    ) -> None:
+    def __init__(self, config: Config, rank: int, tell: Tell, ends: Ends | None = None) -> None:
         """Joins the other ranks; they must all be made alike, in the same order."""
         self.config, self.rank, self.world = config, rank, config.gpus
         self.tell, self._ends = tell, ends
@@ -119,7 +117,7 @@ class Rank:
         return self._lanes[priority]
 
     def use(self, plan: Plan) -> None:
-        """Go on with another plan, and so another trainer; what was made for the last is dropped."""
+        """Go on with another plan and another trainer; what was made for the last is dropped."""
         self.plan = plan
         self.batches = raw_batches(plan, self.config)
         self._buffers.clear()
@@ -149,9 +147,7 @@ class Rank:
         for number in range(SLOTS):
             steps.all(number)
         self.trainer.bind(buffers)
-        return probes.stage_probes(
-            self.trainer, self.backend, self.lanes(True), self.collectives
-        )
+        return probes.stage_probes(self.trainer, self.backend, self.lanes(True), self.collectives)
 
     @cached_property
     def costs(self) -> rap.Costs:
@@ -235,14 +231,12 @@ class Rank:
 
     def _shapes(self, rows: Sequence[int]) -> Sequence[Any]:
         asked = shapes(rows, seed=self.config.seed)
-        return probes.few(asked, 10) if self.device.type == "cpu" else asked
+        return probes.few(asked, 8) if self.device.type == "cpu" else asked
 
     def _calls_of(self, variant: Variant, buffers: Buffers, lane: Lane) -> list[list[Call]]:
         if variant.fusion == "vertical":
             keys = final_keys(buffers.work)
-            calls = [
-                list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)
-            ]
+            calls = [list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)]
         else:
             chosen = (
                 fused(buffers.work, solver=self.config.solver,
@@ -297,8 +291,12 @@ def preprocessor(config: Config, rank: int, ends: Ends) -> None:
             mapping=request.mapping,
         )  # fmt: skip
         buffers = Buffers.allocate(work, device, SLOTS, results=request.results)
-        launches = fused(work, solver=config.solver)[0] if variant.fusion != "none" else unfused(work)
-        calls = [[there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)]
+        launches = (
+            fused(work, solver=config.solver)[0] if variant.fusion != "none" else unfused(work)
+        )
+        calls = [
+            [there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)
+        ]
         feed = Feed(work, batches, device, config.loader)
         return Steps(feed, buffers, calls, Collectives(rank=rank, world=1))
 
@@ -321,7 +319,8 @@ def _join(config: Config, rank: int, device: torch.device) -> tuple[Collectives,
         return alone, alone
     on_gpu = device.type == "cuda"
     dist.init_process_group(
-        "nccl" if on_gpu else "gloo", init_method=f"file://{os.environ['RAP_RENDEZVOUS']}", rank=rank, world_size=config.gpus,
+        "nccl" if on_gpu else "gloo", init_method=f"file://{os.environ['RAP_RENDEZVOUS']}",
+        rank=rank, world_size=config.gpus,
         timeout=timedelta(seconds=config.patience), device_id=device if on_gpu else None,
     )  # fmt: skip
     both = [

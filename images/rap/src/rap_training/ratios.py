@@ -26,10 +26,13 @@ def plans(rank: Rank) -> Iterator[tuple[float, Plan]]:
     start = rank.plan
     natural = _ratio(rank, start)
     for wanted in rank.config.ratios:
-        yield wanted, (
-            _wider(rank, start, wanted, natural)
-            if wanted < natural
-            else _heavier(rank, start, wanted, natural)
+        yield (
+            wanted,
+            (
+                _wider(rank, start, wanted, natural)
+                if wanted < natural
+                else _heavier(rank, start, wanted, natural)
+            ),
         )
 
 

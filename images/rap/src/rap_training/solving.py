@@ -44,9 +44,7 @@ def plan_nodes(number: int) -> list[FusionNode]:
     """The whole graph of a built-in plan on one GPU."""
     plan = builtin(number, scale=0.001)  # table sizes have no part in it
     home = (0,) * len(plan.sparse)
-    return nodes(
-        Work(plan=plan, rank=0, world=1, batch=4096, home=home, mapping=locality(home))
-    )
+    return nodes(Work(plan=plan, rank=0, world=1, batch=4096, home=home, mapping=locality(home)))
 
 
 def chain_nodes(count: int, seed: int) -> list[FusionNode]:

@@ -82,7 +82,10 @@ def _lane(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name.split("(")[0].split("<")[0].split("::")[-1][:40] or "kernel"
+    return (
+        name.split("(", maxsplit=1)[0].split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1][:40]
+        or "kernel"
+    )
 
 
 def _on_cpu(rank: Rank, variant: Variant, preparation: Preparation) -> list[Span]:

@@ -22,7 +22,9 @@ class Instance:
     """A node computed on `rows` rows. `batch` is the class that must be equal to be fused."""
 
     node: Node
-    batch: str  # dense: own rows for the MLP; local: own rows of sparse ids; global: all ranks' rows
+    batch: (
+        str  # dense: own rows for the MLP; local: own rows of sparse ids; global: all ranks' rows
+    )
     rows: int
     takes: ValueType
     gives: ValueType

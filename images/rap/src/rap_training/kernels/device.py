@@ -92,7 +92,7 @@ def clamp(x, lo, hi):
 @triton.jit
 def to_int(x):
     """float32 to int64 towards zero, held to int64's range; NaN becomes 0."""
-    known = tl.where((x == x) & (tl.abs(x) < 9.2e18), x, 0.0).to(tl.int64)
+    known = tl.where(tl.abs(x) < 9223372036854775808.0, x, 0.0).to(tl.int64)
     known = tl.where(x >= 9223372036854775808.0, 9223372036854775807, known)
     return tl.where(x <= -9223372036854775808.0, -9223372036854775807 - 1, known)
 

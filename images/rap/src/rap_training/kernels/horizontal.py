@@ -48,9 +48,9 @@ def elementwise(
     b = tl.load(floats + 4 * member + 1)
     if OP == "fill_null":
         valid = tl.load(tl.load(at + 2).to(tl.pointer_type(tl.uint8)) + offset, mask=mask, other=0)
-        y = device.fill_null(x, valid, first if TYPE == tl.int64 else a)
+        y = device.fill_null(x, valid, first if tl.int64 == TYPE else a)
     elif OP == "cast":
-        y = device.to_int(x) if RESULT == tl.int64 and TYPE == tl.float32 else x.to(RESULT)
+        y = device.to_int(x) if tl.int64 == RESULT and tl.float32 == TYPE else x.to(RESULT)
     elif OP == "sigrid_hash":
         y = device.sigrid_hash(x, first, second)
     elif OP == "bucketize":
@@ -60,7 +60,7 @@ def elementwise(
     elif OP == "boxcox":
         y = device.boxcox(x, a)
     elif OP == "clamp":
-        y = device.clamp(x, first, second) if TYPE == tl.int64 else device.clamp(x, a, b)
+        y = device.clamp(x, first, second) if tl.int64 == TYPE else device.clamp(x, a, b)
     else:
         y = device.map_id(x, first.to(tl.pointer_type(tl.int64)), second)
     tl.store(target + offset, y.to(RESULT), mask=mask)

@@ -40,7 +40,9 @@ class Constants:
         return self.arrays[key]
 
 
-def parameters(node: Node, dtype: str, constants: Constants) -> tuple[list[int], list[float]]:
+def parameters(  # noqa: PLR0911 - one return for every sort of operator
+    node: Node, dtype: str, constants: Constants
+) -> tuple[list[int], list[float]]:
     """The two whole numbers and two floats that a node's kernel takes, in the kernels' order."""
     given = dict(node.parameters)
     if node.op in ("fill_null", "clamp"):

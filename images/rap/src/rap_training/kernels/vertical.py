@@ -31,7 +31,9 @@ from rap_training.work import RESIZING, Instance
 
 BRANCHES = 8
 _HEAD = 8
-Signature = tuple[str, ...]  # operators with input types, e.g. ("fill_null:int64", "sigrid_hash:int64")
+Signature = tuple[
+    str, ...
+]  # operators with input types, e.g. ("fill_null:int64", "sigrid_hash:int64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +132,8 @@ def _function(number: int, chain: Signature) -> str:
         "    lengths = tl.load(at + 1)",
         f"    length_0 = tl.zeros_like(place_{len(ops)}) + in_width",
         "    if lengths != 0:",
-        "        length_0 = tl.load(lengths.to(tl.pointer_type(tl.int32)) + row, mask=mask, other=0)",
+        "        listed = lengths.to(tl.pointer_type(tl.int32))",
+        "        length_0 = tl.load(listed + row, mask=mask, other=0)",
     ]
     for step, op in enumerate(ops):
         n = f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)"
@@ -243,7 +246,8 @@ def load(text: str, folder: Path | None) -> Any:
     path.write_text(text, encoding="utf-8")
     name = f"rap_generated_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

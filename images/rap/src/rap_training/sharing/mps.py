@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -60,10 +61,8 @@ class Mps:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        try:
+        with suppress(MpsError):  # already gone
             self.ask("quit")
-        except MpsError:
-            pass  # already gone
         end = time.monotonic() + _SECONDS
         while self._alive() and time.monotonic() < end:
             time.sleep(0.1)
@@ -75,7 +74,9 @@ class Mps:
 
     def clients(self) -> list[str]:
         """Process ids of all registered clients."""
-        return [c for server in self.servers() for c in self.ask(f"get_client_list {server}").split()]
+        return [
+            c for server in self.servers() for c in self.ask(f"get_client_list {server}").split()
+        ]
 
     def ask(self, words: str) -> str:
         """The answer of the control program. Raises MpsError if the daemon does not answer."""

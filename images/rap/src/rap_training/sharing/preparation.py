@@ -26,7 +26,7 @@ class Preparation(Protocol):
     buffers: Buffers
 
     def start(self, total: int) -> None:
-        """Before a loop of `total` iterations: make the first batch ready where the variant does so."""
+        """Before a loop of `total` iterations: make the first batch ready, as the variant does."""
 
     def take(self, number: int) -> int:
         """The slot of batch `number`; what the training lane does next finds it ready."""

@@ -79,9 +79,7 @@ def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
             steps.append(("id", "cast", {"dtype": "int64"}))
         before = column.name
         for name, op, given in steps:
-            nodes.append(
-                Node(name=f"{column.name}.{name}", op=op, input=before, parameters=given)
-            )
+            nodes.append(Node(name=f"{column.name}.{name}", op=op, input=before, parameters=given))
             before = nodes[-1].name
     dense = Column(name="d", kind="dense")
     plan = Plan(
@@ -138,7 +136,9 @@ def latency_us(call: Call, device: torch.device) -> float:
 
 
 def measure_latencies(
-    shapes: Sequence[Shape], backend: Backend, device: torch.device,
+    shapes: Sequence[Shape],
+    backend: Backend,
+    device: torch.device,
     on_step: Callable[[], object] = lambda: None,
 ) -> list[Measurement]:
     """Every shape's latency on this device."""
@@ -150,8 +150,13 @@ def measure_latencies(
 
 
 def stage_probes(
-    trainer: Trainer, backend: Backend, lanes: tuple[Lane, Lane], collectives: Collectives,
-    *, threshold: float = 0.07, cap: int = 512,
+    trainer: Trainer,
+    backend: Backend,
+    lanes: tuple[Lane, Lane],
+    collectives: Collectives,
+    *,
+    threshold: float = 0.07,
+    cap: int = 512,
 ) -> list[StageProbe]:
     """Time and capacity of every training stage, the slowest rank deciding for all."""
     device = trainer.device

@@ -33,9 +33,7 @@ class Remote:
         """See Preparation."""
         work = self.buffers.work
         self._let_go = events(SLOTS)
-        request = Request(
-            self._variant, total, work.home, work.mapping, list(self.buffers.results)
-        )
+        request = Request(self._variant, total, work.home, work.mapping, list(self.buffers.results))
         self._ends.to_preprocessor.put((request, self._let_go))
         try:
             self._made = self._ends.to_trainer.get(timeout=PATIENCE_S)

@@ -35,7 +35,9 @@ class Workers:
         context = multiprocessing.get_context("fork")
         size = max(batch_layout(work).size, 1)
         self.count = count
-        self.rings = [torch.zeros(_RING, size, dtype=torch.uint8).share_memory_() for _ in range(count)]
+        self.rings = [
+            torch.zeros(_RING, size, dtype=torch.uint8).share_memory_() for _ in range(count)
+        ]
         self.filled = [context.Semaphore(0) for _ in range(count)]
         self.empty = [context.Semaphore(0) for _ in range(count)]
         self._orders = [context.SimpleQueue() for _ in range(count)]
@@ -43,8 +45,8 @@ class Workers:
         for number in range(count):
             process = context.Process(
                 target=_work, daemon=True,
-                args=(os.getpid(), work, batches, self.rings[number], self.filled[number], self.empty[number],
-                      self._orders[number]),
+                args=(os.getpid(), work, batches, self.rings[number], self.filled[number],
+                      self.empty[number], self._orders[number]),
             )  # fmt: skip
             process.start()
             self._processes.append(process)
@@ -135,17 +137,15 @@ def most_workers(world: int) -> int:
 
 
 def _work(
-    parent: int, work: Work, batches: Sequence[RawBatch], ring: torch.Tensor, filled: Any, empty: Any,
-    orders: Any,
+    parent: int, work: Work, batches: Sequence[RawBatch], ring: torch.Tensor, filled: Any,
+    empty: Any, orders: Any,
 ) -> None:  # fmt: skip
     die_with(parent)
     torch.set_num_threads(1)
     device = torch.device("cpu")
     buffers = Buffers.allocate(work, device, slots=_RING, results=list(ring))
     feed = Feed(work, batches, device, "resident")
-    calls = [
-        NumpyBackend().bind_chains(final_keys(work), buffers, slot) for slot in range(_RING)
-    ]
+    calls = [NumpyBackend().bind_chains(final_keys(work), buffers, slot) for slot in range(_RING)]
     while (order := orders.get()) is not None:
         first, step, total = order
         for turn, number in enumerate(range(first, total, step)):

@@ -35,7 +35,7 @@ class Collectives:
         for work, bucket in zip(works, buckets, strict=True):
             work.wait()
             if not nccl:
-                bucket /= self.world
+                bucket.div_(self.world)
 
     def exchange_inputs(self, buffers: Buffers, slot: int) -> None:
         """Send ids and lengths to the ranks that own the tables. No-op if nothing travels."""
@@ -46,9 +46,7 @@ class Collectives:
         received = [work.bytes_to(other, self.rank) for other in range(self.world)]
         assert sum(sent) == len(buffers.span(slot, "send/")), outgoing(work)
         assert sum(received) == len(buffers.span(slot, "receive/")), incoming(work)
-        self.all_to_all(
-            buffers.span(slot, "receive/"), buffers.span(slot, "send/"), received, sent
-        )
+        self.all_to_all(buffers.span(slot, "receive/"), buffers.span(slot, "send/"), received, sent)
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch.nn import functional
@@ -252,7 +253,9 @@ class Trainer:
         for weight, bias in self._layers[layers:-1]:
             x = functional.relu(functional.linear(x, weight, bias))
         x = functional.linear(x, *self._layers[-1]).squeeze(1)
-        self._at.losses[slot] = functional.binary_cross_entropy_with_logits(x, self._at.labels[slot])
+        self._at.losses[slot] = functional.binary_cross_entropy_with_logits(
+            x, self._at.labels[slot]
+        )
 
     def _exchange(self, target: torch.Tensor, source: torch.Tensor, *, forward: bool) -> None:
         """Pooled rows to the ranks that train on them, or their gradients back."""
@@ -272,7 +275,7 @@ class Trainer:
         shapes = [
             pair
             for sizes in (bottom, over)
-            for given, taken in zip(sizes, sizes[1:], strict=False)
+            for given, taken in pairwise(sizes)
             for pair in ((taken, given), (taken,))
         ]
         counts = [torch.Size(shape).numel() for shape in shapes]

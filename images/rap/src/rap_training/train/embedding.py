@@ -77,7 +77,7 @@ class TorchEmbedding:
 def initial_weights(
     tables: Sequence[int], rows: Sequence[int], dim: int, seed: int, device: torch.device
 ) -> torch.Tensor:
-    """float32 [sum of rows, dim], uniform within 1/sqrt(rows) of a table, the same on any GPU count."""
+    """float32 [sum of rows, dim], uniform within 1/sqrt(rows); the same on any number of GPUs."""
     weights = torch.empty(sum(rows[table] for table in tables), dim, device=device)
     start = 0
     for table in tables:
