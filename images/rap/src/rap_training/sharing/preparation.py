@@ -53,9 +53,11 @@ class Steps:
         self.collectives = collectives
         self._synchronise = synchronise
 
-    def copy(self, number: int) -> None:
-        """Raw columns of batch `number` into its slot."""
+    def copy(self, number: int, *, ahead: bool = False) -> None:
+        """Raw columns of batch `number` into its slot; `ahead`: the CPU begins with the next."""
         self.feed.load(number, self.buffers, number % SLOTS)
+        if ahead:
+            self.feed.ahead(number + 1)
 
     def launch(self, number: int, which: Sequence[int] | None = None) -> None:
         """All launches, or those named."""
@@ -69,9 +71,9 @@ class Steps:
         """Ids to the ranks that train on them."""
         self.collectives.exchange_inputs(self.buffers, number % SLOTS)
 
-    def all(self, number: int) -> None:
+    def all(self, number: int, *, ahead: bool = False) -> None:
         """Everything, in order."""
-        self.copy(number)
+        self.copy(number, ahead=ahead)
         self.launch(number)
         self.exchange(number)
 
@@ -133,7 +135,7 @@ class Side:
         """See Preparation."""
         self._ready = [None] * SLOTS
         self._free = [None] * SLOTS
-        self._side.submit(lambda: self._steps.all(0))
+        self._side.submit(lambda: self._steps.all(0, ahead=True))
         self._ready[0] = self._side.record()
 
     def take(self, number: int) -> int:
@@ -149,7 +151,7 @@ class Side:
         following = number + 1
         if stage == STAGES[0]:
             self._side.wait(self._free[following % SLOTS])
-            self._side.submit(lambda: self._steps.copy(following))
+            self._side.submit(lambda: self._steps.copy(following, ahead=True))
         which = self._stages.get(stage, ())
         if which:
             self._side.wait(self._train.record())
@@ -161,7 +163,7 @@ class Side:
         self._free[number % SLOTS] = self._train.record()
         if self._stages is None:
             self._side.wait(self._free[following % SLOTS])
-            self._side.submit(lambda: self._steps.all(following))
+            self._side.submit(lambda: self._steps.all(following, ahead=True))
         else:
             self._side.submit(lambda: self._steps.exchange(following))
         self._ready[following % SLOTS] = self._side.record()
