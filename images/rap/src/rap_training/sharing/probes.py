@@ -165,7 +165,7 @@ def stage_probes(
     found = []
     trainer.learn(False)
     for stage in STAGES:
-        trainer.step(0)  # what the stage reads is there
+        lanes[0].submit(lambda: trainer.step(0))  # what the stage reads is there
         alone = collectives.largest(_stage_us(trainer, stage, lanes, []), device)
 
         def slowdown(count: int, stage: str = stage, alone: float = alone) -> float:
