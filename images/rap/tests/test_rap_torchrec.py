@@ -35,12 +35,13 @@ BOTTOM, OVER = (12, 10, DIM), (14, 9, 1)
 SEED = 20240427
 
 
-def part(batch: Batch, rank: int) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+def part(batch: Batch, rank: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What one rank's `step` takes."""
     rows = slice(rank * BATCH, (rank + 1) * BATCH)
     bags = [table[rows] for table in batch.ids]
-    lengths = [torch.tensor([len(bag) for bag in table], dtype=torch.int32) for table in bags]
-    return batch.dense[rows], [torch.cat(table) for table in bags], lengths, batch.labels[rows]
+    lengths = torch.tensor([len(bag) for table in bags for bag in table], dtype=torch.int32)
+    ids = torch.cat([bag for table in bags for bag in table])
+    return batch.dense[rows], ids, lengths, batch.labels[rows]
 
 
 def batches(world: int) -> list[Batch]:

@@ -65,6 +65,10 @@ class Config:
                 )
         if not self.variants:
             raise ConfigError(f"--variants is empty; fix: some of {', '.join(VARIANTS)}")
+        if self.trainer == "torchrec" and self.experiment in ("capacity", "timeline"):
+            raise ConfigError(
+                f"TorchRec shows no stages, which {self.experiment} is about; fix: --trainer graph"
+            )
         least = {
             "gpus": 1, "batch": 1, "repeats": 1, "iterations": 1, "warmup": 0, "batches": 1,
             "green_sms": 1, "mps_percentage": 1,

@@ -31,6 +31,10 @@ from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weig
 from rap_training.train.segments import segments
 
 BOTTOM = (512, 256, 128)
+OUTSIDE = (
+    "{count} ids were outside of their tables and were not looked up; "
+    "fix: end the plan's chains with sigrid_hash modulo the table's rows"
+)
 
 
 @dataclass(kw_only=True)
@@ -245,10 +249,7 @@ class Trainer:
         self._settle()
         count = int(self.bad.item())
         if count:
-            raise ValueError(
-                f"{count} ids were outside of their tables and were left out; "
-                "fix: end the plan's chains with sigrid_hash modulo the table's rows"
-            )
+            raise ValueError(OUTSIDE.format(count=count))
 
     @property
     def layers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -301,29 +302,35 @@ class Trainer:
         self.collectives.all_to_all(target.view(-1), source.view(-1), received, sent)
 
     def _make_dense(self, bucket_bytes: int) -> None:
-        model = self.model
-        bottom = [model.dense_width, *model.bottom]
-        over = [model.dim + model.pairs, *model.over]
-        shapes = [
-            pair
-            for sizes in (bottom, over)
-            for given, taken in pairwise(sizes)
-            for pair in ((taken, given), (taken,))
-        ]
-        counts = [torch.Size(shape).numel() for shape in shapes]
-        self._flat = torch.zeros(sum(counts), device=self.device)
+        drawn = [part for layer in initial_layers(self.model, self._seed) for part in layer]
+        counts = [part.numel() for part in drawn]
+        self._flat = torch.cat([part.flatten() for part in drawn]).to(self.device)
         self._flat_gradient = torch.zeros_like(self._flat)
         parts, gradients = self._flat.split(counts), self._flat_gradient.split(counts)
-        generator = torch.Generator().manual_seed(self._seed)
-        for part, shape in zip(parts, shapes, strict=True):
-            bound = shape[-1] ** -0.5
-            drawn = torch.empty(shape).uniform_(-bound, bound, generator=generator)
-            part.copy_(drawn.flatten())
-        views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-        self._parameters = [view.detach().requires_grad_() for view in views]
-        self._gradients = [g.view(shape) for g, shape in zip(gradients, shapes, strict=True)]
+        self._parameters = [
+            part.view(like.shape).detach().requires_grad_()
+            for part, like in zip(parts, drawn, strict=True)
+        ]
+        self._gradients = [g.view(like.shape) for g, like in zip(gradients, drawn, strict=True)]
         self._layers = list(zip(self._parameters[::2], self._parameters[1::2], strict=True))
         self._buckets = self._flat_gradient.split(max(bucket_bytes // 4, 1))
+
+
+def initial_layers(model: Model, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Weight [out, in] and bias [out] of every layer, the bottom MLP's first, on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        bound = shape[-1] ** -0.5
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+    bottom = [model.dense_width, *model.bottom]
+    over = [model.dim + model.pairs, *model.over]
+    return [
+        (draw(taken, given), draw(taken))
+        for sizes in (bottom, over)
+        for given, taken in pairwise(sizes)
+    ]
 
 
 def _gpu_embedding() -> Callable[..., Embedding]:
