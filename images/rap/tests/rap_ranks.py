@@ -16,8 +16,10 @@ import torch.distributed as dist
 Work = Callable[..., Any]  # work(rank, world, *given), at the top of a module
 
 
-def run_ranks(work: Work, world: int, folder: Path, *given: Any, backend: str = "gloo") -> list:
-    """The results of all ranks, which share a process group, by rank.
+def run_ranks(
+    work: Work, world: int, folder: Path, *given: Any, backend: str | None = "gloo"
+) -> list:
+    """The results of all ranks, by rank; they share a process group unless `backend` is None.
 
     Results must not hold tensors: their memory would end with the process.
     """
@@ -46,12 +48,14 @@ def run_ranks(work: Work, world: int, folder: Path, *given: Any, backend: str = 
     return [found[rank] for rank in range(world)]
 
 
-def _one(work: Work, rank: int, world: int, backend: str, meeting: str, said, given) -> None:  # type: ignore[no-untyped-def]
+def _one(work: Work, rank: int, world: int, backend: str | None, meeting: str, said, given) -> None:  # type: ignore[no-untyped-def]
     try:
         torch.set_num_threads(1)
-        dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world)
+        if backend:
+            dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=world)
         said.put((rank, work(rank, world, *given), ""))
-        dist.destroy_process_group()
+        if backend:
+            dist.destroy_process_group()
     except BaseException:
         said.put((rank, None, traceback.format_exc()))
         raise
