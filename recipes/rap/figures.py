@@ -53,7 +53,7 @@ def fig9(frame: pd.DataFrame) -> Plot:
 
 def fig10(frame: pd.DataFrame) -> Plot:
     """Figure 10: throughput over Sequential of the same cell; the line is training alone."""
-    title = "What each part brings: throughput over Sequential (share of ideal, the line)"
+    title = "What each part brings, over Sequential (line: ideal)"
     return _speedups(frame, "fig10", "sequential", title, ideal=True)
 
 
@@ -65,7 +65,7 @@ def end_to_end(frame: pd.DataFrame) -> Plot:
 
 def breakdown(frame: pd.DataFrame) -> Plot:
     """The authors' Figure 10: throughput over Sequential of the same cell."""
-    title = "The authors' programs: throughput over their Sequential (share of ideal, the line)"
+    title = "The authors' programs, over Sequential (line: ideal)"
     return _speedups(frame, "figure10", "sequential", title, ideal=True, spread=UPSTREAM_SPREAD)
 
 

@@ -28,7 +28,7 @@ _HELP = {
     "warmup": "iterations before them",
     "batches": "distinct batches",
     "scale": "of the embedding tables' rows, at most 1",
-    "loader": "pinned (host memory) or resident (on the GPU)",
+    "loader": "pinned (host memory), resident (on the GPU) or staged (gathered by the CPU)",
     "matmul": "fp32 or tf32",
     "trainer": "graph, eager or torchrec",
     "workers": "CPU processes a rank to try, comma separated",

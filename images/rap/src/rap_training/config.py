@@ -9,6 +9,7 @@ from rap_training.sharing.variants import VARIANTS
 
 EXPERIMENTS = ("fig9", "fig10", "predictor", "capacity", "ratio", "timeline", "fusion")
 DEVICES = ("cpu", "cuda")
+PLANS = (0, 1, 2, 3)
 MATMULS = ("fp32", "tf32")
 TRAINERS = ("graph", "eager", "torchrec")
 SOLVERS = ("highs", "gurobi", "asap")
@@ -76,7 +77,7 @@ class Config:
                 )
         if not 0 < self.scale <= 1:
             raise ConfigError(f"--scale {self.scale} is out of range; fix: above 0, at most 1")
-        if not self.plan_file and self.plan not in range(4):
+        if not self.plan_file and self.plan not in PLANS:
             raise ConfigError(f"--plan {self.plan} is unknown; fix: 0, 1, 2 or 3, or --plan-file")
         if min(self.workers, default=0) < 1 or min(self.ratios, default=0) <= 0:
             raise ConfigError("--workers and --ratios take positive numbers; fix: give some")

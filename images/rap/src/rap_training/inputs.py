@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rap_training.config import Config
-from rap_training.data.columns import RawBatch
+from rap_training.data.columns import DataError, RawBatch
 from rap_training.data.generate import batches
 from rap_training.plan.builtin import builtin
 from rap_training.plan.graph import Plan
@@ -21,10 +21,26 @@ def load_plan(config: Config) -> Plan:
 
 
 def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
-    """Batches of all ranks' rows: generated, or read from the parquet file `config.data`."""
-    rows = config.batch * config.gpus
-    if config.data:
-        from rap_training.data.parquet import read
+    """Batches of all ranks' rows: generated, or read from the parquet file `config.data`.
 
-        return list(read(Path(config.data), plan, rows=rows, count=config.batches))
-    return list(batches(plan, rows=rows, seed=config.seed, count=config.batches))
+    Raises DataError for a file that does not fit the plan, or has too few rows together.
+    """
+    rows = config.batch * config.gpus
+    if not config.data:
+        return list(batches(plan, rows=rows, seed=config.seed, count=config.batches))
+    from rap_training.data.parquet import read
+
+    found: list[RawBatch] = []
+    largest = 0
+    for group in read(Path(config.data), plan.columns):
+        largest = max(largest, group.row_count)
+        for start in range(0, group.row_count - rows + 1, rows):
+            found.append(group.rows(start, start + rows))
+            if len(found) == config.batches:
+                return found
+    if not found:
+        raise DataError(
+            f"{config.data} has row groups of {largest} rows and a batch of all ranks takes {rows}; "
+            f"fix: write it with row groups of at least {rows}"
+        )
+    return found

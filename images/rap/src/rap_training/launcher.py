@@ -67,8 +67,9 @@ def run_session(
         messages = context.SimpleQueue()
         processes: dict[str, Any] = {}
         stack.callback(_end, processes)
-        for rank in range(config.gpus):
-            ends = _ends(context) if pairs else None
+        # Kept here until the end: a semaphore goes with the last reference in its maker.
+        all_ends = [_ends(context) if pairs else None for _ in range(config.gpus)]
+        for rank, ends in enumerate(all_ends):
             arguments = (
                 os.getpid(), config, rank, place, job, tuple(variants), ends, messages, environment,
             )  # fmt: skip

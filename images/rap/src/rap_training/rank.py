@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from reprokit.records import output_folder
 
 from rap_training.backends import Backend, Call, backend
+from rap_training.codegen import program
 from rap_training.config import Config
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, raw_batches
@@ -57,7 +59,8 @@ class Rank:
             self._workers.pin()
         torch.backends.cuda.matmul.allow_tf32 = config.matmul == "tf32"
         self.collectives, self.beside = _join(config, rank, self.device)
-        self.backend: Backend = backend(self.device)
+        self.generated = output_folder(config.out) / "generated"
+        self.backend: Backend = backend(self.device, self.generated)
         self._lanes: dict[bool, tuple[Lane, Lane]] = {}
         self._buffers: dict[tuple[int, ...], Buffers] = {}
         self._feeds: dict[tuple[int, ...], Feed] = {}
@@ -199,7 +202,9 @@ class Rank:
                 fuse_operators=variant.fusion != "none",
             )  # fmt: skip
             calls = self._calls(plan.launches, buffers)
-            return Side(self._steps(buffers, calls, beside=True), train, side, plan.stages)
+            name = f"{variant.name}_rank{self.rank}"
+            parts = program(plan, self.costs, name, self.generated)
+            return Side(self._steps(buffers, calls, beside=True), train, side, parts)
         if variant.green:
             side = self._green_lane()
         calls = self._calls_of(variant, buffers, side)

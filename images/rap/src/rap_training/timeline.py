@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -82,10 +83,9 @@ def _lane(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return (
-        name.split("(", maxsplit=1)[0].split("<", maxsplit=1)[0].rsplit("::", maxsplit=1)[-1][:40]
-        or "kernel"
-    )
+    """A kernel's name without its return type, namespaces, templates and arguments."""
+    plain = re.split(r"[(<]", name, maxsplit=1)[0].removeprefix("void ")
+    return plain.rsplit("::", maxsplit=1)[-1][:40] or "kernel"
 
 
 def _on_cpu(rank: Rank, variant: Variant, preparation: Preparation) -> list[Span]:

@@ -87,7 +87,7 @@ def serve(make_steps: Any, ends: Ends, device: torch.device) -> None:
                 if number >= SLOTS:
                     take(ends.free, "trainer")
                     stream.wait_event(let_go[slot])
-                steps.copy(number)
+                steps.copy(number, ahead=True)
                 steps.launch(number)
                 made[slot].record(stream)
                 ends.ready.release()
