@@ -9,6 +9,8 @@ from rap_training.data.columns import DataError, RawBatch
 from rap_training.data.generate import batches
 from rap_training.plan.builtin import builtin
 from rap_training.plan.graph import Plan
+from rap_training.planner.placement import Placement, place_tables, table_room
+from rap_training.train.dlrm import BOTTOM
 
 
 def load_plan(config: Config) -> Plan:
@@ -18,6 +20,16 @@ def load_plan(config: Config) -> Plan:
 
         return load(Path(config.plan_file))
     return builtin(config.plan, scale=config.scale)
+
+
+def place_plan(plan: Plan, config: Config) -> Placement:
+    """The tables of a plan on the ranks, the same in every process.
+
+    Raises PlacementError for tables that do not fit into `config.gpu_memory`, where it is known.
+    """
+    sizes = [4 * BOTTOM[-1] * output.rows for output in plan.sparse]
+    room = table_room(config.gpu_memory) if config.gpu_memory else None
+    return place_tables(sizes, config.gpus, limit=room)
 
 
 def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
@@ -40,7 +52,7 @@ def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
                 return found
     if not found:
         raise DataError(
-            f"{config.data} has row groups of {largest} rows and a batch of all ranks takes {rows}; "
+            f"{config.data} has row groups of {largest} rows, a batch of all ranks takes {rows}; "
             f"fix: write it with row groups of at least {rows}"
         )
     return found

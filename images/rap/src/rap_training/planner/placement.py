@@ -32,7 +32,7 @@ class Placement:
 
 
 def table_room(memory: int) -> int:
-    """Bytes that tables may take of a GPU's `memory`: all but a tenth, at least 2 GiB, for the rest.
+    """Bytes that tables may take of a GPU's `memory`: all but a tenth, or 2 GiB if more.
 
     The rest is what training and preprocessing need beside tables, and CUDA itself.
     """
@@ -43,13 +43,13 @@ def place_tables(sizes: Sequence[int], gpus: int, *, limit: int | None = None) -
     """Place tables of `sizes` bytes; `load` is bytes. Raises PlacementError as `balance` does.
 
     Besides its bytes a table costs look-ups, the same for each table whatever its size: as much as
-    the mean table's bytes.
+    the mean table's bytes. Where that fills a GPU beyond `limit`, bytes alone decide.
     """
     share = sum(sizes) // max(len(sizes), 1)
     found = balance([size + share for size in sizes], gpus)
     load = _loads(sizes, found.gpu_of, gpus)
     if limit is not None and max(load) > limit:
-        return balance(sizes, gpus, limit=limit)  # room goes first
+        return balance(sizes, gpus, limit=limit)
     return replace(found, load=load)
 
 
@@ -60,8 +60,9 @@ def balance(
 
     Longest-processing-time first gives a start, and the answer where it meets the lower bound (the
     largest table or the mean load); else HiGHS improves it, tables of one size being one integer
-    variable per GPU; that it stops after some nodes makes every process find the same. Raises PlacementError, naming the bytes, where a table, the total, or the best
-    placement found exceeds `limit` bytes per GPU.
+    variable per GPU; it stops after some nodes, so that every process finds the same. Raises
+    PlacementError, naming the bytes, where a table, the total, or the best placement found exceeds
+    `limit` bytes per GPU.
     """
     if gpus < 1 or any(size < 0 for size in sizes):
         raise PlacementError(f"{gpus} GPUs for tables of {min(sizes, default=0)} bytes and more; "
