@@ -40,7 +40,7 @@ def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
                 return found
     if not found:
         raise DataError(
-            f"{config.data} has row groups of {largest} rows and a batch of all ranks takes {rows}; "
+            f"{config.data} has row groups of {largest} rows, a batch of all ranks takes {rows}; "
             f"fix: write it with row groups of at least {rows}"
         )
     return found
