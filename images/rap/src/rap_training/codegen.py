@@ -15,7 +15,7 @@ from rap_training.planner.capacity import STAGES
 from rap_training.sharing.rap import Costs, RapPlan
 
 Program = Mapping[str, Callable[[Sequence[Call]], None]]
-_SHOWN = 6  # members named in a comment
+_SHOWN = 3  # members named in a comment
 
 
 def program(plan: RapPlan, costs: Costs, name: str, folder: Path | None) -> Program:
