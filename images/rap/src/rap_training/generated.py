@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import sys
 import tempfile
 from functools import cache
@@ -20,12 +19,15 @@ def load(text: str, name: str, folder: Path | None) -> ModuleType:
     place = Path(tempfile.mkdtemp(prefix="rap-")) if folder is None else folder
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
+    # Ranks write the same files at the same time, and Triton reads them: never a part of one.
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=place, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(0o644)
+    Path(file.name).replace(path)
     module_name = f"rap_generated_{name}_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(module_name)
+    module.__file__ = str(path)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    # Not through the file: Python would take another of that name and size for it, if as old.
+    exec(compile(text, str(path), "exec"), module.__dict__)
     return module
