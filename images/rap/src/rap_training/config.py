@@ -68,6 +68,10 @@ class Config:
             raise ConfigError("--variants names one twice; fix: name each once")
         if not self.variants:
             raise ConfigError(f"--variants is empty; fix: some of {', '.join(VARIANTS)}")
+        if self.trainer == "torchrec" and self.experiment in ("capacity", "timeline"):
+            raise ConfigError(
+                f"TorchRec shows no stages, which {self.experiment} is about; fix: --trainer graph"
+            )
         self._check_numbers()
 
     def _check_numbers(self) -> None:

@@ -49,6 +49,8 @@ def run(config: Config, out: RecordWriter) -> None:
         _check_gpus(config)
         config = replace(config, gpu_memory=_bytes(facts.get("gpu_memory", "")))
         place_plan(plan, config)
+    if config.trainer == "torchrec":
+        _check_torchrec()
     sessions: dict[str, list[str]] = defaultdict(list)
     for name in config.variants:
         sessions[VARIANTS[name].session].append(name)
@@ -118,6 +120,16 @@ def _check_gpus(config: Config) -> None:
             f"{config.gpus} GPUs were asked for and {found} found; "
             f"fix: --gpus {found}, or a machine with more"
         )
+
+
+def _check_torchrec() -> None:
+    """Leave with the reason when TorchRec cannot be imported."""
+    from rap_training.train.torchrec import TorchRecMissing, check_installed
+
+    try:
+        check_installed()
+    except TorchRecMissing as error:
+        cannot_run(str(error))
 
 
 __all__ = ["SessionFailed", "run"]
