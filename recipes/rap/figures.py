@@ -57,6 +57,13 @@ def fig10(frame: pd.DataFrame) -> Plot:
     return _speedups(frame, "fig10", "sequential", title, ideal=True)
 
 
+def heavy(frame: pd.DataFrame) -> Plot:
+    """As Figure 10, with plans of ours that load a current GPU."""
+    return _speedups(
+        frame, "heavy", "sequential", "Heavier plans, over Sequential (line: ideal)", ideal=True
+    )
+
+
 def end_to_end(frame: pd.DataFrame) -> Plot:
     """The authors' Figure 9: throughput over the CPU baseline of the same cell."""
     title = "The authors' programs: throughput over their CPU baseline"

@@ -1,8 +1,9 @@
 import itertools
 import random
+from collections import Counter
 
 import pytest
-from rap_training.planner.placement import PlacementError, balance
+from rap_training.planner.placement import PlacementError, balance, place_tables, table_room
 
 # Rows of Criteo Kaggle's tables and the one of the bucketised feature, 512 bytes a row.
 KAGGLE = [
@@ -86,3 +87,32 @@ def test_tables_that_fit_only_in_sum_are_refused_and_a_tight_fit_is_found():
 def test_bad_numbers_are_refused(sizes, gpus):
     with pytest.raises(PlacementError, match="fix: at least one GPU and no negative size"):
         balance(sizes, gpus)
+
+
+def test_tables_leave_a_tenth_of_the_memory_or_two_gib():
+    assert table_room(100 << 30) == 90 << 30
+    assert table_room(10 << 30) == 8 << 30
+    assert table_room(1 << 30) == 0
+
+
+def test_look_ups_are_shared_out_beside_bytes_and_the_load_is_bytes():
+    # By bytes alone the first table would stand alone, and eight tables' look-ups on the other GPU.
+    sizes = [800, *[100] * 8]
+    assert sorted(Counter(balance(sizes, 2).gpu_of).values()) == [1, 8]
+    found = place_tables(sizes, 2)
+    assert sorted(Counter(found.gpu_of).values()) == [3, 6]
+    assert found.load == loads(sizes, found, 2)
+
+
+def test_bytes_alone_decide_where_they_are_tight():
+    sizes = [800, *[100] * 8]
+    assert place_tables(sizes, 2, limit=800).load == (800, 800)
+    with pytest.raises(PlacementError, match="table 0 has 800 bytes and a GPU takes 799"):
+        place_tables(sizes, 2, limit=799)
+
+
+def test_a_search_that_is_cut_short_ends_the_same_every_time():
+    sizes = [512 * (rows + sum(KAGGLE) // len(KAGGLE)) for rows in KAGGLE]
+    found = balance(sizes, 4)
+    assert not found.optimal  # so the search was cut short
+    assert {balance(sizes, 4) for _ in range(3)} == {found}

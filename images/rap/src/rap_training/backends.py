@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -66,10 +67,10 @@ class NumpyBackend:
         return calls
 
 
-def backend(device: torch.device) -> Backend:
-    """The backend of a device."""
+def backend(device: torch.device, generated: Path | None = None) -> Backend:
+    """The backend of a device. `generated`: where sources that it writes are kept."""
     if device.type == "cpu":
         return NumpyBackend()
     from rap_training.kernels.backend import TritonBackend
 
-    return TritonBackend(device)
+    return TritonBackend(device, generated)

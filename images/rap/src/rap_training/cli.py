@@ -41,6 +41,9 @@ _HELP = {
     "patience": "seconds that a session may be silent",
     "out": "folder for records, else $AE_OUT",
 }
+# Errors of a rank, by class, that say what is wrong with the arguments or with this machine.
+_BAD = ("PlanError", "DataError", "LicenceError")
+_LACKING = ("PlacementError", "SolverError", "TorchRecMissing")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,22 +91,28 @@ def _run(config: Config) -> int:
     from rap_training.data.columns import DataError
     from rap_training.plan.graph import PlanError
     from rap_training.planner.placement import PlacementError
+    from rap_training.planner.solvers import LicenceError
 
     folder = output_folder(config.out)
     try:
         run(config, RecordWriter(folder))
-    except (PlanError, DataError) as error:
-        print(f"rap_training: {error}", file=sys.stderr)
-        return 2
+    except (PlanError, DataError, LicenceError) as error:
+        return _failed(error, 2)
     except PlacementError as error:
         cannot_run(str(error))
     except SessionFailed as error:
-        print(f"rap_training: {error}", file=sys.stderr)
-        return 1
+        if error.kind in _LACKING:
+            cannot_run(str(error))
+        return _failed(error, 2 if error.kind in _BAD else 1)
     except OSError as error:
-        print(f"rap_training: cannot write to '{folder}': {error.strerror}", file=sys.stderr)
-        return 2
+        where = error.filename or folder
+        return _failed(f"cannot use '{where}': {error.strerror or error}; fix: see --out", 2)
     return 0
+
+
+def _failed(words: object, code: int) -> int:
+    print(f"rap_training: {words}", file=sys.stderr)
+    return code
 
 
 def _reader(default: Any) -> Any:

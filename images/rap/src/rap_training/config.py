@@ -48,6 +48,7 @@ class Config:
     seed: int = 2024
     patience: float = 300.0  # seconds that ranks may be silent
     out: str = ""
+    gpu_memory: int = 0  # bytes of a GPU, where the parent could ask; not an argument
 
     def __post_init__(self) -> None:
         choices = {
@@ -63,12 +64,17 @@ class Config:
                 raise ConfigError(
                     f"--variants {name} is unknown; fix: some of {', '.join(VARIANTS)}"
                 )
+        if len(set(self.variants)) < len(self.variants):
+            raise ConfigError("--variants names one twice; fix: name each once")
         if not self.variants:
             raise ConfigError(f"--variants is empty; fix: some of {', '.join(VARIANTS)}")
         if self.trainer == "torchrec" and self.experiment in ("capacity", "timeline"):
             raise ConfigError(
                 f"TorchRec shows no stages, which {self.experiment} is about; fix: --trainer graph"
             )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         least = {
             "gpus": 1, "batch": 1, "repeats": 1, "iterations": 1, "warmup": 0, "batches": 1,
             "green_sms": 1, "mps_percentage": 1,
@@ -79,6 +85,10 @@ class Config:
                 raise ConfigError(
                     f"--{flag} {getattr(self, name)} is too small; fix: at least {floor}"
                 )
+        for name in ("solver_seconds", "patience"):
+            if not 0 < getattr(self, name) < float("inf"):
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag} {getattr(self, name)} is no time; fix: above 0")
         if not 0 < self.scale <= 1:
             raise ConfigError(f"--scale {self.scale} is out of range; fix: above 0, at most 1")
         if not self.plan_file and self.plan not in PLANS:

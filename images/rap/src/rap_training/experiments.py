@@ -13,8 +13,9 @@ from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
 from rap_training.config import Config
-from rap_training.inputs import load_plan
+from rap_training.inputs import load_plan, place_plan
 from rap_training.launcher import SessionFailed, run_session
+from rap_training.planner.solvers import check_licence, mounted_licence
 from rap_training.sharing.mps import MpsError
 from rap_training.sharing.variants import VARIANTS
 
@@ -28,9 +29,17 @@ _JOBS = {
 
 
 def run(config: Config, out: RecordWriter) -> None:
-    """Run one experiment. Raises SessionFailed, PlanError or DataError for what went wrong."""
-    load_plan(config)  # a plan that cannot be run is refused before any process starts
-    out.environment(**machine_facts(_PACKAGES), clocks_before=gpu_clocks())
+    """Run one experiment.
+
+    Raises SessionFailed, PlanError, LicenceError or PlacementError for what went wrong.
+    """
+    # What cannot be run is refused before any process starts.
+    plan = load_plan(config)
+    licence = mounted_licence() if config.solver == "gurobi" else None
+    if licence:
+        check_licence(licence)
+    facts = machine_facts(_PACKAGES)
+    out.environment(**facts, clocks_before=gpu_clocks())
     if config.experiment == "fusion":
         from rap_training.solving import solve_graphs
 
@@ -38,6 +47,8 @@ def run(config: Config, out: RecordWriter) -> None:
         return
     if config.device == "cuda":
         _check_gpus(config)
+        config = replace(config, gpu_memory=_bytes(facts.get("gpu_memory", "")))
+        place_plan(plan, config)
     if config.trainer == "torchrec":
         _check_torchrec()
     sessions: dict[str, list[str]] = defaultdict(list)
@@ -89,6 +100,12 @@ class _Receiver:
 def _skip_all(config: Config, out: RecordWriter, names: list[str], reason: str) -> None:
     for name in names:
         out.skip({**config.labels, "variant": name}, reason)
+
+
+def _bytes(memory: str) -> int:
+    """Bytes of the driver's "143771 MiB"; 0 for anything else."""
+    number, _, unit = memory.partition(" ")
+    return int(number) << 20 if number.isdecimal() and unit == "MiB" else 0
 
 
 def _check_gpus(config: Config) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rap_training.config import Config
-from rap_training.data.columns import RawBatch
+from rap_training.data.columns import DataError, RawBatch
 from rap_training.data.generate import batches
 from rap_training.plan.builtin import builtin
 from rap_training.plan.graph import Plan
+from rap_training.planner.placement import Placement, place_tables, table_room
+from rap_training.train.dlrm import BOTTOM
 
 
 def load_plan(config: Config) -> Plan:
@@ -20,11 +22,37 @@ def load_plan(config: Config) -> Plan:
     return builtin(config.plan, scale=config.scale)
 
 
-def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
-    """Batches of all ranks' rows: generated, or read from the parquet file `config.data`."""
-    rows = config.batch * config.gpus
-    if config.data:
-        from rap_training.data.parquet import read
+def place_plan(plan: Plan, config: Config) -> Placement:
+    """The tables of a plan on the ranks, the same in every process.
 
-        return list(read(Path(config.data), plan, rows=rows, count=config.batches))
-    return list(batches(plan, rows=rows, seed=config.seed, count=config.batches))
+    Raises PlacementError for tables that do not fit into `config.gpu_memory`, where it is known.
+    """
+    sizes = [4 * BOTTOM[-1] * output.rows for output in plan.sparse]
+    room = table_room(config.gpu_memory) if config.gpu_memory else None
+    return place_tables(sizes, config.gpus, limit=room)
+
+
+def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
+    """Batches of all ranks' rows: generated, or read from the parquet file `config.data`.
+
+    Raises DataError for a file that does not fit the plan, or has too few rows together.
+    """
+    rows = config.batch * config.gpus
+    if not config.data:
+        return list(batches(plan, rows=rows, seed=config.seed, count=config.batches))
+    from rap_training.data.parquet import read
+
+    found: list[RawBatch] = []
+    largest = 0
+    for group in read(Path(config.data), plan.columns):
+        largest = max(largest, group.row_count)
+        for start in range(0, group.row_count - rows + 1, rows):
+            found.append(group.rows(start, start + rows))
+            if len(found) == config.batches:
+                return found
+    if not found:
+        raise DataError(
+            f"{config.data} has row groups of {largest} rows, a batch of all ranks takes {rows}; "
+            f"fix: write it with row groups of at least {rows}"
+        )
+    return found

@@ -6,7 +6,9 @@ not. The parent uses no GPU.
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -27,7 +29,11 @@ _LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 class SessionFailed(RuntimeError):
-    """A process of a session failed; the message is its error."""
+    """A process of a session failed; the message is its error, `kind` that error's class."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 Handle = Callable[[str, Mapping[str, Any]], object]
@@ -37,7 +43,7 @@ def run_session(
     config: Config, job: str, handle: Handle, *, session: str = "one_process",
     variants: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Run `job` of `rap_training.jobs` on every rank.
+    """Run `job`, a function of `rap_training.jobs` or "module:function", on every rank.
 
     `handle` gets rank 0's messages. Raises SessionFailed when a process fails or dies; no process
     of the session is alive afterwards. Raises MpsError where a daemon is needed and cannot be had.
@@ -64,11 +70,13 @@ def run_session(
         # Kept here until the end: a semaphore goes with the last reference in its maker.
         all_ends = [_ends(context) if pairs else None for _ in range(config.gpus)]
         for rank, ends in enumerate(all_ends):
-            arguments = (config, rank, place, job, tuple(variants), ends, messages, environment)
+            arguments = (
+                os.getpid(), config, rank, place, job, tuple(variants), ends, messages, environment,
+            )  # fmt: skip
             processes[f"rank {rank}"] = context.Process(target=_rank, args=arguments)
             if ends:
                 share = {PERCENTAGE: str(config.mps_percentage)} if session == "mps" else {}
-                arguments = (config, rank, ends, messages, environment | share)
+                arguments = (os.getpid(), config, rank, ends, messages, environment | share)
                 processes[f"preprocessor {rank}"] = context.Process(
                     target=_preprocessor, args=arguments
                 )
@@ -85,29 +93,24 @@ def _supervise(
     checked = daemon is None
     waiting = dict(processes)
     while waiting:
+        # Looked at before the messages are read: then all that an ended process said is there.
+        ended = {name: each for name, each in waiting.items() if each.exitcode is not None}
         while not messages.empty():
             heard = time.monotonic()
             who, kind, what = messages.get()
             if kind == "error":
-                raise SessionFailed(f"{who}: {what['text']}")
+                _blame_the_dead(processes, daemon)
+                raise SessionFailed(f"{who}: {what['text']}", what["kind"])
             if kind == "measuring" and daemon is not None:
                 _assert_registered(daemon, len(processes))
                 checked = True
             elif kind != "measuring":
                 handle(kind, what)
-        for name, process in list(waiting.items()):
-            if process.exitcode is None:
-                continue
+        for name, process in ended.items():
             del waiting[name]
-            if process.exitcode != 0 and messages.empty():
-                how = (
-                    f"died of signal {-process.exitcode}"
-                    if process.exitcode < 0
-                    else f"ended with exit code {process.exitcode}"
-                )
-                if daemon is not None:
-                    daemon.ask("get_server_list")  # a dead daemon is the better explanation
-                raise SessionFailed(f"{name} {how}; fix: see its output above")
+            if process.exitcode:
+                _blame_the_dead(processes, daemon)
+                raise SessionFailed(_how(name, process.exitcode))
         if time.monotonic() - heard > patience:
             silent = ", ".join(waiting)
             raise SessionFailed(
@@ -116,6 +119,25 @@ def _supervise(
         time.sleep(_POLL_S)
     if not checked:
         raise MpsError("no process of the session measured under the MPS daemon")
+
+
+def _blame_the_dead(processes: Mapping[str, Any], daemon: Mps | None) -> None:
+    """Raise for a dead daemon or killed process: errors of the others only follow from that.
+
+    NCCL aborts ranks whose peer is gone, so SIGABRT explains nothing.
+    """
+    if daemon is not None:
+        daemon.ask("get_server_list")  # raises MpsError if it is dead
+    time.sleep(_POLL_S)  # a connection closes a moment before its process has ended
+    for name, process in processes.items():
+        code = process.exitcode or 0
+        if code < 0 and code != -signal.SIGABRT:
+            raise SessionFailed(_how(name, code))
+
+
+def _how(name: str, code: int) -> str:
+    how = f"died of signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"{name} {how}; fix: see its output above"
 
 
 def _assert_registered(daemon: Mps, expected: int) -> None:
@@ -148,14 +170,13 @@ def _end(processes: Mapping[str, Any]) -> None:
 
 
 def _rank(
-    config: Config, rank: int, place: str, job: str, variants: tuple[str, ...], ends: Any,
-    messages: Any, environment: Mapping[str, str],
+    parent: int, config: Config, rank: int, place: str, job: str, variants: tuple[str, ...],
+    ends: Any, messages: Any, environment: Mapping[str, str],
 ) -> None:  # fmt: skip
-    _begin(environment)
+    _begin(parent, environment)
     os.environ["RAP_RENDEZVOUS"] = place
 
     def work() -> None:
-        from rap_training import jobs
         from rap_training.rank import Rank
 
         def tell(kind: str, **what: Any) -> None:
@@ -164,7 +185,7 @@ def _rank(
 
         there = Rank(config, rank, tell, ends)
         try:
-            getattr(jobs, job)(there, variants)
+            _function(job)(there, variants)
         finally:
             # After an error the others may wait in a collective for ever: the parent ends them.
             if sys.exc_info()[0] is None:
@@ -173,10 +194,16 @@ def _rank(
     _guarded(f"rank {rank}", work, messages)
 
 
+def _function(job: str) -> Callable[..., object]:
+    module, _, name = job.rpartition(":")
+    return getattr(importlib.import_module(module or "rap_training.jobs"), name)  # type: ignore[no-any-return]
+
+
 def _preprocessor(
-    config: Config, rank: int, ends: Any, messages: Any, environment: Mapping[str, str]
-) -> None:
-    _begin(environment)
+    parent: int, config: Config, rank: int, ends: Any, messages: Any,
+    environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    _begin(parent, environment)
 
     def work() -> None:
         from rap_training.rank import preprocessor
@@ -186,9 +213,9 @@ def _preprocessor(
     _guarded(f"preprocessor {rank}", work, messages)
 
 
-def _begin(environment: Mapping[str, str]) -> None:
+def _begin(parent: int, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
-    die_with(os.getppid())
+    die_with(parent)
 
 
 def _guarded(who: str, work: Callable[[], None], messages: Any) -> None:

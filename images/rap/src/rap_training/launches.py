@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from rap_training.planner.fusion import Fusion, FusionNode, fuse
+from rap_training.planner.solvers import mounted_licence
 from rap_training.work import Instance, Work
 
 
@@ -57,13 +59,16 @@ def fused(
 
     The same work is solved once a process.
     """
-    fusion = _solved(tuple(nodes(work)), solver, time_limit_s)
+    licence = mounted_licence() if solver == "gurobi" else None
+    fusion = _solved(tuple(nodes(work)), solver, time_limit_s, licence)
     return launches_of(work, [group.members for group in fusion.groups]), fusion
 
 
 @lru_cache(maxsize=64)
-def _solved(graph: tuple[FusionNode, ...], solver: str, time_limit_s: float) -> Fusion:
-    return fuse(graph, solver=solver, time_limit_s=time_limit_s)
+def _solved(
+    graph: tuple[FusionNode, ...], solver: str, time_limit_s: float, licence: Path | None
+) -> Fusion:
+    return fuse(graph, solver=solver, time_limit_s=time_limit_s, licence=licence)
 
 
 def launches_of(work: Work, groups: Sequence[Sequence[str]]) -> tuple[Launch, ...]:

@@ -10,16 +10,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from reprokit.records import output_folder
 
 from rap_training.backends import Backend, Call, backend
+from rap_training.codegen import program
 from rap_training.config import Config
 from rap_training.feed import Feed
-from rap_training.inputs import load_plan, raw_batches
+from rap_training.inputs import load_plan, place_plan, raw_batches
 from rap_training.launches import Launch, fused, unfused
 from rap_training.memory import Buffers, final_keys
 from rap_training.plan.graph import Plan
+from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
-from rap_training.planner.placement import Placement, balance
+from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
@@ -30,7 +33,7 @@ from rap_training.sharing.variants import VARIANTS, Variant
 from rap_training.sharing.workers import FromWorkers, Workers, most_workers
 from rap_training.train.adapter import AnyTrainer, TorchRecAdapter
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import BOTTOM, Model, Trainer
+from rap_training.train.dlrm import Model, Trainer
 from rap_training.work import Work, data_parallel, locality
 
 Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
@@ -49,6 +52,7 @@ class Rank:
         self.tell, self._ends = tell, ends
         self.plan = load_plan(config)
         self.batches = raw_batches(self.plan, config)
+        self._notes: list[str] = []
         self._workers: Workers | None = None
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
@@ -58,7 +62,8 @@ class Rank:
             self._workers.pin()
         torch.backends.cuda.matmul.allow_tf32 = config.matmul == "tf32"
         self.collectives, self.beside = _join(config, rank, self.device)
-        self.backend: Backend = backend(self.device)
+        self.generated = output_folder(config.out) / "generated"
+        self.backend: Backend = backend(self.device, self.generated)
         self._lanes: dict[bool, tuple[Lane, Lane]] = {}
         self._buffers: dict[tuple[int, ...], Buffers] = {}
         self._feeds: dict[tuple[int, ...], Feed] = {}
@@ -67,10 +72,8 @@ class Rank:
 
     @cached_property
     def placement(self) -> Placement:
-        """Tables to ranks. A table costs its bytes, and look-ups, the same for each table."""
-        sizes = [4 * BOTTOM[-1] * output.rows for output in self.plan.sparse]
-        share = sum(sizes) // len(sizes)
-        return balance([size + share for size in sizes], self.world)
+        """Tables to ranks."""
+        return place_plan(self.plan, self.config)
 
     @property
     def home(self) -> tuple[int, ...]:
@@ -218,8 +221,11 @@ class Rank:
                 time_limit_s=self.config.solver_seconds,
                 fuse_operators=variant.fusion != "none",
             )  # fmt: skip
+            self._tell_note(plan.fusion)
             calls = self._calls(plan.launches, buffers)
-            return Side(self._steps(buffers, calls, beside=True), train, side, plan.stages)
+            name = f"{variant.name}_rank{self.rank}"
+            parts = program(plan, self.costs, name, self.generated)
+            return Side(self._steps(buffers, calls, beside=True), train, side, parts)
         if variant.green:
             side = self._green_lane()
         calls = self._calls_of(variant, buffers, side)
@@ -258,12 +264,13 @@ class Rank:
             keys = final_keys(buffers.work)
             calls = [list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)]
         else:
-            chosen = (
-                fused(buffers.work, solver=self.config.solver,
-                      time_limit_s=self.config.solver_seconds)[0]
-                if variant.fusion == "horizontal"
-                else unfused(buffers.work)
-            )  # fmt: skip
+            chosen = unfused(buffers.work)
+            if variant.fusion == "horizontal":
+                chosen, fusion = fused(
+                    buffers.work, solver=self.config.solver,
+                    time_limit_s=self.config.solver_seconds,
+                )  # fmt: skip
+                self._tell_note(fusion)
             calls = self._calls(chosen, buffers)
         if not variant.graph or self.device.type == "cpu":
             return calls
@@ -284,6 +291,13 @@ class Rank:
             self.feed(buffers.work.mapping), buffers, calls,
             self.beside if beside else self.collectives, synchronise=synchronise,
         )  # fmt: skip
+
+    def _tell_note(self, fusion: Fusion) -> None:
+        """What the solver has to say, as that it ran out of time; once."""
+        if fusion.note and fusion.solver != "asap" and fusion.note not in self._notes:
+            self._notes.append(fusion.note)
+            self.tell("progress", words=f"fusion: {fusion.note}")
+            self.tell("fact", name="fusion_notes", value=list(self._notes))
 
     def _synchronise(self) -> None:
         if self.device.type == "cuda":
@@ -312,7 +326,9 @@ def preprocessor(config: Config, rank: int, ends: Ends) -> None:
         )  # fmt: skip
         buffers = Buffers.allocate(work, device, SLOTS, results=request.results)
         launches = (
-            fused(work, solver=config.solver)[0] if variant.fusion != "none" else unfused(work)
+            fused(work, solver=config.solver, time_limit_s=config.solver_seconds)[0]
+            if variant.fusion != "none"
+            else unfused(work)
         )
         calls = [
             [there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
@@ -21,9 +20,9 @@ from rap_training.planner.fusion import (
     SolverError,
     fuse,
 )
+from rap_training.planner.solvers import mounted_licence
 from rap_training.work import Work, locality
 
-LICENCE = Path("/run/secrets/gurobi.lic")
 _LENGTH = 6
 
 
@@ -71,7 +70,7 @@ def _solve(
         fusion = fuse(
             found, solver=solver, time_limit_s=config.solver_seconds, seed=config.seed,
             levels=ARTIFACT_LEVELS if graph.startswith("random") else None,
-            licence=LICENCE if solver == "gurobi" and LICENCE.exists() else None,
+            licence=mounted_licence() if solver == "gurobi" else None,
         )  # fmt: skip
     except (LicenceError, SolverError, FusionError) as error:
         out.skip(labels, str(error))

@@ -14,20 +14,17 @@ rows, widths of input and output, then two parameters an operator; `floats` like
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rap_training.generated import load
 from rap_training.kernels.tables import BLOCK, Constants, block_table, parameters
 from rap_training.memory import Buffers
-from rap_training.work import RESIZING, Instance
+from rap_training.work import Instance
 
 BRANCHES = 8
 _HEAD = 8
@@ -73,7 +70,9 @@ def kernels(
             torch.tensor(words, dtype=torch.int64).to(buffers.device),
             torch.tensor(floats, dtype=torch.float32).to(buffers.device),
         )
-        function = load(source(group, longest), folder)
+        text = source(group, longest)
+        name = f"chains_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        function = load(text, name, folder).chains
         found.append(
             ChainKernel(
                 function=function, blocks=blocks, arguments=arguments, constants={"BLOCK": BLOCK}
@@ -234,24 +233,3 @@ def _row(
         floats += parts + [0.0] * (2 - len(parts))
     rest = 2 * (longest - len(chain))
     return words + [0] * rest, floats + [0.0] * rest
-
-
-@cache
-def load(text: str, folder: Path | None) -> Any:
-    """The kernel `chains` of a generated source, kept as a file: Triton reads its source there."""
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    place = Path(tempfile.mkdtemp(prefix="rap-")) if folder is None else folder
-    place.mkdir(parents=True, exist_ok=True)
-    path = place / f"chains_{digest}.py"
-    path.write_text(text, encoding="utf-8")
-    name = f"rap_generated_{digest}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module.chains
-
-
-__all__ = ["BRANCHES", "RESIZING", "ChainKernel", "kernels", "load", "signature", "source"]

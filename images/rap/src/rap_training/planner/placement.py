@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from rap_training.planner.solvers import Model, highs
 
+_NODES = 1000  # of HiGHS's tree; not seconds, so that all ranks find the same placement
+_LEAST_MARGIN = 2 << 30
 _GAP = 1e-4  # of the largest load: below it a placement counts as optimal
 
 
@@ -29,15 +31,38 @@ class Placement:
     gap: float
 
 
+def table_room(memory: int) -> int:
+    """Bytes that tables may take of a GPU's `memory`: all but a tenth, or 2 GiB if more.
+
+    The rest is what training and preprocessing need beside tables, and CUDA itself.
+    """
+    return max(0, memory - max(memory // 10, _LEAST_MARGIN))
+
+
+def place_tables(sizes: Sequence[int], gpus: int, *, limit: int | None = None) -> Placement:
+    """Place tables of `sizes` bytes; `load` is bytes. Raises PlacementError as `balance` does.
+
+    Besides its bytes a table costs look-ups, the same for each table whatever its size: as much as
+    the mean table's bytes. Where that fills a GPU beyond `limit`, bytes alone decide.
+    """
+    share = sum(sizes) // max(len(sizes), 1)
+    found = balance([size + share for size in sizes], gpus)
+    load = _loads(sizes, found.gpu_of, gpus)
+    if limit is not None and max(load) > limit:
+        return balance(sizes, gpus, limit=limit)
+    return replace(found, load=load)
+
+
 def balance(
-    sizes: Sequence[int], gpus: int, *, limit: int | None = None, time_limit_s: float = 5.0
+    sizes: Sequence[int], gpus: int, *, limit: int | None = None, time_limit_s: float = 60.0
 ) -> Placement:
     """Place tables of `sizes` bytes on `gpus` GPUs so that the largest load is least.
 
     Longest-processing-time first gives a start, and the answer where it meets the lower bound (the
     largest table or the mean load); else HiGHS improves it, tables of one size being one integer
-    variable per GPU. Raises PlacementError, naming the bytes, where a table, the total, or the best
-    placement found exceeds `limit` bytes per GPU.
+    variable per GPU; it stops after some nodes, so that every process finds the same. Raises
+    PlacementError, naming the bytes, where a table, the total, or the best placement found exceeds
+    `limit` bytes per GPU.
     """
     if gpus < 1 or any(size < 0 for size in sizes):
         raise PlacementError(f"{gpus} GPUs for tables of {min(sizes, default=0)} bytes and more; "
@@ -112,7 +137,7 @@ def _solve(
         terms = [(count[size, more], size / least) for size in copies if size]
         terms += [(count[size, less], -size / least) for size in copies if size]
         model.row(0.0, np.inf, terms)
-    found = highs(model, time_limit_s=time_limit_s, gap=_GAP)
+    found = highs(model, time_limit_s=time_limit_s, gap=_GAP, nodes=_NODES)
     room = {key: round(found.values[index]) for key, index in count.items()}
     gpu_of = []
     for size in sizes:

@@ -12,7 +12,13 @@ from pathlib import Path
 import highspy
 import numpy as np
 
-__all__ = ["LicenceError", "Model", "Solution", "SolverError", "check_licence", "gurobi", "highs"]
+__all__ = [
+    "LicenceError", "Model", "Solution", "SolverError", "check_licence", "gurobi", "highs",
+    "mounted_licence",
+]  # fmt: skip
+
+MOUNTED = Path("/run/secrets/gurobi.lic")
+"""Where a container finds Gurobi's licence."""
 
 _LICENCE = re.compile(r"^\s*(LICENSEID|WLSACCESSID|TOKENSERVER|KEY|CSACCESSID)\s*=\s*\S", re.M)
 
@@ -62,14 +68,21 @@ class Solution:
     finished: bool
 
 
-def highs(model: Model, *, time_limit_s: float, gap: float, threads: int = 2) -> Solution:
-    """Solve by HiGHS from the model's start; `gap` is relative. Raises SolverError if it cannot."""
+def highs(
+    model: Model, *, time_limit_s: float, gap: float, threads: int = 2, nodes: int | None = None
+) -> Solution:
+    """Solve by HiGHS from the model's start; `gap` is relative. Raises SolverError if it cannot.
+
+    `nodes` of the search tree limit it the same way wherever and however often it runs.
+    """
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("time_limit", max(time_limit_s, 0.01))
     solver.setOptionValue("mip_rel_gap", gap)
     solver.setOptionValue("threads", threads)
     solver.setOptionValue("random_seed", 0)
+    if nodes is not None:
+        solver.setOptionValue("mip_max_nodes", nodes)
     solver.passModel(_lp(model))
     point = highspy.HighsSolution()
     point.col_value = model.start
@@ -120,6 +133,16 @@ def gurobi(
             f"Gurobi refuses a model of {len(model.cost)} variables "
             f"({str(error).splitlines()[0]}); fix: mount a full licence, or use HiGHS"
         ) from error
+
+
+def mounted_licence() -> Path | None:
+    """The licence file that Gurobi's own variable GRB_LICENSE_FILE names, else the mounted one.
+
+    None where there is neither: gurobipy then uses the size-limited licence that it brings.
+    """
+    if named := os.environ.get("GRB_LICENSE_FILE"):
+        return Path(named)
+    return MOUNTED if MOUNTED.exists() else None
 
 
 def check_licence(path: Path) -> None:

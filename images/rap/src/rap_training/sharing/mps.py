@@ -33,9 +33,10 @@ class Mps:
     """The daemon as a context. `environment` is what its clients need."""
 
     def __init__(self) -> None:
+        """Raises MpsError where the driver has no such daemon."""
+        self._tool = control_program()
         # A socket's path is short, however deep the folder of temporary files is.
         self._home = Path(tempfile.mkdtemp(prefix="mps-", dir="/tmp"))
-        self._tool = control_program()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -45,15 +46,21 @@ class Mps:
     def __enter__(self) -> Mps:
         for name in ("pipe", "log"):
             (self._home / name).mkdir()
-        done = subprocess.run(
-            [self._tool, "-d"], env=self._environment(), check=False, capture_output=True,
-            text=True, timeout=_SECONDS,
-        )  # fmt: skip
-        if done.returncode:
+        try:
+            done = subprocess.run(
+                [self._tool, "-d"], env=self._environment(), check=False, capture_output=True,
+                text=True, timeout=_SECONDS,
+            )  # fmt: skip
+            said = " ".join((done.stderr or done.stdout).split()) if done.returncode else None
+        except subprocess.TimeoutExpired:
+            said = f"no answer within {_SECONDS} s"
+        except OSError as error:
+            said = str(error)
+        if said is not None:
             shutil.rmtree(self._home, ignore_errors=True)
             raise MpsError(
-                f"the MPS daemon did not start: {(done.stderr or done.stdout).strip()}; "
-                "fix: see the control log, or choose variants without MPS"
+                f"the MPS daemon did not start: {said or 'it gave no reason'}; "
+                "fix: choose variants without MPS, or a host whose driver allows it"
             )
         return self
 

@@ -7,7 +7,7 @@ i mod 2; it is written once the trainer has let go of batch i - 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rap_training.backends import Call
@@ -18,6 +18,7 @@ from rap_training.sharing.lanes import Lane
 from rap_training.train.collectives import Collectives
 
 SLOTS = 2
+Part = Callable[[Sequence[Call]], None]  # queues some of a slot's launches
 
 
 class Preparation(Protocol):
@@ -59,13 +60,16 @@ class Steps:
         if ahead:
             self.feed.ahead(number + 1)
 
-    def launch(self, number: int, which: Sequence[int] | None = None) -> None:
-        """All launches, or those named."""
-        calls = self.calls[number % SLOTS]
-        for at in range(len(calls)) if which is None else which:
-            calls[at]()
+    def launch(self, number: int) -> None:
+        """All launches, in order."""
+        for call in self.calls[number % SLOTS]:
+            call()
             if self._synchronise:
                 self._synchronise()
+
+    def launch_part(self, number: int, part: Part) -> None:
+        """The launches that a part of a program names."""
+        part(self.calls[number % SLOTS])
 
     def exchange(self, number: int) -> None:
         """Ids to the ranks that train on them."""
@@ -123,9 +127,9 @@ class Side:
 
     def __init__(
         self, steps: Steps, train: Lane, side: Lane,
-        stages: Mapping[str, Sequence[int]] | None = None,
+        stages: Mapping[str, Part] | None = None,
     ) -> None:  # fmt: skip
-        """`stages[s]` names the launches that start when stage s starts; None: no gates."""
+        """`stages[s]` queues the launches that start when stage s starts; None: no gates."""
         self.buffers, self._steps, self._train, self._side = steps.buffers, steps, train, side
         self._stages = stages
         self._ready: list[Any] = [None] * SLOTS
@@ -152,10 +156,10 @@ class Side:
         if stage == STAGES[0]:
             self._side.wait(self._free[following % SLOTS])
             self._side.submit(lambda: self._steps.copy(following, ahead=True))
-        which = self._stages.get(stage, ())
-        if which:
+        part = self._stages.get(stage)
+        if part:
             self._side.wait(self._train.record())
-            self._side.submit(lambda: self._steps.launch(following, which))
+            self._side.submit(lambda: self._steps.launch_part(following, part))
 
     def done(self, number: int) -> None:
         """See Preparation."""

@@ -1,0 +1,134 @@
+"""What the trainer really sees in every iteration, compared with the reference."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from rap_training import reference
+from rap_training.measure import train
+from rap_training.rank import Rank
+from rap_training.sharing.lanes import CallerLane, Lane, ThreadLane
+from rap_training.sharing.preparation import SLOTS
+from rap_training.sharing.variants import VARIANTS
+
+ITERATIONS, WARMUP = 6, 2
+MIXED = (0, 1, -1, 0, 1, -1)  # own rows of two tables, all rows of four; two tables travel
+
+
+class SlowLane(ThreadLane):
+    """A lane whose work begins at odd times, so that a wait that is missing shows."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._dice = random.Random(seed)
+
+    def submit(self, work: Callable[[], object]) -> None:
+        delay = self._dice.uniform(0, 0.02)
+
+        def late() -> None:
+            time.sleep(delay)
+            work()
+
+        super().submit(late)
+
+
+class Watch:
+    """Compares a rank's batches where a step begins and where it ends."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        self.wanted = [reference.evaluate(rank.plan, batch) for batch in rank.batches]
+        own = slice(rank.rank * rank.config.batch, (rank.rank + 1) * rank.config.batch)
+        self.own = own
+        self.labels = [batch.labels[own] for batch in rank.batches]
+
+    def check(self, slot: int, number: int, when: str) -> None:
+        """Raises AssertionError unless slot `slot` holds this rank's part of batch `number`."""
+        buffers = self.rank.trainer.buffers
+        number %= len(self.wanted)
+        wanted, words = self.wanted[number], f"batch {number}, {when}"
+        found = buffers.result(slot, "labels").numpy()
+        np.testing.assert_array_equal(found, self.labels[number], err_msg=words)
+        for name in self.rank.plan.dense:
+            found = buffers.result(slot, f"dense/{name}").numpy()
+            expected = wanted[name].values[self.own]
+            np.testing.assert_array_equal(found, expected, err_msg=f"{name}, {words}")
+        covered = 0
+        for piece in buffers.work.needed_here:
+            ids, lengths = buffers.piece(slot, piece)
+            name = self.rank.plan.sparse[piece.table].node
+            rows = slice(piece.start, piece.start + piece.rows)
+            expected, keep = wanted[name].values[rows], np.ones(ids.shape, bool)
+            if lengths is not None:
+                listed = wanted[name].lengths
+                assert listed is not None
+                np.testing.assert_array_equal(lengths.numpy(), listed[rows], err_msg=words)
+                keep = np.arange(ids.shape[1]) < listed[rows, None]
+            where = f"{piece.name} made by {piece.made}, {words}"
+            np.testing.assert_array_equal(ids.numpy()[keep], expected[keep], err_msg=where)
+            covered += piece.rows
+        rows = self.rank.world * self.rank.config.batch
+        assert covered == rows * len(buffers.work.tables)
+
+
+def watch(rank: Rank, names: Sequence[str], seed: int = 0) -> dict[str, int]:
+    """Train with every variant in odd timing; steps whose batch was as it must be, by variant."""
+    observer = Watch(rank)
+    trainer = rank.trainer
+    step = trainer.step
+    dice = random.Random(100 * seed + rank.rank)
+    checked: dict[str, int] = {}
+
+    def spied(name: str, slot: int, on_stage: Callable[[str], object]) -> None:
+        number = checked[name]
+        # `ideal` has as many batches as slots, made beforehand.
+        batch = number % SLOTS if VARIANTS[name].place == "none" else number
+        observer.check(slot, batch, "before the step")
+
+        def late(stage: str) -> None:
+            time.sleep(dice.uniform(0, 0.01))
+            on_stage(stage)
+
+        step(slot, late)
+        time.sleep(dice.uniform(0, 0.01))
+        observer.check(slot, batch, "after the step")
+        checked[name] += 1
+
+    for name in names:
+        variant = VARIANTS[name]
+        pair: tuple[Lane, Lane] = (CallerLane(), SlowLane(100 * seed + rank.rank))
+        rank._lanes[variant.priority] = pair
+        preparation = rank.preparation(variant)
+        for attempt in range(2):  # what the first loop leaves behind must not harm the second
+            checked[name] = 0
+            trainer.step = partial(spied, name)  # type: ignore[method-assign]
+            train(
+                trainer, preparation, pair[0], rank.collectives, warmup=WARMUP,
+                iterations=ITERATIONS + attempt, barrier=variant.barrier,
+            )  # fmt: skip
+            trainer.step = step  # type: ignore[method-assign]
+        pair[1].close()
+    return checked
+
+
+# Jobs.
+
+
+def all_variants(rank: Rank, names: Sequence[str]) -> None:
+    """The mapping is what the search finds."""
+    rank.tell("fact", name="checked", value=watch(rank, names))
+
+
+def mixed_mapping(rank: Rank, names: Sequence[str]) -> None:
+    """Some features are computed by the rank of their table, some by another, some by each."""
+    home = rank.home
+    mapping = tuple(
+        by if by == -1 else (home[table] + by) % rank.world for table, by in enumerate(MIXED)
+    )
+    rank.__dict__["searched"] = mapping  # a cached property
+    assert rank.work(mapping).exchanges
+    rank.tell("fact", name="checked", value=watch(rank, names, seed=1))
