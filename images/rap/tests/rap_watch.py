@@ -6,10 +6,12 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 
 import numpy as np
 from rap_training import reference
 from rap_training.measure import train
+from rap_training.planner.capacity import STAGES
 from rap_training.rank import Rank
 from rap_training.sharing.lanes import CallerLane, Lane, ThreadLane
 from rap_training.sharing.preparation import SLOTS
@@ -34,6 +36,16 @@ class SlowLane(ThreadLane):
             work()
 
         super().submit(late)
+
+
+class DeviceLane(SlowLane):
+    """A training lane like a GPU's: the host runs ahead and only queues the stages of a step."""
+
+    def submit(self, work: Callable[[], object]) -> None:
+        work()
+
+    def queue(self, work: Callable[[], object]) -> None:
+        super().submit(work)
 
 
 class Watch:
@@ -75,42 +87,63 @@ class Watch:
         assert covered == rows * len(buffers.work.tables)
 
 
-def watch(rank: Rank, names: Sequence[str], seed: int = 0) -> dict[str, int]:
-    """Train with every variant in odd timing; steps whose batch was as it must be, by variant."""
+def watch(
+    rank: Rank, names: Sequence[str], seed: int = 0, *, ahead: bool = False
+) -> dict[str, int]:
+    """Train with every variant in odd timing; steps whose batch was as it must be, by variant.
+
+    `ahead`: the host runs ahead of training, as with a GPU (one rank, variants that only ever
+    train in the training lane).
+    """
     observer = Watch(rank)
     trainer = rank.trainer
     step = trainer.step
     dice = random.Random(100 * seed + rank.rank)
-    checked: dict[str, int] = {}
+    seen: list[int] = []
 
-    def spied(name: str, slot: int, on_stage: Callable[[str], object]) -> None:
-        number = checked[name]
-        # `ideal` has as many batches as slots, made beforehand.
-        batch = number % SLOTS if VARIANTS[name].place == "none" else number
-        observer.check(slot, batch, "before the step")
-
-        def late(stage: str) -> None:
+    def queue(work: Callable[[], object]) -> None:
+        lane = rank.lanes(variant.priority)[0]
+        if isinstance(lane, DeviceLane):
+            lane.queue(work)
+        else:
             time.sleep(dice.uniform(0, 0.01))
+            work()
+
+    def spied(slot: int, on_stage: Callable[[str], object]) -> None:
+        number = next(numbers)
+        # `ideal` has as many batches as slots, made beforehand.
+        batch = number % SLOTS if variant.place == "none" else number
+        queue(lambda: observer.check(slot, batch, "before the step"))
+        for stage in STAGES:
             on_stage(stage)
+            queue(partial(trainer.run, stage, slot))
+        queue(lambda: observer.check(slot, batch, "after the step"))
+        queue(lambda: seen.append(number))
 
-        step(slot, late)
-        time.sleep(dice.uniform(0, 0.01))
-        observer.check(slot, batch, "after the step")
-        checked[name] += 1
-
+    checked: dict[str, int] = {}
     for name in names:
         variant = VARIANTS[name]
-        pair: tuple[Lane, Lane] = (CallerLane(), SlowLane(100 * seed + rank.rank))
+        number = 100 * seed + rank.rank
+        pair: tuple[Lane, Lane] = (
+            DeviceLane(number + 1) if ahead else CallerLane(), SlowLane(number)
+        )  # fmt: skip
+        if variant.place == "stages":
+            assert rank.costs  # measured in lanes as they are
         rank._lanes[variant.priority] = pair
         preparation = rank.preparation(variant)
+        trainer.step = spied  # type: ignore[method-assign]
         for attempt in range(2):  # what the first loop leaves behind must not harm the second
-            checked[name] = 0
-            trainer.step = partial(spied, name)  # type: ignore[method-assign]
+            seen.clear()
+            numbers = count()
             train(
                 trainer, preparation, pair[0], rank.collectives, warmup=WARMUP,
                 iterations=ITERATIONS + attempt, barrier=variant.barrier,
             )  # fmt: skip
-            trainer.step = step  # type: ignore[method-assign]
+            pair[0].finish()
+            assert seen == list(range(len(seen)))
+            checked[name] = len(seen)
+        trainer.step = step  # type: ignore[method-assign]
+        pair[0].close()
         pair[1].close()
     return checked
 

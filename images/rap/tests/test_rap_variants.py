@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from rap_training.measure import train
 from rap_training.plan.files import dump
 from rap_training.planner.capacity import STAGES
 from rap_training.rank import CannotRun, Rank
+from rap_training.sharing.lanes import ThreadLane
 from rap_training.sharing.preparation import Side
 from rap_training.sharing.variants import VARIANTS
 
@@ -141,6 +143,14 @@ def test_every_step_sees_its_batch(rank: Rank, name: str) -> None:
     assert checked == {name: rap_watch.WARMUP + rap_watch.ITERATIONS + 1}
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in ON_CPU if VARIANTS[name].place in ("side", "stages", "workers")]
+)
+def test_every_step_sees_its_batch_when_the_host_runs_ahead(rank: Rank, name: str) -> None:
+    checked = rap_watch.watch(rank, [name], seed=2, ahead=True)
+    assert checked == {name: rap_watch.WARMUP + rap_watch.ITERATIONS + 1}
+
+
 @pytest.mark.parametrize("loader", ["resident", "staged"])
 def test_every_loader_gives_the_same_batches(config: Config, loader: str) -> None:
     there = Rank(replace(config, loader=loader), 0, lambda kind, **what: None)
@@ -162,95 +172,74 @@ def test_every_step_sees_its_batch_on_two_ranks(config: Config, job: str) -> Non
 # Gates.
 
 
-def parts_by_stage(
-    rank: Rank, log: list[tuple[str, str, float]]
-) -> tuple[Side, dict[str, list[int]]]:
-    """The launches of `sequential`, dealt to the stages in order, that note when they begin."""
+def dealt_to_stages(rank: Rank, began: Callable[[str], object]) -> Side:
+    """A gated Side whose launches are dealt to the stages in order; each part calls `began`."""
     side = rank.preparation(VARIANTS["stream"])
     assert isinstance(side, Side)
     launches = len(side._steps.calls[0])
     dealt: dict[str, list[int]] = {stage: [] for stage in STAGES}
     for at in range(launches):
         dealt[STAGES[at * len(STAGES) // launches]].append(at)
-
-    def part(stage: str, which: Sequence[int]) -> Callable[..., None]:
-        def launch(calls: Sequence[Callable[[], object]]) -> None:
-            log.append(("launch", stage, time.perf_counter()))
-            for at in which:
-                calls[at]()
-
-        return launch
-
-    parts = {stage: part(stage, which) for stage, which in dealt.items()}
-    train_lane, side_lane = rank.lanes(False)
-    return Side(side._steps, train_lane, side_lane, parts), dealt
-
-
-def test_launches_wait_for_their_stage(rank: Rank) -> None:
-    log: list[tuple[str, str, float]] = []
-    side, dealt = parts_by_stage(rank, log)
     assert all(dealt.values())
-    run = rank.trainer.run
 
-    def noted(stage: str, slot: int) -> None:
-        log.append(("begin", stage, time.perf_counter()))
+    def part(stage: str, calls: Sequence[Callable[[], object]]) -> None:
+        began(stage)
+        for at in dealt[stage]:
+            calls[at]()
+
+    train_lane, side_lane = rank.lanes(False)
+    return Side(
+        side._steps, train_lane, side_lane, {stage: partial(part, stage) for stage in STAGES}
+    )
+
+
+def test_launches_run_beside_their_stage(rank: Rank) -> None:
+    """They wait for what is before it, although the host queues all at once; not for itself."""
+    lane = rap_watch.DeviceLane(seed=3)
+    rank._lanes[False] = (lane, ThreadLane())
+    log: list[tuple[str, str]] = []
+    side = dealt_to_stages(rank, lambda stage: log.append(("launch", stage)))
+    trainer = rank.trainer
+    run = trainer.run
+
+    def work(stage: str, slot: int) -> None:
+        time.sleep(0.05)  # longer than the launches beside it take
         run(stage, slot)
-        time.sleep(0.02)  # long enough for the launches of this stage, and for those of the next
-        log.append(("end", stage, time.perf_counter()))
+        log.append(("end", stage))
 
-    rank.trainer.run = noted  # type: ignore[method-assign]
-    # The stage is reached where on_stage is called, right before `run`.
-    observer = rap_watch.Watch(rank)
-    reached: list[float] = []
-    on_stage = side.on_stage
+    def step(slot: int, on_stage: Callable[[str], object]) -> None:
+        for stage in STAGES:
+            on_stage(stage)
+            lane.queue(lambda s=stage: work(s, slot))  # type: ignore[misc]
 
-    def reach(number: int, stage: str) -> None:
-        reached.append(time.perf_counter())
-        on_stage(number, stage)
-
-    side.on_stage = reach  # type: ignore[method-assign]
-    train(rank.trainer, side, rank.lanes(False)[0], rank.collectives, warmup=0, iterations=3)
-    launched = [at for what, _, at in log if what == "launch"]
-    ended = [at for what, _, at in log if what == "end"]
-    assert len(launched) == len(reached) == len(ended) == 3 * len(STAGES)
-    assert all(begun >= gate for begun, gate in zip(launched, reached, strict=True))
-    # And they are beside that stage, not behind all.
-    assert all(begun <= end for begun, end in zip(launched, ended, strict=True))
-    observer.check(3 % 2, 3, "made last")
+    trainer.step = step  # type: ignore[method-assign]
+    train(trainer, side, lane, rank.collectives, warmup=0, iterations=3)
+    lane.finish()
+    assert log == 3 * [(what, stage) for stage in STAGES for what in ("launch", "end")]
+    rap_watch.Watch(rank).check(3 % 2, 3, "made last")
 
 
 @pytest.mark.gpu
 def test_launches_wait_for_their_stage_on_the_device(config: Config) -> None:
     rank = Rank(replace(config, device="cuda", trainer="eager", variants=("stream",)), 0,
                 lambda kind, **what: None)  # fmt: skip
-    log: list[tuple[str, str, float]] = []
-    side, _ = parts_by_stage(rank, log)
     train_lane, _ = rank.lanes(False)
     stages: list[torch.cuda.Event] = []
     launches: list[torch.cuda.Event] = []
-    on_stage = side.on_stage
 
     def event() -> torch.cuda.Event:
         found = torch.cuda.Event(enable_timing=True)
         found.record()
         return found
 
+    side = dealt_to_stages(rank, lambda _: launches.append(event()))
+    on_stage = side.on_stage
+
     def reach(number: int, stage: str) -> None:
         torch.cuda._sleep(2_000_000)  # the device is a millisecond behind the host
         stages.append(event())
         on_stage(number, stage)
 
-    assert side._stages is not None
-    parts = dict(side._stages)
-
-    def noted(stage: str) -> Callable[..., None]:
-        def launch(calls: Sequence[Callable[[], object]]) -> None:
-            launches.append(event())
-            parts[stage](calls)
-
-        return launch
-
-    side._stages = {stage: noted(stage) for stage in parts}
     side.on_stage = reach  # type: ignore[method-assign]
     train(rank.trainer, side, train_lane, rank.collectives, warmup=0, iterations=3)
     torch.cuda.synchronize()
