@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from rap_loop import MODEL, ONE, TABLES, TURNS, Case, Loop, global_batches, work_of  # noqa: E402
 from rap_plans import every_operator  # noqa: E402
 from rap_ranks import run_ranks  # noqa: E402
+from rap_training.backends import Call  # noqa: E402
 from rap_training.cli import main  # noqa: E402
 from rap_training.config import Config, ConfigError  # noqa: E402
 from rap_training.measure import train  # noqa: E402
@@ -116,7 +118,11 @@ def preparation(rank: Rank, name: str) -> Preparation:
         return rank.preparation(VARIANTS[name])
     beside = rank.preparation(VARIANTS["stream"])
     assert isinstance(beside, Side)
-    everything = range(len(beside._steps.calls[0]))
+
+    def everything(calls: Sequence[Call]) -> None:
+        for call in calls:
+            call()
+
     return Side(beside._steps, *rank.lanes(False), {STAGES[0]: everything})
 
 
