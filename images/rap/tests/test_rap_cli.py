@@ -206,7 +206,7 @@ def test_ids_outside_of_a_table(
     arguments = with_plan(tmp_path / "raw.json", raw)
     assert main([*arguments, "--variants", "ideal", "--gpus", str(gpus)]) == 1
     last = capfd.readouterr().err.splitlines()[-1]
-    assert "ids were outside of their tables and were left out; fix: " in last
+    assert "ids were outside of their tables and were not looked up; fix: " in last
     assert last.startswith("rap_training: rank ")
 
 
@@ -231,7 +231,7 @@ def test_tables_that_no_gpu_can_take(
         main([*arguments, "--device", "cuda", "--gpus", "2"])
     assert left.value.code == 77
     line = one_sentence(capsys.readouterr().err)
-    assert f"table 0 has {512 * rows} bytes and a GPU takes {int(0.9 * (81559 << 20)) + 1}" in line
+    assert f"table 0 has {512 * rows} bytes and a rank takes {int(0.9 * (81559 << 20)) + 1}" in line
 
 
 def test_the_driver_s_words_for_memory() -> None:

@@ -48,7 +48,7 @@ class Config:
     seed: int = 2024
     patience: float = 300.0  # seconds that ranks may be silent
     out: str = ""
-    gpu_memory: int = 0  # bytes of a GPU, where the parent could ask; not an argument
+    memory: int = 0  # bytes a rank has for its tables, where the parent could ask; no argument
 
     def __post_init__(self) -> None:
         choices = {
