@@ -90,7 +90,7 @@ class TorchRecAdapter:
         """See Trainer. Such ids were taken for row 0, as FBGEMM does."""
         self._settle()
         if count := int(self.bad.item()):
-            raise ValueError(OUTSIDE.format(count=count))
+            raise ValueError(OUTSIDE.format(count=count, done="taken for 0"))
 
     def _settle(self) -> None:
         if self.device.type == "cuda":

@@ -32,7 +32,7 @@ from rap_training.train.segments import segments
 
 BOTTOM = (512, 256, 128)
 OUTSIDE = (
-    "{count} ids were outside of their tables and were not looked up; "
+    "{count} ids were outside of their tables and were {done}; "
     "fix: end the plan's chains with sigrid_hash modulo the table's rows"
 )
 
@@ -249,7 +249,7 @@ class Trainer:
         self._settle()
         count = int(self.bad.item())
         if count:
-            raise ValueError(OUTSIDE.format(count=count))
+            raise ValueError(OUTSIDE.format(count=count, done="left out"))
 
     @property
     def layers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
