@@ -206,7 +206,7 @@ def test_ids_outside_of_a_table(
     arguments = with_plan(tmp_path / "raw.json", raw)
     assert main([*arguments, "--variants", "ideal", "--gpus", str(gpus)]) == 1
     last = capfd.readouterr().err.splitlines()[-1]
-    assert "ids were outside of their tables and were not looked up; fix: " in last
+    assert "ids were outside of their tables and were left out; fix: " in last
     assert last.startswith("rap_training: rank ")
 
 
