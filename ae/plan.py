@@ -12,7 +12,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from ae.errors import EnvironmentFault, UsageError, nearest
-from ae.gpu_axis import choose_for_points, gpu_axis, values_with
+from ae.gpu_axis import PointGpus, choose_for_points, gpu_axis, values_with
 from ae.gpu_choice import GpuChoice
 from ae.model import (
     Flavour,
@@ -94,35 +94,13 @@ def make_plan(
     notes: list[str] = []
     if not recipe.lanes[selection.lane].built:
         notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
-    faults: list[EnvironmentFault] = []
+    refused: dict[str, UsageError | EnvironmentFault] = {}
     slots: list[_Slot] = []
     for name in _experiments(recipe, selection):
-        variants = _variants(recipe, selection, name)
-        if variants is None:
-            notes.append(f"left out: {name}, in which none of the chosen variants takes part")
+        found = _taking_part(recipe, selection, name, machine, notes, refused)
+        if found is None:
             continue
-        ranges = _ranges(recipe, selection, name)
-        if lacking := next((axis for axis, there in ranges.items() if not there), None):
-            what = f"{lacking} {', '.join(selection.axes[lacking])}"
-            if name in selection.experiments:
-                there = recipe.possible_values(name, lacking)
-                raise UsageError(
-                    f"{name} has no point with {what}", fix=f"it has: {', '.join(there)}"
-                )
-            notes.append(f"left out: {name}, which has no point with {what}")
-            continue
-        axis = gpu_axis(recipe, name)
-        try:
-            gpus = choose_for_points(recipe, selection, name, machine, ranges.get(axis or "", ()))
-        except EnvironmentFault as fault:
-            if name in selection.experiments or axis in selection.axes:
-                raise
-            notes.append(f"left out: {fault.message}")
-            faults.append(fault)
-            continue
-        notes += gpus.notes
-        if gpus.axis:
-            ranges[gpus.axis] = tuple(str(value) for value in gpus.choices)
+        variants, ranges, gpus = found
         given = _secrets(recipe, name, secrets)
         for labels, chosen in _combinations(recipe, name, ranges, variants):
             choice = gpus.of(labels)
@@ -130,8 +108,14 @@ def make_plan(
             needs = runtime_needs(recipe.needs_of(name), choice.request, root)
             needs = replace(needs, secrets=given)
             slots.append(_Slot(name, labels, chosen, image, needs, _models(choice.gpus)))
+    counted = [error for name, error in refused.items() if gpu_axis(recipe, name)]
+    if any(gpu_axis(recipe, slot.experiment) for slot in slots):
+        counted = []
+    if counted and all(isinstance(error, UsageError) for error in counted):
+        raise counted[0]  # a count of GPUs that no experiment has
     if not slots:
-        raise _nothing(recipe, selection, faults)
+        raise _nothing(recipe, selection, list(refused.values()))
+    notes += _full_size_on_cpu(recipe, selection, slots)
     points = [
         _point(recipe, slot, values, repeat, selection.quick)
         for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike
@@ -168,6 +152,74 @@ def describe(plan: Plan) -> dict[str, Any]:
         "disk_bytes": sum(point.disk_bytes for point in plan.points),
         "points": [_plain(asdict(p)) | {"image": _describe_image(p.image)} for p in plan.points],
     }
+
+
+def _taking_part(
+    recipe: Recipe,
+    selection: Selection,
+    name: str,
+    machine: Machine,
+    notes: list[str],
+    refused: dict[str, UsageError | EnvironmentFault],
+) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], PointGpus] | None:
+    """Variants, ranges of the axes and GPUs of an experiment; None when it is left out.
+
+    Then `notes` get the reason, and `refused` the error that it would be if nothing else ran.
+    """
+    named = name in selection.experiments
+    variants = _variants(recipe, selection, name)
+    if variants is None:
+        notes.append(f"left out: {name}, in which none of the chosen variants takes part")
+        return None
+    on_cpu = selection.flavour is Flavour.CPU or selection.gpus == 0 or not machine.gpus
+    axis = gpu_axis(recipe, name)
+    try:
+        ranges = _ranges(recipe, selection, name)
+        if lacking := next((axis for axis, there in ranges.items() if not there), None):
+            what = f"{lacking} {', '.join(selection.axes[lacking])}"
+            if named:
+                there = recipe.possible_values(name, lacking)
+                raise UsageError(
+                    f"{name} has no point with {what}", fix=f"it has: {', '.join(there)}"
+                )
+            notes.append(f"left out: {name}, which has no point with {what}")
+            return None
+        gpus = choose_for_points(recipe, selection, name, machine, ranges.get(axis or "", ()))
+    except UsageError as error:
+        if named:
+            raise
+        notes.append(f"left out: {error.message}")
+        refused[name] = error
+        return None
+    except EnvironmentFault as fault:
+        if named or (axis in selection.axes and not on_cpu):
+            raise
+        notes.append(f"left out: {fault.message}")
+        refused[name] = fault
+        return None
+    notes += gpus.notes
+    if gpus.axis:
+        ranges[gpus.axis] = tuple(str(value) for value in gpus.choices)
+    return variants, ranges, gpus
+
+
+def _full_size_on_cpu(
+    recipe: Recipe, selection: Selection, slots: Iterable[_Slot]
+) -> Iterator[str]:
+    """A note on what GPUs are meant for, runs on the CPU, and would be smaller with --quick."""
+    small = {key for key, about in recipe.parameters.items() if about.quick is not None}
+    small |= {axis for axis, about in recipe.axes.items() if about.quick}
+    names = [
+        name
+        for name in dict.fromkeys(slot.experiment for slot in slots if slot.needs.gpus is None)
+        if recipe.experiments[name].gpu == "optional"
+        and small & _names_in(recipe.experiments[name])
+    ]
+    if names and not selection.quick:
+        yield (
+            f"{', '.join(names)}: at full size this may take a CPU far longer than the times "
+            "shown, or more memory than there is; --quick is the size for a CPU"
+        )
 
 
 def runtime_needs(needs: Needs, gpus: GpuRequest | None, root: Path) -> RuntimeNeeds:
@@ -426,10 +478,10 @@ def _with_unique_ids(points: Sequence[Point]) -> list[Point]:
 
 
 def _nothing(
-    recipe: Recipe, selection: Selection, faults: Sequence[EnvironmentFault]
+    recipe: Recipe, selection: Selection, refused: Sequence[UsageError | EnvironmentFault]
 ) -> UsageError | EnvironmentFault:
-    if faults:
-        return faults[0]
+    if refused:
+        return refused[0]
     axes = (f"{axis} {', '.join(values)}" for axis, values in selection.axes.items())
     what = ", ".join([*selection.variants, *axes]) or f"the {selection.lane} lane"
     return UsageError(

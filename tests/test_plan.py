@@ -393,6 +393,18 @@ def test_on_the_cpu_the_axis_is_a_label(spread: Recipe) -> None:
     assert counts(by_name) == [("8", 0)]
 
 
+def test_on_the_cpu_full_size_is_warned_of_where_quick_is_smaller(spread: Recipe) -> None:
+    why = "together: this machine shows no GPU, so it runs on the CPU"
+    size = (
+        "together: at full size this may take a CPU far longer than the times shown, "
+        "or more memory than there is; --quick is the size for a CPU"
+    )
+    assert plan(spread, NONE, experiments=("together", "apart")).notes == (why, size)
+    assert plan(spread, NONE, experiments=("together",), quick=True).notes == (why,)
+    assert plan(spread, FOUR, experiments=("together",), gpus=0).notes == (size,)
+    assert size not in plan(spread, FOUR, experiments=("together",)).notes
+
+
 def test_a_count_of_gpus_picks_the_points_that_have_it(spread: Recipe) -> None:
     for quick in (False, True):
         made = plan(spread, FOUR, experiments=("together",), gpus=4, quick=quick)
@@ -402,6 +414,18 @@ def test_a_count_of_gpus_picks_the_points_that_have_it(spread: Recipe) -> None:
     with pytest.raises(UsageError, match="together of toy has no point with 3 GPUs") as caught:
         plan(spread, FOUR, gpus=3)
     assert caught.value.fix == "--gpus with one of: 1, 2, 4, 8"
+
+
+def test_a_count_that_one_experiment_lacks_leaves_that_one_out(spread: Recipe) -> None:
+    together = spread.experiments["together"]
+    alone = together.model_copy(update={"only": {"gpus": ("1",)}})
+    recipe = spread.model_copy(update={"experiments": {"together": together, "alone": alone}})
+    made = plan(recipe, FOUR, gpus=2)
+    assert {point.experiment for point in made.points} == {"together"}
+    assert made.notes == ("left out: alone of toy has no point with 2 GPUs",)
+    for chosen in ({"gpus": 2, "experiments": ("alone",)}, {"gpus": 3}):
+        with pytest.raises(UsageError, match="has no point with"):
+            plan(recipe, FOUR, **chosen)
 
 
 def test_named_gpus_serve_the_points_up_to_their_number(spread: Recipe) -> None:
@@ -421,6 +445,17 @@ def test_more_gpus_than_there_are_is_a_fault_when_asked_for_by_name(spread: Reci
             plan(spread, TWO, settings={"gpus": "2,4"}, **selection)
         assert caught.value.fix
         assert caught.value.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_on_the_cpu_a_narrowed_axis_leaves_out_what_requires_gpus(spread: Recipe) -> None:
+    required = spread.experiments["together"].model_copy(update={"gpu": "required"})
+    recipe = spread.model_copy(update={"experiments": {**spread.experiments, "fixed": required}})
+    for machine, selection in ((NONE, {}), (TWO, {"gpus": 0}), (TWO, {"flavour": Flavour.CPU})):
+        made = plan(recipe, machine, settings={"gpus": "4"}, **selection)
+        assert {point.labels["gpus"] for point in made.points if "gpus" in point.labels} == {"4"}
+        assert any(note.startswith("left out: fixed ") for note in made.notes)
+        with pytest.raises(EnvironmentFault):
+            plan(recipe, machine, experiments=("fixed",), settings={"gpus": "4"}, **selection)
 
 
 def test_a_quick_run_has_the_most_gpus_where_there_are_fewer_than_its_own(spread: Recipe) -> None:

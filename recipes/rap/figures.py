@@ -31,7 +31,17 @@ COLOURS = {
     "rap_no_fusion": "purple", "rap": "blue", "rap_mps": "blue", "rap_plus": "green",
     "rap_green": "green", "ideal": "black",
 }  # fmt: skip
-MARKERS = {"sequential": "s", "stream": "^", "mps": "D", "rap": "o", "rap_plus": "v"}
+# Lines of variants that share a colour; bars have their names beside them.
+DASHES: dict[str, Any] = {"sequential_fused": (0, (5, 1.5))}
+MARKERS = {
+    "sequential": "s",
+    "sequential_fused": "X",
+    "stream": "^",
+    "mps": "D",
+    "rap": "o",
+    "rap_plus": "v",
+}
+RATIO_TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 STAGES = ["emb_fwd", "mlp_fwd", "mlp_bwd", "emb_bwd", "grad_comm"]
 LANES = {"train": "blue", "preprocess": "orange", "copy": "grey", "comm": "purple"}
 SOLVERS = {
@@ -86,6 +96,10 @@ def predictor(frame: pd.DataFrame) -> Plot:
         told[key]["median"] if (key := tuple(row)) in told else nan
         for row in table[keys].to_numpy()
     ]
+    table["evidence"] = [
+        join_evidence(word, told[key]["evidence"]) if (key := tuple(row)) in told else word
+        for word, row in zip(table["evidence"], table[keys].to_numpy(), strict=True)
+    ]
     table = table[table["predicted_us"].notna()].drop(columns=["samples", "unit", "low", "high"])
     if table.empty:
         raise NoData("no kernel with a predicted and a measured latency")
@@ -94,7 +108,8 @@ def predictor(frame: pd.DataFrame) -> Plot:
     figure, axes = new_panels(
         len(families), 9, title="Latency predictor: predicted against measured", across=3
     )
-    ends = [table["measured_us"].min() / 1.3, table["measured_us"].max() * 1.3]
+    both = table[["measured_us", "predicted_us"]].to_numpy()
+    ends = [both.min() / 1.3, both.max() * 1.3]
     for axis, family in zip(axes, families, strict=True):
         axis.fill_between(ends, [0.9 * x for x in ends], [1.1 * x for x in ends],
                           color="#dddddd", linewidth=0)  # fmt: skip
@@ -157,7 +172,8 @@ def capacity(frame: pd.DataFrame) -> Plot:
         )  # fmt: skip
         axis.set_title(cell)
         axis.set_xlabel("µs (share of the stage's time)")
-    return Plot(figure=figure, table=table)
+    spread = INTERVAL_WORDS if table["n"].max() > 1 else "one measurement a bar, no spread"
+    return Plot(figure=figure, table=table, spread=spread)
 
 
 def ratio(frame: pd.DataFrame) -> Plot:
@@ -183,10 +199,13 @@ def ratio(frame: pd.DataFrame) -> Plot:
                 line["measured_ratio"], line["over_ideal"], color=_colour(variant), capsize=1.8,
                 yerr=[line["over_ideal"] - line["low"], line["high"] - line["over_ideal"]],
                 linewidth=1.2, markersize=4, marker=MARKERS.get(variant, "x"),
+                linestyle=DASHES.get(variant, "-"),
                 label=NAMES.get(variant, variant),
             )  # fmt: skip
         axis.axhline(1.0, color=PALETTE["black"], linewidth=0.8, linestyle=(0, (4, 3)))
         axis.set(xscale="log", title=cell, xlabel="preprocessing / training time alone")
+        axis.set_xticks(RATIO_TICKS)
+        axis.set_xlim(table["measured_ratio"].min() / 1.2, table["measured_ratio"].max() * 1.2)
         axis.set_ylim(0, 1.1)
         axis.yaxis.grid(True)
         _plain_log(axis, only="x")
