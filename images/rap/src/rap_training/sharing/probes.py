@@ -161,7 +161,8 @@ def stage_probes(
     """Time and capacity of every training stage, the slowest rank deciding for all."""
     device = trainer.device
     probe = kernel(_PROBE, backend, device)
-    probe_us = latency_us(probe, device)
+    # The same for all: it decides how many probes are tried, and every try is of all ranks.
+    probe_us = collectives.largest(latency_us(probe, device), device)
     found = []
     trainer.learn(False)
     for stage in STAGES:
