@@ -68,17 +68,17 @@ def test_nothing_to_place():
 
 
 def test_a_table_that_fits_no_gpu_is_named_with_its_bytes():
-    with pytest.raises(PlacementError, match="table 1 has 500 bytes and a GPU takes 400"):
+    with pytest.raises(PlacementError, match="table 1 has 500 bytes and a rank takes 400"):
         balance([10, 500], 2, limit=400)
 
 
 def test_a_total_that_does_not_fit_is_named():
-    with pytest.raises(PlacementError, match=r"tables have 900 bytes and 2 GPUs take 800 \(400"):
+    with pytest.raises(PlacementError, match=r"tables have 900 bytes and 2 ranks take 800 \(400"):
         balance([300, 300, 300], 2, limit=400)
 
 
 def test_tables_that_fit_only_in_sum_are_refused_and_a_tight_fit_is_found():
-    with pytest.raises(PlacementError, match="puts 600 bytes of tables on one of 2 GPUs"):
+    with pytest.raises(PlacementError, match="puts 600 bytes of tables on one of 2 ranks"):
         balance([300, 300, 300], 2, limit=500)
     assert balance([3, 3, 2, 2, 2], 2, limit=6).load == (6, 6)
 
@@ -107,7 +107,7 @@ def test_look_ups_are_shared_out_beside_bytes_and_the_load_is_bytes():
 def test_bytes_alone_decide_where_they_are_tight():
     sizes = [800, *[100] * 8]
     assert place_tables(sizes, 2, limit=800).load == (800, 800)
-    with pytest.raises(PlacementError, match="table 0 has 800 bytes and a GPU takes 799"):
+    with pytest.raises(PlacementError, match="table 0 has 800 bytes and a rank takes 799"):
         place_tables(sizes, 2, limit=799)
 
 

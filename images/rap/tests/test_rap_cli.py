@@ -231,7 +231,7 @@ def test_tables_that_no_gpu_can_take(
         main([*arguments, "--device", "cuda", "--gpus", "2"])
     assert left.value.code == 77
     line = one_sentence(capsys.readouterr().err)
-    assert f"table 0 has {512 * rows} bytes and a GPU takes {int(0.9 * (81559 << 20)) + 1}" in line
+    assert f"table 0 has {512 * rows} bytes and a rank takes {int(0.9 * (81559 << 20)) + 1}" in line
 
 
 def test_the_driver_s_words_for_memory() -> None:

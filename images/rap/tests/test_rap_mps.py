@@ -78,8 +78,8 @@ def stand_in(tmp_path: Path, homes: list[Path], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def no_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(mps, "_DRIVER_FOLDERS", ())
+    """PATH stays: Triton's compiler is looked for there as well."""
+    monkeypatch.setattr(mps, "_CONTROL", "nvidia-cuda-mps-control-of-no-driver")
 
 
 def pid_of(daemon: Mps) -> int:
@@ -191,7 +191,9 @@ def test_no_daemon_may_be_reachable_without_mps(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_program")
 def test_without_the_program_no_process_starts(homes: list[Path]) -> None:
     told = rap_sessions.Told()
-    with pytest.raises(MpsError, match=r"nvidia-cuda-mps-control was not found, .*; fix: "):
+    with pytest.raises(
+        MpsError, match=r"nvidia-cuda-mps-control-of-no-driver was not found, .*; fix: "
+    ):
         launcher.run_session(rap_sessions.SMALL, "throughput", told, session="mps")
     assert not homes
     assert not told.messages
@@ -232,7 +234,9 @@ def test_variants_under_mps_are_skipped_without_the_program(
     measured, skipped = results(tmp_path)
     assert measured == {"ideal", "sequential"}
     assert set(skipped) == {"mps", "rap_mps"}
-    assert all("nvidia-cuda-mps-control was not found" in reason for reason in skipped.values())
+    assert all(
+        "was not found, so nothing can run under MPS" in reason for reason in skipped.values()
+    )
 
 
 CLIENT = """

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import multiprocessing
-import queue
 import sys
-import traceback
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,13 +12,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed as dist  # noqa: E402
+from rap_model import Batch, train  # noqa: E402
+from rap_ranks import run_ranks  # noqa: E402
 from rap_training.train.torchrec import (  # noqa: E402
     TorchRecMissing,
     TorchRecTrainer,
     Weights,
     interaction_order,
 )
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 pytestmark = pytest.mark.torch
 needs_torchrec = pytest.mark.skipif(
@@ -38,20 +35,13 @@ BOTTOM, OVER = (12, 10, DIM), (14, 9, 1)
 SEED = 20240427
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Rows of all ranks; ids[t][row] is a bag of any length, also empty or with equal ids."""
-
-    dense: Tensor
-    ids: list[list[Tensor]]
-    labels: Tensor
-
-    def part(self, rank: int) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
-        """What one rank's `step` takes."""
-        rows = slice(rank * BATCH, (rank + 1) * BATCH)
-        bags = [table[rows] for table in self.ids]
-        lengths = [torch.tensor([len(bag) for bag in table], dtype=torch.int32) for table in bags]
-        return self.dense[rows], [torch.cat(table) for table in bags], lengths, self.labels[rows]
+def part(batch: Batch, rank: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What one rank's `step` takes."""
+    rows = slice(rank * BATCH, (rank + 1) * BATCH)
+    bags = [table[rows] for table in batch.ids]
+    lengths = torch.tensor([len(bag) for table in bags for bag in table], dtype=torch.int32)
+    ids = torch.cat([bag for table in bags for bag in table])
+    return batch.dense[rows], ids, lengths, batch.labels[rows]
 
 
 def batches(world: int) -> list[Batch]:
@@ -90,85 +80,29 @@ def weights() -> Weights:
     return Weights(tables=tables, bottom=layers(DENSE, *BOTTOM), over=layers(DIM + pairs, *OVER))
 
 
-def plain(world: int) -> tuple[list[float], list[Tensor]]:
-    """Losses of each step, and the tables after the last: one process, PyTorch's own operators."""
-    start = copy.deepcopy(weights())
-    tables = [nn.Parameter(start.tables[t]) for t in range(len(ROWS))]
-    bottom = [(nn.Parameter(w), nn.Parameter(b)) for w, b in start.bottom]
-    over = [(nn.Parameter(w), nn.Parameter(b)) for w, b in start.over]
-    everything = [*tables, *(one for layer in (*bottom, *over) for one in layer)]
-    optimizer = torch.optim.SGD(everything, lr=LR)
-    losses = []
-    for batch in batches(world):
-        x = batch.dense
-        for weight, bias in bottom:
-            x = torch.relu(nn.functional.linear(x, weight, bias))
-        pooled = [
-            torch.stack([table[bag].sum(0) for bag in bags])
-            for table, bags in zip(tables, batch.ids, strict=True)
-        ]
-        features = torch.stack([x, *pooled], dim=1)
-        dots = features @ features.transpose(1, 2)
-        lower = torch.tril_indices(len(ROWS) + 1, len(ROWS) + 1, offset=-1)
-        y = torch.cat([x, dots[:, lower[0], lower[1]]], dim=1)
-        for weight, bias in over[:-1]:
-            y = torch.relu(nn.functional.linear(y, weight, bias))
-        logits = nn.functional.linear(y, *over[-1]).squeeze(-1)
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, [table.detach() for table in tables]
-
-
-def one_rank(rank: int, world: int, meeting: str, said: multiprocessing.Queue) -> None:
-    """A process: (rank, losses, own tables), or the traceback in place of the losses."""
-    try:
-        torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-        trainer = TorchRecTrainer(
-            rows=ROWS, dim=DIM, dense_width=DENSE, bottom=BOTTOM, over=OVER, batch=BATCH,
-            gpu_of=[table % world for table in range(len(ROWS))], device=torch.device("cpu"),
-            rank=rank, world=world, lr=LR, weights=weights(),
-        )  # fmt: skip
-        losses = [float(trainer.step(*batch.part(rank))) for batch in batches(world)]
-        said.put((rank, losses, {t: table.tolist() for t, table in trainer.tables().items()}))
-        dist.destroy_process_group()
-    except BaseException:
-        said.put((rank, traceback.format_exc(), {}))
-        raise
+def one_rank(rank: int, world: int) -> tuple[list[float], dict[int, list]]:
+    """Losses and own tables."""
+    trainer = TorchRecTrainer(
+        rows=ROWS, dim=DIM, dense_width=DENSE, bottom=BOTTOM, over=OVER, batch=BATCH,
+        gpu_of=[table % world for table in range(len(ROWS))], device=torch.device("cpu"),
+        rank=rank, world=world, lr=LR, weights=weights(),
+    )  # fmt: skip
+    losses = [float(trainer.step(*part(batch, rank))) for batch in batches(world)]
+    return losses, {t: table.tolist() for t, table in trainer.tables().items()}
 
 
 @needs_torchrec
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 def test_it_loses_what_a_plain_model_loses(world: int, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    said = context.Queue()
-    meeting = f"file://{tmp_path}/meeting"
-    ranks = [
-        context.Process(target=one_rank, args=(rank, world, meeting, said)) for rank in range(world)
-    ]
-    for process in ranks:
-        process.start()
-    try:
-        answers = [said.get(timeout=120) for _ in ranks]
-    except queue.Empty:
-        pytest.fail(f"no answer; exit codes {[process.exitcode for process in ranks]}")
-    finally:
-        for process in ranks:
-            process.join(timeout=20)
-            process.kill()
-    for rank, losses, _ in answers:
-        assert isinstance(losses, list), f"rank {rank}: {losses}"
-    found = torch.tensor([losses for _, losses, _ in answers]).mean(dim=0)
-    expected, tables = plain(world)
+    answers = run_ranks(one_rank, world, tmp_path)
+    found = torch.tensor([losses for losses, _ in answers]).mean(dim=0)
+    expected, after = train(weights(), batches(world), LR)
     assert max(expected) - min(expected) > 0.05, "nothing is learnt: the comparison says nothing"
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-5, atol=1e-5)
-    trained = {t: torch.tensor(values) for _, _, own in answers for t, values in own.items()}
+    trained = {t: torch.tensor(values) for _, own in answers for t, values in own.items()}
     assert sorted(trained) == list(range(len(ROWS)))
-    for t, table in enumerate(tables):
+    for t, table in after.tables.items():
         assert not torch.equal(table, weights().tables[t])
         torch.testing.assert_close(trained[t], table, rtol=1e-4, atol=1e-5)
 

@@ -48,7 +48,7 @@ class Config:
     seed: int = 2024
     patience: float = 300.0  # seconds that ranks may be silent
     out: str = ""
-    gpu_memory: int = 0  # bytes of a GPU, where the parent could ask; not an argument
+    memory: int = 0  # bytes a rank has for its tables, where the parent could ask; no argument
 
     def __post_init__(self) -> None:
         choices = {
@@ -68,6 +68,10 @@ class Config:
             raise ConfigError("--variants names one twice; fix: name each once")
         if not self.variants:
             raise ConfigError(f"--variants is empty; fix: some of {', '.join(VARIANTS)}")
+        if self.trainer == "torchrec" and self.experiment in ("capacity", "timeline"):
+            raise ConfigError(
+                f"TorchRec shows no stages, which {self.experiment} is about; fix: --trainer graph"
+            )
         self._check_numbers()
 
     def _check_numbers(self) -> None:

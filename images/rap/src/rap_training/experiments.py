@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from reprokit.environment import gpu_clocks, machine_facts
@@ -45,15 +46,12 @@ def run(config: Config, out: RecordWriter) -> None:
 
         solve_graphs(config, out)
         return
-    if config.device == "cuda":
-        _check_gpus(config)
-        config = replace(config, gpu_memory=_bytes(facts.get("gpu_memory", "")))
+    config = _with_memory(config, facts)
+    if config.experiment != "predictor":  # which makes no tables
         place_plan(plan, config)
-    sessions: dict[str, list[str]] = defaultdict(list)
-    for name in config.variants:
-        sessions[VARIANTS[name].session].append(name)
-    if _JOBS[config.experiment] in ("predictor", "capacity"):
-        sessions = {"one_process": list(config.variants)}  # type: ignore[assignment]
+    if config.trainer == "torchrec":
+        _check_torchrec()
+    sessions = _sessions(config)
     total = sum(map(len, sessions.values())) * config.repeats
     if config.experiment == "ratio":
         total *= len(config.ratios)
@@ -71,6 +69,24 @@ def run(config: Config, out: RecordWriter) -> None:
         except MpsError as error:
             _skip_all(config, out, names, str(error))
     out.environment(clocks_after=gpu_clocks(), **receiver.facts)
+
+
+def _with_memory(config: Config, facts: Mapping[str, Any]) -> Config:
+    """The configuration with what a rank's memory holds. Leaves where GPUs are missing."""
+    if config.device == "cpu":
+        return replace(config, memory=_available() // config.gpus)
+    _check_gpus(config)
+    return replace(config, memory=_bytes(facts.get("gpu_memory", "")))
+
+
+def _sessions(config: Config) -> dict[str, list[str]]:
+    """The variants of each session; experiments that measure no variants need one process."""
+    if config.experiment in ("predictor", "capacity"):
+        return {"one_process": list(config.variants)}
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in config.variants:
+        found[VARIANTS[name].session].append(name)
+    return found
 
 
 class _Receiver:
@@ -106,6 +122,16 @@ def _bytes(memory: str) -> int:
     return int(number) << 20 if number.isdecimal() and unit == "MiB" else 0
 
 
+def _available() -> int:
+    """Bytes of host memory that can be had now; 0 where the kernel does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    found = [line.split() for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0][1]) << 10 if found else 0
+
+
 def _check_gpus(config: Config) -> None:
     """Leave with the reason when there are fewer GPUs than asked for. Makes no CUDA context."""
     import torch
@@ -118,6 +144,16 @@ def _check_gpus(config: Config) -> None:
             f"{config.gpus} GPUs were asked for and {found} found; "
             f"fix: --gpus {found}, or a machine with more"
         )
+
+
+def _check_torchrec() -> None:
+    """Leave with the reason when TorchRec cannot be imported."""
+    from rap_training.train.torchrec import TorchRecMissing, check_installed
+
+    try:
+        check_installed()
+    except TorchRecMissing as error:
+        cannot_run(str(error))
 
 
 __all__ = ["SessionFailed", "run"]

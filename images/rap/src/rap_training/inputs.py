@@ -25,10 +25,10 @@ def load_plan(config: Config) -> Plan:
 def place_plan(plan: Plan, config: Config) -> Placement:
     """The tables of a plan on the ranks, the same in every process.
 
-    Raises PlacementError for tables that do not fit into `config.gpu_memory`, where it is known.
+    Raises PlacementError for tables that do not fit into `config.memory`, where it is known.
     """
     sizes = [4 * BOTTOM[-1] * output.rows for output in plan.sparse]
-    room = table_room(config.gpu_memory) if config.gpu_memory else None
+    room = table_room(config.memory) if config.memory else None
     return place_tables(sizes, config.gpus, limit=room)
 
 

@@ -265,7 +265,8 @@ def describe(rank: Rank, variant: Variant) -> str:
     config = rank.config
     words = [
         {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
-         "stages": "gated by training stages", "process": "a second process",
+         "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
+         "process": "a second process",
          "workers": "processes on the CPU"}[variant.place],
         f"{variant.fusion} fusion" if variant.place not in ("none", "workers") else "",
         "MPS" if variant.mps else "",

@@ -9,12 +9,12 @@ import torch
 
 from rap_training.sharing.lanes import Lane
 from rap_training.sharing.preparation import Preparation
+from rap_training.train.adapter import AnyTrainer
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import Trainer
 
 
 def train(
-    trainer: Trainer, preparation: Preparation, lane: Lane, collectives: Collectives,
+    trainer: AnyTrainer, preparation: Preparation, lane: Lane, collectives: Collectives,
     *, warmup: int, iterations: int, barrier: bool = False,
     watch: Callable[[int], object] = lambda _: None,
 ) -> float:  # fmt: skip

@@ -31,6 +31,7 @@ from rap_training.sharing.process import Remote
 from rap_training.sharing.shared import Ends
 from rap_training.sharing.variants import VARIANTS, Variant
 from rap_training.sharing.workers import FromWorkers, Workers, most_workers
+from rap_training.train.adapter import AnyTrainer, TorchRecAdapter
 from rap_training.train.collectives import Collectives
 from rap_training.train.dlrm import Model, Trainer
 from rap_training.work import Work, data_parallel, locality
@@ -55,7 +56,7 @@ class Rank:
         self._workers: Workers | None = None
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
-            self._workers = Workers(self.work(locality(self.home)), self.batches, most)
+            self._workers = Workers(self.work(self.unsearched), self.batches, most)
         self.device = _device(config, rank)
         if self._workers and self.device.type == "cuda":
             self._workers.pin()
@@ -80,17 +81,29 @@ class Rank:
         return self.placement.gpu_of
 
     @cached_property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> AnyTrainer:
         """The one trainer of this rank."""
         model = Model(
             rows=tuple(output.rows for output in self.plan.sparse),
             dense_width=self.plan.dense_width,
             over=self.plan.over_arch,
         )
+        buffers = self.buffers(self.unsearched)
+        if self.config.trainer == "torchrec":
+            return TorchRecAdapter(model, buffers, self.collectives, seed=self.config.seed)
         return Trainer(
-            model, self.buffers(locality(self.home)), self.collectives, seed=self.config.seed,
+            model, buffers, self.collectives, seed=self.config.seed,
             graphs=self.config.trainer == "graph" and self.device.type == "cuda",
         )  # fmt: skip
+
+    @property
+    def unsearched(self) -> tuple[int, ...]:
+        """The mapping where none is searched: ids are made where a table lies, as in the artifact.
+
+        TorchRec sends ids to their tables itself, so for it every rank makes its own rows.
+        """
+        own = self.config.trainer == "torchrec" and self.world > 1
+        return data_parallel(len(self.home)) if own else locality(self.home)
 
     def work(self, mapping: Sequence[int]) -> Work:
         """This rank's preprocessing under a mapping."""
@@ -145,7 +158,7 @@ class Rank:
     def stage_probes(self) -> list[probes.StageProbe]:
         """Capacity of every training stage."""
         self.tell("progress", words="probing the capacity of training stages")
-        buffers = self.buffers(locality(self.home))
+        buffers = self.buffers(self.unsearched)
         steps = self._steps(buffers, self._calls(unfused(buffers.work), buffers))
         for number in range(SLOTS):
             steps.all(number)
@@ -178,7 +191,14 @@ class Rank:
             return locality(self.home)
         if variant.mapping == "data_parallel":
             return data_parallel(len(self.home))
-        return locality(self.home) if variant.place in ("none", "workers") else self.searched
+        if variant.place in ("none", "workers"):
+            return self.unsearched
+        if self.config.trainer == "torchrec":
+            raise CannotRun(
+                f"{variant.name} maps features to ranks, and on several ranks TorchRec takes "
+                "own rows only; fix: --trainer graph, or --gpus 1"
+            )
+        return self.searched
 
     # Variants.
 
@@ -340,7 +360,7 @@ def _join(config: Config, rank: int, device: torch.device) -> tuple[Collectives,
         timeout=timedelta(seconds=config.patience), device_id=device if on_gpu else None,
     )  # fmt: skip
     both = [
-        Collectives(rank=rank, world=config.gpus, group=group)
+        Collectives(rank=rank, world=config.gpus, group=group, inputs=config.trainer != "torchrec")
         for group in (dist.group.WORLD, dist.new_group())
     ]
     return both[0], both[1]

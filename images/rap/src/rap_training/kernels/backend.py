@@ -38,11 +38,11 @@ class TritonBackend:
         first = launch.members[0]
         op, taken = first.node.op, _TYPES[first.takes.dtype]
         if op in _GATHERS:
-            return prepared(
+            return self._prepared(
                 horizontal.gather, len(blocks), (blocks, words, floats),
                 {"OP": op, "TYPE": taken, "BLOCK": BLOCK},
             )  # fmt: skip
-        return prepared(
+        return self._prepared(
             horizontal.elementwise, len(blocks), (blocks, words, floats),
             {"OP": op, "TYPE": taken, "RESULT": _TYPES[first.gives.dtype], "BLOCK": BLOCK},
         )  # fmt: skip
@@ -51,8 +51,17 @@ class TritonBackend:
         """See Backend: a launch for every few sorts of chains, usually one in all."""
         calls = []
         for part in vertical.kernels(buffers, slot, outputs, self.constants, self.generated):
-            calls.append(prepared(part.function, len(part.blocks), part.arguments, part.constants))
+            calls.append(
+                self._prepared(part.function, len(part.blocks), part.arguments, part.constants)
+            )
         return calls
+
+    def _prepared(
+        self, function: Any, programs: int, arguments: tuple[Any, ...], constants: dict[str, Any]
+    ) -> Call:
+        call = prepared(function, programs, arguments, constants)
+        # Borders and maps stand in the tables as addresses; the call keeps them.
+        return lambda _kept=self.constants: call()  # type: ignore[misc]
 
 
 def prepared(

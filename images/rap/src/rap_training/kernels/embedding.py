@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from rap_training.backends import Call
 from rap_training.kernels.backend import prepared
 from rap_training.train.segments import Segment
 
@@ -103,7 +104,12 @@ class TritonEmbedding:
         """As TorchEmbedding."""
         device, dim = weights.device, weights.shape[1]
         _, tables, batch, _ = pooled.shape
-        self._calls = []
+        self._slots = slots  # the kernels know their memory by address alone
+        self._calls: list[tuple[Call, Call]] = []
+        if not tables:  # a grid must not be empty
+            self._calls = [(_nothing, _nothing)] * len(slots)
+            return
+        constants = {"DIM": dim, "PADDED": triton.next_power_of_2(dim), "ROWS": _ROWS}
         for parts in slots:
             words = torch.tensor([_words(part) for part in parts], dtype=torch.int64).to(device)
             counts = [-(-len(part.ids) // _ROWS) for part in parts]
@@ -111,19 +117,15 @@ class TritonEmbedding:
             table[:, 0] = np.repeat(np.arange(len(parts)), counts)
             table[:, 1] = np.concatenate([np.arange(count) for count in counts])
             blocks = torch.from_numpy(table).to(device)
-            constants = {"DIM": dim, "PADDED": triton.next_power_of_2(dim), "ROWS": _ROWS}
+            there = (blocks, words, weights)
+            looked_up = (*there, pooled, bad, batch, tables)
+            updated = (*there, gradient, rate, batch, tables)
             self._calls.append(
                 (
-                    prepared(
-                        forward, len(blocks),
-                        (blocks, words, weights, pooled, bad, batch, tables), constants,
-                    ),
-                    prepared(
-                        backward, len(blocks),
-                        (blocks, words, weights, gradient, rate, batch, tables), constants,
-                    ),
+                    prepared(forward, len(blocks), looked_up, constants),
+                    prepared(backward, len(blocks), updated, constants),
                 )
-            )  # fmt: skip
+            )
 
     def forward(self, slot: int) -> None:
         """See Embedding."""
@@ -132,6 +134,10 @@ class TritonEmbedding:
     def backward(self, slot: int) -> None:
         """See Embedding."""
         self._calls[slot][1]()
+
+
+def _nothing() -> None:
+    """The work of a rank without tables."""
 
 
 def _words(part: Segment) -> list[int]:

@@ -78,7 +78,7 @@ def balance(
     gap = (max(load) - bound) / max(load) if max(load) else 0.0
     if limit is not None and max(load) > limit:
         raise PlacementError(
-            f"the best placement found puts {max(load)} bytes of tables on one of {gpus} GPUs, "
+            f"the best placement found puts {max(load)} bytes of tables on one of {gpus} ranks, "
             f"which take {limit}; fix: more GPUs or fewer rows"
         )
     return Placement(gpu_of, load, gap <= _GAP, max(gap, 0.0))
@@ -88,12 +88,12 @@ def _check(sizes: Sequence[int], gpus: int, limit: int) -> None:
     for index, size in enumerate(sizes):
         if size > limit:
             raise PlacementError(
-                f"table {index} has {size} bytes and a GPU takes {limit}; "
+                f"table {index} has {size} bytes and a rank takes {limit}; "
                 "fix: a GPU with more memory or fewer rows"
             )
     if sum(sizes) > limit * gpus:
         raise PlacementError(
-            f"the tables have {sum(sizes)} bytes and {gpus} GPUs take {limit * gpus} "
+            f"the tables have {sum(sizes)} bytes and {gpus} ranks take {limit * gpus} "
             f"({limit} each); fix: more GPUs or fewer rows"
         )
 

@@ -18,12 +18,12 @@ from rap_training.launches import Launch
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Column, Node, Plan, SparseOutput, ValueType
 from rap_training.plan.operators import OPERATORS
-from rap_training.planner.capacity import STAGES, Capacity, search
+from rap_training.planner.capacity import Capacity, search
 from rap_training.planner.cost import StageCapacity
 from rap_training.planner.latency import Measurement, Shape
 from rap_training.sharing.lanes import Lane, StreamLane
+from rap_training.train.adapter import AnyTrainer
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import Trainer
 from rap_training.work import Work
 
 REPEATS = 20
@@ -150,7 +150,7 @@ def measure_latencies(
 
 
 def stage_probes(
-    trainer: Trainer,
+    trainer: AnyTrainer,
     backend: Backend,
     lanes: tuple[Lane, Lane],
     collectives: Collectives,
@@ -161,12 +161,12 @@ def stage_probes(
     """Time and capacity of every training stage, the slowest rank deciding for all."""
     device = trainer.device
     probe = kernel(_PROBE, backend, device)
-    # The same for all: it decides how many probes are tried, and every try is of all ranks.
+    # The same on all ranks: they must search in step.
     probe_us = collectives.largest(latency_us(probe, device), device)
     found = []
     trainer.learn(False)
-    for stage in STAGES:
-        trainer.step(0)  # what the stage reads is there
+    for stage in trainer.stages:
+        lanes[0].submit(lambda: trainer.step(0))  # what the stage reads is there
         alone = collectives.largest(_stage_us(trainer, stage, lanes, []), device)
 
         def slowdown(count: int, stage: str = stage, alone: float = alone) -> float:
@@ -226,7 +226,7 @@ def graph_of(
 
 
 def _stage_us(
-    trainer: Trainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
+    trainer: AnyTrainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
 ) -> float:
     """Time in us of a stage beside probes that start together with it: median of samples."""
     train, side = lanes
@@ -254,14 +254,14 @@ def _stage_us(
     return median(times)
 
 
-def _before(trainer: Trainer, stage: str) -> None:
+def _before(trainer: AnyTrainer, stage: str) -> None:
     """What a stage uses up and another makes: gradients can be computed once."""
     if stage == "mlp_bwd":
         trainer.run("mlp_fwd", 0)
 
 
 def _stage_us_on_cpu(
-    trainer: Trainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
+    trainer: AnyTrainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
 ) -> float:
     _, side = lanes
     times = []

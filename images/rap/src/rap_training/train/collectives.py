@@ -14,11 +14,15 @@ from rap_training.memory import Buffers, incoming, outgoing
 
 @dataclass(frozen=True, kw_only=True)
 class Collectives:
-    """One communicator. Two lanes that run side by side need one each."""
+    """One communicator. Two lanes that run side by side need one each.
+
+    `inputs`: whether ids are sent to their tables; not for a trainer that does so itself.
+    """
 
     rank: int
     world: int
     group: dist.ProcessGroup | None = None
+    inputs: bool = True
 
     def all_to_all(
         self, target: torch.Tensor, source: torch.Tensor,
@@ -40,7 +44,7 @@ class Collectives:
     def exchange_inputs(self, buffers: Buffers, slot: int) -> None:
         """Send ids and lengths to the ranks that own the tables. No-op if nothing travels."""
         work = buffers.work
-        if not work.exchanges:
+        if not (self.inputs and work.exchanges):
             return
         sent = [work.bytes_to(self.rank, other) for other in range(self.world)]
         received = [work.bytes_to(other, self.rank) for other in range(self.world)]

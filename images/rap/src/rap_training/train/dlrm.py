@@ -10,6 +10,9 @@ Tables are spread over ranks, the MLPs are data-parallel. A step is
 
 Gradients are of the mean loss over all ranks' rows, averaged once. On a GPU the work of a stage
 can be a CUDA graph (`capture`); what is sent between ranks is queued between graphs.
+
+Streams: steps run on whatever stream is current, one at a time, and keep to memory that is made
+once. Every other method waits until the device is idle, so that steps on any stream see its effect.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weig
 from rap_training.train.segments import segments
 
 BOTTOM = (512, 256, 128)
+OUTSIDE = (
+    "{count} ids were outside of their tables and were {done}; "
+    "fix: end the plan's chains with sigrid_hash modulo the table's rows"
+)
 
 
 @dataclass(kw_only=True)
@@ -93,6 +100,8 @@ class Interaction(torch.autograd.Function):
 class Trainer:
     """The training of one rank on the batches that stand in `buffers`."""
 
+    stages = STAGES
+
     def __init__(
         self, model: Model, buffers: Buffers, collectives: Collectives, *, seed: int,
         bucket_bytes: int = 4 << 20, weights: torch.Tensor | None = None,
@@ -122,24 +131,39 @@ class Trainer:
         else:
             self._pooled = torch.zeros(local, device=device)
             self._pooled_gradient = torch.zeros(local, device=device)
-        self._order = [table for rank in range(work.world) for table in _owned(work.home, rank)]
-        self._pairs, self._square = _pair_tables(self._order, device)
+        owned = [_owned(work.home, rank) for rank in range(work.world)]
+        # Floats of pooled rows: of this rank's tables for every rank, of every rank's for this one.
+        row = work.batch * model.dim
+        self._mine = [len(work.tables) * row] * work.world
+        self._theirs = [len(tables) * row for tables in owned]
+        order = [table for tables in owned for table in tables]
+        self._pairs, self._square = _pair_tables(order, device)
         self._make_dense(bucket_bytes)
         self.bad = torch.zeros(1, dtype=torch.int64, device=device)
-        self._rate = torch.full((1,), model.lr, device=device)
-        self._sparse_rate = torch.full((1,), model.lr / work.world, device=device)
+        self._rate, self._sparse_rate = (torch.zeros(1, device=device) for _ in range(2))
+        self.learn(True)
         self._bindings: dict[int, Binding] = {}
         self.bind(buffers)
 
     def bind(self, buffers: Buffers) -> None:
-        """Train on the batches that stand in `buffers`; what was made for them before is kept."""
-        if id(buffers) not in self._bindings:
-            self._bindings[id(buffers)] = self._new_binding(buffers)
-            if self.graphs:
-                self._at = self._bindings[id(buffers)]
-                self.capture()
-        self._at = self._bindings[id(buffers)]
+        """Train on the batches that stand in `buffers`; what was made for them before is kept.
+
+        Raises ValueError for buffers with other tables on this rank, or other rows.
+        """
+        made, given = self.buffers.work, buffers.work
+        if (made.rank, made.home, made.batch) != (given.rank, given.home, given.batch):
+            raise ValueError(
+                "these buffers are of other tables or rows than the trainer; "
+                "fix: make both of one placement and batch"
+            )
         self.buffers = buffers
+        if id(buffers) in self._bindings:  # they are kept, so the id is theirs alone
+            self._at = self._bindings[id(buffers)]
+            return
+        self._at = self._bindings[id(buffers)] = self._new_binding(buffers)
+        self._settle()  # weights and buffers were zeroed on another stream than that of steps
+        if self.graphs:
+            self.capture()
 
     def _new_binding(self, buffers: Buffers) -> Binding:
         work = buffers.work
@@ -160,8 +184,11 @@ class Trainer:
 
     def learn(self, on: bool) -> None:
         """Whether steps change the weights; probes of single stages must not."""
+        self._settle()
+        self._learns = on
         self._rate.fill_(self.model.lr if on else 0.0)
         self._sparse_rate.fill_(self.model.lr / self.collectives.world if on else 0.0)
+        self._settle()
 
     def step(self, slot: int, on_stage: Callable[[str], object] = lambda _: None) -> None:
         """Train on one slot. `on_stage` is called where each stage begins."""
@@ -185,19 +212,20 @@ class Trainer:
             self._compute(stage, slot)
 
     def capture(self) -> None:
-        """Turn the work of every stage into a CUDA graph. Runs a few steps first; they train.
+        """Turn the work of every stage into a CUDA graph. Runs a few steps first, without learning.
 
-        Collectives are queued between graphs, not captured.
+        Collectives are queued between graphs, not captured. All graphs of a binding share a pool of
+        memory: they are replayed in the order of their capture, never side by side.
         """
         # One stream for all captures: autograd remembers where a parameter was first used.
         stream = self._capture_stream = self._capture_stream or torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
+        learns = self._learns
+        self.learn(False)
         with torch.cuda.stream(stream):
             for slot in range(self._at.buffers.slots):
                 for _ in range(2):
                     self.step(slot)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        torch.cuda.synchronize(self.device)
+        self.learn(learns)
         self._at.losses.clear()
         pool = torch.cuda.graph_pool_handle()
         graphs: dict[tuple[str, int], Callable[[], None]] = {}
@@ -213,16 +241,24 @@ class Trainer:
 
     def loss(self, slot: int) -> float:
         """Mean loss of this rank's rows in the last step on `slot`."""
+        self._settle()
         return float(self._at.losses[slot].item())
 
     def check(self) -> None:
         """Raise ValueError if an id of any batch so far was outside of its table."""
+        self._settle()
         count = int(self.bad.item())
         if count:
-            raise ValueError(
-                f"{count} ids were outside of their tables and were left out; "
-                "fix: end the plan's chains with sigrid_hash modulo the table's rows"
-            )
+            raise ValueError(OUTSIDE.format(count=count, done="left out"))
+
+    @property
+    def layers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Weight [out, in] and bias [out] of every layer, the bottom MLP's first: own memory."""
+        return self._layers
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def _compute(self, stage: str, slot: int) -> None:
         replay = self._at.graphs.get((stage, slot))
@@ -237,8 +273,9 @@ class Trainer:
         elif stage == "mlp_fwd":
             self._forward(slot)
         elif stage == "mlp_bwd":
-            found = torch.autograd.grad(self._at.losses[slot], self._parameters)
-            torch._foreach_copy_(self._gradients, list(found))
+            loss = self._at.losses[slot]
+            torch._foreach_copy_(self._gradients, list(torch.autograd.grad(loss, self._parameters)))
+            self._at.losses[slot] = loss.detach()  # lets go of what autograd kept
         elif stage == "emb_bwd":
             self._at.embedding.backward(slot)
         else:
@@ -261,37 +298,39 @@ class Trainer:
         """Pooled rows to the ranks that train on them, or their gradients back."""
         if self.collectives.world == 1:
             return
-        work = self._at.buffers.work
-        row = work.batch * self.model.dim
-        mine = [len(work.tables) * row] * work.world
-        theirs = [len(_owned(work.home, rank)) * row for rank in range(work.world)]
-        received, sent = (theirs, mine) if forward else (mine, theirs)
+        received, sent = (self._theirs, self._mine) if forward else (self._mine, self._theirs)
         self.collectives.all_to_all(target.view(-1), source.view(-1), received, sent)
 
     def _make_dense(self, bucket_bytes: int) -> None:
-        model = self.model
-        bottom = [model.dense_width, *model.bottom]
-        over = [model.dim + model.pairs, *model.over]
-        shapes = [
-            pair
-            for sizes in (bottom, over)
-            for given, taken in pairwise(sizes)
-            for pair in ((taken, given), (taken,))
-        ]
-        counts = [torch.Size(shape).numel() for shape in shapes]
-        self._flat = torch.zeros(sum(counts), device=self.device)
+        drawn = [part for layer in initial_layers(self.model, self._seed) for part in layer]
+        counts = [part.numel() for part in drawn]
+        self._flat = torch.cat([part.flatten() for part in drawn]).to(self.device)
         self._flat_gradient = torch.zeros_like(self._flat)
         parts, gradients = self._flat.split(counts), self._flat_gradient.split(counts)
-        generator = torch.Generator().manual_seed(self._seed)
-        for part, shape in zip(parts, shapes, strict=True):
-            bound = shape[-1] ** -0.5
-            drawn = torch.empty(shape).uniform_(-bound, bound, generator=generator)
-            part.copy_(drawn.flatten())
-        views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-        self._parameters = [view.detach().requires_grad_() for view in views]
-        self._gradients = [g.view(shape) for g, shape in zip(gradients, shapes, strict=True)]
+        self._parameters = [
+            part.view(like.shape).detach().requires_grad_()
+            for part, like in zip(parts, drawn, strict=True)
+        ]
+        self._gradients = [g.view(like.shape) for g, like in zip(gradients, drawn, strict=True)]
         self._layers = list(zip(self._parameters[::2], self._parameters[1::2], strict=True))
         self._buckets = self._flat_gradient.split(max(bucket_bytes // 4, 1))
+
+
+def initial_layers(model: Model, seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Weight [out, in] and bias [out] of every layer, the bottom MLP's first, on the CPU."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        bound = shape[-1] ** -0.5
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+    bottom = [model.dense_width, *model.bottom]
+    over = [model.dim + model.pairs, *model.over]
+    return [
+        (draw(taken, given), draw(taken))
+        for sizes in (bottom, over)
+        for given, taken in pairwise(sizes)
+    ]
 
 
 def _gpu_embedding() -> Callable[..., Embedding]:

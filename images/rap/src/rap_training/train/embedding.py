@@ -81,8 +81,13 @@ def initial_weights(
     weights = torch.empty(sum(rows[table] for table in tables), dim, device=device)
     start = 0
     for table in tables:
-        generator = torch.Generator(device).manual_seed(seed * 100_003 + table)
-        bound = rows[table] ** -0.5
-        weights[start : start + rows[table]].uniform_(-bound, bound, generator=generator)
+        draw_table(weights[start : start + rows[table]], table, seed)
         start += rows[table]
     return weights
+
+
+def draw_table(memory: torch.Tensor, table: int, seed: int) -> None:
+    """Fill one table, float32 [rows, dim], in place."""
+    generator = torch.Generator(memory.device).manual_seed(seed * 100_003 + table)
+    bound = len(memory) ** -0.5
+    memory.uniform_(-bound, bound, generator=generator)

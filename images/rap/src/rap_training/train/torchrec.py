@@ -25,9 +25,10 @@ class TorchRecMissing(RuntimeError):
 class Weights:
     """What a model starts from; float32 on any device.
 
-    `tables[t]` is [rows, dim]; a rank needs those of its own tables only. `bottom` and `over` are
-    (weight [out, in], bias [out]) of each layer, the inputs of `over[0]` in our order: the bottom
-    MLP's output, then the lower triangle of the dot products, row by row.
+    `tables[t]` is [rows, dim]; a rank takes those of its own tables, and one that is not there
+    keeps what TorchRec drew. `bottom` and `over` are (weight [out, in], bias [out]) of each layer,
+    the inputs of `over[0]` in our order: the bottom MLP's output, then the lower triangle of the
+    dot products, row by row.
     """
 
     tables: Mapping[int, Tensor]
@@ -110,24 +111,27 @@ class TorchRecTrainer:
         dense = [*model.dense_arch.parameters(), *model.over_arch.parameters()]
         self._optimizer = torch.optim.SGD(dense, lr=lr)
 
-    def step(
-        self, dense: Tensor, ids: Sequence[Tensor], lengths: Sequence[Tensor], labels: Tensor
-    ) -> Tensor:
+    def step(self, dense: Tensor, ids: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """Train on this rank's rows; return their mean loss before the update, a scalar.
 
-        dense [batch, dense_width] and labels [batch] are float32; for each table in order,
-        lengths[t] int32 [batch] and ids[t] int64, the bags' ids one behind the other without
+        dense [batch, dense_width] and labels [batch] are float32. For each table in order, one
+        behind the other: lengths int32 [tables * batch], and ids int64, the bags' ids without
         padding. All on the trainer's device. Gradients are those of the mean over all ranks' rows.
         """
-        bags = self._rec.KeyedJaggedTensor(
-            keys=self._keys, values=torch.cat(list(ids)), lengths=torch.cat(list(lengths))
-        )
+        bags = self._rec.KeyedJaggedTensor(keys=self._keys, values=ids, lengths=lengths)
         self._optimizer.zero_grad(set_to_none=True)
         logits = self._model(dense, bags).squeeze(-1)
         loss = nn.functional.binary_cross_entropy_with_logits(logits, labels)
         loss.backward()
         self._optimizer.step()
         return loss.detach()
+
+    def set_rate(self, lr: float) -> None:
+        """Learn with rate `lr` from the next step on."""
+        for optimizer in (self._optimizer, self._model.fused_optimizer):
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+        self._model.fused_optimizer.step()  # hands the rate on; the update is in the backward pass
 
     def tables(self) -> dict[int, Tensor]:
         """This rank's tables by number, [rows, dim] each: the trainer's own memory."""
@@ -152,7 +156,13 @@ class TorchRecTrainer:
         behind = first.weight.shape[1] - len(order)  # what of the input is the bottom's output
         first.weight[:, behind:] = first.weight[:, behind:][:, order]
         for table, memory in self.tables().items():
-            memory.copy_(weights.tables[table])
+            if table in weights.tables:
+                memory.copy_(weights.tables[table])
+
+
+def check_installed() -> None:
+    """Raise TorchRecMissing where the trainer could not be made."""
+    _import()
 
 
 def interaction_order(tables: int) -> Tensor:
