@@ -14,6 +14,7 @@ from typing import Any
 from rap_training.config import Config
 from rap_training.launcher import run_session
 from rap_training.rank import Rank
+from rap_training.sharing import probes
 
 SMALL = Config(
     experiment="fig10", gpus=2, batch=32, scale=0.0001, iterations=4, warmup=1, repeats=1,
@@ -123,6 +124,16 @@ def all_are_silent(rank: Rank, names: Sequence[str]) -> None:
     rank.tell("fact", name="alive", value=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a rank that is stuck
     time.sleep(600)
+
+
+def second_is_slower(rank: Rank, names: Sequence[str]) -> None:
+    """The second rank's kernels take far longer, as it says."""
+    if rank.rank == 1:
+        measured = probes.latency_us
+        probes.latency_us = lambda call, device: 50.0 * measured(call, device)
+    found = [(p.stage, p.us, p.probe_us, p.capacity.probes) for p in rank.stage_probes]
+    exchange = probes.exchange_costs(rank.collectives, rank.device)
+    rank.tell("fact", name="found", value=rank.collectives.gather((found, exchange)))
 
 
 def _for_ever(rank: Rank) -> None:

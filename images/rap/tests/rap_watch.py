@@ -123,6 +123,7 @@ def watch(
     checked: dict[str, int] = {}
     for name in names:
         variant = VARIANTS[name]
+        rank.tell("progress", words=f"watching {name}")
         number = 100 * seed + rank.rank
         pair: tuple[Lane, Lane] = (
             DeviceLane(number + 1) if ahead else CallerLane(), SlowLane(number)
@@ -143,8 +144,8 @@ def watch(
             assert seen == list(range(len(seen)))
             checked[name] = len(seen)
         trainer.step = step  # type: ignore[method-assign]
-        pair[0].close()
-        pair[1].close()
+        for lane in rank._lanes.pop(variant.priority):
+            lane.close()
     return checked
 
 

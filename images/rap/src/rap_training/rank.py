@@ -211,6 +211,8 @@ class Rank:
         buffers = self.buffers(mapping)
         if variant.place == "workers":
             assert self._workers
+            if self._workers.work != buffers.work:
+                raise CannotRun(f"{variant.name}'s processes were started for another plan")
             return FromWorkers(self._workers, 1, buffers, train, side)
         if variant.place == "process":
             assert self._ends

@@ -177,7 +177,13 @@ class Plan:
         where = f"plan {self.name}"
         if not self.dense or not self.sparse:
             raise PlanError(f"{where} has no dense or no sparse output; fix: at least one of each")
-        for name in (*self.dense, *(output.node for output in self.sparse)):
+        nodes = [output.node for output in self.sparse]
+        for name in nodes:
+            if nodes.count(name) > 1:
+                raise PlanError(
+                    f"{where}: two tables take {name}; fix: end each table's chain in its own node"
+                )
+        for name in (*self.dense, *nodes):
             if name not in self.node:
                 raise PlanError(f"{where}: the output {name} is no node; fix: name a node")
         for name in self.dense:

@@ -98,7 +98,8 @@ class ThreadLane:
         self._thread.start()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """See Lane."""
+        """See Lane. Raises what earlier work raised: nobody should go on for nothing."""
+        self._raise()
         self._work.put(work)
 
     def record(self) -> threading.Event:
@@ -115,14 +116,17 @@ class ThreadLane:
     def finish(self) -> None:
         """See Lane."""
         self.record().wait()
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        self._raise()
 
     def close(self) -> None:
         """See Lane."""
         self._work.put(None)
         self._thread.join()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
     def _loop(self) -> None:
         while (work := self._work.get()) is not None:

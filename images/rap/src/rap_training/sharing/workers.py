@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from rap_training.sharing.preparation import SLOTS
 from rap_training.sharing.shared import PATIENCE_S, PeerLost
 from rap_training.work import Work
 
+_POLL_S = 0.2
+_GRACE_S = 2.0
 _RING = 2  # finished batches that a worker may be ahead
 
 
@@ -34,7 +37,7 @@ class Workers:
         """Forks. Must be made before the process touches the GPU."""
         context = multiprocessing.get_context("fork")
         size = max(batch_layout(work).size, 1)
-        self.count = count
+        self.work, self.count = work, count
         self.rings = [
             torch.zeros(_RING, size, dtype=torch.uint8).share_memory_() for _ in range(count)
         ]
@@ -64,10 +67,22 @@ class Workers:
             self._orders[number].put((number, used, total))
 
     def take(self, number: int, used: int) -> torch.Tensor:
-        """The finished batch `number`. Raises PeerLost if it does not come."""
+        """The finished batch `number`. Raises PeerLost if it does not come, or cannot."""
         worker = number % used
-        if not self.filled[worker].acquire(timeout=PATIENCE_S):
-            raise PeerLost(f"worker {worker} has been silent; fix: look for its error above")
+        process = self._processes[worker]
+        end = time.monotonic() + PATIENCE_S
+        while not self.filled[worker].acquire(timeout=_POLL_S):
+            # It may have finished the batch right before it ended.
+            if not process.is_alive() and not self.filled[worker].acquire(block=False):
+                raise PeerLost(
+                    f"worker {worker} ended with exit code {process.exitcode}; "
+                    "fix: look for its error above"
+                )
+            if time.monotonic() > end:
+                raise PeerLost(
+                    f"worker {worker} has been silent for {PATIENCE_S:.0f} s; "
+                    "fix: look for its error above"
+                )
         return self.rings[worker][(number // used) % _RING]
 
     def give_back(self, number: int, used: int) -> None:
@@ -75,12 +90,15 @@ class Workers:
         self.empty[number % used].release()
 
     def close(self) -> None:
-        """End all workers."""
-        for order, process in zip(self._orders, self._processes, strict=True):
+        """End all workers, those in the middle of a run too."""
+        for order in self._orders:
             order.put(None)
-            process.join(timeout=5)
+        end = time.monotonic() + _GRACE_S
+        for process in self._processes:
+            process.join(timeout=max(0.0, end - time.monotonic()))
             if process.is_alive():
                 process.kill()
+                process.join()
 
 
 class FromWorkers:

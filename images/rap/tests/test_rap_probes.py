@@ -1,0 +1,131 @@
+"""Probes measure what they say: kernels of the asked shape, stages that learn nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rap_plans import every_operator
+from rap_sessions import SMALL, Told, second_is_slower
+from rap_training.backends import Call, NumpyBackend
+from rap_training.config import Config
+from rap_training.launcher import run_session
+from rap_training.launches import Launch
+from rap_training.memory import Buffers
+from rap_training.plan.files import dump
+from rap_training.plan.operators import OPERATORS
+from rap_training.planner.capacity import STAGES
+from rap_training.planner.latency import Shape, shapes
+from rap_training.rank import Rank
+from rap_training.sharing import probes
+from rap_training.sharing.rap import shape_of
+from rap_training.train.collectives import Collectives
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+
+CPU = torch.device("cpu")
+
+
+class Noting(NumpyBackend):
+    """Keeps what it was asked to bind."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Launch, Buffers]] = []
+
+    def bind(self, launch: Launch, buffers: Buffers, slot: int) -> Call:
+        self.launches.append((launch, buffers))
+        return super().bind(launch, buffers, slot)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setenv("AE_OUT", str(tmp_path))
+    (tmp_path / "every.json").write_text(dump(every_operator()))
+    return replace(SMALL, gpus=1, batch=20, plan_file=str(tmp_path / "every.json"))
+
+
+@pytest.fixture
+def rank(config: Config) -> Iterator[Rank]:
+    there = Rank(config, 0, lambda kind, **what: None)
+    yield there
+    there.close()
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_a_kernel_has_the_asked_shape(op: str) -> None:
+    for width in (1, 2, 3, 4, 7, 8, 30, 64):
+        for fused in (1, 3):
+            backend = Noting()
+            shape = Shape(op=op, rows=11, width=width, fused=fused)
+            call = probes.kernel(shape, backend, CPU)
+            ((launch, buffers),) = backend.launches
+            assert launch.elements == shape.elements
+            assert shape_of(launch) == shape  # by which a plan's launches are predicted
+            assert {member.node.op for member in launch.members} == {op}
+            places = {buffers.value(0, m.key)[0].data_ptr() for m in launch.members}
+            assert len(places) == fused
+            call()
+
+
+def test_every_shape_of_the_predictor_can_be_made() -> None:
+    asked = shapes([16], seed=1)
+    assert {shape.op for shape in asked} == set(OPERATORS)
+    for shape in asked:
+        width, parameters = probes._inputs(shape)
+        assert width >= 1
+        assert set(parameters) | {"n"} >= set(OPERATORS[shape.op].parameters)
+
+
+def test_few_are_the_smallest_of_each_operator() -> None:
+    asked = shapes([16, 64], seed=1)
+    found = probes.few(asked, 4)
+    assert set(Counter(shape.op for shape in found).values()) == {4}
+    for op in OPERATORS:
+        sizes = sorted(shape.elements for shape in asked if shape.op == op)
+        assert [shape.elements for shape in found if shape.op == op] == sizes[:4]
+
+
+def test_latencies_are_measured_in_the_asked_order() -> None:
+    asked = [Shape("clamp", 64, 2, 1), Shape("ngram", 4096, 16, 4)]
+    steps: list[int] = []
+    found = probes.measure_latencies(asked, NumpyBackend(), CPU, lambda: steps.append(1))
+    assert [measured.shape for measured in found] == asked
+    assert 0 < found[0].us < found[1].us
+    assert len(steps) == 2
+
+
+def test_stages_are_probed_and_nothing_is_learnt(rank: Rank) -> None:
+    trainer = rank.trainer
+    before = trainer.weights.clone(), trainer._flat.clone()
+    rate = float(trainer._rate)
+    found = rank.stage_probes
+    assert [probe.stage for probe in found] == list(STAGES)
+    for probe in found:
+        assert probe.us > 0
+        assert probe.probe_us > 0
+        assert probe.capacity_us == probe.capacity.probes * probe.probe_us >= 0
+        assert probe.cost().name == probe.stage
+    assert torch.equal(trainer.weights, before[0])
+    assert torch.equal(trainer._flat, before[1])
+    assert float(trainer._rate) == rate > 0
+
+
+def test_one_rank_exchanges_for_nothing() -> None:
+    assert probes.exchange_costs(Collectives(rank=0, world=1), CPU) == (0.0, float("inf"))
+
+
+def test_ranks_probe_in_step_although_one_is_slower(config: Config) -> None:
+    """Every try is of all ranks, so their number must not depend on what one of them measured."""
+    told = Told()
+    there = replace(config, gpus=2)
+    job = f"rap_sessions:{second_is_slower.__name__}"
+    run_session(there, job, told, variants=there.variants)
+    (fact,) = [fact["value"] for fact in told.of("fact") if fact["name"] == "found"]
+    assert fact[0] == fact[1]
+    stages, exchange = fact[0]
+    assert [stage for stage, *_ in stages] == list(STAGES)
+    assert min(exchange) > 0
