@@ -344,7 +344,7 @@ def _row(
     is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
     base = _baseline_of(record, columns, records, against) if is_time or is_rate else None
     speedup = None
-    if base is not None and base is not record and min(base["median"], record["median"]) > 0:
+    if base is not None and base is not record and min(base["samples"] + record["samples"]) > 0:
         over, under = (base, record) if is_time else (record, base)
         speedup = ratio_interval(over["samples"], under["samples"]).value
     return ResultRow(

@@ -379,7 +379,7 @@ def _lanes(axis: Axes, part: pd.DataFrame, lanes: Sequence[str], reach: float) -
         widths = spans["end_us"] - spans["start_us"]
         axis.broken_barh(
             list(zip(spans["start_us"], widths, strict=True)), (place - 0.38, 0.76),
-            color=PALETTE[LANES.get(lane, "green")], edgecolor="white", linewidth=0.4,
+            color=PALETTE[LANES.get(lane, "green")], linewidth=0.3,  # the shortest are seen too
         )  # fmt: skip
         for row in spans.to_dict("records"):
             width = row["end_us"] - row["start_us"]
