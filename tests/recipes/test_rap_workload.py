@@ -13,8 +13,8 @@ from ae.recipe import Experiment, Recipe, load_recipe
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
-from rap_training import config as workload  # noqa: E402
-from rap_training.cli import parse  # noqa: E402
+from rap_training import config as workload
+from rap_training.cli import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Gpu(
