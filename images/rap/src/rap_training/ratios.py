@@ -48,13 +48,15 @@ def _heavier(rank: Rank, start: Plan, wanted: float, natural: float) -> tuple[Pl
 
 
 def _wider(rank: Rank, start: Plan, wanted: float, found: float) -> Plan:
-    """An over arch so wide that training takes longer; its time grows between its width and that
-    squared."""
+    """An over arch so wide that training takes longer.
+
+    Time grows at most with the width squared, so steps by the root come close from one side.
+    """
     width, plan = 1.0, start
     for _ in range(_TRIES):
         if found <= wanted * (1 + _CLOSE) or width >= _MOST_WIDER:
             break
-        width = min(_MOST_WIDER, width * max(1.05, (found / wanted) ** 0.6))
+        width = min(_MOST_WIDER, width * max(1.05, (found / wanted) ** 0.5))
         over = tuple(int(size * width) // 8 * 8 for size in start.over_arch[:-1])
         plan = replace(start, over_arch=(*over, 1))
         found = _ratio(rank, plan)
