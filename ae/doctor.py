@@ -78,7 +78,8 @@ class Demands:
 
     name: str = ""
     command: str = ""  # what a person types for a plain run
-    gpu: Literal["required", "optional", "none"] = "optional"
+    gpu: Literal["required", "optional", "none"] = "optional"  # optional: as far as any run without
+    on_gpus_alone: tuple[str, ...] = ()  # experiments that are left out without one
     request: GpuRequest = field(default_factory=GpuRequest)
     disk: int = 10**9
     shm: int = 0
@@ -116,7 +117,8 @@ def demands_of(recipe: Recipe) -> Demands:
     return Demands(
         name=recipe.name,
         command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
-        gpu="required" if "required" in wishes else "optional" if "optional" in wishes else "none",
+        gpu=wishes.pop() if len(wishes) == 1 else "optional",  # what needs one is left out
+        on_gpus_alone=tuple(name for name in names if recipe.experiments[name].gpu == "required"),
         request=gpu_request(need and need.of(recipe.gpu_counts(need)[0]), None),
         disk=sum(recipe.experiments[name].disk * recipe.points_of(name) for name in names),
         shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),
@@ -277,7 +279,10 @@ def _check_gpus(facts: Facts, demands: Demands) -> list[Check]:
             fix = "install the NVIDIA driver, or choose experiments that need no GPU"
             return [Check("gpu", "fail", "nvidia-smi lists no GPU and a GPU is required", fix)]
         fix = "install the NVIDIA driver, if there is a GPU"
-        return [Check("gpu", "warn", "nvidia-smi lists no GPU, so points run on the CPU", fix)]
+        said = "nvidia-smi lists no GPU, so points run on the CPU"
+        if demands.on_gpus_alone:
+            said += f"; left out: {', '.join(demands.on_gpus_alone)}"
+        return [Check("gpu", "warn", said, fix)]
     checks = [_check_one_gpu(gpu, demands) for gpu in facts.gpus]
     if demands.name and demands.gpu == "optional":
         # As `ae run` does: what finds no suitable GPU runs on the CPU.

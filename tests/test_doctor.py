@@ -218,3 +218,13 @@ def test_only_the_lane_of_a_plain_run_counts(tmp_path: Path) -> None:
     )
     experiments = recipe.experiments | {"gpu_only": changed}
     assert demands_of(recipe.model_copy(update={"experiments": experiments})).gpu != "required"
+
+
+def test_what_only_gpus_run_is_left_out_without_one_not_refused(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    changed = recipe.experiments["gpu_only"].model_copy(update={"default": True})
+    experiments = recipe.experiments | {"gpu_only": changed}
+    demands = demands_of(recipe.model_copy(update={"experiments": experiments}))
+    assert (demands.gpu, demands.on_gpus_alone) == ("optional", ("gpu_only",))
+    found = next(check for check in judge(replace(GOOD, gpus=()), demands) if check.name == "gpu")
+    assert (found.verdict, "left out: gpu_only" in found.sentence) == ("warn", True)
