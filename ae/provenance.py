@@ -15,6 +15,8 @@ from ae import __version__, processes
 from ae.engines.base import Availability
 from ae.model import Gpu, Machine
 
+_MADE_FROM = ("ae", "images", "recipes")
+
 
 def gather(
     root: Path, recipe: str, engine: str, about: Availability, machine: Machine
@@ -53,15 +55,28 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 
 
 def source_facts(root: Path) -> dict[str, Any]:
-    """Return the git revision and a hash of what differs from it, or say that there is no git."""
+    """Return the git revision and what differs from it, or say that there is no git.
+
+    Files that git does not know yet count where a run is made from them: they are named with their
+    sha256. `stated_revision` is what AE_REVISION says, on a host that has only a copy of a tree.
+    """
+    stated = os.environ.get("AE_REVISION") or None
     revision = _git(root, "rev-parse", "HEAD")
     if revision is None:
-        return {"revision": os.environ.get("AE_REVISION") or None, "dirty": None}
+        return {"revision": stated, "dirty": None}
     diff = _git(root, "diff", "HEAD") or ""
-    facts: dict[str, Any] = {"revision": revision.strip(), "dirty": bool(diff.strip())}
-    if facts["dirty"]:
+    new = (_git(root, "ls-files", "--others", "--exclude-standard", *_MADE_FROM) or "").splitlines()
+    facts: dict[str, Any] = {"revision": revision.strip(), "dirty": bool(diff.strip() or new)}
+    if stated:
+        facts["stated_revision"] = stated
+    if diff.strip():
         facts["diff_sha256"] = hashlib.sha256(diff.encode()).hexdigest()
         facts["diff"] = diff if len(diff) < 200_000 else diff[:200_000] + "\n[cut]\n"
+    if new:
+        found = {name: root / name for name in sorted(new) if (root / name).is_file()}
+        facts["new_files"] = {
+            name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()
+        }
     return facts
 
 

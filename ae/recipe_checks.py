@@ -251,4 +251,4 @@ def _require(
 ) -> None:
     if name not in known:
         message = f"unknown {word} '{name}' in {dotted(place)}; {nearest(name, known)}"
-        raise document.fault(place, message, fix=fix or f"name a {word} that exists, or add it")
+        raise document.fault(place, message, fix=fix or "name one that exists, or add it")
