@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rap_training.feed import LOADERS
 from rap_training.sharing.variants import VARIANTS
 
 EXPERIMENTS = ("fig9", "fig10", "predictor", "capacity", "ratio", "timeline", "fusion")
 DEVICES = ("cpu", "cuda")
+LOADERS = ("pinned", "resident", "staged")  # see rap_training.feed
 PLANS = (0, 1, 2, 3)
 MATMULS = ("fp32", "tf32")
 TRAINERS = ("graph", "eager", "torchrec")

@@ -19,7 +19,6 @@ from rap_training.data.columns import RawBatch
 from rap_training.memory import Buffers, Layout, raw_layout
 from rap_training.work import Source, Work
 
-LOADERS = ("pinned", "resident", "staged")
 _SLOTS = 2
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rap_training.launches import Launch, fused, launches_of
 from rap_training.planner import mapping as mapping_search
 from rap_training.planner.cost import StageCapacity, iteration_us
-from rap_training.planner.fusion import Fusion, Group
+from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, Shape
 from rap_training.planner.schedule import Schedule, schedule
 from rap_training.work import Work, locality
@@ -118,8 +118,3 @@ def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
         rounds=20,
     )  # fmt: skip
     return tuple(found.gpu_of[name] for name in names)
-
-
-def as_group(launch: Launch, level: int) -> Group:
-    """A launch as the scheduler's group."""
-    return Group(launch.kind, level, tuple(member.key for member in launch.members))
