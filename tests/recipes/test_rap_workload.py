@@ -6,15 +6,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from rap_training import config as workload
+from rap_training.cli import parse
 
 from ae.model import Gpu, Machine, Plan, Point
 from ae.plan import Selection, make_plan
 from ae.recipe import Experiment, Recipe, load_recipe
-
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
-
-from rap_training import config as workload
-from rap_training.cli import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 H200 = Gpu(

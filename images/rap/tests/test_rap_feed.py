@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from rap_plans import ROWS, batch, every_operator
-from rap_training.feed import LOADERS, Feed
+from rap_training.config import LOADERS
+from rap_training.feed import Feed
 from rap_training.memory import Buffers
 from rap_training.work import Work
 
