@@ -96,12 +96,21 @@ start_daemon() {
         --exec-root "$HOME_DIR/exec" -H "unix://$SOCKET" -p "$PID_FILE" \
         >"$HOME_DIR/dockerd.log" 2>&1 </dev/null &
     for _ in $(seq 300); do
-        if alive; then return; fi
+        if alive; then
+            tidy
+            return
+        fi
         sleep 0.1
     done
     tail -n 20 "$HOME_DIR/dockerd.log" >&2
     say "dockerd did not answer within 30 s"
     return 1
+}
+
+# What earlier runs left: images that lost their name to a newer build, and build cache nobody needs.
+tidy() {
+    docker_ image prune --force >/dev/null
+    docker_ builder prune --force --keep-storage 6GB >/dev/null
 }
 
 make_base() {

@@ -75,9 +75,13 @@ def build(
     return builder.build(targets[-1], image)
 
 
-def build_disk(root: Path, image: ImageRef) -> int:
-    """The free disk that a build of an image asks for, in bytes."""
-    return bake.stated_disk(root, image.name) or BUILD_DISK[image.flavour]
+def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
+    """The free disk that a build of an image asks for, in bytes.
+
+    A build without a network downloads nothing: what is large lies in its base image already.
+    """
+    needed = bake.stated_disk(root, image.name) or BUILD_DISK[image.flavour]
+    return min(needed, BUILD_DISK[Flavour.CPU]) if network == "none" else needed
 
 
 def describe(
@@ -236,7 +240,7 @@ class _Builder:
 
     def _require_disk(self, image: ImageRef) -> None:
         """Check the disk of a daemon on this machine; that of another cannot be seen."""
-        needed = build_disk(self._root, image)
+        needed = build_disk(self._root, image, self._options.network)
         folder = self._info.get("DockerRootDir")
         if folder and self._local:
             fix = "free some disk where Docker keeps images: docker system df, docker builder prune"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ae import bake
-from ae.build import build_argv, describe, is_error
+from ae.build import build_argv, build_disk, describe, is_error
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref
 from ae.model import Flavour
@@ -129,6 +129,15 @@ def test_wrong_bake_files_and_options(buildx: tuple[str, str], root: Path) -> No
     (root / "images/toy/bake.hcl").unlink()
     with pytest.raises(UsageError, match=r"there is no images/toy/bake\.hcl"):
         targets(buildx, root)
+
+
+def test_the_disk_that_a_build_asks_for(root: Path) -> None:
+    cpu, cuda = (image_ref(root, "toy", flavour) for flavour in (Flavour.CPU, Flavour.CUDA))
+    assert build_disk(root, cpu) < build_disk(root, cuda)
+    assert build_disk(root, cuda, network="none") == build_disk(root, cpu)  # downloads nothing
+    with (root / "images/toy/bake.hcl").open("a") as file:
+        file.write('target "more" { labels = { "ae.build.disk" = "60GB" } }\n')
+    assert build_disk(root, cuda, network="host") == 60 * 10**9
 
 
 def test_flavours_of_an_image(root: Path) -> None:

@@ -196,7 +196,7 @@ def _build_one(
     from ae.build import build_disk, source_epoch
 
     fix = "free some disk where podman keeps images: podman system df"
-    needed = build_disk(root, image)
+    needed = build_disk(root, image, options.network)
     require_disk(podman.graph_root, needed, f"building {image.reference}", fix)
     argv = build_argv(podman.path, root, target, image, options, source_epoch(root, image))
     log = cache_dir() / "builds" / f"podman-{target.name}-{image.content[:12]}.log"
