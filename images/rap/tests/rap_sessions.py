@@ -28,7 +28,7 @@ class Told:
     def __init__(self) -> None:
         self.messages: list[tuple[str, dict[str, Any]]] = []
         self.pids: set[int] = set()
-        self.last = 0.0
+        self.last = time.monotonic()  # ranks that are slow to start have said nothing yet
 
     def __call__(self, kind: str, what: Mapping[str, Any]) -> None:
         self.messages.append((kind, dict(what)))
