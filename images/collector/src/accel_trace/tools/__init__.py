@@ -54,7 +54,9 @@ def _load(path: Path) -> type[Tool]:
         raise ToolError(f"{path}: {type(error).__name__}: {error}") from error
     tools = _of(module)
     if len(tools) != 1:
-        raise ToolError(f"{path}: defines {len(tools)} tools (classes of Tool with a name), not one")
+        raise ToolError(
+            f"{path}: defines {len(tools)} tools (classes of Tool with a name), not one"
+        )
     return tools[0]
 
 

@@ -104,7 +104,9 @@ class Tool:
     options: ClassVar[tuple[Option, ...]] = ()
     passes: ClassVar[int] = 1
 
-    def __init__(self, settings: Mapping[str, Value] | None = None, out: Path | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, Value] | None = None, out: Path | None = None
+    ) -> None:
         """Take options by name; those left out have their defaults. Raises ToolError."""
         given = dict(settings or {})
         self.settings: dict[str, Value] = {
