@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -157,3 +158,24 @@ def write_file(path: Path, write: Callable[[Path], object]) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    """Write a CSV file with a header line; returns `path`."""
+
+    def write(target: Path) -> None:
+        with target.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+
+    return write_file(path, write)
+
+
+def bytes_text(size: float) -> str:
+    """Return a size for a person: B, KiB, MiB or GiB with two digits."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.2f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
