@@ -322,11 +322,13 @@ def test_threads_share_a_writer(tmp_path):
 
 
 def test_the_name_of_a_log_in_a_folder(tmp_path):
-    with LogWriter.in_folder(tmp_path), LogWriter.in_folder(tmp_path, "cupti"):
-        pass
+    for part in ("", "cupti", "cupti"):
+        LogWriter.in_folder(tmp_path, part).close()
     names = {path.name for path in tmp_path.iterdir()}
     stem = f"trace-{os.getpid()}"
-    assert names == {f"{stem}{part}.{end}" for part in ("", "-cupti") for end in ("atl", "status")}
+    assert names == {
+        f"{stem}{part}.{end}" for part in ("", "-cupti", "-cupti.2") for end in ("atl", "status")
+    }
 
 
 def test_a_status_that_is_not_there_or_not_json_is_empty(tmp_path):

@@ -74,6 +74,25 @@ def test_logs_of_one_process_are_merged_by_time_and_keep_their_own_order(tmp_pat
     assert [event.launch for event in process.events([Hot])] == [5, 10, 15, 30, 20, 40, 50]
 
 
+def test_programs_that_one_process_ran_by_exec_are_kept_apart(tmp_path):
+    write(tmp_path, 5, [launch(0, "a"), launch(1, "b")])
+    write(tmp_path, 5, [Hot(launch=0, block=0, count=0)], "-python")
+    write(tmp_path, 5, [launch(0, "c")], ".2")
+    first, second = Session(tmp_path).processes
+    assert [name for _, name in first.launch_names()] == ["a", "b"]
+    assert len(first.readers) == 2
+    assert [name for _, name in second.launch_names()] == ["c"]
+    assert (first.label, second.label) == ("5", "5.2")
+
+
+def test_a_handler_that_gave_up_before_it_had_a_log_is_said(tmp_path):
+    status = '{"state": "gave_up", "why": "another profiler is subscribed"}'
+    (tmp_path / "trace-9.status").write_text(status.ljust(4096))
+    session = Session(tmp_path)
+    assert session.processes == ()
+    assert "trace-9: the handler gave up: another profiler is subscribed" in session.coverage.text()
+
+
 def test_events_of_all_processes_come_in_order_of_time(tmp_path):
     write(tmp_path, 1, [Hot(ns=t, launch=t, block=0, count=0) for t in (10, 30)])
     write(tmp_path, 2, [Hot(ns=t, launch=t, block=0, count=0) for t in (20, 40)])

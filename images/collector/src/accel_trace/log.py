@@ -277,8 +277,17 @@ class LogWriter:
 
     @classmethod
     def in_folder(cls, folder: str | Path, part: str = "") -> LogWriter:
-        """Make this process' log in `folder`; `part` tells several logs of one process apart."""
-        return cls(Path(folder) / f"trace-{os.getpid()}{part and f'-{part}'}.atl")
+        """Make this process' log in `folder`; `part` tells several logs of one process apart.
+
+        A log that is there already, of a program that this process ran before an exec, is kept.
+        """
+        stem = f"trace-{os.getpid()}{part and f'-{part}'}"
+        path = Path(folder) / f"{stem}.atl"
+        for number in range(2, 100):
+            if not path.exists():
+                break
+            path = Path(folder) / f"{stem}.{number}.atl"
+        return cls(path)
 
     @property
     def gave_up(self) -> bool:

@@ -70,9 +70,13 @@ class Process:
     `rank` its rank in a distributed job or None.
     """
 
-    def __init__(self, pid: int, readers: Sequence[LogReader]) -> None:
-        """Read the logs through once, for facts, notes and coverage."""
+    def __init__(self, pid: int, readers: Sequence[LogReader], image: int = 1) -> None:
+        """Read the logs through once, for facts, notes and coverage.
+
+        `image` counts the programs that the process ran one after another, by exec.
+        """
         self.pid = pid
+        self.image = image
         self.readers = tuple(readers)
         self.facts: dict[str, str] = {}
         self.notes: list[Note] = []
@@ -94,7 +98,8 @@ class Process:
     @property
     def label(self) -> str:
         """A name for records and tables: the rank where there is one, else the pid."""
-        return str(self.pid if self.rank is None else self.rank)
+        label = str(self.pid if self.rank is None else self.rank)
+        return label if self.image == 1 else f"{label}.{self.image}"
 
     @property
     def truncated(self) -> bool:
@@ -161,12 +166,18 @@ class Session:
                 self.coverage.damage.append(str(error))
             else:
                 readers[reader.pid or _pid_of(path)].append(reader)
+        processes = [
+            Process(pid, images, number)
+            for pid, group in readers.items()
+            for number, images in enumerate(_images(group), 1)
+        ]
         self.processes = tuple(
-            sorted(
-                (Process(pid, group) for pid, group in readers.items()),
-                key=lambda p: (p.rank is None, p.rank or 0, p.start_ns, p.pid),
-            )
+            sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns, p.pid))
         )
+        for path in sorted(self.folder.glob("trace-*.status")):
+            status = read_status(path)
+            if status.state == "gave_up" and not path.with_suffix(".atl").exists():
+                self.coverage.damage.append(f"{path.stem}: the handler gave up: {status.why}")
         for process in self.processes:
             self.coverage.add(process.coverage)
 
@@ -245,6 +256,25 @@ def _timed(events: Iterator[Event]) -> Iterator[tuple[int, Event]]:
         yield latest, event
 
 
+def _images(readers: list[LogReader]) -> list[list[LogReader]]:
+    """Split one process' logs by the programs that it ran: each has at most one log of launches.
+
+    Launches count from 0 in every program, so those of two must not be mixed.
+    """
+    readers = sorted(readers, key=lambda reader: (reader.start_ns, reader.path))
+    if len(readers) == 1:
+        return [readers]
+    groups: list[list[LogReader]] = [[]]
+    launches = False
+    for reader in readers:
+        has_launches = next(reader.events([Launch]), None) is not None
+        if has_launches and launches:
+            groups.append([])
+        launches = launches or has_launches
+        groups[-1].append(reader)
+    return groups
+
+
 def _pid_of(path: Path) -> int:
-    digits = path.stem.removeprefix("trace-").split("-")[0]
+    digits = path.stem.removeprefix("trace-").split("-")[0].split(".")[0]
     return int(digits) if digits.isdigit() else 0

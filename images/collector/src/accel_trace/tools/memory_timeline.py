@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -64,7 +65,7 @@ def thinned(values: Sequence[int], points: int) -> list[float]:
     """Return at most `points` numbers, each the largest of its stretch: peaks are kept."""
     count = min(points, len(values))
     bounds = [len(values) * i // count for i in range(count + 1)] if count else []
-    return [float(max(values[low:high])) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [float(max(values[low:high])) for low, high in itertools.pairwise(bounds)]
 
 
 class MemoryTimeline(Tool):
