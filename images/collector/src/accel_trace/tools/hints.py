@@ -5,6 +5,7 @@ A hint is a place to look at, not a verdict. Every hint says how often, how much
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from accel_trace.tools.kernel_frequency import short_name
 _HOST_TO_DEVICE = 2
 _DIRECTIONS = ("unknown", "HtoH", "HtoD", "DtoH", "DtoD")
 _PLACES = 3
+_Uses = defaultdict[tuple[int, int], list[int]]  # what and address of a piece to clocks of use
 
 
 @dataclass
@@ -152,7 +154,7 @@ def untouched_pieces(process: Process, least: int) -> Hint:
     hint = Hint("untouched_pieces", f"pieces of {bytes_text(least)} or more, never touched")
     clocks: dict[int, int] = {}
     lives: list[tuple[Piece, int]] = []  # with the clock of the end
-    uses: defaultdict[int, list[int]] = defaultdict(list)  # piece's address to clocks of uses
+    uses: _Uses = defaultdict(list)
     memory = MemoryIndex()
     touched: list[Touched] = []
     kinds: tuple[type[Event], ...] = (
@@ -173,7 +175,7 @@ def untouched_pieces(process: Process, least: int) -> Hint:
             for start in starts:
                 for index in (memory.objects, memory.tensors):
                     for piece in index.overlapping(start, start + event.size):
-                        uses[piece.address].append(clock)
+                        uses[piece.what, piece.address].append(clock)
         else:
             lives += [(piece, clock) for piece in memory.apply(event)]
             if isinstance(event, TensorAlloc):
@@ -183,7 +185,7 @@ def untouched_pieces(process: Process, least: int) -> Hint:
     lives += [(piece, clock + 1) for index in (memory.objects, memory.tensors) for piece in index]
     for event in touched:
         if event.launch in clocks:
-            uses[event.address].append(clocks[event.launch])
+            uses[event.what, event.address].append(clocks[event.launch])
     _report_unused(hint, lives, uses, owners, least)
     return hint
 
@@ -191,26 +193,37 @@ def untouched_pieces(process: Process, least: int) -> Hint:
 def _report_unused(
     hint: Hint,
     lives: Sequence[tuple[Piece, int]],
-    uses: dict[int, list[int]],
+    uses: _Uses,
     owners: dict[tuple[int, int], int],
     least: int,
 ) -> None:
-    def used(piece: Piece, end: int) -> bool:
-        return any(piece.born < clock < end for clock in uses.get(piece.address, ()))
-
+    for clocks in uses.values():
+        clocks.sort()
     busy: defaultdict[int, list[int]] = defaultdict(list)  # object's address to births in it
     for piece, end in lives:
-        if piece.what == TENSOR and used(piece, end):
+        if piece.what == TENSOR and _between(uses.get((TENSOR, piece.address)), piece.born, end):
             owner = owners.get((piece.address, piece.born))
             if owner is not None:
                 busy[owner].append(piece.born)
+    for births in busy.values():
+        births.sort()
     for piece, end in lives:
-        if piece.size < least or piece.flags & MODULE or used(piece, end):
+        if piece.size < least or piece.flags & MODULE:
+            continue
+        if _between(uses.get((piece.what, piece.address)), piece.born, end):
             continue
         if piece.what == TENSOR:
             hint.add(f"tensors of {bytes_text(piece.size)}", piece.size)
-        elif not any(piece.born < clock < end for clock in busy[piece.address]):
+        elif not _between(busy.get(piece.address), piece.born, end):
             hint.add(f"objects of {bytes_text(piece.size)}", piece.size)
+
+
+def _between(clocks: list[int] | None, after: int, before: int) -> bool:
+    """Whether one of the sorted `clocks` lies between the two."""
+    if not clocks:
+        return False
+    at = bisect_right(clocks, after)
+    return at < len(clocks) and clocks[at] < before
 
 
 class Hints(Tool):
