@@ -19,7 +19,7 @@ def launch(number: int, name: str, **fields: int | str) -> Launch:
     )  # fmt: skip
     return Launch(
         **{"launch": number, "name": name, "analysed": 1, "operator": "", "region": ""}
-        | values | fields
+        | values | {"device": 0} | fields
     )  # fmt: skip
 
 
