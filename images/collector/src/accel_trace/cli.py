@@ -142,44 +142,45 @@ def _run(options: argparse.Namespace) -> int:
         sample=options.sample,
     )  # fmt: skip
     prepare_folder(out, options.force)
+    outcome, sessions = _record(tool, options, filters, out)
+    if len(sessions) == tool.passes:
+        _finish(tool, sessions, out)
+    return outcome.exit_code
+
+
+def _record(
+    tool: Tool, options: argparse.Namespace, filters: Filters, out: Path
+) -> tuple[Outcome, list[Session]]:
+    """Run the target once per pass; fewer sessions than passes mean that there is no report."""
     sessions: list[Session] = []
     outcome = Outcome(0)
     for number in range(tool.passes):
-        needs = tool.needs_of(number, sessions)
-        library = Path()
         try:
-            library = _ready(needs, options)
-        except CannotRun as error:
-            if not options.pass_through:
+            needs = tool.needs_of(number, sessions)
+        except ToolError as error:
+            if not sessions:
                 raise
-            _say(f"{error}; the program runs without the tool")
-            needs = Needs(mode="none")
+            _say(f"{tool.name}: {error}")
+            break
+        needs, library, passed = _ready(needs, options)
         folder = out if tool.passes == 1 else out / f"pass-{number + 1}"
         folder.mkdir(exist_ok=True)
         env = environment(os.environ, needs, filters, folder, library)
         outcome = run_target(options.command, env)
         if not outcome.started:
             _say(outcome.error)
-            return outcome.exit_code
+            break
         try:
-            _write_run(folder, options, tool, needs, outcome)
+            _write_run(folder, options, tool, needs, outcome, passed)
             sessions.append(Session(folder))
         except (OSError, SessionError) as error:
-            _say(f"the recorded run cannot be read: {error}")
-            return outcome.exit_code
-        if outcome.exit_code and number + 1 < tool.passes:
-            _say(f"pass {number + 1} ended with {outcome.exit_code}; no further pass is made")
-            return outcome.exit_code
-        if number + 1 < tool.passes and needs.mode == "none":
-            return outcome.exit_code
-        try:  # the next pass' needs may depend on this one
-            if number + 1 < tool.passes:
-                tool.needs_of(number + 1, sessions)
-        except ToolError as error:
-            _say(f"{tool.name}: {error}")
-            return outcome.exit_code
-    _finish(tool, sessions, out)
-    return outcome.exit_code
+            _say(f"no report: {error}; the logs are in {folder}")
+            break
+        if number + 1 < tool.passes and (outcome.exit_code or passed):
+            if outcome.exit_code:
+                _say(f"pass {number + 1} ended with {outcome.exit_code}, so no other is made")
+            break
+    return outcome, sessions
 
 
 def _finish(tool: Tool, sessions: Sequence[Session], out: Path) -> None:
@@ -195,16 +196,26 @@ def _finish(tool: Tool, sessions: Sequence[Session], out: Path) -> None:
     _say(f"report and {RECORDS} are in {out}")
 
 
-def _ready(needs: Needs, options: argparse.Namespace) -> Path:
-    """Return the folder of the built library, after a probe where the mode patches kernels."""
+def _ready(needs: Needs, options: argparse.Namespace) -> tuple[Needs, Path, str]:
+    """Return needs, the folder of the built library, and "" or why the tool is passed by.
+
+    Modes that patch kernels are probed first. Raises CannotRun, unless --pass-through was given.
+    """
     if needs.mode == "none":
-        return Path()
-    library = _library(options.library)
-    if needs.mode in PATCHING and not options.no_probe:
-        reason = probe.probe(library)
-        if reason:
-            raise CannotRun(reason)
-    return library
+        return needs, Path(), ""
+    try:
+        library = _library(options.library)
+        reason = ""
+        if needs.mode in PATCHING and not options.no_probe:
+            reason = probe.driver_problem() or probe.probe(library)
+    except CannotRun as error:
+        reason = str(error)
+    if not reason:
+        return needs, library, ""
+    if not options.pass_through:
+        raise CannotRun(reason)
+    _say(f"{reason}; the program runs without the tool")
+    return Needs(mode="none"), Path(), reason
 
 
 def _library(given: Path | None) -> Path:
@@ -228,13 +239,19 @@ def _built(archs: Sequence[str] | None) -> Path:
 
 
 def _write_run(
-    folder: Path, options: argparse.Namespace, tool: Tool, needs: Needs, outcome: Outcome
+    folder: Path,
+    options: argparse.Namespace,
+    tool: Tool,
+    needs: Needs,
+    outcome: Outcome,
+    passed: str,
 ) -> None:
     name = str(Path(options.tool).resolve()) if options.tool.endswith(".py") else tool.name
     facts: dict[str, Any] = {
         "tool": name,
         "settings": tool.settings,
         "mode": needs.mode,
+        "passed_through": passed,
         "handlers": needs.handlers,
         "environment": dict(needs.environment),
         "command": options.command,

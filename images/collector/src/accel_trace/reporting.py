@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,14 +35,18 @@ def make_report(tool: Tool, sessions: Sequence[Session]) -> Report:
     """
     tool.sessions = sessions
     last = sessions[-1]
-    if last.processes or last.run.get("mode") == "none":
+    passed = last.run.get("passed_through")
+    if passed:
+        report = Report(text=f"the program ran without the tool: {passed}")
+    elif last.processes or last.run.get("mode") == "none":
         try:
             report = tool.run(last)
         except ToolError:
             raise
-        except (ValueError, KeyError, ArithmeticError, OSError, AssertionError) as error:
-            text = f"{tool.name}: {type(error).__name__}: {error}"
-            raise ToolError(text) from error
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+            raise ToolError(f"{tool.name}: {text}") from error
     else:
         report = Report(text=NOTHING)
     lines = [report.text] if report.text else []

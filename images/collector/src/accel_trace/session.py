@@ -174,6 +174,9 @@ class Session:
         self.processes = tuple(
             sorted(processes, key=lambda p: (p.rank is None, p.rank or 0, p.start_ns, p.pid))
         )
+        for path in sorted(self.folder.glob("notes-*.txt")):  # of handlers without a log
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            self.coverage.warnings += [f"process {_pid_of(path)}: {line}" for line in lines]
         for path in sorted(self.folder.glob("trace-*.status")):
             status = read_status(path)
             if status.state == "gave_up" and not path.with_suffix(".atl").exists():
@@ -276,5 +279,5 @@ def _images(readers: list[LogReader]) -> list[list[LogReader]]:
 
 
 def _pid_of(path: Path) -> int:
-    digits = path.stem.removeprefix("trace-").split("-")[0].split(".")[0]
+    digits = path.stem.split("-", 1)[1].split("-")[0].split(".")[0]
     return int(digits) if digits.isdigit() else 0
