@@ -257,17 +257,23 @@ def test_a_folder_that_is_not_there_raises_nothing(tmp_path):
 
 
 def test_a_forked_child_leaves_its_parents_log_alone(tmp_path):
-    writer = LogWriter(tmp_path / "a.atl")
-    writer.write(Hot(launch=1, block=1, count=1))
-    child = os.fork()
-    if child == 0:  # pragma: no cover - in the child
-        written = writer.write(Hot(launch=2, block=1, count=1))
-        writer.flush()
-        writer.close()
-        os._exit(int(written))
-    assert os.waitpid(child, 0)[1] == 0
-    writer.write(Hot(launch=3, block=1, count=1))
+    program = """
+import os, sys
+from accel_trace.events import Hot
+from accel_trace.log import LogWriter
+writer = LogWriter(sys.argv[1])
+writer.write(Hot(launch=1, block=1, count=1))
+child = os.fork()
+if child == 0:
+    written = writer.write(Hot(launch=2, block=1, count=1))
+    writer.flush()
     writer.close()
+    os._exit(int(written))
+assert os.waitpid(child, 0)[1] == 0
+writer.write(Hot(launch=3, block=1, count=1))
+writer.close()
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a.atl"], check=True)
     reader = LogReader(tmp_path / "a.atl")
     assert [event.launch for event in reader.events([Hot])] == [1, 3]
     assert not reader.truncated

@@ -174,7 +174,10 @@ def run_target(argv: Sequence[str], env: Mapping[str, str]) -> Outcome:
     try:
         start = time.monotonic()
         try:
-            child = subprocess.Popen(list(argv), env=dict(env), close_fds=False, preexec_fn=unblock)
+            child = subprocess.Popen(
+                list(argv), env=dict(env), close_fds=False,
+                preexec_fn=unblock,  # noqa: PLW1509  # there is one thread
+            )  # fmt: skip
         except OSError as error:
             return _not_started(argv[0], error)
         code = _wait(child)

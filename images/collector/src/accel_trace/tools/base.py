@@ -149,8 +149,12 @@ class Tool:
 def write_file(path: Path, write: Callable[[Path], object]) -> Path:
     """Have `write` make a file beside `path` that then takes its name; returns `path`.
 
-    So a reader never sees half a file, and one that could not be written leaves the old one.
+    So a reader never sees half a file, and one that could not be written leaves the old one. What
+    is there and is no plain file (a pipe, /dev/stdout) is written to as it is.
     """
+    if path.exists() and not path.is_file():
+        write(path)
+        return path
     temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
         write(temporary)
