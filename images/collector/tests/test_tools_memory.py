@@ -67,7 +67,7 @@ def test_a_launchs_sets_are_tensors_and_objects_as_they_were_then(tmp_path):
     )
     sets = launch_sets(opened.processes[0])
     gemm, relu, empty = sets.rows
-    assert (gemm.ws_tensor, gemm.ws_outside, gemm.ws) == (6 * MIB, 3 * MIB, 9 * MIB)
+    assert (gemm.ws_tensor, gemm.ws) == (6 * MIB, 9 * MIB)
     assert gemm.ws_object == 23 * MIB  # both tensors lie in one object
     assert (gemm.footprint, gemm.tensor_footprint) == (23 * MIB, 6 * MIB)
     assert gemm.elsewhere
@@ -75,6 +75,27 @@ def test_a_launchs_sets_are_tensors_and_objects_as_they_were_then(tmp_path):
     assert (relu.footprint, relu.tensor_footprint) == (27 * MIB, 3 * MIB)
     assert (empty.ws, empty.ws_object, empty.pieces) == (0, 0, 0)
     assert (sets.module_pieces, sets.orphans, sets.lost) == (1, 1, 0)
+
+
+def test_an_object_counts_beside_its_tensors_only_when_none_of_them_was_touched(tmp_path):
+    opened = session(
+        tmp_path,
+        alloc(0x1000, 0x1000),
+        alloc(0x2000, 0x1000),
+        alloc(0x3000, 0x1000),
+        tensor(0x1800, 0x800),  # ends with its object
+        tensor(0x2000, 0x100),
+        launch(0, "k"),
+        launch(1, "k"),
+        touched(0, 0x1000, 0x1000, what=0),
+        touched(0, 0x2000, 0x1000, what=0),
+        touched(0, 0x3000, 0x1000, what=0),
+        touched(0, 0x1800, 0x800),
+        touched(1, 0x2000, 0x100),  # without a line for its object
+    )
+    first, second = launch_sets(opened.processes[0]).rows
+    assert (first.ws_tensor, first.ws_object, first.ws) == (0x800, 0x3000, 0x2800)
+    assert (second.ws_tensor, second.ws_object, second.ws) == (0x100, 0x1000, 0x100)
 
 
 def test_the_report_of_working_sets(tmp_path):

@@ -112,7 +112,7 @@ def test_no_access_is_lost_in_the_windows(tmp_path, seed):
 
 def test_the_report_of_hotness(tmp_path):
     events = [launch(n, "k") for n in range(20)]
-    spots = [hot(n, 1, 10) for n in range(20)] + [hot(4, 2, 5)]
+    spots = [hot(n, 1, 10) for n in range(20)] + [hot(4, 2, 5), hot(4, 0, 77)]
     opened = session(tmp_path, *events, *spots)
     report = run(Hotness, opened, by="launches")
     assert value(report, "share_active_always") == 0.5
@@ -120,6 +120,7 @@ def test_the_report_of_hotness(tmp_path):
     assert value(report, "accesses") == 205
     assert value(report, "windows") == 20
     assert "spread evenly" in report.text
+    assert "77 accesses to memory that belongs to no known piece" in report.text
     with np.load(tmp_path / "hotness-5.npz") as saved:
         assert saved["counts"].shape == (2, 20)
         assert saved["blocks"].tolist() == [1, 2]

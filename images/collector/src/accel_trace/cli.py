@@ -35,6 +35,7 @@ FAILED = 1
 BAD_ARGUMENTS = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+Action = Callable[[argparse.Namespace], int]
 
 
 class CannotRun(RuntimeError):
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.action is _run and not command:
             raise LaunchError("write the command after --: accel-trace run --tool NAME -- COMMAND")
         options.command = command
-        action: Callable[[argparse.Namespace], int] = options.action
+        action: Action = options.action
         return action(options)
     except (LaunchError, SessionError, LogError, ToolError) as error:
         _say(str(error))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from reprokit.records import Evidence, RecordWriter
+from reprokit.records import RecordWriter
 
 from accel_trace.session import Session
 from accel_trace.tools.base import Record, Report, Tool, ToolError, write_file
@@ -75,11 +75,10 @@ def write_report(tool: Tool, report: Report, folder: Path) -> None:
     (folder / RECORDS).unlink(missing_ok=True)
     writer = RecordWriter(folder)
     for record in report.records:
-        evidence: Evidence = record.evidence  # type: ignore[assignment]
         labels = {"tool": tool.name} | dict(record.labels)
         try:
             writer.write(
-                record.metric, record.unit, record.samples, labels, evidence,
+                record.metric, record.unit, record.samples, labels, record.evidence,
                 note=record.note or None,
             )  # fmt: skip
         except ValueError as error:

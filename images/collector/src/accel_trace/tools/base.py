@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from reprokit.records import Evidence
+
 if TYPE_CHECKING:
     from accel_trace.session import Session
 
 # `none` injects nothing at all: the baseline of a measurement.
 MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace")
 PATCHING = ("empty", "count", "touch", "hot", "trace")
-HANDLERS = ("sanitizer", "cupti", "torch", "operators", "stacks")
+HANDLERS = (
+    "sanitizer", "cupti", "torch", "operators", "stacks", "memory_history", "storages", "dispatch",
+)  # fmt: skip
 CLASSES = ("global", "shared", "local", "async", "bulk")
 Value = str | int | float | bool
 
@@ -79,7 +83,7 @@ class Record:
     samples: tuple[float, ...]
     labels: Mapping[str, object] = field(default_factory=dict)
     note: str = ""
-    evidence: str = "measured"
+    evidence: Evidence = "measured"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ class Heat:
     counts: NDArray[np.float64]  # [rows, columns]
     window: int  # accesses or launches in a window
     launches: int  # with accesses
+    elsewhere: int = 0  # accesses to memory that nobody allocated, as far as known: in no row
 
     @property
     def active(self) -> NDArray[np.float64]:
@@ -40,16 +43,19 @@ def heat_of(process: Process, by: str, window: int, most: int) -> Heat:
     """
     launches: defaultdict[int, dict[int, int]] = defaultdict(dict)
     order: list[int] = []
+    elsewhere = 0
     for event in process.events((Launch, Hot)):
         if isinstance(event, Launch):
             if event.analysed in (1, 2):
                 order.append(event.launch)
+        elif isinstance(event, Hot) and event.block == 0:
+            elsewhere += event.count
         elif isinstance(event, Hot) and event.count:
             counts = launches[event.launch]
             counts[event.block] = counts.get(event.block, 0) + event.count
     blocks = sorted({block for counts in launches.values() for block in counts})
     if not blocks:
-        return Heat(np.zeros(0, np.uint64), np.zeros((0, 0)), window, 0)
+        return Heat(np.zeros(0, np.uint64), np.zeros((0, 0)), window, 0, elsewhere)
     rows = {block: row for row, block in enumerate(blocks)}
     if by == "launches":
         order = order or sorted(launches)
@@ -65,12 +71,12 @@ def heat_of(process: Process, by: str, window: int, most: int) -> Heat:
         end = start + lengths[number]
         if launches.get(number):
             where = np.array([rows[block] for block in launches[number]])
-            counts = np.array(list(launches[number].values()), dtype=np.float64)
+            values = np.array(list(launches[number].values()), dtype=np.float64)
             first, last = start // window, -(-end // window)
             edges = np.clip(np.arange(first, last + 1) * window, start, end)
-            heat[where, first:last] += np.outer(counts, np.diff(edges) / (end - start))
+            heat[where, first:last] += np.outer(values, np.diff(edges) / (end - start))
         start = end
-    return Heat(np.array(blocks, np.uint64), heat, window, len(launches))
+    return Heat(np.array(blocks, np.uint64), heat, window, len(launches), elsewhere)
 
 
 class Hotness(Tool):
@@ -99,6 +105,11 @@ class Hotness(Tool):
             labels = {"process": process.label, "by": by}
             windows = heat.counts.shape[1]
             total = float(heat.counts.sum())
+            if heat.elsewhere:
+                lines.append(
+                    f"process {process.label}: {heat.elsewhere} accesses to memory that belongs to "
+                    "no known piece are left out"
+                )
             if not windows:
                 lines.append(f"process {process.label}: no access was counted")
                 continue
@@ -118,12 +129,12 @@ class Hotness(Tool):
                 f"{ALWAYS:.0%} of the windows, {seldom:.1%} in at most {SELDOM:.0%}"
             )
             path = self.out / f"hotness-{process.pid}.npz"
-            files.append(write_file(path, lambda target, heat=heat: _save(target, heat)))
+            files.append(write_file(path, partial(_save, heat)))
         return Report(tuple(records), "\n".join(lines), tuple(files))
 
 
-def _save(path: object, heat: Heat) -> None:
+def _save(heat: Heat, path: Path) -> None:
     np.savez_compressed(
-        path,  # type: ignore[arg-type]
+        path,
         blocks=heat.blocks, counts=heat.counts, window=heat.window, block_bytes=1 << BLOCK_SHIFT,
     )  # fmt: skip

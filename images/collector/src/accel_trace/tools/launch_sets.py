@@ -21,31 +21,45 @@ _KINDS: tuple[type[Event], ...] = (Alloc, Free, TensorAlloc, TensorFree, Launch,
 
 @dataclass(slots=True)
 class LaunchSet:
-    """One launch; all sizes in bytes. `ws` is tensors, and objects touched outside of tensors.
+    """One launch; all sizes in bytes, `tensors` and `objects` by address.
 
-    `ws_object` is the objects touched at all, in a tensor or outside. `footprint` and
-    `tensor_footprint` are what the launch's device had allocated when it was launched.
+    `footprint` and `tensor_footprint` are what the launch's device had allocated at the launch.
     """
 
     launch: Launch
     footprint: int
     tensor_footprint: int
-    ws_tensor: int = 0
-    ws_outside: int = 0
-    pieces: int = 0
+    tensors: dict[int, int] = field(default_factory=dict)
+    objects: dict[int, int] = field(default_factory=dict)  # touched in a tensor, or outside of all
     elsewhere: bool = False  # it also accessed memory that nobody allocated, as far as known
-    objects: dict[int, int] = field(default_factory=dict)  # size by address
     bound: int = 0  # variant args: what its operator's arguments hold
 
     @property
-    def ws(self) -> int:
-        """Bytes of tensors, and of objects touched outside of tensors."""
-        return self.ws_tensor + self.ws_outside
+    def ws_tensor(self) -> int:
+        """Bytes of the tensors of which a byte was touched."""
+        return sum(self.tensors.values())
 
     @property
     def ws_object(self) -> int:
-        """Bytes of driver-level allocations of which a byte was touched."""
+        """Bytes of the driver-level allocations of which a byte was touched."""
         return sum(self.objects.values())
+
+    @property
+    def ws(self) -> int:
+        """Bytes of touched tensors, and of touched objects in which no tensor was touched.
+
+        A framework's segment counts by its tensors, memory that is no framework's as a whole.
+        """
+        return self.ws_tensor + sum(
+            size
+            for start, size in self.objects.items()
+            if not any(start <= tensor < start + size for tensor in self.tensors)
+        )
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces were touched."""
+        return len(self.tensors) + len(self.objects)
 
 
 @dataclass
@@ -101,12 +115,10 @@ def _add(row: LaunchSet, event: Touched, owners: OwnerHistory) -> bool:
     if event.size == 0:
         row.elsewhere = True
         return True
-    row.pieces += 1
     if event.what == OBJECT:
-        row.ws_outside += event.size
         row.objects[event.address] = event.size
         return True
-    row.ws_tensor += event.size
+    row.tensors[event.address] = event.size
     owner = owners.at(event.address, row.launch.clock)
     if owner is not None and not owner.flags & MODULE:
         row.objects[owner.address] = owner.size

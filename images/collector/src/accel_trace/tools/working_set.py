@@ -1,7 +1,8 @@
 """The working set of each kernel. Source: PASTA, section 5.2 and Table V.
 
 A launch's working set is the sum of the full sizes of the pieces of memory that it touches, not of
-the bytes it touches of them.
+the bytes it touches of them. Levels: `tensor`; `object` (driver-level allocations); `all` (tensors,
+and objects in which no tensor was touched).
 """
 
 from __future__ import annotations
