@@ -163,3 +163,13 @@ def test_a_real_kernel_is_patched_and_counted_here():
 @pytest.mark.gpu
 def test_a_real_kernel_adds_without_the_library():
     assert probe.add_vectors(333) == [3.0 * number for number in range(333)]
+
+
+@pytest.mark.parametrize(("version", "target"), probe._TARGETS)
+def test_the_kernel_is_valid_ptx(tmp_path, version, target):
+    assembler = shutil.which("ptxas")
+    if assembler is None:
+        pytest.skip("no ptxas here")
+    path = tmp_path / "probe.ptx"
+    path.write_text(probe._PTX.format(version=version, target=target))
+    subprocess.run([assembler, "-arch=sm_90", path, "-o", tmp_path / "probe.cubin"], check=True)

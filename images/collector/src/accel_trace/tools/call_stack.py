@@ -15,7 +15,7 @@ class CallStack(Tool):
     """Finds the kernel in a first pass of the program, and records its stack in a second one."""
 
     name = "call_stack"
-    help = "where in the program the extreme kernel is launched (runs the program twice)"
+    help = "where in the program the extreme kernel is launched"
     passes = 2
     options = (
         Option("of", "ws", "the kernel with the largest working set, the most launches (its first "
