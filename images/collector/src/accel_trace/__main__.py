@@ -1,0 +1,7 @@
+"""`python -m accel_trace`."""
+
+import sys
+
+from accel_trace.cli import main
+
+sys.exit(main())
