@@ -33,6 +33,8 @@ _HELP = {
     "sample": "CPU variants at full size too, one launch in N; 0: no",
     "workers": "threads of cs_cpu_mt; 0: one per CPU",
     "oversubscribe": "of `uvm`: footprint over memory; 0: no. Only on hardware of your own",
+    "leave": "of `managed`: bytes of GPU memory that ballast leaves; 0: no ballast",
+    "advice": "of `managed`: the advisor's file; none: the run that is profiled",
     "patience": "seconds that one profiled process may take",
     "seed": "of weights and data",
     "out": "folder for records, else $AE_OUT",

@@ -106,11 +106,12 @@ def require_gpus(count: int = 1) -> None:
         cannot_run(f"this needs {want} and {found or 'none'} was found; fix: run where there is")
 
 
-def require_collector() -> None:
-    """Leave with 77 when accel-trace is not installed, or cannot patch kernels here.
+def require_collector(*, patches: bool = True) -> None:
+    """Leave with 77 when accel-trace is not installed, or `patches` are needed and cannot be had.
 
     Raises RunFailed when the probe itself fails.
     """
     if importlib.util.find_spec("accel_trace") is None:
         cannot_run("this image lacks accel-trace (images/collector), which does the profiling")
-    run_alone([sys.executable, "-m", "accel_trace", "probe"], Path(), PROBE_SECONDS)
+    if patches:
+        run_alone([sys.executable, "-m", "accel_trace", "probe"], Path(), PROBE_SECONDS)

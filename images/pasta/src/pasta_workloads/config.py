@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pasta_workloads.models.sizes import MODELS, SIZES
 
-PROGRAMS = ("model", "ranks", "samples")  # what is profiled; they write no records
+PROGRAMS = ("model", "ranks", "samples", "managed")  # what is profiled; they write no records
 EXPERIMENTS = (
     *PROGRAMS, "oracle", "table_v", "overhead", "hotness", "timeline", "parallel", "uvm", "counts",
 )  # fmt: skip
@@ -47,6 +47,8 @@ class Config:
     sample: int = 0  # also the CPU variants at full size, one launch in this many; 0: not
     workers: int = 0  # of cs_cpu_mt; 0: one per CPU
     oversubscribe: float = 0.0  # footprint over capacity; 0: not
+    leave: int = 0  # of `managed`: bytes of GPU memory that ballast leaves; 0: no ballast
+    advice: str = ""  # of `managed`: the advisor's file; empty: the run that is profiled
     patience: float = 3600.0
     seed: int = 100
     out: str = ""
@@ -69,7 +71,8 @@ class Config:
             if len(set(given)) < len(given):
                 raise ConfigError(f"--{name} names one twice; fix: name each once")
         for name, floor in {
-            "iterations": 1, "warmup": 0, "repeats": 1, "sample": 0, "workers": 0
+            "iterations": 1, "warmup": 0, "repeats": 1, "sample": 0, "workers": 0,
+            "leave": 0,
         }.items():  # fmt: skip
             if getattr(self, name) < floor:
                 raise ConfigError(

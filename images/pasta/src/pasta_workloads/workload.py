@@ -26,12 +26,12 @@ from pasta_workloads.models.alexnet import AlexNet
 from pasta_workloads.models.bert import Bert
 from pasta_workloads.models.gpt2 import Gpt2
 from pasta_workloads.models.resnet import LAYERS, ResNet
-from pasta_workloads.models.sizes import image_size, speech_size, text_size
+from pasta_workloads.models.sizes import MODELS, image_size, speech_size, text_size
 from pasta_workloads.models.whisper import Whisper
 
 MODES = ("test", "train", "step")
-LEARNS = {"train": ("alexnet", "gpt2"), "step": ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")}
-# Their test loads a checkpoint onto the GPU beside the model; the others load it before the model is there.
+LEARNS = {"train": ("alexnet", "gpt2"), "step": MODELS}
+# Their test loads its checkpoint onto the GPU beside the model; the others' before the model.
 LOADS_BESIDE = ("bert", "gpt2", "whisper")
 
 

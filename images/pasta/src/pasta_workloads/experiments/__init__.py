@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 
 from reprokit.environment import gpu_clocks, machine_facts
@@ -9,6 +10,7 @@ from reprokit.records import RecordWriter
 
 from pasta_workloads.config import PROGRAMS, Config
 
+_WORK = ("traces", "ranks")
 _PACKAGES = ("torch", "triton", "numpy", "cuda-bindings", "nvidia-cuda-sanitizer-api")
 
 
@@ -24,3 +26,5 @@ def run(config: Config, out: RecordWriter | None) -> None:
     out.environment(**facts, **pin_torch(), clocks_before=gpu_clocks())
     import_module(f"pasta_workloads.experiments.{config.experiment}").run(config, out)
     out.environment(clocks_after=gpu_clocks())
+    for name in _WORK:  # logs of many megabytes; they stay where a run failed
+        shutil.rmtree(out.out_dir / name, ignore_errors=True)

@@ -15,9 +15,9 @@ POINTS = 100
 def write_timeline(
     changes: Sequence[int], allocated: Sequence[int], labels: dict[str, str], out: RecordWriter
 ) -> None:
-    """Peak, events by kind, and what is allocated at every percent of the events. Bytes in, MiB out.
+    """Peak, events by kind, and what is allocated at every percent of the events.
 
-    Raises RunFailed for a timeline without an event.
+    Takes bytes, writes MiB. Raises RunFailed for a timeline without an event.
     """
     if not allocated:
         raise RunFailed(f"no memory event was seen ({labels})")

@@ -26,7 +26,9 @@ def run(config: Config, out: RecordWriter) -> None:
             progress.step(f"{model} {mode}")
 
 
-def write_oracle(model: str, mode: str, size: str, out: RecordWriter, labels: dict[str, str]) -> None:
+def write_oracle(
+    model: str, mode: str, size: str, out: RecordWriter, labels: dict[str, str]
+) -> None:
     """Write launches, im2col launches, working sets with their range, and the operators' bound.
 
     `working_set_oracle_low` and `_high` are over what cuBLAS may choose (oracle.choices).

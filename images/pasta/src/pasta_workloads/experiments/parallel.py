@@ -37,7 +37,7 @@ def run(config: Config, out: RecordWriter) -> None:
             write_timeline(rank.changes, rank.allocated, where | device, out)
     else:
         require_gpus(RANKS)
-        require_collector()
+        require_collector(patches=False)
         where = labels
         traces = out.out_dir / "traces" / config.parallelism
         command = [

@@ -1,10 +1,10 @@
-"""The programs that the collector profiles: a model, the ranks of a step, the known kernels."""
+"""The programs that the collector profiles: a model, the ranks of a step, known kernels."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pasta_workloads.collector import require_gpus
+from pasta_workloads.collector import require_collector, require_gpus
 from pasta_workloads.config import Config
 from pasta_workloads.experiments.errors import RunFailed
 
@@ -28,6 +28,9 @@ def run(config: Config) -> None:
 
         run_kernels(ELEMENTS)
         return
+    if config.experiment == "managed":
+        _managed(config)
+        return
     ranks = 1 if config.parallelism == "one" else 2
     if config.device == "cuda":
         require_gpus(ranks)
@@ -42,3 +45,19 @@ def run(config: Config) -> None:
             print(f"rank {found.rank} lost {found.losses[-1]:.6f}, peak {found.peak} B", flush=True)
     except ChildProcessError as error:
         raise RunFailed(str(error)) from error
+
+
+def _managed(config: Config) -> None:
+    require_gpus()
+    require_collector(patches=False)
+    from pasta_workloads.managed import Managed, allow_oversubscription, run_managed
+
+    if config.leave:
+        allow_oversubscription()
+    run_managed(
+        Managed(
+            model=config.model, mode=config.mode, size=config.scale, policy=config.policies[0],
+            advice=config.advice, leave=config.leave, iterations=config.iterations,
+            seed=config.seed,
+        )
+    )  # fmt: skip

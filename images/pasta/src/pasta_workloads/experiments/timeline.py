@@ -14,7 +14,7 @@ from pasta_workloads.workload import build
 
 
 def run(config: Config, out: RecordWriter) -> None:
-    """On a GPU the framework's blocks (level tensor) and the driver's (object); on a CPU storages."""
+    """On a GPU the framework's blocks (tensor) and the driver's (object); on a CPU storages."""
     labels = {"model": config.model, "mode": config.mode}
     progress = Progress(1)
     if config.device == "cpu":
@@ -23,7 +23,7 @@ def run(config: Config, out: RecordWriter) -> None:
         write_timeline(line.changes, line.allocated, labels, out)
     else:
         require_gpus()
-        require_collector()
+        require_collector(patches=False)
         folder = out.out_dir / "traces" / f"{config.model}-{config.mode}"
         command = target(config, config.mode, iterations=1)
         # No region: the figure begins with the first tensor of the process.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pasta_workloads.oracle.kernels import SCRATCH, Gemm, Kernel, blocks_of, rounded
 
+
 def forward(
     name: str, image: Tensor, weight: Tensor, bias: Tensor | None, output: Tensor,
     stride: Sequence[int], padding: Sequence[int],

@@ -179,7 +179,7 @@ def _convolution_backward(name: str, args: Any, kwargs: Any, found: Any) -> Iter
 
 
 def _batch_norm(name: str, args: Any, kwargs: Any, found: Any) -> Iterator[Kernel]:
-    """Training: statistics, running statistics and inverse deviation, transform. Else the last two."""
+    """Training: statistics, their update, transform. Else: inverse deviation, transform."""
     image, weight, bias, mean, variance, training = args[:6]
     output, saved_mean, saved_deviation = found[:3]
     saved, running = blocks_of([saved_mean, saved_deviation]), blocks_of([mean, variance])
@@ -214,8 +214,8 @@ def _layer_norm_backward(name: str, args: Any, kwargs: Any, found: Any) -> Itera
     """The gradient of the input, and that of scale and shift."""
     gradient, x, _, mean, deviation, weight, _ = args[:7]
     shared = [gradient, x, mean, deviation]
-    yield Kernel(name="layer_norm_backward", operator=name, blocks=blocks_of([shared, weight, found[0]]))
-    yield Kernel(name="layer_norm_backward", operator=name, blocks=blocks_of([shared, found[1:]]))
+    for touched in ([*shared, weight, found[0]], [*shared, found[1:]]):
+        yield Kernel(name="layer_norm_backward", operator=name, blocks=blocks_of(touched))
 
 
 def _zeros_first(name: str, args: Any, kwargs: Any, found: Tensor) -> Iterator[Kernel]:

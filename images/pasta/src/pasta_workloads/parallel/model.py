@@ -1,4 +1,4 @@
-"""The GPT of Figure 15, or one pipeline stage of it, with weights cut over tensor-parallel ranks."""
+"""The GPT of Figure 15, or a pipeline stage of it, with weights cut over tensor-parallel ranks."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class Stage(nn.Module):
     add up the two gradients.
     """
 
-    def __init__(
-        self, size: ParallelSize, layers: range, ways: Ways = Ways(), seed: int = 100
-    ) -> None:  # fmt: skip
+    def __init__(self, size: ParallelSize, layers: range, ways: Ways, seed: int) -> None:
         super().__init__()
         self.starts, self.ends = layers.start == 0, layers.stop == size.layers
         if self.starts or self.ends:
