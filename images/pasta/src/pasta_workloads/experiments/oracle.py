@@ -50,8 +50,8 @@ def write_oracle(
         where = {"stat": stat}
         words = note
         if stat != "mean":
-            kernel = behind(kernels, stat)
-            words = f"{kernel.name} of {kernel.operator}; {note}"
+            who = " or ".join(f"{k.name} of {k.operator}" for k in behind(kernels, stat))
+            words = f"{who}; {note}"
         write("working_set_oracle", "MiB", rows["paper"][stat], where, words)
         values = [found[stat] for found in rows.values()]
         write("working_set_oracle_low", "MiB", min(values), where, "least of what cuBLAS may do")

@@ -239,6 +239,13 @@ def _embedding(name: str, args: Any, kwargs: Any, found: Tensor) -> Iterator[Ker
     yield Kernel(name="index_select", operator=name, blocks=touched)
 
 
+def _attention_kernel(name: str, args: Any, kwargs: Any, found: Any) -> Iterator[Kernel]:
+    """The fused kernel: operands, result, and where gradients follow the logarithms of its sums."""
+    keeps = args[4]
+    touched = [*args[:3], found[0], found[1] if keeps else None]
+    yield Kernel(name="attention", operator=name, blocks=blocks_of(touched))
+
+
 _SPECIAL: dict[str, Callable[[str, Any, Any, Any], Iterator[Kernel]]] = {
     "clone": _copy, "_to_copy": _copy, "copy_": _copy, "masked_fill": _masked_fill,
     "mm": _matrix, "addmm": _matrix, "bmm": _matrix, "convolution": _convolution,
@@ -246,5 +253,5 @@ _SPECIAL: dict[str, Callable[[str, Any, Any, Any], Iterator[Kernel]]] = {
     "native_batch_norm_backward": _batch_norm_backward,
     "native_layer_norm_backward": _layer_norm_backward,
     "nll_loss_backward": _zeros_first, "embedding_dense_backward": _zeros_first,
-    "embedding": _embedding,
+    "embedding": _embedding, "_scaled_dot_product_efficient_attention": _attention_kernel,
 }  # fmt: skip

@@ -28,15 +28,17 @@ def table_row(kernels: Sequence[Kernel]) -> dict[str, float]:
     return statistics([kernel.working_set / MIB for kernel in kernels])
 
 
-def behind(kernels: Sequence[Kernel], stat: str) -> Kernel:
-    """The kernel whose working set lies nearest to the statistic; the first of equals.
+def behind(kernels: Sequence[Kernel], stat: str) -> list[Kernel]:
+    """The kernels whose working set lies nearest to the statistic: one of each name.
 
     Raises KeyError for the mean, behind which stands no kernel.
     """
     if stat not in _PERCENTILE:
         raise KeyError(stat)
     value = statistics([kernel.working_set for kernel in kernels])[stat]
-    return min(kernels, key=lambda kernel: abs(kernel.working_set - value))
+    nearest = min((kernel.working_set for kernel in kernels), key=lambda size: abs(size - value))
+    equal = {k.name: k for k in reversed(kernels) if k.working_set == nearest}
+    return list(reversed(equal.values()))
 
 
 def counts(kernels: Sequence[Kernel]) -> dict[str, int]:

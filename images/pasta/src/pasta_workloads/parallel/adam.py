@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 HALF_SCALE = 4096.0
+DECAYS = (0.9, 0.999)
+EPSILON = 1e-8
 
 
 class MasterAdam:
     """Adam on fp32 copies: 12 bytes a parameter beside the weights where these are fp16.
 
     Where weights are fp32 they are the copies. Gradients are those of a loss times `scale`.
+    Moments are made at the first step, as PyTorch's Adam does.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], rate: float, half: bool) -> None:
         self.parameters = list(parameters)
+        self.rate, self.half = rate, half
         self.scale = HALF_SCALE if half else 1.0
         self.masters: list[Tensor] = [
             p.detach().float() if half else p.detach() for p in self.parameters
         ]
-        self._adam = torch.optim.Adam(
-            [nn.Parameter(master) for master in self.masters], lr=rate, foreach=False
-        )
+        self._moments: dict[int, tuple[Tensor, Tensor]] = {}
+        self._steps = 0
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update, and gradients are dropped."""
-        copies = self._adam.param_groups[0]["params"]
-        for parameter, copy in zip(self.parameters, copies, strict=True):
-            if parameter.grad is not None:
-                copy.grad = parameter.grad.float() / self.scale
-        self._adam.step()
-        for parameter, copy in zip(self.parameters, copies, strict=True):
-            if parameter.data_ptr() != copy.data_ptr():
-                parameter.copy_(copy)
-            copy.grad = parameter.grad = None
+        """One update of every weight that has a gradient, and gradients are dropped."""
+        self._steps += 1
+        for index, (parameter, master) in enumerate(
+            zip(self.parameters, self.masters, strict=True)
+        ):
+            if parameter.grad is None:
+                continue
+            gradient = parameter.grad.float() / self.scale
+            self._update(index, master, gradient)
+            if self.half:
+                parameter.copy_(master)
+            parameter.grad = None
+
+    def _update(self, index: int, master: Tensor, gradient: Tensor) -> None:
+        if index not in self._moments:
+            self._moments[index] = (torch.zeros_like(master), torch.zeros_like(master))
+        mean, square = self._moments[index]
+        mean.lerp_(gradient, 1 - DECAYS[0])
+        square.mul_(DECAYS[1]).addcmul_(gradient, gradient, value=1 - DECAYS[1])
+        step = self.rate / (1 - DECAYS[0] ** self._steps)
+        spread = square.sqrt().div_(math.sqrt(1 - DECAYS[1] ** self._steps)).add_(EPSILON)
+        master.addcdiv_(mean, spread, value=-step)
