@@ -46,6 +46,15 @@ def test_the_target_under_the_clock(tmp_path: Path) -> None:
     assert sum(ran.iterations) < ran.seconds
 
 
+# A process that ends as a traced one does.
+WRITES = """
+import json, pathlib
+record = {{"metric": "dropped_events", "samples": [{lost}], "labels": {{}}}}
+pathlib.Path(r"{folder}", "records.jsonl").write_text(json.dumps(record) + "\\n")
+print("iteration 0 took 1.0 s")
+"""
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
@@ -70,17 +79,39 @@ def test_a_traced_run_starts_with_an_empty_folder(
     folder.mkdir()
     (folder / "old").touch()
     monkeypatch.setattr(
-        collector, "trace_argv", lambda *_, **__: python("print('iteration 0 took 1.0 s')")
+        collector, "trace_argv", lambda *_, **__: python(WRITES.format(folder=folder, lost=0))
     )
     ran = run_traced("overhead", folder, ["x"], {}, 60)
     assert ran.folder == folder
     assert not (folder / "old").exists()
     assert ran.iterations == [1.0]
+    monkeypatch.setattr(
+        collector, "trace_argv", lambda *_, **__: python(WRITES.format(folder=folder, lost=2))
+    )
+    with pytest.raises(RunFailed, match="not whole: 2 dropped_events"):
+        run_traced("overhead", folder, ["x"], {}, 60)
+    monkeypatch.setattr(collector, "trace_argv", lambda *_, **__: python("pass"))
+    with pytest.raises(RunFailed, match=r"records\.jsonl cannot be read"):
+        run_traced("overhead", folder, ["x"], {}, 60)
 
 
 def test_the_target_runs_with_what_is_pinned(tmp_path: Path) -> None:
     ran = run_alone(python("import os; print(os.environ['CUBLAS_WORKSPACE_CONFIG'])"), tmp_path, 60)
     assert ran.stdout.strip() == ":4096:2:16:8"
+
+
+def test_what_the_image_has_compiled_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_TRACE_BUILT", str(tmp_path))
+    monkeypatch.delenv("ACCEL_TRACE_CACHE", raising=False)
+    assert "--library" not in trace_argv("t", tmp_path, [], {})  # nothing is there
+    (tmp_path / "libacceltrace.so").touch()
+    (tmp_path / "hooks").mkdir()
+    words = trace_argv("t", tmp_path, ["x"], {})
+    assert words[words.index("--library") + 1] == str(tmp_path)
+    ran = run_alone(python("import os; print(os.environ['ACCEL_TRACE_CACHE'])"), tmp_path, 60)
+    assert ran.stdout.strip() == str(tmp_path / "hooks")
 
 
 def test_without_a_gpu_or_collector_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from reprokit.skip import EXIT_CODE, cannot_run
 
 from pasta_workloads.config import Config
 from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.mapping import check_whole
 from pasta_workloads.pinned import ENVIRONMENT
 from pasta_workloads.target import REGION
 
@@ -59,6 +60,7 @@ def trace_argv(
     """`accel-trace run` around a command; only launches inside `region` are analysed."""
     words = [sys.executable, "-m", "accel_trace", "run", "--tool", tool, "--out", str(folder)]
     words += ["--no-probe"]  # require_collector has probed
+    words += _built_words()
     words += ["--region", region] if region else []
     for name, value in settings.items():
         words += ["--set", f"{name}={value}"]
@@ -72,7 +74,7 @@ def run_alone(command: Sequence[str], folder: Path, patience: float) -> Ran:
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=patience,
-            stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.DEVNULL, env=_environment(),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise RunFailed(f"it did not end within {patience:g} s: {' '.join(command)}") from None
@@ -89,11 +91,16 @@ def run_traced(
     tool: str, folder: Path, command: Sequence[str], settings: Mapping[str, object],
     patience: float, *, region: str = REGION,
 ) -> Ran:  # fmt: skip
-    """Run a command under one tool of the collector, in a folder that is emptied first."""
+    """Run a command under one tool of the collector, in a folder that is emptied first.
+
+    Raises RunFailed also where the collector lost events, or its report failed.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     argv = trace_argv(tool, folder, command, settings, region=region)
-    return run_alone(argv, folder, patience)
+    ran = run_alone(argv, folder, patience)
+    check_whole(folder)
+    return ran
 
 
 def require_gpus(count: int = 1) -> None:
@@ -114,4 +121,26 @@ def require_collector(*, patches: bool = True) -> None:
     if importlib.util.find_spec("accel_trace") is None:
         cannot_run("this image lacks accel-trace (images/collector), which does the profiling")
     if patches:
-        run_alone([sys.executable, "-m", "accel_trace", "probe"], Path(), PROBE_SECONDS)
+        words = [sys.executable, "-m", "accel_trace", "probe", *_built_words()]
+        run_alone(words, Path(), PROBE_SECONDS)
+
+
+def _built() -> Path | None:
+    """The folder in which the image has the collector compiled; None: it is compiled when used."""
+    named = os.environ.get("ACCEL_TRACE_BUILT")
+    folder = Path(named) if named else None
+    return folder if folder and (folder / "libacceltrace.so").is_file() else None
+
+
+def _built_words() -> list[str]:
+    folder = _built()
+    return ["--library", str(folder)] if folder else []
+
+
+def _environment() -> dict[str, str]:
+    """The target's: ours, what is pinned, and where the hooks into PyTorch are compiled."""
+    found = {**os.environ, **ENVIRONMENT}
+    folder = _built()
+    if folder and (folder / "hooks").is_dir():
+        found.setdefault("ACCEL_TRACE_CACHE", str(folder / "hooks"))
+    return found

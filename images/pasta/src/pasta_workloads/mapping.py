@@ -129,6 +129,14 @@ def records_of(folder: Path, metric: str) -> list[dict[str, Any]]:
         raise RunFailed(f"{path} cannot be read: {error}") from error
 
 
+def check_whole(folder: Path) -> None:
+    """Raise RunFailed when the collector says that its log is not whole: no number would hold."""
+    for metric in ("damaged_logs", "dropped_events"):
+        lost = sum(sum(record["samples"]) for record in records_of(folder, metric))
+        if lost:
+            raise RunFailed(f"the collector's log is not whole: {lost:.0f} {metric} in {folder}")
+
+
 def region_launches(folder: Path) -> tuple[int, int]:
     """Launches inside the measured region, and how many of them were analysed."""
     from accel_trace.events import Launch as Launched

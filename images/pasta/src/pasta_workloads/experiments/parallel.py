@@ -33,8 +33,8 @@ def run(config: Config, out: RecordWriter) -> None:
         except ChildProcessError as error:
             raise RunFailed(str(error)) from error
         for rank in found:
-            device = {"device": str(rank.rank)}
-            write_timeline(rank.changes, rank.allocated, where | device, out)
+            place = where | {"device": str(rank.rank)}
+            write_timeline(rank.changes, rank.allocated, place, out)
     else:
         require_gpus(RANKS)
         require_collector(patches=False)
@@ -51,8 +51,8 @@ def run(config: Config, out: RecordWriter) -> None:
         if len({device for device, level in lines if level == "tensor"}) != RANKS:
             raise RunFailed(f"the collector saw tensors of {len(lines)} lines, expected 2 GPUs")
         for (device, level), line in lines.items():
-            place = {"device": device, "level": level}
-            write_timeline(line.changes, line.allocated, where | place, out)
+            place = where | {"device": device, "level": level}
+            write_timeline(line.changes, line.allocated, place, out)
         found = read_ranks(folder, RANKS)
     _write_ranks(found, where, out)
     progress.step(config.parallelism)

@@ -19,8 +19,8 @@ def run(config: Config, out: RecordWriter) -> None:
     progress = Progress(1)
     if config.device == "cpu":
         labels |= {"level": "tensor", "size": config.scale, "device": "cpu"}
-        line = cpu_timeline(config)
-        write_timeline(line.changes, line.allocated, labels, out)
+        own = cpu_timeline(config)
+        write_timeline(own.changes, own.allocated, labels, out)
     else:
         require_gpus()
         require_collector(patches=False)

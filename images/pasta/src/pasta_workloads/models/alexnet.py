@@ -36,5 +36,8 @@ class AlexNet(nn.Module):
         return found
 
 
-def _convolution(channels: int, planes: int, **how: int) -> tuple[nn.Module, nn.Module]:
-    return nn.Conv2d(channels, planes, **how), nn.ReLU(inplace=True)
+def _convolution(
+    channels: int, planes: int, *, kernel_size: int, padding: int, stride: int = 1
+) -> tuple[nn.Module, nn.Module]:
+    convolution = nn.Conv2d(channels, planes, kernel_size, stride=stride, padding=padding)
+    return convolution, nn.ReLU(inplace=True)

@@ -101,7 +101,8 @@ class Bert(nn.Module):
         x = self.dropout(x)
         for layer in self.layers:
             x = layer(x, mask)
-        return x
+        found: Tensor = x
+        return found
 
 
 def _waves(context: int, width: int) -> Tensor:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
 from pasta_workloads.memory import TensorTimeline
 from pasta_workloads.parallel.sizes import SIZES
@@ -55,11 +55,11 @@ def run_ranks(job: Job) -> list[Found]:
     meeting = job.folder / "meeting"
     meeting.unlink(missing_ok=True)
     try:
-        processes.spawn(_rank, args=(job, str(meeting)), nprocs=job.ranks, join=True)
-    except processes.ProcessRaisedException as error:
+        spawn(_rank, args=(job, str(meeting)), nprocs=job.ranks, join=True)
+    except ProcessRaisedException as error:
         last = str(error).strip().splitlines()[-1]
         raise ChildProcessError(f"a rank of {job.kind} failed: {last}") from error
-    except processes.ProcessExitedException as error:
+    except ProcessExitedException as error:
         raise ChildProcessError(f"a rank of {job.kind} was ended: {error}") from error
     return read_ranks(job.folder, job.ranks)
 
