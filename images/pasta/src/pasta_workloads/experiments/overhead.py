@@ -1,0 +1,200 @@
+"""Figures 9 and 10: what the collector costs, by variant, each in a process of its own.
+
+The GPU-resident variants run at the full size. Analysis on the CPU is measured whole on a small
+problem, beside the GPU-resident one on the same problem: nothing there is extrapolated. With
+--sample the CPU variants run at the full size too, one launch in N, and both extrapolations are
+written (evidence scaled). Times are of the iteration, from idle GPU to idle GPU, after a warm-up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+from reprokit.timing import interleave
+
+from pasta_workloads.collector import (
+    Ran,
+    require_collector,
+    require_gpus,
+    run_alone,
+    run_traced,
+    target,
+)
+from pasta_workloads.config import CPU_VARIANTS, Config
+from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.extrapolate import paper, sound
+from pasta_workloads.mapping import region_launches, stages_of
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "events": {"mode": "events"},
+    "sync": {"mode": "sync"},
+    "empty": {"mode": "empty"},
+    "cs_gpu": {"mode": "touch"},
+    "cs_gpu_hot": {"mode": "hot"},
+    "count": {"mode": "count"},
+    "cs_cpu": {"mode": "trace", "analysis": "touch", "workers": 1},
+    "cs_cpu_mt": {"mode": "trace", "analysis": "touch"},
+}
+# What the CPU variants are compared with on the small problem.
+BESIDE = ("native", "empty", "cs_gpu")
+WARMUP = 1
+MODE = "test"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Variants that are measured in turns at one size."""
+
+    size: str
+    variants: tuple[str, ...]
+    sample: int = 0
+
+
+def series_of(config: Config) -> list[Series]:
+    """What to measure at which size; `native` is always among it."""
+    fast = tuple(name for name in config.variants if name not in CPU_VARIANTS)
+    slow = tuple(name for name in config.variants if name in CPU_VARIANTS)
+    found = []
+    if fast:
+        found.append(Series(size=config.scale, variants=_with_native(fast)))
+    if slow:
+        found.append(Series(size=config.small, variants=(*BESIDE, *slow)))
+    if slow and config.sample:
+        found.append(
+            Series(size=config.scale, variants=("native", *slow), sample=config.sample)
+        )  # fmt: skip
+    return found
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """Measure every series; a variant that fails ends the experiment."""
+    if config.device == "cpu":
+        from reprokit.skip import cannot_run
+
+        cannot_run("overhead patches GPU kernels and needs a GPU; fix: --device cuda")
+    require_gpus()
+    require_collector()
+    every = series_of(config)
+    progress = Progress(sum(len(one.variants) for one in every) * config.repeats)
+    for series in every:
+        _Measurement(config, series, out, progress).run()
+
+
+class _Measurement:
+    """One series: its processes in turns, then its records."""
+
+    def __init__(
+        self, config: Config, series: Series, out: RecordWriter, progress: Progress
+    ) -> None:
+        self.config, self.series, self.out, self.progress = config, series, out, progress
+        self.runs: defaultdict[str, list[Ran]] = defaultdict(list)
+        self.stages: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+        self.launches: dict[str, tuple[int, int]] = {}
+
+    def run(self) -> None:
+        calls: dict[str, Callable[[int], float]] = {
+            name: self._caller(name) for name in self.series.variants
+        }
+        times = interleave(calls, self.config.repeats, warmup=0)
+        native = times["native"]
+        for name, samples in times.items():
+            self._write(name, samples, native)
+
+    def _caller(self, name: str) -> Callable[[int], float]:
+        def call(_round: int) -> float:
+            ran = self._process(name)
+            self.runs[name].append(ran)
+            if name != "native":
+                self.stages[name].append(stages_of(ran.folder))
+                if self.series.sample and name not in self.launches:
+                    self.launches[name] = region_launches(ran.folder)
+            self.progress.step(f"{name} {self.series.size} {ran.iterations[-1]:.4g} s")
+            return median(ran.iterations)
+
+        return call
+
+    def _process(self, name: str) -> Ran:
+        config, series = self.config, self.series
+        slow = name in CPU_VARIANTS
+        iterations = 1 if slow else max(config.iterations, 3)
+        command = target(config, MODE, size=series.size, iterations=iterations, warmup=WARMUP)
+        folder = self.out.out_dir / "traces" / f"{series.size}-{name}"
+        if name == "native":
+            return run_alone(command, folder, config.patience)
+        settings = dict(SETTINGS[name])
+        if name == "cs_cpu_mt":
+            settings["workers"] = config.workers or _cpus()
+        if slow and series.sample:
+            settings["sample"] = series.sample
+        return run_traced("overhead", folder, command, settings, config.patience)
+
+    def _labels(self, name: str) -> dict[str, str]:
+        labels = {"model": self.config.model, "mode": MODE, "variant": name}
+        labels["size"] = self.series.size
+        if self.series.sample:
+            labels["sample"] = str(self.series.sample)
+        return labels
+
+    def _write(self, name: str, samples: list[float], native: list[float]) -> None:
+        """Times, slowdown against the native run of the same turn, and the breakdown."""
+        labels = self._labels(name)
+        out = self.out
+        if self.series.sample and name == "native":
+            labels["sample"] = "0"
+        out.write("iteration_time", "s", samples, labels, warmup=WARMUP)
+        wall = [ran.seconds for ran in self.runs[name]]
+        out.write("process_time", "s", wall, labels, note="with start-up and reports")
+        if name == "native":
+            return
+        if not self.series.sample:
+            ratios = [one / base for one, base in zip(samples, native, strict=True)]
+            out.write("slowdown", "x", ratios, labels | {"scaling": "none"}, warmup=WARMUP)
+        elif name in CPU_VARIANTS:
+            self._write_scaled(name, samples, native, labels)
+        out.write("tool_time", "s", native, labels | {"part": "execution"})
+        for part in ("collection", "transfer", "analysis"):
+            values = [stages[part] for stages in self.stages[name]]
+            out.write("tool_time", "s", values, labels | {"part": part})
+
+    def _write_scaled(
+        self, name: str, samples: Sequence[float], native: Sequence[float], labels: dict[str, str]
+    ) -> None:
+        """Both extrapolations of one launch in N, of the iteration's time."""
+        rate = self.series.sample
+        total, profiled = self.launches[name]
+        try:
+            scaled = {
+                "sound": [
+                    sound(base, one, total, profiled) / base
+                    for one, base in zip(samples, native, strict=True)
+                ],
+                "authors": [
+                    paper(one, rate) / base for one, base in zip(samples, native, strict=True)
+                ],
+            }
+        except ValueError as error:
+            raise RunFailed(f"{name}: {error}") from error
+        notes = {
+            "sound": f"what profiling added, scaled: {profiled} of {total} launches",
+            "authors": f"the paper's formula: the whole time by {rate}",
+        }
+        for scaling, values in scaled.items():
+            self.out.write(
+                "slowdown", "x", values, labels | {"scaling": scaling}, evidence="scaled",
+                note=notes[scaling],
+            )  # fmt: skip
+
+
+def _with_native(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if "native" in names else ("native", *names)
+
+
+def _cpus() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,108 @@
+"""Figure 7 and Table V: every launch of an iteration, and the memory that it touches."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+
+from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
+from pasta_workloads.config import Config
+from pasta_workloads.experiments.oracle import write_oracle
+from pasta_workloads.mapping import Launch, launches_of
+from pasta_workloads.memory import OperatorBytes
+from pasta_workloads.oracle.statistics import MIB, STATS, statistics
+from pasta_workloads.workload import build
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """One row for each mode of --modes; on a CPU the argument-based bound alone."""
+    if config.device == "cpu":
+        for mode in config.modes:
+            _bounds(config, mode, out)
+        return
+    require_gpus()
+    require_collector()
+    progress = Progress(len(config.modes) * config.repeats)
+    for mode in config.modes:
+        runs = []
+        for repeat in range(config.repeats):
+            folder = out.out_dir / "traces" / f"{config.model}-{mode}-{repeat}"
+            runs.append(traced_launches(config, mode, folder))
+            progress.step(f"{config.model} {mode}: {len(runs[-1])} launches")
+        labels = {"model": config.model, "mode": mode}
+        if config.scale != "full":
+            labels["size"] = config.scale
+        write_row(runs, labels, out)
+        write_oracle(config.model, mode, config.scale, out, labels)
+
+
+def traced_launches(config: Config, mode: str, folder: Path) -> list[Launch]:
+    """Run one mode once under the GPU-resident working-set analysis."""
+    command = target(config, mode, iterations=1)
+    run_traced("working_set", folder, command, {"variant": "gpu"}, config.patience)
+    return launches_of(folder)
+
+
+def write_row(runs: list[list[Launch]], labels: dict[str, str], out: RecordWriter) -> None:
+    """The records of one row, with a sample of each run. MiB."""
+    out.write("kernels", "launches", [len(run) for run in runs], labels)
+    footprints = [[launch.footprint / MIB for launch in run] for run in runs]
+    out.write(
+        "footprint", "MiB", [float(np.mean(values)) for values in footprints], labels,
+        note="the mean over launches of what the driver had allocated",
+    )  # fmt: skip
+    out.write("footprint_max", "MiB", [max(values) for values in footprints], labels)
+    levels = {
+        "working_set": [[launch.ws / MIB for launch in run] for run in runs],
+        "working_set_object": [[launch.ws_object / MIB for launch in run] for run in runs],
+    }
+    for metric, sizes in levels.items():
+        found = [statistics(values) for values in sizes]
+        for stat in STATS:
+            note = _behind(runs[0], sizes[0], found[0][stat]) if stat != "mean" else None
+            samples = [one[stat] for one in found]
+            out.write(metric, "MiB", samples, labels | {"stat": stat}, note=note)
+    _write_names(runs, labels, out)
+
+
+def _write_names(runs: list[list[Launch]], labels: dict[str, str], out: RecordWriter) -> None:
+    """Figure 7: launches by short name. A name that a run lacks counts 0 there."""
+    counts = [Counter(launch.short for launch in run) for run in runs]
+    names: defaultdict[str, int] = defaultdict(int)
+    for count in counts:
+        for name, number in count.items():
+            names[name] += number
+    for name in sorted(names, key=lambda name: (-names[name], name)):
+        samples = [count[name] for count in counts]
+        out.write("kernel_launches", "launches", samples, labels | {"kernel": name})
+    shares = [
+        100 * sum(number for _, number in count.most_common(5)) / count.total() for count in counts
+    ]
+    out.write("top5_share", "%", shares, labels)
+    im2col = [sum(n for name, n in count.items() if "im2col" in name) for count in counts]
+    out.write("im2col", "launches", im2col, labels)
+
+
+def _behind(run: list[Launch], sizes: list[float], value: float) -> str:
+    """The first launch of the first run that has, or is nearest to, a statistic."""
+    number = int(np.argmin(np.abs(np.asarray(sizes) - value)))
+    return f"{run[number].short}, launch {number + 1} of {len(run)}"
+
+
+def _bounds(config: Config, mode: str, out: RecordWriter) -> None:
+    """The argument-based upper bound, from one iteration on the CPU."""
+    workload = build(config.model, mode, config.scale, "cpu", config.seed)
+    with OperatorBytes() as recorder:
+        workload.iteration()
+    labels = {"model": config.model, "mode": mode, "size": config.scale, "device": "cpu"}
+    out.write("operators", "operators", [len(recorder.sizes)], labels)
+    found = statistics([size / MIB for size in recorder.sizes])
+    for stat in STATS:
+        out.write(
+            "working_set_bound", "MiB", [found[stat]], labels | {"stat": stat},
+            note="operators' arguments and results, on a CPU",
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Table V from shapes alone: which kernels PyTorch launches without cuDNN, and what they touch."""

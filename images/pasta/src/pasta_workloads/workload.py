@@ -1,0 +1,162 @@
+"""One model in one mode: its weights, its batch, and one iteration as the artifact's script has it.
+
+| mode  | what an iteration is |
+|-------|----------------------|
+| test  | forward without gradients; GPT-2: in training mode, with gradients and loss; Whisper: the
+|       | decoder with gradients, the encoder without |
+| train | AlexNet and GPT-2: a training step; the others: forward and loss in training mode, because
+|       | their scripts have the backward pass commented out |
+| step  | ours: a training step of every model, Whisper's encoder included |
+
+An iteration begins with the copy of its batch to the device. Source: brief, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, AdamW, Optimizer
+
+from pasta_workloads.models.alexnet import AlexNet
+from pasta_workloads.models.bert import Bert
+from pasta_workloads.models.gpt2 import Gpt2
+from pasta_workloads.models.resnet import LAYERS, ResNet
+from pasta_workloads.models.sizes import MODELS, image_size, speech_size, text_size
+from pasta_workloads.models.whisper import Whisper
+
+MODES = ("test", "train", "step")
+LEARNS = {"train": ("alexnet", "gpt2"), "step": MODELS}
+# Their test loads its checkpoint onto the GPU beside the model; the others' before the model.
+LOADS_BESIDE = ("bert", "gpt2", "whisper")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model that is ready to run. `iteration()` returns its result: outputs or the loss."""
+
+    model: nn.Module
+    optimizer: Optimizer | None
+    batch: tuple[Tensor, ...]
+    iteration: Callable[[], Tensor]
+
+
+def build_model(name: str, size: str) -> nn.Module:
+    """The model with new weights, on PyTorch's default device. Raises KeyError for bad names."""
+    if name == "alexnet":
+        return AlexNet(image_size(name, size).classes)
+    if name in LAYERS:
+        return ResNet(LAYERS[name], image_size(name, size).classes)
+    if name == "bert":
+        return Bert(text_size(name, size))
+    if name == "gpt2":
+        return Gpt2(text_size(name, size))
+    if name == "whisper":
+        return Whisper(speech_size(name, size))
+    raise KeyError(name)
+
+
+def build_batch(name: str, size: str) -> tuple[Tensor, ...]:
+    """Inputs and targets, as the artifact's data loaders collate them, on the default device."""
+    if name == "alexnet" or name in LAYERS:
+        image = image_size(name, size)
+        images = torch.randn(image.batch, 3, image.pixels, image.pixels)
+        return images, torch.rand(image.batch, image.classes)
+    if name == "bert":
+        text = text_size(name, size)
+        ids = torch.randint(1, text.vocabulary, (text.batch, text.length))
+        return ids, torch.randn(text.batch, text.width, text.length)
+    if name == "gpt2":
+        text = text_size(name, size)
+        shape = (text.batch, text.length)
+        return torch.randint(text.vocabulary, shape), torch.randint(text.vocabulary, shape)
+    if name == "whisper":
+        speech = speech_size(name, size)
+        tokens = torch.ones(speech.batch, speech.length, dtype=torch.long)
+        return torch.rand(speech.batch, speech.mels, speech.frames), tokens, tokens.clone()
+    raise KeyError(name)
+
+
+def build(name: str, mode: str, size: str, device: str, seed: int = 100) -> Workload:
+    """Make weights and batch on the CPU and move the model to `device` (`meta` makes no data).
+
+    Test modes load a checkpoint as the scripts do, made from the same weights: on a GPU it leaves
+    its memory in PyTorch's cache, which the footprint shows.
+    """
+    if mode not in MODES:
+        raise KeyError(mode)
+    torch.manual_seed(seed)
+    with torch.device("meta" if device == "meta" else "cpu"):
+        model, batch = build_model(name, size), build_batch(name, size)
+    if mode == "test" and name not in LOADS_BESIDE:
+        _load_checkpoint(model, device)
+    model = model.to(device)
+    if mode == "test" and name in LOADS_BESIDE:
+        _load_checkpoint(model, device)
+    # Whisper's script never calls train(); it has no dropout, so nothing hangs on it.
+    model.train(mode != "test" or name == "gpt2")
+    learns = name in LEARNS.get(mode, ())
+    optimizer = _optimizer(name, model) if learns else None
+    forward = _FORWARDS[name]
+
+    def iteration() -> Tensor:
+        there = [part.to(device) for part in batch]
+        with torch.set_grad_enabled(mode != "test" or name in ("gpt2", "whisper")):
+            found: Tensor = forward(model, there, mode)
+        if optimizer is not None:
+            optimizer.zero_grad()
+            found.backward()
+            optimizer.step()
+        return found
+
+    return Workload(model, optimizer, batch, iteration)
+
+
+def _load_checkpoint(model: nn.Module, device: str) -> None:
+    state = {name: tensor.to(device, copy=True) for name, tensor in model.state_dict().items()}
+    if device != "meta":
+        model.load_state_dict(state)
+
+
+def _optimizer(name: str, model: nn.Module) -> Optimizer:
+    """With foreach kernels, which PyTorch takes on a GPU of its own accord."""
+    parameters = model.parameters()
+    if name in ("bert", "gpt2", "whisper"):
+        return AdamW(parameters, lr=1e-3 if name == "whisper" else 5e-5, foreach=True)
+    return SGD(parameters, lr=1e-3, foreach=True)
+
+
+def _images(model: nn.Module, batch: list[Tensor], mode: str) -> Tensor:
+    images, targets = batch if mode != "test" else (batch[0], batch[0])
+    found: Tensor = model(images)
+    return found if mode == "test" else functional.cross_entropy(found, targets)
+
+
+def _bert(model: nn.Module, batch: list[Tensor], mode: str) -> Tensor:
+    ids, targets = batch
+    found: Tensor = model(ids, torch.zeros_like(ids)).transpose(1, 2)
+    return found if mode == "test" else functional.cross_entropy(found, targets)
+
+
+def _gpt2(model: nn.Module, batch: list[Tensor], mode: str) -> Tensor:
+    del mode  # the script computes the loss in both
+    found: Tensor = model(*batch)
+    return found
+
+
+def _whisper(model: nn.Module, batch: list[Tensor], mode: str) -> Tensor:
+    mels, ids, labels = batch
+    found: Tensor = model(mels, ids, learn_encoder=mode == "step")
+    if mode == "test":
+        return found
+    return functional.cross_entropy(found.view(-1, found.size(-1)), labels.view(-1))
+
+
+_FORWARDS: dict[str, Any] = {
+    "alexnet": _images, "resnet18": _images, "resnet34": _images, "bert": _bert, "gpt2": _gpt2,
+    "whisper": _whisper,
+}  # fmt: skip

@@ -1,0 +1,192 @@
+"""Records of the experiments, from numbers made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pasta_records import records, samples
+from pasta_workloads.collector import Ran
+from pasta_workloads.config import Config
+from pasta_workloads.exact import KNOWN
+from pasta_workloads.experiments import overhead, uvm
+from pasta_workloads.experiments.counts import write_counts
+from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.experiments.hotness import write_heat
+from pasta_workloads.experiments.lines import write_timeline
+from pasta_workloads.experiments.overhead import series_of
+from pasta_workloads.experiments.table_v import write_row
+from pasta_workloads.mapping import Heat, Launch
+from reprokit.records import RecordWriter
+
+MIB = 2**20
+
+
+def launch(kernel: str, ws: int) -> Launch:
+    return Launch(kernel, ws * MIB, ws * MIB, 10 * ws * MIB, 100 * MIB)
+
+
+def test_a_row_of_table_v(tmp_path: Path) -> None:
+    first = [launch("void im2col<float>(x)", 4), launch("gemm", 1), launch("gemm", 2)]
+    second = [launch("gemm", 8), launch("other", 6)]
+    write_row([first, second], {"model": "bert", "mode": "test"}, RecordWriter(tmp_path))
+    assert samples(tmp_path, "kernels") == [3, 2]
+    assert samples(tmp_path, "footprint") == [100, 100]
+    assert samples(tmp_path, "working_set", stat="max") == [4, 8]
+    assert samples(tmp_path, "working_set", stat="median") == [2, 7]
+    assert samples(tmp_path, "working_set_object", stat="min") == [10, 60]
+    assert samples(tmp_path, "kernel_launches", kernel="gemm") == [2, 1]
+    assert samples(tmp_path, "kernel_launches", kernel="other") == [0, 1]
+    assert samples(tmp_path, "im2col") == [1, 0]
+    (found,) = (r for r in records(tmp_path)
+                if r["metric"] == "working_set" and r["labels"]["stat"] == "max")  # fmt: skip
+    assert found["note"] == "im2col, launch 1 of 3"
+    assert found["labels"] == {"model": "bert", "mode": "test", "stat": "max"}
+
+
+def test_series_keep_the_cpu_variants_small() -> None:
+    config = Config(experiment="overhead")
+    full, small = series_of(config)
+    assert (full.size, small.size) == ("full", "small")
+    assert not set(full.variants) & {"cs_cpu", "cs_cpu_mt"}
+    assert small.variants == ("native", "empty", "cs_gpu", "cs_cpu", "cs_cpu_mt")
+    sampled = series_of(Config(experiment="overhead", sample=50))[2]
+    assert (sampled.size, sampled.sample) == ("full", 50)
+    (only,) = series_of(Config(experiment="overhead", variants=("cs_gpu",)))
+    assert only.variants == ("native", "cs_gpu")
+
+
+@pytest.fixture
+def fake_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """Every process takes the time of its variant; returns what was asked of the collector."""
+    seconds = {"native": 2.0, "empty": 3.0, "touch": 4.0, "trace": 12.0}
+    asked: list[dict[str, Any]] = []
+
+    def ran(mode: str) -> Ran:
+        return Ran(f"iteration 0 took {seconds[mode]:.9f} s\n", 30.0, tmp_path)
+
+    def traced(tool: str, folder: Path, command: list[str], settings: Any, patience: float) -> Ran:
+        asked.append({"tool": tool, "command": command, **settings})
+        return ran(settings["mode"])
+
+    monkeypatch.setattr(overhead, "require_gpus", lambda: None)
+    monkeypatch.setattr(overhead, "require_collector", lambda: None)
+    monkeypatch.setattr(overhead, "run_alone", lambda *_: ran("native"))
+    monkeypatch.setattr(overhead, "run_traced", traced)
+    stages = {"collection": 1.0, "transfer": 0.5, "analysis": 0.25}
+    monkeypatch.setattr(overhead, "stages_of", lambda _: stages)
+    monkeypatch.setattr(overhead, "region_launches", lambda _: (500, 10))
+    return asked
+
+
+def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
+    config = Config(
+        experiment="overhead", variants=("native", "empty", "cs_gpu", "cs_cpu"), repeats=2,
+        sample=50,
+    )  # fmt: skip
+    overhead.run(config, RecordWriter(tmp_path))
+    where = {"size": "full", "model": "bert"}
+    assert samples(tmp_path, "slowdown", variant="cs_gpu", scaling="none", **where) == [2, 2]
+    assert samples(tmp_path, "slowdown", variant="cs_cpu", size="small") == [6, 6]
+    # 2 s natively, 10 s added by 10 of 500 launches: 500 s for all of them.
+    assert samples(tmp_path, "slowdown", variant="cs_cpu", scaling="sound") == [251, 251]
+    assert samples(tmp_path, "slowdown", variant="cs_cpu", scaling="authors") == [300, 300]
+    assert samples(
+        tmp_path,
+        "tool_time",
+        variant="empty",
+        part="transfer",
+        **where,
+    ) == [0.5, 0.5]
+    assert samples(tmp_path, "iteration_time", variant="native", sample="0") == [2, 2]
+    scaled = [r for r in records(tmp_path) if r["evidence"] == "scaled"]
+    assert {r["labels"]["scaling"] for r in scaled} == {"sound", "authors"}
+    sampled = [one for one in fake_processes if one.get("sample") == 50]
+    assert len(sampled) == 2
+    assert all(one["workers"] == 1 for one in fake_processes if one["mode"] == "trace")
+
+
+def test_heat_map(tmp_path: Path) -> None:
+    counts = np.zeros((4, 20))
+    counts[0] = 2  # always
+    counts[1, :2] = 5  # one burst
+    counts[2, ::2] = 1
+    write_heat(Heat(counts, 1_000_000), {"model": "bert"}, RecordWriter(tmp_path))
+    assert samples(tmp_path, "hot_blocks") == [3]
+    assert samples(tmp_path, "hot_windows") == [20]
+    assert samples(tmp_path, "block_share", activity="always") == [pytest.approx(100 / 3)]
+    assert samples(tmp_path, "block_share", activity="burst") == [pytest.approx(100 / 3)]
+    assert samples(tmp_path, "accesses", block="0", window="3") == [2]
+    cells = [r["samples"][0] for r in records(tmp_path) if r["metric"] == "accesses"]
+    assert sum(cells) == counts.sum()
+    with pytest.raises(RunFailed, match="no access was counted"):
+        write_heat(Heat(np.zeros((2, 2)), 1), {}, RecordWriter(tmp_path))
+
+
+def test_timeline(tmp_path: Path) -> None:
+    changes = [4 * MIB, 4 * MIB, -2 * MIB, -2 * MIB]
+    allocated = [4 * MIB, 8 * MIB, 6 * MIB, 4 * MIB]
+    write_timeline(changes, allocated, {"level": "tensor"}, RecordWriter(tmp_path))
+    assert samples(tmp_path, "peak_allocated") == [8]
+    assert samples(tmp_path, "tensor_events", kind="malloc") == [2]
+    assert samples(tmp_path, "allocated", progress="0") == [4]
+    assert samples(tmp_path, "allocated", progress="33") == [8]
+    assert samples(tmp_path, "allocated", progress="100") == [4]
+    assert samples(tmp_path, "peak_position") == [pytest.approx(100 / 3)]
+    with pytest.raises(RunFailed, match="no memory event"):
+        write_timeline([], [], {}, RecordWriter(tmp_path))
+
+
+def test_counts_say_how_far_off_they_are(tmp_path: Path) -> None:
+    exact = {known.kernel: [known.counts(1000)] for known in KNOWN}
+    off = {**exact, "pasta_add": [exact["pasta_add"][0] | {"global_reads": 1999}]}
+    write_counts([exact, off], 1000, RecordWriter(tmp_path))
+    where = {"kernel": "pasta_add", "counter": "global_reads"}
+    assert samples(tmp_path, "expected", **where) == [2000]
+    assert samples(tmp_path, "count_error", **where) == [0, -1]
+    assert samples(tmp_path, "count_error", kernel="pasta_shared", counter="shared_writes") == [
+        0,
+        0,
+    ]
+    assert KNOWN[0].counts(100_000)["global_bytes_read"] == 800_000
+    assert dict(KNOWN[3].counts(1000))["shared_writes"] == 1024
+    with pytest.raises(RunFailed, match="pasta_add was counted"):
+        write_counts([{}], 1000, RecordWriter(tmp_path))
+
+
+def result(seconds: float, asked: int, **more: int) -> dict[str, Any]:
+    return {"seconds": seconds, "asked_bytes": asked, "prefetches": 3, "gone": 1, "strangers": 0,
+            "mismatches": 2, "driver_prefetch": 1, "faults": 7, **more}  # fmt: skip
+
+
+def test_policies(tmp_path: Path) -> None:
+    found = {
+        "none": [
+            result(2.0, 0, moved_in=MIB, moved_out=0),
+            result(4.0, 0, moved_in=MIB, moved_out=0),
+        ],
+        "object": [result(1.0, 5 * MIB), result(1.0, 5 * MIB)],
+    }
+    uvm.write_policies(found, {"model": "bert"}, RecordWriter(tmp_path))
+    assert samples(tmp_path, "normalized_time", policy="object") == [0.5, 0.25]
+    assert samples(tmp_path, "prefetch_asked", policy="object") == [5, 5]
+    assert samples(tmp_path, "moved", policy="none", direction="in") == [1, 1]
+    assert samples(tmp_path, "advice_misses", policy="none") == [3, 3]
+    assert not [r for r in records(tmp_path)
+                if r["metric"] == "moved" and r["labels"]["policy"] == "object"]  # fmt: skip
+    assert {r["labels"]["driver_prefetch"] for r in records(tmp_path)} == {"on"}
+
+
+def test_the_replays_command_line(tmp_path: Path) -> None:
+    config = Config(experiment="uvm", model="gpt2")
+    words = uvm.command(config, "tensor", advice=tmp_path / "advice.json", leave=5)
+    flags = dict(zip(words[4::2], words[5::2], strict=True))
+    assert flags["--policies"] == "tensor"
+    assert flags["--leave"] == "5"
+    assert "--advice" not in uvm.command(config, "none")
+    ran = Ran('noise\nmanaged {"seconds": 1.5}\n', 2.0, tmp_path)
+    assert uvm.result_of(ran) == {"seconds": 1.5}
+    with pytest.raises(RunFailed, match="printed no result"):
+        uvm.result_of(Ran("", 1.0, tmp_path))

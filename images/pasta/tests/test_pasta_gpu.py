@@ -1,0 +1,84 @@
+"""What needs a GPU: known kernels, the workloads at full size, the collector around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from pasta_records import records, samples
+from pasta_workloads.cli import main
+from pasta_workloads.exact import run_kernels
+from pasta_workloads.oracle.statistics import table_row
+from pasta_workloads.oracle.tables import row
+from pasta_workloads.parallel.ranks import Job, run_ranks
+from pasta_workloads.target import run_model
+
+pytestmark = pytest.mark.gpu
+
+
+def test_known_kernels_compute_what_they_should() -> None:
+    run_kernels(100_000)
+    run_kernels(1000)  # the last block is not full
+
+
+@pytest.mark.parametrize("mode", ["test", "train", "step"])
+@pytest.mark.parametrize("model", ["alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper"])
+def test_every_workload_fits_and_runs(model: str, mode: str) -> None:
+    seconds = run_model(model, mode, "full", "cuda", iterations=1, warmup=0, seed=100)
+    assert seconds[0] > 0
+    torch.cuda.empty_cache()
+
+
+def test_tensor_parallelism_halves_the_peak(tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    peaks = {}
+    for kind in ("dp", "tp", "pp"):
+        found = run_ranks(Job(kind=kind, size="full", device="cuda", folder=tmp_path / kind))
+        assert found[0].losses == pytest.approx(found[1].losses, rel=1e-3)
+        peaks[kind] = found[0].peak
+    assert peaks["tp"] / peaks["dp"] == pytest.approx(0.5, abs=0.15)
+
+
+def test_counts_are_exact(tmp_path: Path) -> None:
+    assert main(["counts", "--repeats", "1", "--out", str(tmp_path)]) == 0
+    errors = [r["samples"] for r in records(tmp_path) if r["metric"] == "count_error"]
+    assert errors
+    assert all(sample == [0] for sample in errors)
+
+
+@pytest.mark.parametrize("mode", ["test", "train"])
+def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> None:
+    words = ["--model", "bert", "--modes", mode, "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["table_v", *words]) == 0
+    expected = table_row(row("bert", mode))["max"]
+    assert samples(tmp_path, "working_set", stat="max")[0] == pytest.approx(expected, rel=0.01)
+    assert samples(tmp_path, "footprint")[0] > expected
+
+
+def test_a_small_problem_under_every_variant(tmp_path: Path) -> None:
+    words = ["--model", "bert", "--size", "small", "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["overhead", *words]) == 0
+    for variant in ("events", "empty", "cs_gpu", "count"):
+        assert samples(tmp_path, "slowdown", variant=variant)[0] > 0
+
+
+def test_timeline_has_tensors_and_objects(tmp_path: Path) -> None:
+    words = ["--model", "gpt2", "--mode", "train", "--size", "small", "--out", str(tmp_path)]
+    assert main(["timeline", *words]) == 0
+    tensor, driver = (
+        samples(tmp_path, "peak_allocated", level=level)[0] for level in ("tensor", "object")
+    )
+    assert 0 < tensor <= driver
+
+
+def test_prefetching_moves_what_was_advised(tmp_path: Path) -> None:
+    words = ["--model", "bert", "--size", "small", "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["uvm", *words]) == 0
+    asked = {
+        policy: samples(tmp_path, "prefetch_asked", policy=policy)[0]
+        for policy in ("none", "object", "tensor")
+    }
+    assert asked["none"] == 0
+    assert asked["object"] > asked["tensor"] > 0

@@ -1,0 +1,128 @@
+"""From the collector's files to our numbers, on files made by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.mapping import (
+    counts_of,
+    heat_of,
+    launches_of,
+    short_name,
+    stages_of,
+    timelines_of,
+)
+
+SETS = ("process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
+        "footprint", "tensor_footprint", "pieces", "accesses_elsewhere", "operator",
+        "region")  # fmt: skip
+
+
+def table(path: Path, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """A CSV file as the collector's tools write it."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def launch(number: int, kernel: str, ws: int, region: str) -> tuple[object, ...]:
+    return ("7", number, kernel, 0, "1x1x1", "32x1x1", ws, ws, 4 * ws, 1000, 900, 2, 0, "", region)
+
+
+def test_launches_of_the_iteration_alone(tmp_path: Path) -> None:
+    rows = [
+        launch(0, "void at::native::init<float>(int)", 1, ""),
+        launch(1, "void at::native::im2col_kernel<float>(long)", 512, "iteration"),
+        launch(2, "ampere_sgemm_128x64_nn", 1024, "iteration"),
+        launch(3, "warm", 5, "warmup"),
+    ]
+    table(tmp_path / "working-set.csv", SETS, rows)
+    found = launches_of(tmp_path)
+    assert [one.short for one in found] == ["at::native::im2col_kernel", "ampere_sgemm_128x64_nn"]
+    assert [one.ws for one in found] == [512, 1024]
+    assert [one.ws_object for one in found] == [2048, 4096]
+    assert found[0].footprint == 1000
+
+
+def test_without_any_region_all_launches_count(tmp_path: Path) -> None:
+    table(tmp_path / "working-set.csv", SETS, [launch(0, "a", 1, ""), launch(1, "b", 2, "")])
+    assert len(launches_of(tmp_path)) == 2
+
+
+def test_no_launch_no_table_and_bad_numbers_are_said(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"left no working-set\.csv"):
+        launches_of(tmp_path)
+    table(tmp_path / "working-set.csv", SETS, [])
+    with pytest.raises(RunFailed, match="no launch of the iteration"):
+        launches_of(tmp_path)
+    table(tmp_path / "working-set.csv", SETS, [[*launch(0, "a", 1, "")[:6], "x"]])
+    with pytest.raises(RunFailed, match="no whole number 'ws'"):
+        launches_of(tmp_path)
+
+
+def test_timelines_by_device_and_level(tmp_path: Path) -> None:
+    header = ("process", "device", "level", "index", "ns", "change", "allocated", "reserved")
+    rows = [(0, 0, "object", 0, 0, 100, 100, 0), (0, 0, "tensor", 0, 1, 10, 10, 100),
+            (0, 0, "tensor", 1, 2, -10, 0, 100), (1, 1, "tensor", 0, 2, 7, 7, 9)]  # fmt: skip
+    table(tmp_path / "memory-timeline.csv", header, rows)
+    found = timelines_of(tmp_path)
+    assert found.keys() == {("0", "object"), ("0", "tensor"), ("1", "tensor")}
+    assert found["0", "tensor"].changes == [10, -10]
+    assert found["0", "tensor"].allocated == [10, 0]
+    table(tmp_path / "memory-timeline.csv", header, [])
+    with pytest.raises(RunFailed, match="no allocation"):
+        timelines_of(tmp_path)
+
+
+def test_heat(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="0 processes"):
+        heat_of(tmp_path)
+    np.savez(tmp_path / "hotness-5.npz", counts=np.ones((2, 3)), window=1000, blocks=[1, 2])
+    found = heat_of(tmp_path)
+    assert found.counts.shape == (2, 3)
+    assert found.window == 1000
+    (tmp_path / "hotness-5.npz").write_bytes(b"cut")
+    with pytest.raises(RunFailed, match="cannot be read"):
+        heat_of(tmp_path)
+
+
+def test_counts_by_kernel(tmp_path: Path) -> None:
+    header = ("process", "launch", "kernel", "global_reads", "outside")
+    rows = [(7, 0, "pasta_add", 5, 0), (7, 1, "void f<int>(x)", 1, 0), (7, 2, "pasta_add", 6, 1)]
+    table(tmp_path / "access-counts.csv", header, rows)
+    found = counts_of(tmp_path)
+    assert found["pasta_add"] == [
+        {"global_reads": 5, "outside": 0}, {"global_reads": 6, "outside": 1}
+    ]  # fmt: skip
+    assert found["f"][0]["global_reads"] == 1
+
+
+def test_stages(tmp_path: Path) -> None:
+    def write(stages: Sequence[str]) -> None:
+        lines = [
+            {"metric": "stage_time", "unit": "s", "samples": [2.0], "labels": {"stage": stage}}
+            for stage in stages
+        ]
+        (tmp_path / "records.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+
+    write(["collection", "transfer", "analysis", "execution"])
+    assert stages_of(tmp_path) == {"collection": 2.0, "transfer": 2.0, "analysis": 2.0}
+    write(["collection"])
+    with pytest.raises(RunFailed, match="timed no transfer, analysis"):
+        stages_of(tmp_path)
+    (tmp_path / "records.jsonl").write_text("{")
+    with pytest.raises(RunFailed, match="cannot be read"):
+        stages_of(tmp_path)
+
+
+def test_short_names_are_the_figures() -> None:
+    assert short_name("void at::native::f<float, 4>(int)") == "at::native::f"
+    assert short_name("ampere_sgemm_128x64_nn") == "ampere_sgemm_128x64_nn"
+    assert short_name("void <lambda>") == "(nameless)"
