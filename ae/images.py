@@ -15,7 +15,7 @@ from ae.model import Flavour, ImageRef
 
 # Folders under images/ that are shared without sources on the path of Python.
 _TOOLS = ("common", "sources")
-# A path of the build context, which is images/: `common/src` in `source=common/src` or `COPY common/src`.
+# A path of the build context, which is images/: as in `COPY common/src` or `source=common/src`.
 _TAKES_SOURCES = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*)/src\b")
 
 # What does not change an image.
