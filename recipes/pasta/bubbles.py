@@ -42,7 +42,7 @@ def pack(areas: Sequence[float]) -> list[Circle]:
 
 def kernels(frame: pd.DataFrame) -> Plot:
     """Launches per kernel over all runs together: the most launched, the rest as one."""
-    counts = pool(naming.of_paper(frame), "kernel_launches", ["kernel", "model", "mode"])
+    counts = pool(frame, "kernel_launches", ["kernel", "model", "mode"])
     if counts.empty:
         raise NoData("no record of metric kernel_launches")
     runs = len(counts[["model", "mode"]].drop_duplicates())
@@ -76,7 +76,10 @@ def kernels(frame: pd.DataFrame) -> Plot:
 
 
 def _bubbles(axis: Axes, rows: pd.DataFrame, colours: Sequence[str]) -> None:
-    circles = pack(list(rows["launches"]))
+    packed = pack(list(rows["launches"]))
+    whole = sum(radius**2 for _, _, radius in packed)
+    middle_x, middle_y = (sum(c[k] * c[2] ** 2 for c in packed) / whole for k in (0, 1))
+    circles = [(x - middle_x, y - middle_y, radius) for x, y, radius in packed]
     reach = max(hypot(x, y) + radius for x, y, radius in circles)
     for (x, y, radius), colour, row in zip(circles, colours, rows.to_dict("records"), strict=True):
         axis.add_patch(Patch((x, y), radius, facecolor=colour, edgecolor="white", linewidth=0.6))

@@ -12,56 +12,60 @@ from matplotlib.axes import Axes
 
 from ae.figures import PALETTE, NoData, Plot, new_panels, row_bars
 from ae.recipe_code import load_code
-from ae.summary import pool, pool_by, ratio_interval
+from ae.summary import pool, pool_by
 
 naming = load_code(Path(__file__).parent, "naming", fix="restore it")
 
 POLICIES = {"none": ("no prefetch", "grey"), "object": ("by object", "blue"),
             "tensor": ("by tensor", "green")}  # fmt: skip
-PRESSURES = {"fits": "memory suffices (Figure 11)", "third": "a third of it (Figure 12)"}
+PRESSURES = {"0": "memory suffices (Figure 11)", "3": "a third of it (Figure 12)"}
+SWITCH = {"off": "driver prefetch off (the paper's)", "on": "driver prefetch on"}
 RUNS = {
     "timeline": "GPT-2 training", "memory": "GPT-2 training", "dp": "data parallel",
     "tp": "tensor parallel", "pp": "pipeline parallel",
 }  # fmt: skip
 ON_CPU = "two_ranks"  # drawn only where nothing ran on two GPUs
+CPU_WORDS = ", on the CPU"
 MEAN = "mean"
 
 
 def uvm(frame: pd.DataFrame) -> Plot:
     """Figures 11 and 12: time with prefetching over time without, and what was prefetched."""
-    keys = ["pressure", "driver_prefetch", "model", "policy"]
-    frame = naming.of_paper(frame)
+    keys = ["oversubscription", "driver_prefetch", "model", "policy"]
     times = pool_by(frame, "uvm_time", keys)
-    asked = pool_by(frame, "uvm_requested", keys)
-    moved = pool_by(frame, "uvm_migrated", [*keys, "direction"])
+    asked = pool_by(frame, "prefetch_asked", keys)
+    moved = pool_by(frame, "moved", [*keys, "direction"])
     rows = []
-    for key, row in times.items():
-        base = times.get((*key[:3], "none"))
-        if base is None or row["policy"] == "none":
+    for key, row in pool_by(frame, "normalized_time", keys).items():
+        if row["policy"] == "none":
             continue
-        over = ratio_interval(row["samples"], base["samples"])
         rows.append(
             {
                 **{name: row[name] for name in keys},
-                "over_none": over.value,
-                "low": over.low,
-                "high": over.high,
-                "seconds": row["median"],
-                "requested_mib": _of(asked, key),
-                "htod_mib": _of(moved, (*key, "htod")),
-                "dtoh_mib": _of(moved, (*key, "dtoh")),
+                "over_none": row["median"],
+                "low": row["low"],
+                "high": row["high"],
+                "seconds": _of(times, key),
+                "asked_mib": _of(asked, key),
+                "in_mib": _of(moved, (*key, "in")),
+                "out_mib": _of(moved, (*key, "out")),
                 "n": row["n"],
                 "evidence": row["evidence"],
             }
         )
     if not rows:
-        raise NoData("no record of metric uvm_time with and without prefetching")
+        raise NoData("no record of metric normalized_time with prefetching")
     table = pd.DataFrame(rows)
     table = pd.concat([table, _uvm_means(table)], ignore_index=True)
-    orders = {"pressure": list(PRESSURES), "driver_prefetch": [], "model": [*naming.MODELS, MEAN],
-              "policy": list(POLICIES)}  # fmt: skip
+    orders = {
+        "oversubscription": list(PRESSURES),
+        "driver_prefetch": [],
+        "model": [*naming.MODELS, MEAN],
+        "policy": list(POLICIES),
+    }
     table = naming.ordered(table, orders)
-    panels = list(dict.fromkeys(zip(table["pressure"], table["driver_prefetch"], strict=True)))
+    both = zip(table["oversubscription"], table["driver_prefetch"], strict=True)
+    panels = list(dict.fromkeys(both))
     table["row"] = [
         f"{naming.name_of(r['model'])}: {POLICIES.get(r['policy'], (r['policy'],))[0]}"
         for r in table.to_dict("records")
@@ -74,7 +78,7 @@ def uvm(frame: pd.DataFrame) -> Plot:
     )
     reach = float(table[["over_none", "high"]].max().max())
     for axis, (pressure, driver) in zip(axes, panels, strict=True):
-        part = table[(table["pressure"] == pressure) & (table["driver_prefetch"] == driver)]
+        part = table[(table["oversubscription"] == pressure) & (table["driver_prefetch"] == driver)]
         there = {row["row"]: row for row in part.to_dict("records")}
         here = [there.get(name) for name in names]
         row_bars(
@@ -83,13 +87,13 @@ def uvm(frame: pd.DataFrame) -> Plot:
                      for row in here],
             texts=[_uvm_words(row) for row in here],
         )  # fmt: skip
-        switch = {"off": "driver prefetch off (the paper's)", "on": "driver prefetch on"}
-        axis.set_title(f"{PRESSURES.get(pressure, pressure)}\n{switch.get(driver, driver)}",
-                       fontsize=9)  # fmt: skip
+        words = PRESSURES.get(pressure, f"memory over {pressure}")
+        switch = SWITCH.get(driver, f"driver prefetch {driver}")
+        axis.set_title(f"{words}\n{switch}", fontsize=9)
         axis.set_xlabel("time over no prefetch (MiB asked for)")
     table["n"] = table["n"].astype(int)
     return Plot(
-        figure=figure, table=table, spread="bars: ratio of medians, whiskers: 95 % interval"
+        figure=figure, table=table, spread="bars: median over turns, whiskers: 95 % interval"
     )
 
 
@@ -113,7 +117,7 @@ def hotness(frame: pd.DataFrame) -> Plot:
             grid.where(grid > 0), aspect="auto", origin="lower", cmap="viridis",
             norm=LogNorm(vmin=1, vmax=top), interpolation="nearest",
         )  # fmt: skip
-        half = "every second MiB, as the authors print" if kind == "as-is" else "2 MiB blocks"
+        half = "as the authors print, every second MiB" if kind == "as-is" else "2 MiB each"
         axis.set_title(f"blocks: {half}")
         axis.set_xlabel("time: windows of accesses, grouped")
         axis.set_ylabel("memory blocks by address, grouped")
@@ -126,8 +130,9 @@ def hotness(frame: pd.DataFrame) -> Plot:
 
 def memory(frame: pd.DataFrame) -> Plot:
     """Figures 14 and 15: what PyTorch had allocated at every percent of the tensor events."""
-    keys = ["experiment", "parallelism", "device", "progress"]
-    rows = pool(naming.of_paper(frame), "allocated", keys)
+    keys = ["experiment", "parallelism", "device", "size", "level", "progress"]
+    rows = pool(frame, "allocated", keys)
+    rows = rows[rows["level"].isin(["", "tensor"])].reset_index(drop=True)
     if set(rows["experiment"]) & {"two_gpus", "parallel"}:
         rows = rows[rows["experiment"] != ON_CPU].reset_index(drop=True)
     if rows.empty:
@@ -139,7 +144,7 @@ def memory(frame: pd.DataFrame) -> Plot:
         len(runs), 8, title="Allocated memory over tensor events", across=min(len(runs), 2)
     )
     for axis, run in zip(axes, runs, strict=True):
-        _lines(axis, rows[rows["run"] == run], cpu=run.endswith("on the CPU"))
+        _lines(axis, rows[rows["run"] == run], cpu=run.endswith(CPU_WORDS))
         axis.set_title(run)
     spread = naming.spread_words(rows, "lines: median of the runs")
     return Plot(figure=figure, table=rows.drop(columns="samples"), spread=spread)
@@ -152,7 +157,8 @@ def _lines(axis: Axes, part: pd.DataFrame, *, cpu: bool) -> None:
     for device, (colour, dash) in zip(devices, styles, strict=False):
         line = part[part["device"] == device].sort_values("progress")
         peak = float(line["median"].max())
-        name = f"{'process' if cpu else 'GPU'} {device or '0'}: peak {peak:,.0f} MiB"
+        where = f"{'process' if cpu else 'GPU'} {device.removeprefix('cpu') or '0'}"
+        name = f"{where}: peak {peak:,.3g} MiB" if peak < 100 else f"{where}: peak {peak:,.0f} MiB"
         axis.plot(line["progress"], line["median"], dash, color=colour, label=name)
     axis.set_xlabel("tensor events, %")
     axis.set_ylabel("MiB")
@@ -166,12 +172,14 @@ def _run(row: naming.Row) -> str:
     name = RUNS.get(
         row["parallelism"] or row["experiment"], row["parallelism"] or row["experiment"]
     )
-    return f"{name}, tiny, on the CPU" if row["experiment"] == ON_CPU else name
+    size = f", {row['size']}" if row["size"] not in ("", "full") else ""
+    cpu = row["experiment"] == ON_CPU or row["device"] == "cpu"
+    return name + size + (CPU_WORDS if cpu else "")
 
 
 def _uvm_means(table: pd.DataFrame) -> pd.DataFrame:
     """The arithmetic mean over models, as the paper's "Avg."."""
-    keys = ["pressure", "driver_prefetch", "policy"]
+    keys = ["oversubscription", "driver_prefetch", "policy"]
     found = []
     for place, part in table.groupby(keys, sort=False):
         found.append(
@@ -179,18 +187,17 @@ def _uvm_means(table: pd.DataFrame) -> pd.DataFrame:
                 **dict(zip(keys, place, strict=True)),
                 "model": MEAN,
                 "over_none": float(part["over_none"].mean()),
-                "low": nan,
-                "high": nan,
+                "low": float(part["over_none"].mean()),  # whiskers of no length
+                "high": float(part["over_none"].mean()),
                 "seconds": nan,
-                "requested_mib": float(part["requested_mib"].sum(min_count=1)),
-                "htod_mib": float(part["htod_mib"].sum(min_count=1)),
-                "dtoh_mib": float(part["dtoh_mib"].sum(min_count=1)),
+                **{
+                    name: float(part[name].sum(min_count=1))
+                    for name in ("asked_mib", "in_mib", "out_mib")
+                },
                 "n": int(part["n"].min()),
                 "evidence": "+".join(sorted(set(part["evidence"]))),
             }
         )
-    for row in found:  # bars are drawn with whiskers of no length
-        row["low"] = row["high"] = row["over_none"]
     return pd.DataFrame(found)
 
 
@@ -201,5 +208,5 @@ def _of(rows: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> float:
 def _uvm_words(row: naming.Row | None) -> str:
     if row is None:
         return ""
-    asked = "" if isnan(row["requested_mib"]) else f" ({row['requested_mib']:,.0f} MiB)"
+    asked = "" if isnan(row["asked_mib"]) else f" ({row['asked_mib']:,.0f} MiB)"
     return f"{row['over_none']:.2f}×{asked}"

@@ -60,12 +60,3 @@ def cut(name: str, width: int = 46) -> str:
 def spread_words(rows: pd.DataFrame, many: str) -> str:
     """How the spread is shown: `many`, unless no value has more than one number behind it."""
     return many if not rows.empty and rows["n"].max() > 1 else ONE_NUMBER
-
-
-def of_paper(frame: pd.DataFrame) -> pd.DataFrame:
-    """A copy in which label columns that a lane's records lack are there, and empty."""
-    frame = frame.copy()
-    for column in ("experiment", "parallelism", "device", "assumption", "mode", "driver_prefetch"):
-        if column not in frame:
-            frame[column] = None
-    return frame

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp, isnan, log, nan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -24,31 +26,32 @@ PARTS = {
 }  # fmt: skip
 SCALINGS = {"none": "", "": "", "authors": ", whole time × N", "sound": ", added time scaled"}
 MEAN = "geo-mean"
-KEYS = ["model", "variant", "scaling", "sampling"]
+SMALL = "small"  # the size at which CPU-side tracing analyses every launch
+KEYS = ["model", "variant", "scaling", "sampling", "sample", "size"]
 _FLOOR = 0.5  # where bars on a logarithmic axis begin
 _PAGE = 11.8  # inches
 
 
 def overhead(frame: pd.DataFrame) -> Plot:
     """Figure 9: time under each variant over time without it, logarithmic, with both scalings."""
-    rows = pool(naming.of_paper(frame), "slowdown", KEYS)
+    rows = pool(frame, "slowdown", KEYS)
     title = "Time under the profiler over time without it"
-    return _slowdowns(rows, title, "no record of metric slowdown")
+    return _slowdowns(rows[rows["size"] != SMALL], title, "no record of metric slowdown")
 
 
 def overhead_small(frame: pd.DataFrame) -> Plot:
     """The same on small models, where every variant analysed every launch."""
-    rows = pool(naming.of_paper(frame), "small_slowdown", KEYS)
+    rows = pool(frame, "slowdown", KEYS)
     title = "Small models, every launch analysed: time over time without the profiler"
-    return _slowdowns(rows, title, "no record of metric small_slowdown")
+    why = f"no record of metric slowdown at size {SMALL}"
+    return _slowdowns(rows[rows["size"] == SMALL], title, why)
 
 
 def extrapolation(frame: pd.DataFrame) -> Plot:
     """The two scalings of sampled runs side by side, and the factor between them."""
-    rows = pool(naming.of_paper(frame), "slowdown", KEYS)
-    both = {}
-    for row in rows.to_dict("records"):
-        place = (row["variant"], row["model"], row["sampling"])
+    both: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in pool(frame, "slowdown", KEYS).to_dict("records"):
+        place = (row["variant"], row["model"], row["sampling"] or row["sample"])
         both.setdefault(place, {})[row["scaling"]] = row
     found = [
         {
@@ -89,50 +92,59 @@ def extrapolation(frame: pd.DataFrame) -> Plot:
         axis.set_xscale("log")
         axis.set_xlim(_FLOOR, 30 * top)
         axis.set_yticks(range(len(models)), labels=[naming.name_of(model) for model in models])
-        axis.set_ylim(len(models) - 0.45, -0.55)
+        axis.set_ylim(len(models) - 0.45, -1.6)  # room for the legend at the top
         axis.xaxis.grid(True)
+        axis.tick_params(axis="x", labelsize=7)
+        _plain(axis.xaxis)
         axis.set_title(naming.VARIANTS.get(variant, variant))
         axis.set_xlabel("slowdown, x (log)")
     handles, _ = axes[0].get_legend_handles_labels()
-    words = ["paper: whole time × N, start-up and plain run too",
-             "sound: what profiling added × launches / analysed"]  # fmt: skip
-    figure.legend(handles[:2], words, fontsize=7.5, frameon=False, loc="outside upper center")
-    spread = "a bar: median; text: how far the paper's formula lies above the sound one"
+    words = ["paper: whole time × N", "sound: added time × launches / analysed"]
+    axes[0].legend(handles[:2], words, fontsize=7, frameon=False, loc="upper left")
+    spread = "the paper's formula scales start-up and the plain run too; text: paper's / sound"
     return Plot(figure=figure, table=table, spread=spread)
 
 
 def breakdown(frame: pd.DataFrame) -> Plot:
     """Figure 10: shares of execution, collection, transfer and analysis, stacked to 100 %."""
-    rows = pool(naming.of_paper(frame), "tool_time", ["model", "variant", "part"])
+    rows = pool(frame, "tool_time", ["model", "variant", "size", "sample", "part"])
     if rows.empty:
         raise NoData("no record of metric tool_time")
-    orders = {"model": naming.MODELS, "variant": list(naming.VARIANTS), "part": list(PARTS)}
+    orders = {"variant": list(naming.VARIANTS), "size": [], "sample": [], "model": naming.MODELS,
+              "part": list(PARTS)}  # fmt: skip
     rows = naming.ordered(rows, orders)
-    totals = rows.groupby(["model", "variant"])["median"].transform("sum")
+    totals = rows.groupby(["model", "variant", "size", "sample"])["median"].transform("sum")
     rows["share_percent"] = 100 * rows["median"] / totals.where(totals > 0)
-    rows["row"] = [
-        f"{naming.name_of(r['model'])}, {naming.VARIANTS.get(r['variant'], r['variant'])}"
-        for r in rows.to_dict("records")
-    ]
-    names = list(dict.fromkeys(rows["row"]))
-    figure, (axis,) = new_panels(1, len(names), title="Where the profiler's time goes")
-    left = [0.0] * len(names)
-    for part, colour in PARTS.items():
-        shares = rows[rows["part"] == part].set_index("row")["share_percent"]
-        widths = [float(shares.get(name, 0.0)) for name in names]
-        axis.barh(range(len(names)), widths, left=left, color=colour, label=part, height=0.74)
-        left = [a + b for a, b in zip(left, widths, strict=True)]
-    for place, name in enumerate(names):
-        total = float(rows[rows["row"] == name]["median"].sum())
-        axis.text(101, place, _seconds(total), va="center", fontsize=7.5)
-    axis.set_yticks(range(len(names)), labels=names)
-    axis.set_ylim(len(names) - 0.45, -0.55)
-    axis.set_xlim(0, 114)
-    axis.set_xticks(range(0, 101, 20))
-    axis.set_xlabel("% of the time (text: the time itself)")
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False)
-    spread = naming.spread_words(rows, "median of the rounds")
+    rows["run"] = [_run_words(row) for row in rows.to_dict("records")]
+    runs, models = list(dict.fromkeys(rows["run"])), in_order(rows["model"], naming.MODELS)
+    figure, axes = new_panels(
+        len(runs), len(models) + 1, title="Where the profiler's time goes", across=4
+    )
+    for axis, run in zip(axes, runs, strict=True):
+        _stack(axis, rows[rows["run"] == run], models)
+        axis.set_title(run, fontsize=9)
+    axes[0].legend(fontsize=6.5, ncols=2, frameon=False, loc="upper left", columnspacing=0.8)
+    spread = naming.spread_words(rows, "median of the rounds") + "; text: the time itself"
     return Plot(figure=figure, table=rows.drop(columns="samples"), spread=spread)
+
+
+def _stack(axis: Axes, part: pd.DataFrame, models: Sequence[str]) -> None:
+    """One run: a line per model, its parts stacked to 100 %, and the whole time as text."""
+    left = [0.0] * len(models)
+    for name, colour in PARTS.items():
+        shares = part[part["part"] == name].set_index("model")["share_percent"]
+        widths = [float(shares.get(model, 0.0)) for model in models]
+        axis.barh(range(len(models)), widths, left=left, color=colour, label=name, height=0.74)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    for place, model in enumerate(models):
+        total = float(part[part["model"] == model]["median"].sum())
+        if total > 0:
+            axis.text(102, place, _seconds(total), va="center", fontsize=7)
+    axis.set_yticks(range(len(models)), labels=[naming.name_of(model) for model in models])
+    axis.set_ylim(len(models) - 0.45, -1.7)  # room for the legend at the top
+    axis.set_xlim(0, 140)
+    axis.set_xticks(range(0, 101, 50))
+    axis.set_xlabel("% of the time")
 
 
 def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
@@ -166,8 +178,7 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
     axis.set_ylim(_FLOOR, 12 * top)
     axis.axhline(1.0, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
     axis.yaxis.grid(True)
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
+    _plain(axis.yaxis)
     axis.set_ylabel("slowdown, x (log)")
     axis.set_xticks(range(len(models)),
                     labels=[naming.name_of(model) for model in models])  # fmt: skip
@@ -199,6 +210,8 @@ def _means(rows: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
                 "variant": part["variant"].iloc[0],
                 "scaling": part["scaling"].iloc[0],
                 "sampling": part["sampling"].iloc[0],
+                "sample": part["sample"].iloc[0],
+                "size": part["size"].iloc[0],
                 "median": mean,
                 "low": nan,
                 "high": nan,
@@ -225,6 +238,19 @@ def _bars(axis: Axes, spots: Sequence[float], found: Sequence[naming.Row], width
         end = value if isnan(high) else max(value, high)
         axis.text(spot, end * 1.12, f"{naming.factor(value)}×", rotation=90, ha="center",
                   va="bottom", fontsize=6)  # fmt: skip
+
+
+def _run_words(row: naming.Row) -> str:
+    """Which runs a panel of Figure 10 is of: a sampled one analysed a part of the launches."""
+    words = naming.VARIANTS.get(row["variant"], row["variant"])
+    words += f", {row['size']}" if row["size"] not in ("", "full") else ""
+    return words + (f"\n1 launch in {row['sample']}" if row["sample"] else "")
+
+
+def _plain(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as plain numbers."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _seconds(value: float) -> str:

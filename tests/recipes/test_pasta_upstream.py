@@ -435,7 +435,8 @@ def add_memory(table: Table) -> None:
 
 # The native lane's: its oracle, its own experiments, what nothing here can decide.
 NO_RECORDS_HERE = (
-    r"T5\.\d+|T5\.\d+-oracle-.*|F9\.5-small|F9\.6|F1[12]\..*|U\d|F14\.[12]|F15\.\d|O\.1|C1|G\d"
+    r"T5\.\d+|T5\.\d+-oracle-.*|F9\.[136]|F9\.5-(cs|small)|F10\.[12]|F1[12]\..*|U\d|F14\.[12]|"
+    r"F15\.\d|O\.1|C1|G\d"
 )
 AVERAGES = ("T5.7", "T5.14", "T5.15", "T5.16", "T5.17", "T5.18")
 
@@ -452,15 +453,15 @@ def test_the_papers_own_values_reproduce_every_claim_on_its_gpu() -> None:
         name for name in found if re.fullmatch(NO_RECORDS_HERE, name) and name not in AVERAGES
     }
     assert {name: others[name] for name in set(others) - not_run} == {
-        "F9.3": "direction holds", "F9.4": "direction holds",  # judged on an RTX 3060
+        "F9.3-upstream": "direction holds", "F9.4": "direction holds",  # judged on an RTX 3060
     }  # fmt: skip
-    assert {"F14.1-upstream", "F15.2-upstream", "T5.7", "F10.1-nvbit"} <= set(found) - not_run
+    assert {"F14.1-upstream", "F15.2-upstream", "T5.7", "F10.1-upstream"} <= set(found) - not_run
 
 
 def test_on_another_gpu_only_shapes_and_orders_are_judged() -> None:
     found = verdicts(everything().rows, "NVIDIA H200")
-    assert found["T5.1-max"] == found["T5.17"] == found["F9.5-cs"] == "reproduced"
-    assert found["T5.15"] == found["F9.1"] == "direction holds"
+    assert found["T5.1-max"] == found["T5.17"] == found["F9.5-cs-upstream"] == "reproduced"
+    assert found["T5.15"] == found["F9.1-upstream"] == "direction holds"
     assert found["T5.1-launches"] == found["T5.1-footprint"] == "not comparable"
     assert set(verdicts([], "NVIDIA H200").values()) == {"not run"}
 
@@ -479,7 +480,7 @@ def test_wrong_values_do_not_pass() -> None:
     slow += [Row(metric="slowdown", unit="x", evidence="measured", samples=(1e6,),
                  labels={"model": m, "variant": "cs_gpu", "scaling": "none"},
                  experiment="overhead", point="x") for m in MODELS]  # fmt: skip
-    assert verdicts(slow, A100)["F9.5-cs"] == "not reproduced"
+    assert verdicts(slow, A100)["F9.5-cs-upstream"] == "not reproduced"
 
 
 def test_every_figure_draws(recipe: Recipe, tmp_path: Path) -> None:
