@@ -15,8 +15,10 @@ from ae.model import Flavour, ImageRef
 
 # Folders under images/ that are shared without sources on the path of Python.
 _TOOLS = ("common", "sources")
-# A path of the build context, which is images/: as in `COPY common/src` or `source=common/src`.
-_TAKES_SOURCES = re.compile(r"(?<![\w./-])([A-Za-z0-9][\w.-]*)/src\b")
+# Paths of the build context, which is images/: as in `COPY common/src` or `--mount=source=common`.
+_TAKES_SOURCES = re.compile(
+    r"(?:(?<![\w./-])(?P<copied>\w[\w.-]*)/src|\bsource=(?P<bound>\w[\w.-]*))(?![\w.-])"
+)
 
 # What does not change an image.
 _IGNORED = {
@@ -75,16 +77,13 @@ def made_from(root: Path, name: str) -> tuple[str, ...]:
     """The folders under images/ that images/<name> is built from, itself first.
 
     Of `common`, `sources` and `base` those that its Dockerfile and bake file name, and every
-    folder whose `src` the Dockerfile takes sources from.
+    folder with a `src` that the Dockerfile copies that from, or mounts.
     """
     folder = root / "images" / name
     dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
     found = [name, *(tool for tool in _TOOLS if re.search(rf"\b{tool}/", dockerfile))]
-    found += sorted(
-        other
-        for other in set(_TAKES_SOURCES.findall(dockerfile))
-        if (root / "images" / other / "src").is_dir()
-    )
+    named = {match["copied"] or match["bound"] for match in _TAKES_SOURCES.finditer(dockerfile)}
+    found += sorted(other for other in named if (root / "images" / other / "src").is_dir())
     if "_native-" in bake:
         found.append("base")
     return tuple(dict.fromkeys(found))

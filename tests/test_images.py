@@ -95,6 +95,27 @@ def test_a_folder_whose_sources_are_taken_counts(with_tool: Path, path: str, cou
     assert (content_hash(with_tool, "toy") != before) is counts
 
 
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("COPY shared/src /opt/shared", True),
+        ("COPY --chmod=644 toy/x shared/src/tool.py /opt/", True),
+        ("RUN --mount=type=bind,source=shared/src,target=/shared true", True),
+        ("RUN --mount=type=bind,source=shared,target=/shared true", True),
+        ("RUN --mount=type=bind,target=/shared,source=shared \\\n    true", True),
+        ("COPY shared/native /opt/native", False),  # no sources of Python
+        ("RUN --mount=type=bind,source=shared-other/src,target=/s true", False),
+        ("RUN cp -R /shared/src /opt/shared/src", False),
+        ("RUN --mount=type=bind,from=shared,target=/shared true", False),
+    ],
+)
+def test_what_takes_sources(root: Path, line: str, counts: bool) -> None:
+    (root / "images/shared/src").mkdir(parents=True)
+    with (root / "images/toy/Dockerfile").open("a") as dockerfile:
+        dockerfile.write(line + "\n")
+    assert ("shared" in made_from(root, "toy")) is counts
+
+
 def test_shared_sources_are_on_the_path_of_python(with_tool: Path) -> None:
     images = with_tool / "images"
     assert source_paths(with_tool, "toy") == tuple(

@@ -141,8 +141,7 @@ def working_sets(frame: pd.DataFrame) -> Plot:
         bars(
             axis, names, column["median"], low=column["low"], high=column["high"], reach=reach,
             colours=[colour[name] for name in names],
-            texts=["not measured" if isnan(value) else f"{value:.0f}"
-                   for value in column["median"]],
+            texts=["" if isnan(value) else f"{value:.0f}" for value in column["median"]],
         )  # fmt: skip
         for key, mark, words in (
             ("paper", "D", "paper"), ("oracle", "x", "from shapes"),
@@ -160,10 +159,8 @@ def working_sets(frame: pd.DataFrame) -> Plot:
         axis.set_title(naming.MODES.get(mode, mode))
         axis.set_xlabel("MiB")
     axes[0].legend(fontsize=7, frameon=False, loc="lower right")
-    return Plot(
-        figure=figure, table=rows.drop(columns="over_paper_percent"),
-        spread=naming.spread_words(rows, INTERVAL_WORDS),
-    )  # fmt: skip
+    spread = naming.spread_words(rows, INTERVAL_WORDS) + "; no bar: not measured"
+    return Plot(figure=figure, table=rows.drop(columns="over_paper_percent"), spread=spread)
 
 
 def table_v(frame: pd.DataFrame) -> Plot:
