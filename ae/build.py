@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ae import bake, processes, settings
 from ae.bake import Target
 from ae.errors import EnvironmentFault, UsageError
-from ae.images import BuildOptions, client_environment, find_client, image_ref, labels
+from ae.images import (
+    BuildOptions,
+    client_environment,
+    find_client,
+    image_ref,
+    labels,
+    made_from,
+)
 from ae.machine import cache_dir, require_disk
 from ae.model import Flavour, ImageRef
 from ae.units import format_seconds, format_size
@@ -281,7 +288,7 @@ def bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
 
 def source_epoch(root: Path, image: ImageRef) -> int:
     """When the image's sources last changed (s), so that the same sources give the same image."""
-    folders = ["images/common", "images/base", f"images/{image.name}"]
+    folders = [f"images/{part}" for part in made_from(root, image.name)]
     argv = ["git", "-C", str(root), "log", "-1", "--format=%ct", "--", *folders]
     try:
         found = processes.run(argv, timeout_s=20)

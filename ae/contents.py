@@ -12,7 +12,7 @@ from pathlib import Path
 from ae import processes
 from ae.archives import read_chunks
 from ae.errors import UsageError
-from ae.images import content_hash
+from ae.images import content_hash, made_from
 from ae.recipe import Recipe
 
 # Where there is no git, these say what is no source.
@@ -54,7 +54,9 @@ def tree_files(root: Path, recipe: Recipe) -> list[File]:
     """
     own = Path(__file__).resolve().parent.parent
     names = image_names(root, recipe)
-    parts = [f"recipes/{recipe.name}", *(f"images/{name}" for name in names), *_IMAGES]
+    shared = {part for name in names for part in made_from(root, name)}
+    folders = [f"images/{name}" for name in dict.fromkeys((*names, *sorted(shared)))]
+    parts = list(dict.fromkeys((f"recipes/{recipe.name}", *folders, *_IMAGES)))
     found = dict(_listed(root, [part for part in parts if (root / part).exists()]))
     for part in _LAUNCHER:
         home = root if (root / part).exists() else own
@@ -181,7 +183,9 @@ def _require_content(root: Path, image: str, found: dict[str, Path]) -> None:
             raise UsageError(
                 f"the image {image} is built from a file that git ignores, so a bundle without it "
                 "would be another image",
-                fix=f"see `git status --ignored images/{image} images/common images/base`",
+                fix="see `git status --ignored "
+                + " ".join(f"images/{part}" for part in made_from(root, image))
+                + "`",
             )
 
 

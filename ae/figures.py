@@ -121,7 +121,7 @@ def load_figures(recipe_dir: Path) -> ModuleType:
 def machine_words(environment: Mapping[str, object], evidence: Iterable[str]) -> str:
     """What the numbers were taken on: the GPU, else the CPU; none for purely static numbers."""
     if set(evidence) == {"static"}:
-        return "no GPU used: read from compiled code"
+        return "no GPU used: calculated, or read from compiled code"
     gpu = _words(environment.get("gpu"))
     if gpu:
         titles = {"driver": "driver", "cuda": "CUDA", "torch": "PyTorch"}

@@ -13,6 +13,13 @@ from pathlib import Path
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.model import Flavour, ImageRef
 
+# Folders under images/ that are shared without sources on the path of Python.
+_TOOLS = ("common", "sources")
+# Paths of the build context, which is images/: as in `COPY common/src` or `--mount=source=common`.
+_TAKES_SOURCES = re.compile(
+    r"(?:(?<![\w./-])(?P<copied>\w[\w.-]*)/src|\bsource=(?P<bound>\w[\w.-]*))(?![\w.-])"
+)
+
 # What does not change an image.
 _IGNORED = {
     "tests",
@@ -51,13 +58,12 @@ def image_ref(root: Path, name: str, flavour: Flavour) -> ImageRef:
 
 
 def content_hash(root: Path, name: str) -> str:
-    """Return a hash over all that images/<name> is built from: itself, and of `common` and `base`
-    those that it names.
+    """Return a hash over all that images/<name> is built from: the folders of `made_from`.
 
     Names, contents and executable bits count; tests, documentation and caches do not.
     """
     digest = hashlib.sha256()
-    for part in dict.fromkeys((name, *_shared(root / "images" / name))):
+    for part in made_from(root, name):
         folder = root / "images" / part
         for path in sorted(_sources(folder), key=lambda p: p.relative_to(folder).as_posix()):
             executable = "x" if os.access(path, os.X_OK) else "-"
@@ -65,6 +71,31 @@ def content_hash(root: Path, name: str) -> str:
             label = f"{part}/{path.relative_to(folder).as_posix()}\0{executable}\0{len(data)}\0"
             digest.update(label.encode() + data)
     return digest.hexdigest()
+
+
+def made_from(root: Path, name: str) -> tuple[str, ...]:
+    """The folders under images/ that images/<name> is built from, itself first.
+
+    Of `common`, `sources` and `base` those that its Dockerfile and bake file name, and every
+    folder with a `src` that the Dockerfile copies that from, or mounts.
+    """
+    folder = root / "images" / name
+    dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
+    found = [name, *(tool for tool in _TOOLS if re.search(rf"\b{tool}/", dockerfile))]
+    named = {match["copied"] or match["bound"] for match in _TAKES_SOURCES.finditer(dockerfile)}
+    found += sorted(other for other in named if (root / "images" / other / "src").is_dir())
+    if "_native-" in bake:
+        found.append("base")
+    return tuple(dict.fromkeys(found))
+
+
+def source_paths(root: Path, name: str) -> tuple[Path, ...]:
+    """The folders `src` whose Python modules images/<name> runs: shared ones first, its own last.
+
+    `common` is always among them.
+    """
+    shared = [part for part in made_from(root, name) if part not in (name, *_TOOLS, "base")]
+    return tuple(root / "images" / part / "src" for part in ("common", *shared, name))
 
 
 def labels(image: ImageRef) -> dict[str, str]:
@@ -98,16 +129,6 @@ def find_client(endpoint: str) -> str:
         f"no docker client here has buildx (looked at {', '.join(candidates)})",
         fix="install the package docker-buildx (or docker-buildx-plugin)",
     )
-
-
-def _shared(folder: Path) -> Iterator[str]:
-    """The shared folders that an image is built from, as its Dockerfile and bake file say."""
-    dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
-    for name in ("common", "sources"):
-        if re.search(rf"\b{name}/", dockerfile):
-            yield name
-    if "_native-" in bake:
-        yield "base"
 
 
 def _text(path: Path) -> str:

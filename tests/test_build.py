@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ae import bake
-from ae.build import build_argv, build_disk, describe, is_error
+from ae.build import build_argv, build_disk, describe, is_error, source_epoch
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import BuildOptions, client_environment, find_client, image_ref
 from ae.model import Flavour
@@ -176,3 +178,26 @@ def test_every_image_of_this_repository(buildx: tuple[str, str], image: str) -> 
 )
 def test_what_counts_as_the_error_of_a_build(line: str, expected: bool) -> None:
     assert is_error(line) is expected
+
+
+def test_a_build_states_when_its_sources_last_changed(root: Path) -> None:
+    def commit(name: str, seconds: int) -> None:
+        file = root / "images" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{seconds}\n")
+        date = {"GIT_AUTHOR_DATE": f"{seconds} +0000", "GIT_COMMITTER_DATE": f"{seconds} +0000"}
+        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        for words in (("add", "-A"), ("commit", "-q", "-m", name)):
+            subprocess.run(
+                ["git", "-C", str(root), *who, *words], check=True, env=os.environ | date
+            )
+
+    dockerfile = root / "images/toy/Dockerfile"
+    dockerfile.write_text(dockerfile.read_text() + "COPY shared/src /opt/shared\n")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    for seconds, name in ((1000, "toy/x"), (2000, "shared/src/x"), (3000, "other/src/x")):
+        commit(name, 1_000_000_000 + seconds)
+    toy = image_ref(root, "toy", Flavour.CPU)
+    assert source_epoch(root, toy) == 1_000_002_000
+    commit("base/Dockerfile", 1_000_004_000)
+    assert source_epoch(root, toy) == 1_000_004_000

@@ -288,6 +288,29 @@ def test_an_image_made_from_an_ignored_file_stops_it(
         make(root, tmp_path / "toy.tar", daemon)
 
 
+def test_a_folder_that_the_image_is_built_from_goes_in(
+    root: Path, tmp_path: Path, engine: Engine, daemon: Daemon
+) -> None:
+    shared = root / "images/shared"
+    for name in ("src/tool.py", "native/inject.cc"):
+        (shared / name).parent.mkdir(parents=True)
+        (shared / name).write_text("1\n")
+    dockerfile = root / "images/toy/Dockerfile"
+    dockerfile.write_text(dockerfile.read_text() + "COPY shared/src /opt/shared\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "shared")
+    ready(root, engine)
+    make(root, tmp_path / "toy.tar", daemon)
+    assert {"tree/images/shared/src/tool.py", "tree/images/shared/native/inject.cc"} <= set(
+        members(tmp_path / "toy.tar")
+    )
+    (shared / "native/key.secret").write_text("x")
+    ready(root, engine)
+    with pytest.raises(UsageError, match="a file that git ignores") as caught:
+        make(root, tmp_path / "again.tar", daemon)
+    assert "images/toy images/shared images/base`" in str(caught.value.fix)
+
+
 def test_without_git_all_sources_go_in(
     root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:

@@ -139,7 +139,7 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
         ({"gpu": None, "cpu": "Xeon"}, ["measured"], "CPU: Xeon"),
         ({"gpu": ["NVIDIA H200", "NVIDIA H200"]}, ["measured"], "GPU: 2 x NVIDIA H200"),
         ({"gpu": [{"name": "A100"}]}, ["measured"], "GPU: A100"),
-        ({"gpu": "A100"}, ["static"], "no GPU used: read from compiled code"),
+        ({"gpu": "A100"}, ["static"], "no GPU used: calculated, or read from compiled code"),
         ({}, ["measured"], "machine not recorded"),
     ],
 )

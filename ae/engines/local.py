@@ -15,7 +15,7 @@ from ae.engines import environments, owner
 from ae.engines.base import OUT_DIR, Availability, Job, Leftover, Outcome, Sink
 from ae.engines.ending import LastWords, classify
 from ae.errors import EnvironmentFault
-from ae.images import BuildOptions
+from ae.images import BuildOptions, source_paths
 from ae.machine import oom_kills, query_gpus, require_disk
 from ae.model import Flavour, ImageRef, Point
 
@@ -206,8 +206,8 @@ class LocalEngine:
 
     def _own_environment(self, job: Job) -> dict[str, str]:
         point = job.point
-        images = point.image.source.parent
-        sources = [images / "common" / "src", point.image.source / "src"]
+        folder = point.image.source  # <root>/images/<name>
+        sources = source_paths(folder.parents[1], folder.name)
         env = {
             "AE_OUT": str(job.out),
             "AE_POINT": point.id,

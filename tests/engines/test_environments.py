@@ -167,5 +167,11 @@ def test_what_a_process_cannot_be_given_is_said(
     assert "capability SYS_ADMIN" in outcome.honoured["refused"]  # type: ignore[operator]
     path, home = lines.of("stdout")
     assert path == f"{image.source.parent}/common/src{os.pathsep}{image.source}/src"
+    (image.source.parent / "shared/src").mkdir(parents=True)
+    (image.source / "Dockerfile").write_text("FROM scratch\nCOPY shared/src /opt/shared\n")
+    again = make_job(tmp_path / "again", image=image)
+    there = LocalEngine(tmp_path).equivalent(again)[3]
+    folders = [image.source.parent / "common", image.source.parent / "shared", image.source]
+    assert there == "PYTHONPATH=" + os.pathsep.join(f"{folder}/src" for folder in folders)
     assert home not in ("unset", os.environ.get("HOME"))
     assert not Path(home).exists()  # it lasts as long as the point

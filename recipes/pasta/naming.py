@@ -1,0 +1,62 @@
+"""Names, colours and small helpers that the figures of the PASTA recipe share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ae.figures import PALETTE
+from ae.summary import in_order
+
+Row = Mapping[Any, Any]  # one row of a record table
+
+MODELS = ["alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper"]
+NAMES = {
+    "alexnet": "AlexNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34", "bert": "BERT",
+    "gpt2": "GPT-2", "whisper": "Whisper",
+}  # fmt: skip
+MODES = {"test": "inference", "train": "training", "step": "training step (ours)"}
+VARIANTS = {
+    "native": "untooled", "events": "events only", "sync": "events, synchronised",
+    "empty": "empty patches", "count": "exact counters", "cs_gpu": "CS-GPU",
+    "cs_gpu_hot": "CS-GPU (hotness)", "cs_cpu": "CS-CPU", "cs_cpu_mt": "CS-CPU (threads)",
+    "nvbit_cpu": "NVBIT-CPU",
+}  # fmt: skip
+VARIANT_COLOURS = {
+    "native": "#222222", "events": "#d0d0d0", "sync": "#a8a8a8", "empty": PALETTE["grey"],
+    "count": "#66c2a5", "cs_gpu": PALETTE["green"], "cs_gpu_hot": "#00573f",
+    "cs_cpu": PALETTE["sky"], "cs_cpu_mt": PALETTE["blue"], "nvbit_cpu": PALETTE["orange"],
+}  # fmt: skip
+ONE_NUMBER = "one number per run, no spread"
+
+
+def name_of(model: str) -> str:
+    """A model's name as the paper writes it."""
+    return NAMES.get(model, model)
+
+
+def ordered(rows: pd.DataFrame, orders: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The rows sorted by columns, each in its given order; what an order lacks comes last."""
+    keys = {column: in_order(rows[column], order) for column, order in orders.items()}
+    places = pd.DataFrame(
+        {name: [keys[name].index(value) for value in rows[name]] for name in orders},
+        index=rows.index,
+    )
+    return rows.loc[places.sort_values(list(orders), kind="stable").index].reset_index(drop=True)
+
+
+def factor(value: float) -> str:
+    """Three digits, never in powers of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cut(name: str, width: int = 46) -> str:
+    """A kernel's name short enough for a label; the CSV holds it whole."""
+    return name if len(name) <= width else name[: width - 1] + "…"
+
+
+def spread_words(rows: pd.DataFrame, many: str) -> str:
+    """How the spread is shown: `many`, unless no value has more than one number behind it."""
+    return many if not rows.empty and rows["n"].max() > 1 else ONE_NUMBER

@@ -1,0 +1,236 @@
+"""Table V of the PASTA paper beside ours: as bars, and cell by cell. Sizes are MiB."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ae.figures import INTERVAL_WORDS, PALETTE, NoData, Plot, bars, new_panels
+from ae.recipe_code import load_code
+from ae.summary import in_order, join_evidence, pool
+
+naming = load_code(Path(__file__).parent, "naming", fix="restore it")
+
+KIB = 1 / 1024
+CELLS = ("kernels", "footprint", "max", "min", "mean", "median", "p90")
+TITLES = {
+    "kernels": "launches", "footprint": "footprint", "max": "WS max", "min": "WS min",
+    "mean": "WS mean", "median": "WS median", "p90": "WS p90",
+}  # fmt: skip
+# What the paper prints: launches, mean footprint, and five statistics of the working set.
+PAPER: dict[tuple[str, str], tuple[float, ...]] = {
+    ("alexnet", "test"): (1428, 1528.13, 876.12, 1.01, 216.25, 148.26, 406.33),
+    ("resnet18", "test"): (1497, 1232.13, 1024.00, 1.00 * KIB, 86.07, 64.00, 172.27),
+    ("resnet34", "test"): (2657, 1261.59, 1024.00, 1.00 * KIB, 76.61, 43.25, 164.00),
+    ("bert", "test"): (487, 1179.64, 212.62, 47.50 * KIB, 75.23, 37.69, 141.75),
+    ("gpt2", "test"): (583, 4148.10, 1493.85, 4.00 * KIB, 59.02, 25.08, 138.00),
+    ("whisper", "test"): (663, 2304.15, 627.44, 2.25, 78.54, 20.81, 153.81),
+    ("alexnet", "train"): (4040, 3285.17, 1512.09, 0.5 * KIB, 188.60, 144.62, 406.33),
+    ("resnet18", "train"): (1542, 3165.13, 1024.00, 0.5 * KIB, 84.58, 43.25, 172.27),
+    ("resnet34", "train"): (2734, 4316.86, 1024.00, 0.5 * KIB, 75.33, 43.25, 164.00),
+    ("bert", "train"): (554, 5679.03, 235.47, 1.00 * KIB, 77.71, 37.97, 209.30),
+    ("gpt2", "train"): (2004, 7862.10, 2240.77, 0.5 * KIB, 51.37, 24.00, 137.66),
+    ("whisper", "train"): (665, 2104.80, 937.01, 2.25, 80.42, 20.81, 153.81),
+}
+MEASURED = "table_v"  # the experiment that calculates for the sizes that it measures
+FULL = ("", "full")  # of the label size: only the paper's sizes are held against the paper
+BARS = {
+    "footprint": ("memory footprint", "grey"), "max": ("largest working set", "vermilion"),
+    "p90": ("90th percentile", "orange"), "median": ("median", "blue"),
+}  # fmt: skip
+# A cell is good within this share of the paper's value; the claims say where it is judged.
+CLOSE = {"kernels": 0.15, "footprint": 0.20, "max": 0.01, "median": 0.05, "p90": 0.05}
+
+
+def paper_value(model: str, mode: str, cell: str) -> float:
+    """The paper's cell; not a number where it has none."""
+    row = PAPER.get((model, mode))
+    return nan if row is None else row[CELLS.index(cell)]
+
+
+def cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every cell of Table V that was measured or calculated: ours, the paper's, the oracle's.
+
+    `oracle_low` and `oracle_high` are over what cuBLAS may choose; `arguments` is the cheap bound.
+    """
+    ours: dict[tuple[str, str, str], Any] = {}
+    for metric in ("kernels", "footprint"):
+        for row in pool(frame, metric, ["model", "mode", "size"]).to_dict("records"):
+            if row["mode"]:  # other experiments have a footprint of their own
+                ours[row["model"], row["mode"], metric] = row
+    for row in pool(frame, "working_set", ["model", "mode", "stat", "size"]).to_dict("records"):
+        ours[row["model"], row["mode"], row["stat"]] = row
+    oracle = _calculated(frame, "working_set_oracle")
+    low = _calculated(frame, "working_set_oracle_low")
+    high = _calculated(frame, "working_set_oracle_high")
+    arguments = _calculated(frame, "working_set_bound")
+    rows = []
+    for key in dict.fromkeys((*ours, *oracle)):
+        model, mode, cell = key
+        own, calculated = ours.get(key), oracle.get(key)
+        if cell not in CELLS:
+            continue
+        told = paper_value(model, mode, cell)
+        if own and own["size"] not in FULL:
+            told = nan
+        value = own["median"] if own else nan
+        evidence = [row["evidence"] for row in (own, calculated) if row]
+        rows.append(
+            {
+                "model": model,
+                "mode": mode,
+                "stat": cell,
+                "median": value,
+                "low": own["low"] if own else nan,
+                "high": own["high"] if own else nan,
+                "paper": told,
+                "oracle": _median(oracle, key),
+                "oracle_low": _median(low, key),
+                "oracle_high": _median(high, key),
+                "arguments": _median(arguments, key),
+                "over_paper_percent": 100 * (value / told - 1),
+                "n": own["n"] if own else calculated["n"] if calculated else 0,
+                "evidence": join_evidence(*evidence),
+            }
+        )
+    found = pd.DataFrame(rows)
+    if found.empty:
+        return found
+    orders = {"mode": list(naming.MODES), "model": naming.MODELS, "stat": list(CELLS)}
+    return naming.ordered(found, orders)
+
+
+def working_sets(frame: pd.DataFrame) -> Plot:
+    """Footprint and working sets of every model and mode: bars ours, marks the paper's and the
+    oracle's."""
+    rows = cells(frame)
+    if rows.empty or not set(rows["stat"]) & {"footprint", "max"}:
+        raise NoData("no record of metric working_set and footprint")
+    rows = rows[rows["stat"].isin(list(BARS))].reset_index(drop=True)
+    rows["row"] = [
+        f"{naming.name_of(row['model'])}: {BARS[row['stat']][0]}" for row in rows.to_dict("records")
+    ]
+    orders = {"mode": list(naming.MODES), "model": naming.MODELS, "stat": list(BARS)}
+    rows = naming.ordered(rows, orders)
+    modes = in_order(rows["mode"], list(naming.MODES))
+    names = list(
+        dict.fromkeys(naming.ordered(rows, {k: orders[k] for k in ("model", "stat")})["row"])
+    )
+    colour = {row["row"]: PALETTE[BARS[row["stat"]][1]] for row in rows.to_dict("records")}
+    figure, axes = new_panels(len(modes), len(names), title="Memory footprint and working sets")
+    reach = float(rows[["median", "paper", "oracle_high", "oracle", "high"]].max().max())
+    for axis, mode in zip(axes, modes, strict=True):
+        part = rows[rows["mode"] == mode].set_index("row")
+        column = {
+            key: [float(part[key].get(name, nan)) for name in names]
+            for key in (
+                "median",
+                "low",
+                "high",
+                "paper",
+                "oracle",
+                "oracle_low",
+                "oracle_high",
+                "arguments",
+            )
+        }
+        bars(
+            axis, names, column["median"], low=column["low"], high=column["high"], reach=reach,
+            colours=[colour[name] for name in names],
+            texts=["" if isnan(value) else f"{value:.0f}" for value in column["median"]],
+        )  # fmt: skip
+        for key, mark, words in (
+            ("paper", "D", "paper"), ("oracle", "x", "from shapes"),
+            ("arguments", "|", "from arguments"),
+        ):  # fmt: skip
+            there = [(x, y) for y, x in enumerate(column[key]) if not isnan(x)]
+            if there:
+                axis.scatter(
+                    [x for x, _ in there], [y for _, y in there], marker=mark, s=16, zorder=3,
+                    linewidth=1.0, label=words, facecolor="none" if mark == "D" else "#222222",
+                    edgecolor="#222222" if mark == "D" else None,
+                )  # fmt: skip
+        axis.hlines(range(len(names)), column["oracle_low"], column["oracle_high"], linewidth=0.9,
+                    color="#222222")  # fmt: skip
+        axis.set_title(naming.MODES.get(mode, mode))
+        axis.set_xlabel("MiB")
+    axes[0].legend(fontsize=7, frameon=False, loc="lower right")
+    spread = naming.spread_words(rows, INTERVAL_WORDS) + "; no bar: not measured"
+    return Plot(figure=figure, table=rows.drop(columns="over_paper_percent"), spread=spread)
+
+
+def table_v(frame: pd.DataFrame) -> Plot:
+    """Table V as a page: in every cell our value, the paper's below it, and how far they are."""
+    rows = cells(frame)
+    if rows.empty or set(rows["stat"]) <= {"kernels", "footprint"}:
+        raise NoData("no record of metric working_set or working_set_oracle")
+    lines = list(dict.fromkeys(zip(rows["mode"], rows["model"], strict=True)))
+    there = {(r["mode"], r["model"], r["stat"]): r for r in rows.to_dict("records")}
+    height = 1.7 + 0.42 * (len(lines) + 1)
+    figure = Figure(figsize=(11.5, height))
+    figure.suptitle("Table V: ours, the paper's below it (MiB; launches are counts)",
+                    fontsize=11.5, fontweight="bold")  # fmt: skip
+    axis = figure.add_axes((0.01, 0.62 / height, 0.98, 1 - 1.15 / height))
+    axis.set_axis_off()
+    text = [[_words(there.get((*line, cell))) for cell in CELLS] for line in lines]
+    shade = [[_shade(there.get((*line, cell))) for cell in CELLS] for line in lines]
+    drawn = axis.table(
+        cellText=text, cellColours=shade, colLabels=[TITLES[cell] for cell in CELLS],
+        rowLabels=[f"{naming.name_of(model)}, {naming.MODES.get(mode, mode)}"
+                   for mode, model in lines],
+        cellLoc="right", bbox=(0.2, 0.0, 0.8, 1.0),
+    )  # fmt: skip
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7.5)
+    for cell in drawn.get_celld().values():
+        cell.set_edgecolor("#cccccc")
+    spread = (
+        "green: within the band of the claims (launches 15 %, footprint 20, max 1, median, p90 5)"
+    )
+    return Plot(figure=figure, table=rows, spread=spread)
+
+
+def _words(row: dict[Any, Any] | None) -> str:
+    if row is None:
+        return "not measured"
+    unit = "kernels" if row["stat"] == "kernels" else ""
+    own, told = _amount(row["median"], unit), _amount(row["paper"], unit)
+    if isnan(row["median"]):
+        own = f"shapes {_amount(row['oracle'])}" if not isnan(row["oracle"]) else "not measured"
+    away = row["over_paper_percent"]
+    return f"{own}\n{told}" + ("" if isnan(away) else f"  ({away:+.1f} %)")
+
+
+def _amount(value: float, unit: str = "") -> str:
+    if isnan(value):
+        return "–"
+    if unit:
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if value >= 0.1 else f"{value * 1024:,.2f} KiB"
+
+
+def _shade(row: dict[Any, Any] | None) -> str:
+    if row is None or isnan(row["over_paper_percent"]) or row["stat"] not in CLOSE:
+        return "#ffffff"
+    close = abs(row["over_paper_percent"]) <= 100 * CLOSE[row["stat"]]
+    return "#e3f4ec" if close else "#fdebdf"
+
+
+def _calculated(frame: pd.DataFrame, metric: str) -> dict[tuple[str, str, str], Any]:
+    """What was calculated, by model, mode and statistic; not what was seen on a CPU's tiny run."""
+    keys = ["experiment", "device", "model", "mode", "stat"]
+    found: dict[tuple[str, str, str], Any] = {}
+    for row in pool(frame, metric, keys).to_dict("records"):
+        key = (row["model"], row["mode"], row["stat"])
+        if row["device"] or (key in found and row["experiment"] != MEASURED):
+            continue
+        found[key] = row
+    return found
+
+
+def _median(rows: dict[tuple[str, str, str], Any], key: tuple[str, str, str]) -> float:
+    return float(rows[key]["median"]) if key in rows else nan
