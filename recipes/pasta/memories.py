@@ -26,6 +26,7 @@ RUNS = {
 }  # fmt: skip
 ON_CPU = "two_ranks"  # drawn only where nothing ran on two GPUs
 CPU_WORDS = ", on the CPU"
+PEAK_OF = ["experiment", "parallelism", "device", "size", "level"]
 MEAN = "mean"
 
 
@@ -143,20 +144,27 @@ def memory(frame: pd.DataFrame) -> Plot:
     figure, axes = new_panels(
         len(runs), 8, title="Allocated memory over tensor events", across=min(len(runs), 2)
     )
+    peaks = pool_by(frame, "peak_allocated", PEAK_OF)
     for axis, run in zip(axes, runs, strict=True):
-        _lines(axis, rows[rows["run"] == run], cpu=run.endswith(CPU_WORDS))
+        _lines(axis, rows[rows["run"] == run], peaks, cpu=run.endswith(CPU_WORDS))
         axis.set_title(run)
     spread = naming.spread_words(rows, "lines: median of the runs")
     return Plot(figure=figure, table=rows.drop(columns="samples"), spread=spread)
 
 
-def _lines(axis: Axes, part: pd.DataFrame, *, cpu: bool) -> None:
-    """One line a GPU; the second is dashed, so that the first is seen where both are the same."""
+def _lines(
+    axis: Axes, part: pd.DataFrame, peaks: Mapping[tuple[str, ...], Any], *, cpu: bool
+) -> None:
+    """One line a GPU; the second is dashed, so that the first is seen where both are the same.
+
+    A peak may lie between the percents that are drawn: the exact one is named where it is recorded.
+    """
     styles = [(PALETTE["blue"], "-"), (PALETTE["vermilion"], "--")]
     devices = dict.fromkeys(part["device"])
     for device, (colour, dash) in zip(devices, styles, strict=False):
         line = part[part["device"] == device].sort_values("progress")
-        peak = float(line["median"].max())
+        exact = _of(peaks, tuple(line.iloc[0][name] for name in PEAK_OF))
+        peak = float(line["median"].max()) if isnan(exact) else exact
         where = f"{'process' if cpu else 'GPU'} {device.removeprefix('cpu') or '0'}"
         name = f"{where}: peak {peak:,.3g} MiB" if peak < 100 else f"{where}: peak {peak:,.0f} MiB"
         axis.plot(line["progress"], line["median"], dash, color=colour, label=name)
