@@ -13,8 +13,17 @@ import sys
 TYPES = False  # what typing.TYPE_CHECKING is at run time; importing typing would cost every start
 if TYPES:
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
     from typing import Any
+
+# Under this file name Python leaves the frame out of the traceback of a torch that does not import.
+_EXEC_MODULE = """
+def wrapped(loader, original, after):
+    def exec_module(module):
+        del loader.exec_module
+        original(module)
+        after("after_torch")
+    return exec_module
+"""
 
 _SITE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.dirname(_SITE))
@@ -78,13 +87,9 @@ class _Watch:
         return spec
 
     def follow(self, loader: Any) -> None:
-        original = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            original(module)
-            _guarded("after_torch")
-
+        made: dict[str, Any] = {}
+        exec(compile(_EXEC_MODULE, "<frozen importlib._bootstrap>", "exec"), made)
+        exec_module = made["wrapped"](loader, loader.exec_module, _guarded)
         try:
             loader.exec_module = exec_module
         except AttributeError:
