@@ -29,6 +29,7 @@ from accel_trace.events import (
     Sync,
 )
 from accel_trace.handlers.sink import LogSink
+from accel_trace.handlers.stacks import demangled
 
 ONE_CLIENT = (
     "CUPTI and the Compute Sanitizer cannot both follow one process; "
@@ -153,7 +154,7 @@ class Collector:
         if kind == kinds.CONCURRENT_KERNEL:
             return KernelTime(
                 launch=0,
-                name=_text(record.name),
+                name=demangled(_text(record.name)),  # as the other handler says it
                 start_ns=record.start,
                 end_ns=record.end,
                 device=record.device_id,

@@ -12,6 +12,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from types import FrameType
 
 from accel_trace.handlers.library import Library, StackCallback
@@ -61,8 +62,9 @@ def native_frames() -> list[str]:
         process.free(symbols)
 
 
+@cache
 def demangled(symbol: str) -> str:
-    """A C++ name in words; other names as they are."""
+    """A C++ name in words; other names as they are. The names of a program are few."""
     if not symbol.startswith("_Z"):
         return symbol
     try:
