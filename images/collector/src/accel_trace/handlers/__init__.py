@@ -1,0 +1,1 @@
+"""Handlers: each watches one source (PyTorch, CUPTI, the stack) and reports events."""

@@ -1,0 +1,1 @@
+"""Unified memory under PyTorch: a managed pool, advice, its replay, a microbenchmark."""
