@@ -237,10 +237,11 @@ def build_library(tools: Toolchain, out: Path, sanitize: str = "", jobs: int = 2
             list(pool.map(compile_one, zip(SOURCES, objects, strict=True)))
         # Its own C++ library, unseen from outside: the target may have brought another.
         static = [] if sanitize else ["-static-libstdc++", "-static-libgcc"]
+        seen = f"-Wl,--version-script={folder / 'exports.map'}"
         _run(
             [
-                tools.cxx, *flags, "-shared", *static, f"-Wl,--version-script={folder / 'exports.map'}",
-                "-Wl,-z,nodelete", *map(str, objects), "-ldl", "-o", str(out),
+                tools.cxx, *flags, "-shared", *static, seen, "-Wl,-z,nodelete",
+                *map(str, objects), "-ldl", "-o", str(out),
             ],
             "the library does not link",
         )  # fmt: skip
