@@ -1,0 +1,20 @@
+// The parts of the Sanitizer's callback; each is called with the tool's mutex held.
+#pragma once
+
+#include "tool.h"
+#include "workspace.h"
+
+namespace accel_trace {
+
+inline uint64_t number(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
+void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data);
+void on_graph(Lock& lock, Sanitizer_CallbackId id, const void* data);
+
+// Memory and copies, that nodes of graphs have too.
+void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags);
+void freed(uint64_t address, uint32_t flags, uint64_t stream);
+void copied(const Sanitizer_MemcpyData& data);
+void was_set(const Sanitizer_MemsetData& data);
+
+}  // namespace accel_trace

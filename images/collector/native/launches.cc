@@ -1,0 +1,206 @@
+// Launches of kernels, one by one and as nodes of CUDA graphs.
+#include <vector>
+
+#include "callbacks.h"
+
+namespace accel_trace {
+namespace {
+
+// What this thread has begun to launch. At most one at a time.
+struct Begun {
+  bool any = false;
+  bool in_graph = false;
+  bool bound = false;
+  uint64_t launch = 0;
+  uint64_t ns = 0;
+  CUcontext context = nullptr;
+  Sanitizer_StreamHandle stream = nullptr;
+  uint32_t row = 0;
+};
+thread_local Begun begun;
+
+// Rows of the graph that this thread launches: submitted when the whole graph is.
+struct GraphRow {
+  CUcontext context;
+  Sanitizer_StreamHandle stream;
+  uint32_t row;
+};
+thread_local std::vector<GraphRow>* graph_rows = nullptr;
+
+// ---- launches -----------------------------------------------------------------------------------
+
+// A launch that this thread began and that never ended was refused by the driver.
+void forget_begun() {
+  if (!begun.any) return;
+  const auto found = tool->workspaces.find(begun.context);
+  if (begun.bound && found != tool->workspaces.end()) found->second->cancel(begun.row);
+  begun = Begun{};
+}
+
+void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
+  forget_begun();
+  const uint64_t launch = tool->launches++;
+  const Function& function = tool->function_of(data);
+  const Text name = function.name;  // the function itself may be forgotten while we wait
+  const bool patched = function.patched;
+  const bool wanted = tool->recording() && tool->wants(function, launch);
+  const Sanitizer_StreamHandle stream =
+      in_graph && data.hApiStream ? data.hApiStream : data.hStream;
+  begun.any = true;
+  begun.in_graph = in_graph;
+  begun.launch = launch;
+  begun.ns = now_ns();
+  begun.context = data.context;
+  begun.stream = stream;
+  event::Launch event{};
+  if (wanted) {
+    void* state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
+    if (state) {
+      const SanitizerResult result =
+          tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
+      begun.bound = result == SANITIZER_SUCCESS;
+      if (!begun.bound) {
+        tool->workspace(data.context).cancel(begun.row);
+        tool->note_once(in_graph ? "graph data" : "launch data", 2,
+                        std::string(in_graph ? "nodes of CUDA graphs" : "launches") +
+                            " are not analysed: " + tool->api.words(result));
+      }
+    }
+  } else if (tool->options.analyses() && patched) {
+    // Said, not assumed: patches of this launch find no state.
+    tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, nullptr);
+  }
+  event.launch = launch;
+  event.name = name;
+  event.device = static_cast<uint32_t>(data.device);
+  event.stream = number(in_graph && data.apiStream ? data.apiStream : data.stream);
+  event.context = number(data.context);
+  event.grid_x = data.gridDim_x;
+  event.grid_y = data.gridDim_y;
+  event.grid_z = data.gridDim_z;
+  event.block_x = data.blockDim_x;
+  event.block_y = data.blockDim_y;
+  event.block_z = data.blockDim_z;
+  event.analysed = in_graph ? (begun.bound ? 2u : 3u) : begun.bound;
+  event.thread = thread_number();
+  event.operator_ = operator_of_thread();
+  event.region = tool->regions.empty() ? 0 : tool->regions.back().text;
+  tool->log.add(event);
+  if (tool->options.stacks && launch == tool->options.stack_launch) {
+    lock.unlock();
+    write_stack(launch);
+    lock.lock();
+  }
+}
+
+// Waits for a stream without holding up the other threads' callbacks.
+void wait_for(Lock& lock, Sanitizer_StreamHandle stream, uint64_t since) {
+  lock.unlock();
+  tool->api.StreamSynchronize(stream);
+  lock.lock();
+  tool->collection.add(since);
+}
+
+void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
+  if (!begun.any) return;
+  const Begun ended = begun;
+  begun = Begun{};
+  event::LaunchEnd event{};
+  event.launch = ended.launch;
+  tool->log.add(event);
+  if (in_graph && ended.bound) {
+    if (!graph_rows) graph_rows = new std::vector<GraphRow>();
+    graph_rows->push_back({ended.context, ended.stream, ended.row});
+  }
+  const auto found = tool->workspaces.find(ended.context);
+  if (!in_graph && ended.bound && found != tool->workspaces.end()) found->second->close(ended.row);
+  if (in_graph || !tool->options.synchronises() || tool->gpu_over) return;
+  if (tool->options.mode == Mode::trace && !ended.bound) return;
+  wait_for(lock, data.hStream, ended.ns);
+  const auto again = tool->workspaces.find(ended.context);
+  if (ended.bound && again != tool->workspaces.end()) {
+    again->second->finish_traced(lock, data.hStream);
+  }
+}
+
+}  // namespace
+
+void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data) {
+  const auto& launch = *static_cast<const Sanitizer_LaunchData*>(data);
+  if (id == SANITIZER_CBID_LAUNCH_BEGIN) launch_begins(lock, launch, false);
+  if (id == SANITIZER_CBID_LAUNCH_END) launch_ends(lock, launch, false);
+}
+
+// ---- graphs -------------------------------------------------------------------------------------
+
+namespace {
+
+void node_begins(Lock& lock, const Sanitizer_GraphNodeLaunchData& data) {
+  switch (data.nodeType) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: return launch_begins(lock, data.launchData, true);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return allocated(data.memAllocData, 0);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return freed(data.memFreeAddress, 0, 0);
+    case CU_GRAPH_NODE_TYPE_MEMCPY: return copied(data.memcpyData);
+    case CU_GRAPH_NODE_TYPE_MEMSET: return was_set(data.memsetData);
+    default: return;
+  }
+}
+
+void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
+  if (graph_rows) {
+    for (const GraphRow& row : *graph_rows) {  // of a graph whose launch was refused
+      const auto found = tool->workspaces.find(row.context);
+      if (found != tool->workspaces.end()) found->second->cancel(row.row);
+    }
+    graph_rows->clear();
+  }
+  const auto found = tool->workspaces.find(data.context);
+  if (tool->options.mode != Mode::trace && found != tool->workspaces.end()) {
+    found->second->make_room(lock, data.hStream);
+  }
+}
+
+// The graph was submitted: its nodes may be drained from now on.
+void graph_launched(Lock& lock, const Sanitizer_GraphLaunchData& data) {
+  const uint64_t since = now_ns();
+  std::vector<GraphRow> rows;
+  if (graph_rows) rows.swap(*graph_rows);
+  for (const GraphRow& row : rows) {
+    const auto found = tool->workspaces.find(row.context);
+    if (found != tool->workspaces.end()) found->second->close(row.row);
+  }
+  if (!tool->options.synchronises() || tool->gpu_over) return;
+  if (tool->options.mode == Mode::trace && rows.empty()) return;
+  wait_for(lock, data.hStream, since);
+  for (const GraphRow& row : rows) {
+    const auto found = tool->workspaces.find(row.context);
+    if (found != tool->workspaces.end()) found->second->finish_traced(lock, row.stream);
+  }
+}
+
+}  // namespace
+
+void on_graph(Lock& lock, Sanitizer_CallbackId id, const void* data) {
+  const auto& node = *static_cast<const Sanitizer_GraphNodeLaunchData*>(data);
+  const auto& graph = *static_cast<const Sanitizer_GraphLaunchData*>(data);
+  switch (id) {
+    case SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN:
+      if (!node.isGraphUpload) node_begins(lock, node);
+      return;
+    case SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END:
+      if (!node.isGraphUpload && node.nodeType == CU_GRAPH_NODE_TYPE_KERNEL) {
+        launch_ends(lock, node.launchData, true);
+      }
+      return;
+    case SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN:
+      if (!graph.isGraphUpload) graph_begins(lock, graph);
+      return;
+    case SANITIZER_CBID_GRAPHS_LAUNCH_END:
+      if (!graph.isGraphUpload) graph_launched(lock, graph);
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace accel_trace

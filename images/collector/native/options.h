@@ -1,0 +1,57 @@
+// What the environment asks for, and which launches are analysed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <regex>
+#include <string>
+#include <string_view>
+
+namespace accel_trace {
+
+enum class Mode { events, sync, empty, count, touch, hot, trace };
+enum class Analysis { touch, count, hot };
+
+// Classes of accesses that can be patched, as bits.
+enum Class : uint32_t {
+  kClassGlobal = 1,
+  kClassShared = 2,
+  kClassLocal = 4,
+  kClassAsync = 8,  // cp.async
+  kClassBulk = 16,  // bulk and TMA copies
+};
+
+const char* name_of(Mode mode);
+
+struct Options {
+  std::string folder;  // empty: the library does nothing
+  Mode mode = Mode::events;
+  Analysis analysis = Analysis::touch;
+  uint32_t classes = 0;
+  uint32_t workers = 1;
+  bool drop = false;                // mode trace: drop records when the ring is full
+  uint64_t buffer = 1 << 16;        // records in the ring, a power of two
+  uint64_t first = 0, last = UINT64_MAX;  // launches [first, last)
+  uint64_t sample = 1;
+  std::optional<std::regex> kernels;
+  std::string region;
+  std::string patches;
+  std::string sanitizer;  // path of libsanitizer-public.so
+  bool subscribe = true;  // the handler `sanitizer` is asked for
+  bool stacks = false;
+  uint64_t stack_launch = 0;
+
+  bool patched() const { return mode >= Mode::empty; }
+  bool analyses() const { return mode >= Mode::count; }
+  bool synchronises() const { return mode == Mode::sync || mode == Mode::trace; }
+  // What the analysis reports, wherever it runs.
+  Analysis reports() const;
+};
+
+// Reads ACCEL_TRACE_*; returns a sentence when a value cannot be used, else an empty string.
+std::string read_options(Options& options);
+
+// Names of a kernel for a person: demangled where that is possible.
+std::string demangle(const char* name);
+
+}  // namespace accel_trace

@@ -1,0 +1,212 @@
+#include "pieces.h"
+
+#include <algorithm>
+
+namespace accel_trace {
+namespace {
+
+// The first piece that ends after `address`: it covers it, or is the next one.
+std::map<uint64_t, Piece>::const_iterator from(const std::map<uint64_t, Piece>& map,
+                                               uint64_t address) {
+  auto at = map.upper_bound(address);
+  if (at != map.begin()) {
+    const auto before = std::prev(at);
+    if (before->second.end() > address) return before;
+  }
+  return at;
+}
+
+bool overlaps(const std::map<uint64_t, Piece>& map, const Piece& piece) {
+  const auto at = from(map, piece.address);
+  return at != map.end() && at->second.address < piece.end();
+}
+
+}  // namespace
+
+uint32_t Slots::take(const Slot& slot) {
+  if (!free_.empty()) {
+    const uint32_t number = free_.back();
+    free_.pop_back();
+    slots_[number] = slot;
+    return number;
+  }
+  if (slots_.size() >= kMaxSlots) {
+    ++refused_;
+    return 0;
+  }
+  slots_.push_back(slot);
+  return static_cast<uint32_t>(slots_.size() - 1);
+}
+
+void Slots::retire(uint32_t slot) {
+  if (slot != 0) retired_.push_back({slot, ++epoch_});
+}
+
+void Slots::reclaim(uint64_t epoch) {
+  while (!retired_.empty() && retired_.front().epoch <= epoch) {
+    free_.push_back(retired_.front().slot);
+    retired_.pop_front();
+  }
+}
+
+// Calls function(begin, end, object, tensor) for every part of [begin, end) that is known.
+template <class Function>
+void Pieces::sweep(uint64_t begin, uint64_t end, Function function) const {
+  static const Piece none{};
+  auto object = from(objects_, begin);
+  auto tensor = from(tensors_, begin);
+  for (uint64_t at = begin; at < end;) {
+    while (object != objects_.end() && object->second.end() <= at) ++object;
+    while (tensor != tensors_.end() && tensor->second.end() <= at) ++tensor;
+    const bool in_object = object != objects_.end() && object->first <= at;
+    const bool in_tensor = tensor != tensors_.end() && tensor->first <= at;
+    uint64_t stop = end;
+    if (object != objects_.end()) {
+      stop = std::min(stop, in_object ? object->second.end() : object->first);
+    }
+    if (tensor != tensors_.end()) {
+      stop = std::min(stop, in_tensor ? tensor->second.end() : tensor->first);
+    }
+    if (in_object || in_tensor) {
+      function(at, stop, in_object ? object->second : none, in_tensor ? tensor->second : none);
+    }
+    at = stop;
+  }
+}
+
+std::vector<Span> Pieces::spans() const {
+  std::vector<Span> out;
+  sweep(0, UINT64_MAX, [&](uint64_t begin, uint64_t end, const Piece& object,
+                           const Piece& tensor) { out.push_back({begin, end, object, tensor}); });
+  return out;
+}
+
+uint32_t Pieces::slot_of(const Piece& object, const Piece& tensor) {
+  const auto key = std::make_pair(object.id, tensor.id);
+  const auto found = pairs_.find(key);
+  if (found != pairs_.end()) return found->second;
+  const uint32_t slot = slots_.take({object, tensor, 0});
+  if (slot == 0) return 0;
+  pairs_.emplace(key, slot);
+  if (object.id) used_[object.id].slots.push_back(slot);
+  if (tensor.id) used_[tensor.id].slots.push_back(slot);
+  return slot;
+}
+
+void Pieces::repaint(uint64_t begin, uint64_t end) {
+  ++version_;
+  if (painting_ != Painting::pieces) return;
+  uint64_t at = begin;
+  sweep(begin, end, [&](uint64_t first, uint64_t last, const Piece& object, const Piece& tensor) {
+    if (first > at) table_.paint(at, first, 0);
+    table_.paint(first, last, slot_of(object, tensor));
+    at = last;
+  });
+  if (at < end) table_.paint(at, end, 0);
+}
+
+// After the piece's memory was painted anew: nothing shows its slots any more.
+void Pieces::retire(uint64_t id) {
+  const auto found = used_.find(id);
+  if (found == used_.end()) return;
+  for (const uint32_t slot : found->second.slots) {
+    const Slot& info = slots_[slot];
+    const auto pair = pairs_.find({info.object.id, info.tensor.id});
+    // The other of the pair may have ended before, and the slot with it.
+    if (pair != pairs_.end() && pair->second == slot) {
+      pairs_.erase(pair);
+      slots_.retire(slot);
+    }
+    const uint64_t other = info.object.id == id ? info.tensor.id : info.object.id;
+    const auto partner = other ? used_.find(other) : used_.end();
+    if (partner != used_.end()) {
+      auto& slots = partner->second.slots;
+      slots.erase(std::remove(slots.begin(), slots.end(), slot), slots.end());
+    }
+  }
+  used_.erase(found);
+}
+
+void Pieces::heat(const Piece& object, bool live) {
+  for (uint64_t block = object.address >> kBlockBits; block <= (object.end() - 1) >> kBlockBits;
+       ++block) {
+    auto [at, fresh] = hot_.try_emplace(block, Hot{0, 0});
+    if (live) {
+      if (fresh) {
+        Slot slot;
+        slot.block = block;
+        at->second.slot = slots_.take(slot);
+        table_.paint(block << kBlockBits, (block + 1) << kBlockBits, at->second.slot);
+      }
+      ++at->second.objects;
+    } else if (--at->second.objects == 0) {
+      table_.paint(block << kBlockBits, (block + 1) << kBlockBits, 0);
+      slots_.retire(at->second.slot);
+      hot_.erase(at);
+    }
+  }
+}
+
+// A piece that overlaps a new one of its kind has ended without our being told.
+void Pieces::drop_overlaps(Map& map, const Piece& piece) {
+  while (true) {
+    const auto at = from(map, piece.address);
+    if (at == map.end() || at->second.address >= piece.end()) return;
+    Piece out;
+    if (&map == &objects_) {
+      remove_object(at->first, at->second.peer, out);
+    } else {
+      remove_tensor(at->first, out);
+    }
+  }
+}
+
+bool Pieces::add_object(Piece piece) {
+  if (piece.size == 0 || piece.end() < piece.address) return false;
+  if (piece.peer && overlaps(objects_, piece)) return false;
+  drop_overlaps(objects_, piece);
+  piece.id = next_id_++;
+  objects_.emplace(piece.address, piece);
+  repaint(piece.address, piece.end());
+  if (painting_ == Painting::blocks) heat(piece, true);
+  return true;
+}
+
+bool Pieces::remove_object(uint64_t address, bool peer, Piece& out) {
+  const auto found = objects_.find(address);
+  if (found == objects_.end() || (peer && !found->second.peer)) return false;
+  out = found->second;
+  objects_.erase(found);
+  repaint(out.address, out.end());
+  if (painting_ == Painting::blocks) heat(out, false);
+  retire(out.id);
+  return true;
+}
+
+void Pieces::add_tensor(Piece piece) {
+  if (piece.size == 0 || piece.end() < piece.address) return;
+  drop_overlaps(tensors_, piece);
+  piece.id = next_id_++;
+  tensors_.emplace(piece.address, piece);
+  repaint(piece.address, piece.end());
+}
+
+bool Pieces::remove_tensor(uint64_t address, Piece& out) {
+  const auto found = tensors_.find(address);
+  if (found == tensors_.end()) return false;
+  out = found->second;
+  tensors_.erase(found);
+  repaint(out.address, out.end());
+  retire(out.id);
+  return true;
+}
+
+std::vector<Piece> Pieces::objects_of(uint64_t context) const {
+  std::vector<Piece> out;
+  for (const auto& [address, piece] : objects_) {
+    if (piece.context == context) out.push_back(piece);
+  }
+  return out;
+}
+
+}  // namespace accel_trace

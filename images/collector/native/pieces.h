@@ -1,0 +1,117 @@
+// Live pieces of memory: objects (the driver's allocations) and tensors (a framework's blocks) by
+// address, with checks of start and end, and the slots that stand for them in the page table.
+// A slot stands for one pair (object, tensor): the part of a tensor that lies in an object, or
+// the part of an object that no tensor covers, or a tensor in no known object. In mode hot a slot
+// stands for a 2 MiB block. A slot is used again only when no undrained launch can have seen it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "page_table.h"
+
+namespace accel_trace {
+
+struct Piece {
+  uint64_t address = 0;
+  uint64_t size = 0;
+  uint64_t id = 0;  // 0: none
+  uint32_t device = 0;
+  uint32_t flags = 0;     // as the driver's allocation has them
+  uint64_t context = 0;
+  bool peer = false;      // seen only as another device's memory
+  uint64_t end() const { return address + size; }
+};
+
+struct Slot {
+  Piece object;
+  Piece tensor;
+  uint64_t block = 0;  // mode hot
+};
+
+class Slots {
+ public:
+  Slots() : slots_(1) {}  // slot 0: no piece
+  uint32_t take(const Slot& slot);  // 0 when there are too many
+  void retire(uint32_t slot);
+  // Slots retired at or before `epoch` may be used again.
+  void reclaim(uint64_t epoch);
+  uint64_t epoch() const { return epoch_; }
+  uint32_t high() const { return static_cast<uint32_t>(slots_.size()); }
+  const Slot& operator[](uint32_t slot) const { return slots_[slot]; }
+  uint64_t refused() const { return refused_; }
+
+ private:
+  struct Retired {
+    uint32_t slot;
+    uint64_t epoch;
+  };
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+  std::deque<Retired> retired_;
+  uint64_t epoch_ = 0;
+  uint64_t refused_ = 0;
+};
+
+// A part of memory that belongs to one object, one tensor, or both.
+struct Span {
+  uint64_t begin;
+  uint64_t end;
+  Piece object;
+  Piece tensor;
+};
+
+enum class Painting { none, pieces, blocks };
+
+class Pieces {
+ public:
+  explicit Pieces(Painting painting) : painting_(painting) {}
+
+  // False when the object is not kept: a peer's view of memory that is known already.
+  bool add_object(Piece piece);
+  // Takes an object out; false when none is live at that address, or only another's view ends.
+  bool remove_object(uint64_t address, bool peer, Piece& out);
+  void add_tensor(Piece piece);
+  bool remove_tensor(uint64_t address, Piece& out);
+  std::vector<Piece> objects_of(uint64_t context) const;
+
+  std::vector<Span> spans() const;  // all of memory that is known, in order
+  uint64_t version() const { return version_; }
+  size_t objects() const { return objects_.size(); }
+
+  PageTable& table() { return table_; }
+  Slots& slots() { return slots_; }
+
+ private:
+  using Map = std::map<uint64_t, Piece>;
+  struct Used {  // slots that stand for a piece
+    std::vector<uint32_t> slots;
+  };
+  struct Hot {
+    uint32_t slot;
+    uint32_t objects;
+  };
+  template <class Function>
+  void sweep(uint64_t begin, uint64_t end, Function function) const;
+  void repaint(uint64_t begin, uint64_t end);
+  uint32_t slot_of(const Piece& object, const Piece& tensor);
+  void retire(uint64_t id);
+  void heat(const Piece& object, bool live);
+  void drop_overlaps(Map& map, const Piece& piece);
+
+  Painting painting_;
+  PageTable table_;
+  Slots slots_;
+  Map objects_;
+  Map tensors_;
+  uint64_t next_id_ = 1;
+  uint64_t version_ = 0;
+  std::map<std::pair<uint64_t, uint64_t>, uint32_t> pairs_;  // (object, tensor) -> slot
+  std::unordered_map<uint64_t, Used> used_;                  // piece -> its slots
+  std::unordered_map<uint64_t, Hot> hot_;                    // block -> its slot
+};
+
+}  // namespace accel_trace

@@ -1,0 +1,403 @@
+// The synthetic driver (driver.h): what the program under test does, and the callbacks for it.
+#include "driver.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "machine.h"
+
+namespace synthetic {
+
+Machine& machine() {
+  static Machine* const the = new Machine();  // never destroyed: processes end in all ways
+  return *the;
+}
+
+void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data) {
+  Machine& m = machine();
+  if (m.callback && m.enabled[domain]) m.callback(m.userdata, domain, id, data);
+}
+
+void Stream::run_one() {
+  std::function<void()> work;
+  {
+    std::lock_guard<std::mutex> guard(list);
+    if (queue.empty()) return;
+    work = std::move(queue.front());
+    queue.pop_front();
+  }
+  work();
+}
+
+void Stream::run_all() {
+  std::lock_guard<std::recursive_mutex> guard(running);
+  while (true) {
+    {
+      std::lock_guard<std::mutex> other(list);
+      if (queue.empty()) return;
+    }
+    run_one();
+  }
+}
+
+void Stream::push(std::function<void()> work) {
+  std::lock_guard<std::mutex> guard(list);
+  queue.push_back(std::move(work));
+}
+
+namespace {
+
+using Guard = std::lock_guard<std::recursive_mutex>;
+
+template <class Map>
+auto& at(Map& map, int number) {
+  Guard guard(machine().mutex);
+  return *map.at(number);
+}
+
+Context& context_of(int number) { return at(machine().contexts, number); }
+Module& module_of(int number) { return at(machine().modules, number); }
+Stream& stream_of(int number) { return at(machine().streams, number); }
+
+void* patch_of(const Patches& patches, Sanitizer_InstructionId id) {
+  const auto found = patches.find(id);
+  return found == patches.end() ? nullptr : found->second;
+}
+
+using Access = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t, const void*);
+#ifdef AT_ASYNC_ZERO_FILL
+using Async = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t, uint32_t);
+#else
+using Async = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t);
+#endif
+using Load =
+    SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t, uint32_t);
+#ifdef AT_BULK_BYTE_MASK
+using Store = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t);
+#else
+using Store = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t);
+#endif
+using Reduce = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t);
+using Tensor = SanitizerPatchResult (*)(void*, uint64_t);
+
+void access(void* patch, void* userdata, const Accesses& run, uint64_t address) {
+  // Reads may come with a mask and writes without data: neither says what the access is.
+  static const uint32_t mask = 0xf;
+  const void* data = (run.flags & SANITIZER_MEMORY_DEVICE_FLAG_READ) ? &mask : nullptr;
+  reinterpret_cast<Access>(patch)(userdata, 0x1234, reinterpret_cast<void*>(address), run.size,
+                                  run.flags, data);
+}
+
+void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t address) {
+  void* patch = nullptr;
+  switch (run.type) {
+    case Type::global:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS);
+      if (patch) access(patch, userdata, run, address);
+      return;
+    case Type::shared:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS);
+      if (patch) access(patch, userdata, run, address);
+      return;
+    case Type::local:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS);
+      if (patch) access(patch, userdata, run, address);
+      return;
+    case Type::async:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_MEMCPY_ASYNC);
+      if (!patch) return;
+#ifdef AT_ASYNC_ZERO_FILL
+      reinterpret_cast<Async>(patch)(userdata, 0, reinterpret_cast<void*>(address), 64, run.size,
+                                     run.flags);  // the flags are the bytes of zeros
+#else
+      reinterpret_cast<Async>(patch)(userdata, 0, reinterpret_cast<void*>(address), 64, run.size);
+#endif
+      return;
+    case Type::bulk_load:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED);
+      if (patch) {
+        reinterpret_cast<Load>(patch)(userdata, 0, address, 0, 0, run.size / 16 | 0xff0000, 1);
+      }
+      return;
+    case Type::bulk_store:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL);
+      if (!patch) return;
+#ifdef AT_BULK_BYTE_MASK
+      reinterpret_cast<Store>(patch)(userdata, 0, address, 0, run.size / 16 | run.flags << 16,
+                                     run.flags != 0);  // the flags are the mask
+#else
+      reinterpret_cast<Store>(patch)(userdata, 0, address, 0, run.size / 16);
+#endif
+      return;
+    case Type::bulk_reduce:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL);
+      if (patch) reinterpret_cast<Reduce>(patch)(userdata, 0, address, 0, run.size / 16);
+      return;
+    case Type::tensor:
+#ifdef AT_TENSOR
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_TMA_LOAD);
+      if (patch) reinterpret_cast<Tensor>(patch)(userdata, 0);
+#endif
+      return;
+  }
+}
+
+void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses) {
+  for (const Accesses& run : accesses) {
+    for (uint64_t i = 0; i < run.count; ++i) one(patches, userdata, run, run.base + i * run.stride);
+  }
+}
+
+CUfunction function_of(Module& module, const std::string& name) {
+  Guard guard(machine().mutex);
+  auto& function = module.functions[name];
+  if (!function) function = std::make_unique<std::string>(name);
+  return reinterpret_cast<CUfunction>(function.get());
+}
+
+Sanitizer_LaunchData launch_data(Stream& stream, const Kernel& kernel, Launch& launch) {
+  Module& module = module_of(kernel.module);
+  Sanitizer_LaunchData data{};
+  data.context = stream.context->handle();
+  data.stream = stream.handle();
+  data.hStream = stream.sanitizer_handle();
+  data.module = module.handle();
+  data.function = function_of(module, kernel.name);
+  data.functionName = reinterpret_cast<std::string*>(data.function)->c_str();
+  data.gridDim_x = 3;
+  data.gridDim_y = data.gridDim_z = data.blockDim_y = data.blockDim_z = 1;
+  data.blockDim_x = 32;
+  data.hLaunch = reinterpret_cast<Sanitizer_LaunchHandle>(&launch);
+  data.device = stream.context->device;
+  return data;
+}
+
+void queue_kernel(Stream& stream, const Kernel& kernel, void* userdata) {
+  const Patches patches = module_of(kernel.module).active;
+  stream.push([patches, userdata, accesses = kernel.accesses] {
+    execute(patches, userdata, accesses);
+  });
+}
+
+Sanitizer_ResourceContextData context_data(Context& context) {
+  Sanitizer_ResourceContextData data{};
+  data.context = context.handle();
+  data.device = context.device;
+  return data;
+}
+
+}  // namespace
+
+void make_context(int number, int device) {
+  Machine& m = machine();
+  auto context = std::make_unique<Context>();
+  context->device = device;
+  const auto data = context_data(*context);
+  {
+    Guard guard(m.mutex);
+    m.contexts[number] = std::move(context);
+  }
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_CREATION_STARTING, &data);
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_CREATION_FINISHED, &data);
+}
+
+void destroy_context(int number) {
+  Context& context = context_of(number);
+  const auto data = context_data(context);
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
+  context.broken = true;
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
+}
+
+void break_context(int number) { context_of(number).broken = true; }
+
+void load_module(int number, int context, bool refuses) {
+  Machine& m = machine();
+  auto module = std::make_unique<Module>();
+  module->context = &context_of(context);
+  module->refuses = refuses;
+  Sanitizer_ResourceModuleData data{};
+  data.context = module->context->handle();
+  data.module = module->handle();
+  data.cubinSize = 4242;
+  {
+    Guard guard(m.mutex);
+    m.modules[number] = std::move(module);
+  }
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_LOADED, &data);
+}
+
+void unload_module(int number) {
+  Module& module = module_of(number);
+  Sanitizer_ResourceModuleData data{};
+  data.context = module.context->handle();
+  data.module = module.handle();
+  data.cubinSize = 4242;
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
+}
+
+void load_lazily(int number, int functions) {
+  Module& module = module_of(number);
+  const std::vector<CUfunction> list(static_cast<size_t>(functions));
+  Sanitizer_ResourceFunctionsLazyLoadedData data{};
+  data.context = module.context->handle();
+  data.module = module.handle();
+  data.functions = list.data();
+  data.numFunctions = static_cast<uint32_t>(functions);
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_FUNCTIONS_LAZY_LOADED, &data);
+}
+
+void make_stream(int number, int context) {
+  Machine& m = machine();
+  auto stream = std::make_unique<Stream>();
+  stream->context = &context_of(context);
+  Sanitizer_ResourceStreamData data{};
+  data.context = stream->context->handle();
+  data.stream = stream->handle();
+  data.hStream = stream->sanitizer_handle();
+  {
+    Guard guard(m.mutex);
+    m.streams[number] = std::move(stream);
+  }
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_STREAM_CREATED, &data);
+}
+
+void destroy_stream(int number) {
+  Stream& stream = stream_of(number);
+  Sanitizer_ResourceStreamData data{};
+  data.context = stream.context->handle();
+  data.stream = stream.handle();
+  data.hStream = stream.sanitizer_handle();
+  call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_STREAM_DESTROY_STARTING, &data);
+  stream.run_all();
+  stream.gone = true;
+}
+
+void memory_event(int context, const Memory& memory, uint32_t id) {
+  Context& in = context_of(context);
+  Sanitizer_ResourceMemoryData data{};
+  data.address = memory.address;
+  data.size = memory.size;
+  data.context = in.handle();
+  data.device = in.device;
+  data.flags = memory.flags;
+  call(SANITIZER_CB_DOMAIN_RESOURCE, id, &data);
+}
+
+void allocate(int context, Memory memory, const char* how) {
+  uint32_t id = SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC;
+  if (!strcmp(how, "host")) id = SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC;
+  if (!strcmp(how, "async")) id = SANITIZER_CBID_RESOURCE_MEMORY_ALLOC_ASYNC;
+  memory_event(context, memory, id);
+}
+
+void release(int context, Memory memory, const char* how) {
+  uint32_t id = SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_FREE;
+  if (!strcmp(how, "host")) id = SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE;
+  if (!strcmp(how, "async")) id = SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC;
+  if (!strcmp(how, "async_done")) id = SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC_DONE;
+  memory_event(context, memory, id);
+}
+
+void launch(int number, const Kernel& kernel, bool refused) {
+  Stream& stream = stream_of(number);
+  Launch begun;
+  const Sanitizer_LaunchData data = launch_data(stream, kernel, begun);
+  call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
+  if (refused) return;  // the driver found a fault: nothing runs, and no end is reported
+  queue_kernel(stream, kernel, begun.userdata);
+  call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
+}
+
+void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_data, bool upload) {
+  Stream& stream = stream_of(number);
+  Sanitizer_GraphLaunchData graph{};
+  graph.context = stream.context->handle();
+  graph.stream = stream.handle();
+  graph.hStream = stream.sanitizer_handle();
+  graph.isGraphUpload = upload;
+  call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN, &graph);
+  std::vector<void*> userdata;
+  for (const Kernel& node : nodes) {
+    Launch begun;
+    begun.refuses_data = refuses_data;
+    Sanitizer_GraphNodeLaunchData data{};
+    data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
+    data.launchData = launch_data(stream, node, begun);
+    data.launchData.apiContext = stream.context->handle();
+    data.launchData.apiStream = stream.handle();
+    data.launchData.hApiStream = stream.sanitizer_handle();
+    data.isGraphUpload = upload;
+    call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
+    call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, &data);
+    userdata.push_back(begun.userdata);
+  }
+  // As on a GPU: no node runs before the whole graph was submitted.
+  for (size_t i = 0; i < nodes.size() && !upload; ++i) queue_kernel(stream, nodes[i], userdata[i]);
+  call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_END, &graph);
+}
+
+void copy(int number, uint64_t to, uint64_t from, uint64_t size, int direction, bool asynchronous) {
+  Stream& stream = stream_of(number);
+  Sanitizer_MemcpyData data{};
+  data.srcAddress = from;
+  data.dstAddress = to;
+  data.size = size;
+  data.isAsync = asynchronous;
+  data.direction = static_cast<Sanitizer_MemcpyDirection>(direction);
+  data.apiStream = stream.handle();
+  data.hApiStream = stream.sanitizer_handle();
+  call(SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CBID_MEMCPY_STARTING, &data);
+}
+
+void set(int number, uint64_t address, uint64_t width, uint64_t height, uint32_t element,
+         uint32_t value) {
+  Stream& stream = stream_of(number);
+  Sanitizer_MemsetData data{};
+  data.stream = stream.handle();
+  data.hStream = stream.sanitizer_handle();
+  data.address = address;
+  data.width = width;
+  data.height = height;
+  data.elementSize = element;
+  data.value = value;
+  data.isAsync = 1;
+  call(SANITIZER_CB_DOMAIN_MEMSET, SANITIZER_CBID_MEMSET_STARTING, &data);
+}
+
+void wait_for_stream(int number) {
+  Stream& stream = stream_of(number);
+  stream.run_all();
+  Sanitizer_SynchronizeData data{};
+  data.context = stream.context->handle();
+  data.stream = stream.handle();
+  data.hStream = stream.sanitizer_handle();
+  call(SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED, &data);
+}
+
+void wait_for_context(int number) {
+  Context& context = context_of(number);
+  std::vector<Stream*> streams;
+  {
+    Guard guard(machine().mutex);
+    for (auto& [other, stream] : machine().streams) {
+      if (stream->context == &context) streams.push_back(stream.get());
+    }
+  }
+  for (Stream* stream : streams) stream->run_all();
+  Sanitizer_SynchronizeData data{};
+  data.context = context.handle();
+  call(SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, &data);
+}
+
+void run(int number, int steps) {
+  Stream& stream = stream_of(number);
+  if (steps < 0) return stream.run_all();
+  std::lock_guard<std::recursive_mutex> guard(stream.running);
+  for (int i = 0; i < steps; ++i) stream.run_one();
+}
+
+int own_callbacks() { return machine().own_callbacks; }
+
+}  // namespace synthetic

@@ -1,0 +1,61 @@
+// A synthetic CUDA driver and Sanitizer, for tests on machines without a GPU. It is no part of
+// the tool. Memory of the "GPU" is the host's; a stream is a list of work that runs only when
+// somebody waits for it, so that the order of uploads and kernels is really tested; a kernel is a
+// list of accesses, for each of which the patch is called that was inserted into its module.
+// The library of this file is named libsanitizer-public.so and has the Sanitizer's functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace synthetic {
+
+enum class Type { global, shared, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
+
+struct Accesses {  // `count` of them, by one lane each
+  Type type;
+  uint32_t flags;  // as the Sanitizer's; the patch must not need the data pointer
+  uint32_t size;
+  uint64_t base;
+  uint64_t stride;
+  uint64_t count;
+};
+
+struct Kernel {
+  int module;
+  std::string name;
+  std::vector<Accesses> accesses;
+};
+
+struct Memory {
+  uint64_t address;
+  uint64_t size;
+  uint32_t flags = 0;
+};
+
+#define SYNTHETIC __attribute__((visibility("default")))
+
+SYNTHETIC void make_context(int context, int device);
+SYNTHETIC void destroy_context(int context);
+SYNTHETIC void break_context(int context);  // as after an illegal address
+SYNTHETIC void load_module(int module, int context, bool refuses);
+SYNTHETIC void unload_module(int module);
+SYNTHETIC void load_lazily(int module, int functions);
+SYNTHETIC void make_stream(int stream, int context);
+SYNTHETIC void destroy_stream(int stream);
+SYNTHETIC void allocate(int context, Memory memory, const char* how);  // device, host, async
+SYNTHETIC void release(int context, Memory memory, const char* how);   // and async_done
+SYNTHETIC void launch(int stream, const Kernel& kernel, bool refused);
+SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
+                            bool upload);
+SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,
+                    bool asynchronous);
+SYNTHETIC void set(int stream, uint64_t address, uint64_t width, uint64_t height, uint32_t element,
+                   uint32_t value);
+SYNTHETIC void wait_for_stream(int stream);
+SYNTHETIC void wait_for_context(int context);
+SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
+SYNTHETIC int own_callbacks();              // how often the tool's own work was reported back to it
+
+}  // namespace synthetic

@@ -1,0 +1,70 @@
+// The synthetic machine's inside, shared by driver.cc and sanitizer.cc.
+#pragma once
+
+#include <sanitizer.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace synthetic {
+
+using Patches = std::map<Sanitizer_InstructionId, void*>;
+
+struct Context {
+  int device = 0;
+  std::atomic<bool> broken{false};
+  bool patches = false;  // our file was loaded
+  CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
+};
+
+struct Module {
+  Context* context = nullptr;
+  bool refuses = false;
+  Patches asked, active;
+  std::map<std::string, std::unique_ptr<std::string>> functions;
+  CUmodule handle() { return reinterpret_cast<CUmodule>(this); }
+};
+
+struct Stream {
+  Context* context = nullptr;
+  bool gone = false;
+  std::mutex list;
+  std::recursive_mutex running;
+  std::deque<std::function<void()>> queue;
+  void push(std::function<void()> work);
+  void run_one();
+  void run_all();
+  CUstream handle() { return reinterpret_cast<CUstream>(this); }
+  Sanitizer_StreamHandle sanitizer_handle() {
+    return reinterpret_cast<Sanitizer_StreamHandle>(this);
+  }
+};
+
+struct Launch {
+  void* userdata = nullptr;
+  bool refuses_data = false;
+};
+
+struct Machine {
+  std::recursive_mutex mutex;
+  Sanitizer_CallbackFunc callback = nullptr;
+  void* userdata = nullptr;
+  std::map<int, bool> enabled;
+  std::map<int, std::unique_ptr<Context>> contexts;
+  std::map<int, std::unique_ptr<Module>> modules;
+  std::map<int, std::unique_ptr<Stream>> streams;
+  std::map<uint64_t, size_t> memory;  // what sanitizerAlloc gave out
+  std::map<uint64_t, Context*> owners;
+  std::atomic<int> own_callbacks{0};
+};
+
+Machine& machine();
+void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
+
+}  // namespace synthetic

@@ -1,0 +1,205 @@
+// Reads a scenario from standard input, a command a line, and plays it on the synthetic driver.
+// Numbers may be hexadecimal. See the functions below for the commands.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver.h"
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// What the tool exports, found as its handlers find it; null where the tool is not loaded.
+template <class Function>
+Function exported(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+
+uint64_t value(const std::string& word) { return strtoull(word.c_str(), nullptr, 0); }
+int whole(const std::string& word) { return static_cast<int>(value(word)); }
+
+synthetic::Type type_of(const std::string& word) {
+  static const std::map<std::string, synthetic::Type> types = {
+      {"global", synthetic::Type::global},       {"shared", synthetic::Type::shared},
+      {"local", synthetic::Type::local},         {"async", synthetic::Type::async},
+      {"bulk_load", synthetic::Type::bulk_load}, {"bulk_store", synthetic::Type::bulk_store},
+      {"bulk_reduce", synthetic::Type::bulk_reduce}, {"tensor", synthetic::Type::tensor}};
+  return types.at(word);
+}
+
+struct Player {
+  std::vector<synthetic::Kernel> kernels;
+  int stream = 0;
+  bool graph = false, refused = false, upload = false;
+  std::map<uint64_t, uint64_t> tensors;
+  uint64_t allocated = 0;
+
+  void tensor(bool alloc, uint64_t address, uint64_t size) {
+    auto* function = exported<void (*)(int, uint64_t, uint64_t, uint64_t, uint64_t, int, uint64_t)>(
+        "accel_trace_tensor");
+    if (alloc) {
+      tensors[address] = size;
+      allocated += size;
+    } else {
+      size = tensors[address];
+      tensors.erase(address);
+      allocated -= size;
+    }
+    if (function) function(alloc, address, size, allocated, allocated, 0, 0);
+  }
+
+  void named(const char* function, bool start, const char* name) {
+    auto* call = exported<void (*)(int, const char*)>(function);
+    if (call) call(start, name);
+  }
+
+  void go() {
+    if (graph) {
+      synthetic::launch_graph(stream, kernels, refused, upload);
+    } else {
+      synthetic::launch(stream, kernels.at(0), refused);
+    }
+  }
+
+  // Threads that each allocate, launch on a stream of their own and free, again and again.
+  void threads(int count, int rounds) {
+    std::vector<std::thread> all;
+    for (int t = 0; t < count; ++t) {
+      all.emplace_back([=] {
+        synthetic::make_stream(1000 + t, 1);
+        for (int i = 0; i < rounds; ++i) {
+          const uint64_t base = 0x7f0000000000 + static_cast<uint64_t>(t) * 0x1000000 +
+                                static_cast<uint64_t>(i % 3) * 0x100000;
+          synthetic::allocate(1, {base, 65536}, "device");
+          named("accel_trace_operator", true, "op");
+          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}};
+          kernel.accesses.push_back({synthetic::Type::global, 1, 4, base, 4, 100});
+          synthetic::launch(1000 + t, kernel, false);
+          named("accel_trace_operator", false, nullptr);
+          if (i % 7 == 0) synthetic::wait_for_stream(1000 + t);
+          synthetic::release(1, {base, 65536}, "device");
+        }
+        synthetic::wait_for_stream(1000 + t);
+      });
+    }
+    for (std::thread& thread : all) thread.join();
+  }
+
+  void play(const Words& w) {
+    const std::string& command = w[0];
+    const auto word = [&](size_t i) { return i < w.size() ? w[i] : std::string(); };
+    if (command == "context") synthetic::make_context(whole(w[1]), whole(w[2]));
+    else if (command == "destroy") synthetic::destroy_context(whole(w[1]));
+    else if (command == "break") synthetic::break_context(whole(w[1]));
+    else if (command == "module") synthetic::load_module(whole(w[1]), whole(w[2]), word(3) == "refuse");
+    else if (command == "unload") synthetic::unload_module(whole(w[1]));
+    else if (command == "lazy") synthetic::load_lazily(whole(w[1]), whole(w[2]));
+    else if (command == "stream") synthetic::make_stream(whole(w[1]), whole(w[2]));
+    else if (command == "stream_destroy") synthetic::destroy_stream(whole(w[1]));
+    else if (command == "alloc" || command == "free") {
+      // alloc CONTEXT ADDRESS SIZE [FLAGS [device|host|async|async_done]]
+      const synthetic::Memory memory{value(w[2]), value(word(3)),
+                                     static_cast<uint32_t>(value(word(4)))};
+      const std::string how = word(5).empty() ? "device" : word(5);
+      if (command == "alloc") synthetic::allocate(whole(w[1]), memory, how.c_str());
+      else synthetic::release(whole(w[1]), memory, how.c_str());
+    }
+    else if (command == "tensor") tensor(true, value(w[1]), value(w[2]));
+    else if (command == "untensor") tensor(false, value(w[1]), 0);
+    else if (command == "launch" || command == "graph") {
+      // launch STREAM MODULE NAME [refused]; graph STREAM [refuses|upload], then node MODULE NAME
+      kernels.clear();
+      stream = whole(w[1]);
+      graph = command == "graph";
+      refused = word(graph ? 2 : 4).rfind("refuse", 0) == 0;
+      upload = graph && word(2) == "upload";
+      if (!graph) kernels.push_back({whole(w[2]), w[3], {}});
+    }
+    else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}});
+    else if (command == "access") {
+      // access TYPE FLAGS SIZE BASE STRIDE COUNT
+      kernels.back().accesses.push_back({type_of(w[1]), static_cast<uint32_t>(value(w[2])),
+                                         static_cast<uint32_t>(value(w[3])), value(w[4]),
+                                         value(w[5]), value(w[6])});
+    }
+    else if (command == "go") go();
+    else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
+    else if (command == "copy") synthetic::copy(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), whole(w[6]));
+    else if (command == "set") synthetic::set(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), static_cast<uint32_t>(value(w[5])), static_cast<uint32_t>(value(w[6])));
+    else if (command == "sync") synthetic::wait_for_stream(whole(w[1]));
+    else if (command == "sync_context") synthetic::wait_for_context(whole(w[1]));
+    else if (command == "run") synthetic::run(whole(w[1]), w.size() > 2 ? whole(w[2]) : -1);
+    else if (command == "operator") named("accel_trace_operator", w[1] == "start", word(2).c_str());
+    else if (command == "region") named("accel_trace_region", w[1] == "start", word(2).c_str());
+    else if (command == "flush") { if (auto* f = exported<void (*)()>("accel_trace_flush")) f(); }
+    else if (command == "fact") {
+      if (auto* f = exported<void (*)(const char*, const char*)>("accel_trace_fact")) f(w[1].c_str(), w[2].c_str());
+    }
+    else if (command == "callback") {
+      auto* f = exported<void (*)(void (*)(uint64_t))>("accel_trace_set_stack_callback");
+      if (f) f([](uint64_t launch) {
+        auto* stack = exported<void (*)(uint64_t, const char*)>("accel_trace_stack");
+        stack(launch, "python:train.py:7 step");
+      });
+    }
+    else if (command == "ready") {
+      auto* f = exported<int (*)()>("accel_trace_ready");
+      auto* n = exported<uint64_t (*)()>("accel_trace_launches");
+      printf("ready %d launches %d\n", f ? f() : -1, n ? static_cast<int>(n()) : -1);
+    }
+    else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
+    else if (command == "threads") threads(whole(w[1]), whole(w[2]));
+    else if (command == "print") { printf("%s\n", w[1].c_str()); fflush(stdout); }
+    else if (command == "pause") usleep(static_cast<useconds_t>(whole(w[1])) * 1000);
+    else if (command == "exit") exit(whole(w[1]));
+    else if (command == "leave") _exit(whole(w[1]));
+    else if (command == "abort") abort();
+    else if (command == "kill") raise(SIGKILL);
+    else { fprintf(stderr, "scenario: no command %s\n", command.c_str()); exit(99); }
+  }
+};
+
+}  // namespace
+
+int main() {
+  std::vector<Words> lines;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream in(line);
+    Words words;
+    for (std::string word; in >> word;) words.push_back(word);
+    if (!words.empty()) lines.push_back(words);
+  }
+  Player player;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i][0] != "fork" && lines[i][0] != "vfork") {
+      player.play(lines[i]);
+      continue;
+    }
+    // The child plays the lines up to `joined` and ends; the parent waits and goes on after them.
+    size_t joined = i;
+    while (lines[joined][0] != "joined") ++joined;
+    fflush(stdout);
+    const pid_t child = lines[i][0] == "vfork" ? vfork() : fork();
+    if (child == 0) {
+      if (lines[i][0] == "vfork") _exit(5);  // as after an exec that failed
+      for (size_t j = i + 1; j < joined; ++j) player.play(lines[j]);
+      exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    i = joined;
+  }
+  return 0;
+}

@@ -1,0 +1,235 @@
+// Workspace: rows of launches, from being bound to being drained.
+#include "workspace.h"
+
+#include <algorithm>
+
+#include "report.h"
+
+namespace accel_trace {
+
+// A free row, or rows_.size(). Rows are taken in turn, so that those that are drained adjoin.
+size_t Workspace::free_row() {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    cursor_ = cursor_ + 1 < rows_.size() ? cursor_ + 1 : 0;
+    if (rows_[cursor_].use == Use::free) return cursor_;
+  }
+  return rows_.size();
+}
+
+void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream, bool in_graph,
+                      uint32_t& row) {
+  Turn turn(*this, lock);
+  for (int attempt = 0; attempt < 16 && !broken_; ++attempt) {
+    if (!fits()) {
+      if (!rebuild(lock, stream, in_graph)) return nullptr;
+      continue;  // the lock may have been released: look again
+    }
+    // Slots of pieces that have ended come back with a drain; without one, rows would only grow.
+    if (tool_.pieces->slots().epoch() - drained_epoch_ > row_slots_ / 2 && uses_table()) {
+      if (!drain_rows(lock)) return nullptr;
+      drained_epoch_ = tool_.pieces->slots().epoch();
+      continue;
+    }
+    const size_t free = free_row();
+    if (free == rows_.size()) {
+      const bool any = std::any_of(rows_.begin(), rows_.end(),
+                                   [](const Row& r) { return r.use == Use::closed; });
+      if (!any || tool_.options.mode == Mode::trace) {
+        tool_.note_once("full", 2,
+                        "launches were not analysed: more were under way at once than there is "
+                        "room for (nodes of one large CUDA graph, say)");
+        return nullptr;
+      }
+      if (!drain_rows(lock)) return nullptr;
+      continue;
+    }
+    Replica* replica = replica_of(lock, stream);
+    if (!replica) return nullptr;
+    if (!fits()) continue;
+    if (!upload(*replica, stream)) return nullptr;
+    replica->used = ++uses_;
+    row = static_cast<uint32_t>(free);
+    rows_[free] = {Use::open, launch, stream, tool_.pieces->slots().epoch()};
+    if (consumer_) consumer_->start(row, tool_.index());
+    return replica->states + row;
+  }
+  return nullptr;
+}
+
+void Workspace::close(uint32_t row) {
+  if (row < rows_.size() && rows_[row].use == Use::open) rows_[row].use = Use::closed;
+  if (busy_) tool_.settled.notify_all();  // somebody may wait for this row
+}
+
+void Workspace::cancel(uint32_t row) {
+  if (row < rows_.size() && rows_[row].use == Use::open) rows_[row].use = Use::free;
+  if (busy_) tool_.settled.notify_all();
+}
+
+uint64_t Workspace::oldest_epoch() const {
+  uint64_t oldest = UINT64_MAX;
+  for (const Row& row : rows_) {
+    if (row.use != Use::free) oldest = std::min(oldest, row.epoch);
+  }
+  return oldest;
+}
+
+void Workspace::drain(Lock& lock) {
+  Turn turn(*this, lock);
+  drain_rows(lock);
+}
+
+// Makes room before a graph is launched: its nodes cannot be drained while it is.
+void Workspace::make_room(Lock& lock, Sanitizer_StreamHandle stream) {
+  Turn turn(*this, lock);
+  if (broken_ || rows_.empty()) return;
+  if (!fits() && !rebuild(lock, stream, false)) return;
+  const auto used = std::count_if(rows_.begin(), rows_.end(),
+                                  [](const Row& row) { return row.use != Use::free; });
+  if (static_cast<size_t>(used) > rows_.size() / 2) drain_rows(lock);
+}
+
+bool Workspace::drain_rows(Lock& lock) {
+  if (tool_.options.mode == Mode::trace || broken_) return !broken_;
+  std::vector<uint32_t> rows;
+  std::vector<Sanitizer_StreamHandle> streams;
+  for (uint32_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].use != Use::closed) continue;
+    rows_[i].use = Use::draining;
+    rows.push_back(i);
+    if (std::find(streams.begin(), streams.end(), rows_[i].stream) == streams.end()) {
+      streams.push_back(rows_[i].stream);
+    }
+  }
+  if (rows.empty()) return true;
+  uint64_t start = now_ns();
+  lock.unlock();
+  SanitizerResult result = SANITIZER_SUCCESS;
+  for (const Sanitizer_StreamHandle stream : streams) {
+    const SanitizerResult one = tool_.api.StreamSynchronize(stream);
+    if (result == SANITIZER_SUCCESS) result = one;
+  }
+  lock.lock();
+  tool_.collection.add(start);
+  bool good = check(result, "waiting for a stream");
+  if (good) {
+    start = now_ns();
+    const size_t first = rows.front() * stride_, end = (rows.back() + 1) * stride_;
+    good = check(tool_.api.MemcpyDeviceToHost(host_ + first, data_ + first, end - first,
+                                              streams.back()),
+                 "copying from the GPU");
+    tool_.transfer.add(start);
+  }
+  if (good) {
+    start = now_ns();
+    for (const uint32_t row : rows) report(rows_[row], host_ + row * stride_);
+    tool_.analysis.add(start);
+    good = clear(rows, streams.back());
+  } else {
+    tool_.note_once("lost", 2, "what launches had touched or counted was lost with the GPU's context");
+  }
+  for (const uint32_t row : rows) rows_[row].use = Use::free;
+  tool_.pieces->slots().reclaim(tool_.oldest_epoch());
+  return good;
+}
+
+void Workspace::report(const Row& row, const char* data) {
+  const Slots& slots = tool_.pieces->slots();
+  bool tensor_copies = false;
+  switch (tool_.options.mode) {
+    case Mode::count:
+      tensor_copies =
+          report_counts(tool_.log, row.launch, reinterpret_cast<const uint64_t*>(data));
+      break;
+    case Mode::hot:
+      tensor_copies = report_hot(tool_.log, row.launch, slots,
+                                 reinterpret_cast<const uint64_t*>(data), row_slots_);
+      break;
+    default:
+      tensor_copies = report_touched(tool_.log, row.launch, slots,
+                                     reinterpret_cast<const uint8_t*>(data), row_slots_);
+  }
+  if (tensor_copies) {
+    tool_.note_once("tensor copies", 2,
+                    "kernels copied by tensor map (TMA), whose addresses the interface does not "
+                    "tell: what they read or wrote that way is in no working set");
+  }
+}
+
+bool Workspace::clear(const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream) {
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    if (!check(tool_.api.Memset(data_ + rows[i] * stride_, 0, (end - i) * stride_, stream),
+               "clearing memory of the GPU")) {
+      return false;
+    }
+    i = end;
+  }
+  // Other streams use these rows next.
+  return check(tool_.api.StreamSynchronize(stream), "waiting for a stream");
+}
+
+void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
+  Turn turn(*this, lock);
+  std::vector<uint32_t> rows;
+  for (uint32_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].use == Use::closed && rows_[i].stream == stream) {
+      rows_[i].use = Use::draining;
+      rows.push_back(i);
+    }
+  }
+  if (rows.empty() || !consumer_) return;
+  RingControl control{};
+  const bool good = !broken_ && check(tool_.api.MemcpyDeviceToHost(&control, ring_, sizeof control,
+                                                                   stream),
+                                      "copying from the GPU");
+  const uint64_t head = good ? control.head : consumer_->copied();
+  lock.unlock();
+  const uint64_t lost = consumer_->wait(head);
+  lock.lock();
+  const uint64_t dropped = (good ? control.dropped : dropped_) - dropped_ + lost;
+  if (good) dropped_ = control.dropped;
+  if (good && control.dead) {
+    tool_.note_once("dead", 2, "the GPU waited too long for room in the trace, and dropped accesses");
+    uint64_t alive = 0;
+    tool_.api.MemcpyHostToDeviceAsync(&ring_->dead, &alive, sizeof alive, stream);
+  }
+  for (const uint32_t row : rows) {
+    std::shared_ptr<const Index> index;
+    const Tally tally = consumer_->finish(row, index);
+    if (index && report_tally(tool_.log, rows_[row].launch, tally, *index,
+                              tool_.options.analysis)) {
+      tool_.note_once("tensor copies", 2,
+                      "kernels copied by tensor map (TMA), whose addresses the interface does "
+                      "not tell: what they read or wrote that way is in no working set");
+    }
+    rows_[row].use = Use::free;
+  }
+  if (dropped) {
+    tool_.dropped_accesses += dropped;
+    event::Dropped event{};
+    event.what = tool_.log.text("accesses");
+    event.count = tool_.dropped_accesses;
+    tool_.log.add(event);
+    tool_.log.count_dropped_accesses(tool_.dropped_accesses);
+  }
+}
+
+void Workspace::stream_ends(Lock& lock, Sanitizer_StreamHandle stream) {
+  Turn turn(*this, lock);
+  const bool used = std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) {
+    return row.use == Use::closed && row.stream == stream;
+  });
+  if (used) drain_rows(lock);
+  for (const auto& replica : replicas_) {
+    if (replica->owned && replica->owner == stream) {
+      lock.unlock();
+      tool_.api.StreamSynchronize(stream);
+      lock.lock();
+      replica->owned = false;
+    }
+  }
+}
+
+}  // namespace accel_trace

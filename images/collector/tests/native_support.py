@@ -1,0 +1,251 @@
+"""What the tests of the native part share: builds, scenarios on a synthetic driver, a log parser.
+
+Builds are kept in a folder of the machine's temporary one, named by what went into them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from accel_trace import build
+from accel_trace import events as ev
+
+NATIVE = Path(__file__).resolve().parents[1] / "native"
+TESTING = NATIVE / "testing"
+CODES = {"U32": "I", "I32": "i", "U64": "Q", "F64": "d", "Text": "I"}
+KINDS = {event.kind: event for event in ev.EVENTS}
+READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
+E = TypeVar("E", bound=ev.Event)
+
+
+def need_tools() -> build.Toolchain:
+    """The compilers and headers; without them the test fails in CI, and is skipped elsewhere."""
+    try:
+        return build.find_toolchain()
+    except build.BuildError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"CI must have what the native part is built with: {error}")
+        pytest.skip(str(error))
+
+
+def built(name: str, make: Any, *parts: object) -> Path:
+    """A folder that `make(folder)` filled, once for the same sources and parts."""
+    digest = hashlib.sha256(repr(parts).encode())
+    for path in sorted([*NATIVE.iterdir(), *TESTING.iterdir()]):
+        if path.is_file():
+            digest.update(path.name.encode() + path.read_bytes())
+    root = Path(tempfile.gettempdir()) / f"accel-trace-tests-{os.getuid()}"
+    root.mkdir(exist_ok=True)
+    folder = root / f"{name}-{digest.hexdigest()[:16]}"
+    with (root / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            (folder / "done").touch()
+    return folder
+
+
+def _compile(tools: build.Toolchain, *arguments: object) -> None:
+    done = subprocess.run(
+        [tools.cxx, "-std=c++17", "-pthread", "-Wall", "-Wextra", *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@cache
+def program(name: str, sources: tuple[str, ...], sanitize: str = "") -> Path:
+    """A test program of testing/ and some of the library's sources."""
+    tools = need_tools()
+    flags = ("-g1", "-O1", f"-fsanitize={sanitize}") if sanitize else ("-O2",)
+
+    def make(folder: Path) -> None:
+        paths = [TESTING / f"{name}.cc", *(NATIVE / f"{source}.cc" for source in sources)]
+        _compile(tools, *flags, *tools.includes(), *paths, "-o", folder / name)
+
+    return built(name, make, sanitize, tools) / name
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The injection library, the synthetic driver, and the program that plays scenarios."""
+
+    folder: Path
+    features: Mapping[str, bool]
+    sanitize: str
+
+    @property
+    def library(self) -> Path:
+        return self.folder / build.LIBRARY
+
+    @property
+    def driver(self) -> Path:
+        return self.folder / "libsanitizer-public.so"
+
+    @property
+    def scenario(self) -> Path:
+        return self.folder / "scenario"
+
+
+@cache
+def bench(sanitize: str = "") -> Bench:
+    """Builds all three; `sanitize` names g++'s sanitizers for all of them."""
+    tools = need_tools()
+    flags = ["-g1", "-O1", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
+
+    def make(folder: Path) -> None:
+        driver = [TESTING / "driver.cc", TESTING / "sanitizer.cc", "-x", "c++", NATIVE / "patches.cu"]
+        _compile(
+            tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
+            *driver, "-ldl", "-o", folder / "libsanitizer-public.so",
+        )  # fmt: skip
+        build.build_library(tools, folder / build.LIBRARY, sanitize)
+        # A sanitized library cannot be preloaded alone: then the program is linked with it.
+        linked = ["-Wl,--no-as-needed", f"-L{folder}", "-lacceltrace"] if sanitize else []
+        _compile(
+            tools, *flags, TESTING / "scenario.cc", *linked, f"-L{folder}", "-lsanitizer-public",
+            f"-Wl,-rpath,{folder}", "-ldl", "-o", folder / "scenario",
+        )  # fmt: skip
+
+    folder = built("bench", make, sanitize, tools)
+    return Bench(folder, tools.features(), sanitize)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One log: its events in order, the status beside it, and whether it ends as it should."""
+
+    path: Path
+    pid: int
+    events: list[ev.Event]
+    status: dict[str, Any]
+    whole: bool
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def facts(self) -> dict[str, str]:
+        return {fact.name: fact.value for fact in self.of(ev.Fact)}
+
+    def notes(self) -> str:
+        return "\n".join(note.text for note in self.of(ev.Note))
+
+
+def parse(path: Path) -> Log:
+    """Reads a log as events.py describes it."""
+    data = path.read_bytes()
+    magic, version, size, pid, _, _ = struct.unpack_from(ev.HEADER, data)
+    assert (magic, version, size) == (ev.MAGIC, ev.VERSION, struct.calcsize(ev.HEADER))
+    strings, out, at, frames = {0: ""}, [], size, 0
+    head = struct.calcsize(ev.FRAME)
+    while at + head <= len(data):
+        kind, flags, length, clock, ns = struct.unpack_from(ev.FRAME, data, at)
+        payload = data[at + head : at + head + length]
+        assert flags == 0
+        assert len(payload) == length, "a frame is cut off"
+        at += head + length
+        if kind == ev.STRING_KIND:
+            strings[struct.unpack_from("<I", payload)[0]] = payload[4:].decode()
+        else:
+            names = [f for f in fields(KINDS[kind]) if f.name not in ("clock", "ns")]
+            values = struct.unpack("<" + "".join(CODES[str(f.type)] for f in names), payload)
+            filled = {
+                f.name: strings[v] if f.type == "Text" else v
+                for f, v in zip(names, values, strict=True)
+            }
+            out.append(KINDS[kind](clock=clock, ns=ns, **filled))
+            if kind == ev.End.kind:
+                assert filled["frames"] == frames
+        frames += 1
+    status = path.with_suffix(".status")
+    text = status.read_text() if status.exists() else "{}"
+    return Log(path, pid, out, json.loads(text), bool(out) and isinstance(out[-1], ev.End))
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a scenario ended, and the logs that it left, the first process's first."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    folder: Path
+    logs: list[Log]
+
+    @property
+    def log(self) -> Log:
+        (only,) = self.logs
+        return only
+
+
+def play(
+    script: str | Iterable[str],
+    folder: Path,
+    mode: str = "touch",
+    *,
+    sanitize: str = "",
+    program: Sequence[str] | None = None,
+    ok: bool = True,
+    timeout: float = 60,
+    preexec: Any = None,
+    **settings: object,
+) -> Run:
+    """Plays a scenario with the tool; settings are ACCEL_TRACE_* without the prefix, or in full."""
+    made = bench(sanitize)
+    out = folder / f"out-{mode}-{len(list(folder.iterdir()))}"
+    out.mkdir()
+    env = {
+        **os.environ, "ACCEL_TRACE_OUT": str(out), "ACCEL_TRACE_MODE": mode,
+        "ACCEL_TRACE_SANITIZER": str(made.driver), "ACCEL_TRACE_PATCHES": str(made.scenario),
+        "TSAN_OPTIONS": "halt_on_error=1 exitcode=66", "ASAN_OPTIONS": "detect_leaks=0",
+    }  # fmt: skip
+    if not sanitize:
+        env["LD_PRELOAD"] = str(made.library)
+    for name, value in settings.items():
+        env[name if name.isupper() else f"ACCEL_TRACE_{name.upper()}"] = str(value)
+    done = subprocess.run(
+        program or [str(made.scenario)],
+        input=script if isinstance(script, str) else "\n".join(script),
+        capture_output=True, text=True, env=env, timeout=timeout, check=False, preexec_fn=preexec,
+    )  # fmt: skip
+    if ok:
+        assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    paths = sorted(out.glob("*.atl"), key=lambda path: path.stat().st_ctime_ns)
+    return Run(done.returncode, done.stdout, done.stderr, out, [parse(path) for path in paths])
+
+
+START = ["context 1 0", "module 1 1", "stream 1 1"]
+
+
+def launch(*accesses: str, stream: int = 1, module: int = 1, name: str = "kernel") -> list[str]:
+    """The lines of one launch."""
+    return [f"launch {stream} {module} {name}", *(f"access {a}" for a in accesses), "go"]
+
+
+def touched(log: Log, launch_number: int, what: int = 0) -> list[tuple[int, int]]:
+    """(address, size) of what a launch touched: objects (0) or tensors (1)."""
+    return [
+        (t.address, t.size)
+        for t in log.of(ev.Touched)
+        if t.launch == launch_number and t.what == what
+    ]
+
+
+def killed(run: Run) -> int:
+    """The signal that ended a run."""
+    return signal.Signals(-run.returncode)

@@ -1,0 +1,333 @@
+"""Which pieces a launch touched: bounds, tensors, reuse of addresses, rings, streams, contexts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from accel_trace import events as ev
+from native_support import START, Log, launch, play, touched
+
+A = 0x7F0000000000
+MIB = 1 << 20
+ROWS = 4 * MIB // (4096 + 64)  # of 4096 slots, in 4 MiB
+MODES = [("touch", {}), ("trace", {}), ("trace", {"workers": 3, "buffer": 16})]
+
+
+def read(address: int, count: int = 1, stride: int = 4) -> str:
+    return f"global 1 4 {address:#x} {stride} {count}"
+
+
+def outside(log: Log, number: int) -> bool:
+    return (0, 0) in touched(log, number)
+
+
+def objects(log: Log, number: int) -> list[tuple[int, int]]:
+    return [piece for piece in touched(log, number) if piece != (0, 0)]
+
+
+@pytest.mark.parametrize(("mode", "settings"), MODES)
+def test_starts_ends_gaps_and_neighbours(
+    tmp_path: Path, mode: str, settings: dict[str, object]
+) -> None:
+    script = [
+        *START,
+        f"alloc 1 {A:#x} 1000", f"alloc 1 {A + 1000:#x} 24",  # share a granule
+        f"alloc 1 {A + 4096:#x} 512", f"alloc 1 {A + 4608:#x} 3",  # adjoin
+        f"alloc 1 {A + 32 * MIB:#x} {64 * MIB}",  # whole blocks
+        "alloc 1 0x302000000 4096",  # far below the others
+        *launch(read(A + 996)), *launch(read(A + 1000)), *launch(read(A + 1023)),
+        *launch(read(A + 1024)), *launch(read(A - 1)), *launch(read(A + 4607)),
+        *launch(read(A + 4610)), *launch(read(A + 4611)), *launch(read(A + 32 * MIB - 1)),
+        *launch(read(A + 96 * MIB - 4)), *launch(read(A + 96 * MIB)),
+        *launch(read(0x302000FFC)), *launch(read(0x302001000)), *launch(read(0xFFFF_0000_0000_0000)),
+        *launch(),
+    ]  # fmt: skip
+    log = play(script, tmp_path, mode, **settings).log
+    nothing: list[tuple[int, int]] = [(0, 0)]
+    assert [touched(log, i) for i in range(15)] == [
+        [(A, 1000)], [(A + 1000, 24)], [(A + 1000, 24)], nothing, nothing, [(A + 4096, 512)],
+        [(A + 4608, 3)], nothing, nothing, [(A + 32 * MIB, 64 * MIB)], nothing,
+        [(0x302000000, 4096)], nothing, nothing, [],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "settings"), MODES)
+def test_tensors_within_objects(tmp_path: Path, mode: str, settings: dict[str, object]) -> None:
+    segment = 20 * MIB
+    script = [
+        *START, f"alloc 1 {A:#x} {segment}", f"alloc 1 {A + segment:#x} {segment}",
+        f"tensor {A:#x} 512", f"tensor {A + 512:#x} {3 * MIB}",
+        f"tensor {A + segment - MIB:#x} {2 * MIB}",  # over two objects, as expandable segments are
+        f"tensor {A - 4096:#x} 512",  # in no object that is known
+        *launch(read(A + 511)), *launch(read(A + 512 + 3 * MIB)),
+        *launch(read(A + 512, 3, MIB), read(A)), *launch(read(A + segment + 4)),
+        *launch(read(A - 4096)), f"untensor {A + 512:#x}", *launch(read(A + 512)),
+    ]  # fmt: skip
+    log = play(script, tmp_path, mode, **settings).log
+    first, second = (A, segment), (A + segment, segment)
+    wide = (A + segment - MIB, 2 * MIB)
+    assert [touched(log, i, 1) for i in range(6)] == [
+        [(A, 512)], [], [(A, 512), (A + 512, 3 * MIB)], [wide], [(A - 4096, 512)], [],
+    ]  # fmt: skip
+    assert [touched(log, i) for i in range(6)] == [[first], [first], [first], [second], [], [first]]
+
+
+@pytest.mark.parametrize(("mode", "settings"), MODES)
+def test_bulk_copies_touch_all_that_they_cover(
+    tmp_path: Path, mode: str, settings: dict[str, object]
+) -> None:
+    script = [
+        *START, f"alloc 1 {A:#x} {4 * MIB}", f"tensor {A:#x} 512", f"tensor {A + 512:#x} 512",
+        f"tensor {A + 1024:#x} {3 * MIB}", f"alloc 1 {A + 5 * MIB:#x} 4000",
+        *launch(f"bulk_load 0 1024 {A:#x} 0 1"), *launch(f"bulk_store 0 1040 {A + 512:#x} 0 1"),
+        *launch(f"bulk_load 0 524288 {A + 1024 + 2 * MIB:#x} 0 1"),
+        *launch(f"bulk_reduce 0 4096 {A + 5 * MIB:#x} 0 1"),
+    ]  # fmt: skip
+    log = play(script, tmp_path, mode, **settings).log
+    t1, t2, t3 = (A, 512), (A + 512, 512), (A + 1024, 3 * MIB)
+    assert [touched(log, i, 1) for i in range(4)] == [[t1, t2], [t2, t3], [t3], []]
+    assert touched(log, 3) == [(0, 0), (A + 5 * MIB, 4000)] or touched(log, 3) == [
+        (A + 5 * MIB, 4000), (0, 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "settings"), MODES)
+def test_an_address_that_is_used_again_belongs_to_its_new_owner(
+    tmp_path: Path, mode: str, settings: dict[str, object]
+) -> None:
+    """Nothing runs before the end: uploads and kernels must keep their order on the stream."""
+    script = list(START)
+    sizes = [512 * (i + 1) for i in range(40)]
+    for size in sizes:
+        script += [f"alloc 1 {A:#x} {size}", *launch(read(A, size // 4)), f"free 1 {A:#x}"]
+    log = play(script, tmp_path, mode, **settings).log
+    assert [touched(log, i) for i in range(40)] == [[(A, size)] for size in sizes]
+
+
+def test_more_launches_than_rows(tmp_path: Path) -> None:
+    script = [*START, *(f"alloc 1 {A + i * 4096:#x} 4096" for i in range(8))]
+    for i in range(3000):
+        script += launch(read(A + i % 8 * 4096))
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(3000)] == [[(A + i % 8 * 4096, 4096)] for i in range(3000)]
+    assert int(log.facts()["device_bytes"]) < 20 << 20
+
+
+def test_more_pieces_than_slots_at_first(tmp_path: Path) -> None:
+    script = list(START)
+    for i in range(6000):
+        script.append(f"alloc 1 {A + i * 8192:#x} {512 + i % 5}")
+        if i % 500 == 499:
+            script += launch(read(A + i * 8192), read(A))
+    log = play(script, tmp_path).log
+    for number, i in enumerate(range(499, 6000, 500)):
+        assert touched(log, number) == [(A, 512), (A + i * 8192, 512 + i % 5)]
+
+
+def test_slots_come_back_without_any_analysed_launch(tmp_path: Path) -> None:
+    """A long run of tensors before the range that is analysed takes no memory."""
+    script = [*START, f"alloc 1 {A:#x} {4 * MIB}"]
+    for i in range(20_000):
+        address = A + i % 64 * 512
+        script += [f"tensor {address:#x} 512", f"untensor {address:#x}"]
+    script += [f"tensor {A + MIB:#x} 512", *launch(read(A + MIB))]
+    log = play(script, tmp_path).log
+    assert touched(log, 0, 1) == [(A + MIB, 512)]
+    assert int(log.facts()["pinned_bytes"]) == ROWS * (4096 + 64)
+
+
+def test_few_launches_and_many_tensors_do_not_grow_the_rows(tmp_path: Path) -> None:
+    script = [*START, f"alloc 1 {A:#x} {4 * MIB}"]
+    for i in range(30_000):
+        address = A + i % 64 * 512
+        script += [f"tensor {address:#x} 512"]
+        if i % 100 == 0:
+            script += launch(read(address))
+        script += [f"untensor {address:#x}"]
+    log = play(script, tmp_path).log
+    assert [len(touched(log, i, 1)) for i in range(300)] == [1] * 300
+    assert int(log.facts()["pinned_bytes"]) <= 8192 * 600
+
+
+def test_frees_while_kernels_are_under_way(tmp_path: Path) -> None:
+    """Objects and tensors end, and others take their place, before any kernel has run."""
+    script = [
+        *START, f"alloc 1 {A:#x} {4 * MIB}", f"tensor {A:#x} 1024",
+        *launch(read(A), read(A + 2 * MIB)), f"untensor {A:#x}", f"tensor {A + 512:#x} 2048",
+        *launch(read(A), read(A + 1000)), f"untensor {A + 512:#x}", f"free 1 {A:#x}",
+        *launch(read(A)), f"alloc 1 {A + MIB:#x} {MIB}", *launch(read(A + MIB), read(A)),
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    big = (A, 4 * MIB)
+    assert (touched(log, 0), touched(log, 0, 1)) == ([big], [(A, 1024)])
+    assert (touched(log, 1), touched(log, 1, 1)) == ([big], [(A + 512, 2048)])
+    assert touched(log, 2) == [(0, 0)]
+    assert (objects(log, 3), outside(log, 3)) == ([(A + MIB, MIB)], True)
+
+
+def test_streams_see_memory_as_it_was_at_their_launches(tmp_path: Path) -> None:
+    """Seven streams, of which four have a table of their own; none runs until it must."""
+    script = ["context 1 0", "module 1 1", *(f"stream {s} 1" for s in range(1, 8))]
+    want = []
+    for i in range(60):
+        stream, size = 1 + i * 5 % 7, 512 * (i + 1)
+        script += [f"alloc 1 {A:#x} {size}", *launch(read(A + size - 4), stream=stream)]
+        want.append([(A, size)])
+        script += [f"free 1 {A:#x}"]
+        if i % 11 == 0:
+            script += [f"run {stream} 3"]
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(60)] == want
+
+
+def test_a_stream_that_ends_with_work_to_do(tmp_path: Path) -> None:
+    script = ["context 1 0", "module 1 1", f"alloc 1 {A:#x} 512"]
+    for s in range(1, 20):
+        script += [f"stream {s} 1", *launch(read(A), stream=s), f"stream_destroy {s}"]
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(19)] == [[(A, 512)]] * 19
+    assert log.notes() == ""
+
+
+def test_contexts_have_rows_of_their_own_and_one_view_of_memory(tmp_path: Path) -> None:
+    script = [
+        "context 1 0", "context 2 1", "module 1 1", "module 2 2", "stream 1 1", "stream 2 2",
+        f"alloc 1 {A:#x} 512", f"alloc 2 {A + 4096:#x} 1024",
+        f"alloc 2 {A:#x} 512 0x10",  # the second device's view of the first's memory
+        *launch(read(A + 4096), stream=1), *launch(read(A), stream=2, module=2),
+        f"free 2 {A:#x} 512 0x10", *launch(read(A), stream=2, module=2),
+        "destroy 2", *launch(read(A)), *launch(read(A + 4096)),
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(5)] == [
+        [(A + 4096, 1024)], [(A, 512)], [(A, 512)], [(A, 512)], [(0, 0)],
+    ]  # fmt: skip
+    assert [(a.address, a.device) for a in log.of(ev.Alloc)] == [(A, 0), (A + 4096, 1)]
+    assert [(f.address, f.size) for f in log.of(ev.Free)] == [(A + 4096, 1024)]
+    assert [(c.device, c.created) for c in log.of(ev.Context)] == [(0, 1), (1, 1), (1, 0)]
+    assert [launched.device for launched in log.of(ev.Launch)] == [0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("mode", ["touch", "count", "hot", "trace"])
+def test_nodes_of_graphs(tmp_path: Path, mode: str) -> None:
+    """Nodes run after the whole graph was submitted, so none may be drained before."""
+    script = [*START, *(f"alloc 1 {A + (i << 22):#x} 4096" for i in range(4))]
+    script += launch(read(A))
+    script.append("graph 1")
+    for i in range(4):
+        script += [f"node 1 node{i}", f"access {read(A + (i << 22), i + 1)}"]
+    script += ["go", *launch(read(A)), "graph 1 upload", "node 1 uploaded", "go", "graph 1 refuses",
+               "node 1 refused", f"access {read(A)}", "go"]  # fmt: skip
+    log = play(script, tmp_path, mode).log
+    launches = log.of(ev.Launch)
+    assert [(x.name, x.analysed) for x in launches] == [
+        ("kernel", 1), *((f"node{i}", 2) for i in range(4)), ("kernel", 1), ("refused", 3),
+    ]  # fmt: skip
+    assert log.notes().count("nodes of CUDA graphs are not analysed") == 1
+    if mode == "count":
+        assert [c.global_reads for c in log.of(ev.Counts)] == [1, 1, 2, 3, 4, 1]
+    elif mode == "hot":
+        assert [(h.launch, h.count) for h in log.of(ev.Hot)] == [
+            (0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (5, 1)]  # fmt: skip
+    else:
+        assert [touched(log, i) for i in range(1, 5)] == [[(A + (i << 22), 4096)] for i in range(4)]
+    assert len(log.of(ev.LaunchEnd)) == 7
+
+
+def test_a_graph_that_is_larger_than_the_ring(tmp_path: Path) -> None:
+    script = [*START, f"alloc 1 {A:#x} 4096", *launch(read(A)), "graph 1"]
+    for _ in range(1500):
+        script += ["node 1 node", f"access {read(A)}"]
+    script += ["go", "go", *launch(read(A))]
+    log = play(script, tmp_path).log
+    analysed = [x.analysed for x in log.of(ev.Launch)]
+    assert analysed[0] == analysed[-1] == 1
+    assert analysed[1:1501].count(2) == ROWS, "the launch before could be drained"
+    assert analysed[1501:3001].count(2) == ROWS
+    assert {t.launch for t in log.of(ev.Touched)} == {i for i, a in enumerate(analysed) if a != 3}
+    assert "one large CUDA graph" in log.notes()
+
+
+def test_launches_that_the_driver_refuses(tmp_path: Path) -> None:
+    script = [*START, f"alloc 1 {A:#x} 512"]
+    for _ in range(2000):
+        script += ["launch 1 1 kernel refused", f"access {read(A)}", "go"]
+    script += launch(read(A))
+    log = play(script, tmp_path).log
+    assert touched(log, 2000) == [(A, 512)]
+    assert len(log.of(ev.LaunchEnd)) == 1
+    assert len(log.of(ev.Touched)) == 1
+
+
+def scenario(seed: int) -> list[str]:
+    """Random allocations, tensors, streams and launches; accesses in and around the pieces."""
+    dice = random.Random(seed)
+    script = ["context 1 0", "module 1 1", *(f"stream {s} 1" for s in range(1, 4))]
+    live: dict[int, int] = {}
+    tensors: dict[int, int] = {}
+    for _ in range(150):
+        action = dice.random()
+        if action < 0.25:
+            address = A + dice.randrange(64) * 0x80000 + dice.choice([0, 0, 100])
+            size = dice.choice([1, 300, 512, 4096, 100_000, 400_000])
+            if not any(a < address + size and address < a + s for a, s in live.items()):
+                live[address] = size
+                script.append(f"alloc 1 {address:#x} {size}")
+        elif action < 0.35 and live:
+            address = dice.choice(list(live))
+            for tensor in [t for t in tensors if address <= t < address + live[address]]:
+                del tensors[tensor]
+                script.append(f"untensor {tensor:#x}")
+            del live[address]
+            script.append(f"free 1 {address:#x}")
+        elif action < 0.5 and live:
+            home = dice.choice(list(live))
+            address = home + 512 * dice.randrange(max(live[home] // 512, 1))
+            size = 512 * dice.randrange(1, 9)
+            inside = address + size <= home + live[home]
+            if inside and not any(a < address + size and address < a + s for a, s in tensors.items()):
+                tensors[address] = size
+                script.append(f"tensor {address:#x} {size}")
+        elif action < 0.6 and tensors:
+            address = dice.choice(list(tensors))
+            del tensors[address]
+            script.append(f"untensor {address:#x}")
+        elif action < 0.65:
+            script.append(f"run {dice.randrange(1, 4)} {dice.randrange(5)}")
+        else:
+            accesses = []
+            for _ in range(dice.randrange(4)):
+                pool = [*live.items(), *tensors.items()] or [(A, 1)]
+                base, size = dice.choice(pool)
+                at = base + dice.choice([0, size - 1, size, -1, size // 2, size + 300])
+                if dice.random() < 0.2:
+                    kind = f"bulk_load 0 {16 * dice.randrange(1, 3000)}"
+                    accesses.append(f"{kind} {base & ~15:#x} 0 1")
+                else:
+                    accesses.append(f"global {dice.randrange(1, 4)} 1 {at:#x} 64 {dice.randrange(1, 9)}")
+            script += launch(*accesses, stream=dice.randrange(1, 4))
+    return script
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_gpu_and_the_cpu_find_the_same(tmp_path: Path, seed: int) -> None:
+    script = scenario(seed)
+    gpu = play(script, tmp_path, "touch").log
+    cpu = play(script, tmp_path, "trace", workers=2, buffer=32).log
+    for what in (0, 1):
+        for number in range(len(gpu.of(ev.Launch))):
+            assert sorted(touched(gpu, number, what)) == sorted(touched(cpu, number, what))
+    assert sum(len(touched(gpu, n)) for n in range(len(gpu.of(ev.Launch)))) > 20
+    hot = [play(script, tmp_path, mode, analysis="hot").log for mode in ("hot", "trace")]
+    lists = [sorted((h.launch, h.block, h.count) for h in log.of(ev.Hot)) for log in hot]
+    assert not any("bulk" in line for line in script) or lists[0]
+    assert lists[0] == lists[1]
+    counted = [play(script, tmp_path, mode, analysis="count").log for mode in ("count", "trace")]
+    values = []
+    for log in counted:
+        values.append([(c.launch, c.global_reads, c.global_atomics, c.bulk_bytes, c.outside)
+                       for c in sorted(log.of(ev.Counts), key=lambda c: c.launch)])  # fmt: skip
+    assert values[0] == values[1]
