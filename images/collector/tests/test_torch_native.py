@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 import threading
@@ -129,8 +130,6 @@ def test_operators_reach_the_library_in_order_and_balanced(tmp_path: Path) -> No
 
 
 def test_arguments_are_joined_to_the_operators_of_the_library(tmp_path: Path) -> None:
-    import json
-
     out = tmp_path / "out"
     out.mkdir()
     environ = {"ACCEL_TRACE_HANDLERS": "sanitizer,operators", "ACCEL_TRACE_ARGS": "1"}
@@ -146,6 +145,34 @@ def test_arguments_are_joined_to_the_operators_of_the_library(tmp_path: Path) ->
     relu = next(line for line in lines if line["operator"] == "aten::relu")
     assert relu["bytes"] == 2 * 16 * 16 * 4
     assert "PythonDispatchMode" not in started
+
+
+def test_a_forked_child_counts_anew(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    code = """
+import os, torch
+torch.set_num_threads(1)
+torch.ones(3).add(1)
+child = os.fork()
+torch.ones(5).mul(2)
+if child:
+    os.waitpid(child, 0)
+else:
+    os._exit(0)
+"""
+    environ = {"ACCEL_TRACE_HANDLERS": "sanitizer,operators", "ACCEL_TRACE_ARGS": "1"}
+    result = run_python(code, out, environ=environ, preload=fake_library(tmp_path))
+    assert (result.returncode, result.stderr) == (0, "")
+    files = sorted(out.glob("args-*.jsonl"))
+    assert len(files) == 2
+    for path in files:
+        calls = (out / f"calls-{path.stem.split('-')[1]}.txt").read_text().splitlines()
+        started = [line.split(maxsplit=2)[2] for line in calls if line.startswith("operator 1")]
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [started[line["index"]] for line in lines] == [line["operator"] for line in lines]
+    assert sum("aten::mul" in path.read_text() for path in files) == 2
+    assert sum("aten::add" in path.read_text() for path in files) == 1
 
 
 def test_a_library_that_comes_late_is_found(tmp_path: Path) -> None:

@@ -48,8 +48,10 @@ class ArgumentBytes(TorchDispatchMode):
 
     @classmethod
     def for_process(cls, folder: str) -> ArgumentBytes:
-        """The mode of this process, writing into the folder of the run."""
-        return cls(Path(folder) / f"args-{os.getpid()}.jsonl")
+        """The mode of this process, writing into a run's folder; a forked child writes its own."""
+        mode = cls(Path(folder) / f"args-{os.getpid()}.jsonl")
+        os.register_at_fork(after_in_child=mode._begin_anew)
+        return mode
 
     def __torch_dispatch__(
         self,
@@ -71,6 +73,14 @@ class ArgumentBytes(TorchDispatchMode):
     def __exit__(self, *arguments: Any) -> None:
         super().__exit__(*arguments)
         self.close()
+
+    def _begin_anew(self) -> None:
+        """In a forked child: another file, counts from 0, and a lock that nobody holds."""
+        self.path = self.path.with_name(f"args-{os.getpid()}.jsonl")
+        self.bytes = []
+        self._file = None  # every line was written whole, so nothing of the parent's is held
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
 
     def _write(self, operator: str, size: int) -> None:
         hooks = torch_native.loaded()

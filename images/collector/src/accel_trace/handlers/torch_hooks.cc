@@ -15,6 +15,7 @@
 #include <ATen/record_function.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -286,6 +287,13 @@ int accel_trace_torch_operators(int backward) {
   if (done.exchange(true)) return 0;
   try {
     library().look();
+    // The library counts anew in a forked child, and a lock that a lost thread held is no use.
+    pthread_atfork([] { report_lock.lock(); }, [] { report_lock.unlock(); },
+                   [] {
+                     reported_operators = 0;
+                     open_operators.clear();
+                     report_lock.unlock();
+                   });
     std::unordered_set<at::RecordScope, std::hash<at::RecordScope>> scopes{
         at::RecordScope::FUNCTION};
     if (backward != 0) scopes.insert(at::RecordScope::BACKWARD_FUNCTION);
