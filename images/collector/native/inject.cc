@@ -3,7 +3,7 @@
 // and nothing is thrown.
 #include <stdlib.h>
 
-#include <cstring>
+#include <vector>
 
 #include "callbacks.h"
 
@@ -127,7 +127,10 @@ void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   piece.context = number(data.context);
   piece.peer = data.flags & kMemoryPeer;
   // A peer's view of memory that is known already is no allocation.
-  if (tool->pieces->add_object(piece)) add_memory<event::Alloc>(piece, number(data.stream));
+  std::vector<Piece> ended;
+  const bool kept = tool->pieces->add_object(piece, ended);
+  for (const Piece& old : ended) add_memory<event::Free>(old, 0);
+  if (kept) add_memory<event::Alloc>(piece, number(data.stream));
 }
 
 void freed(uint64_t address, uint32_t flags, uint64_t stream) {

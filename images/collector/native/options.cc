@@ -165,12 +165,8 @@ std::string read_options(Options& options) {
   const std::string error = read_numbers(options);
   if (!error.empty()) return error;
   const std::string kernels = variable("ACCEL_TRACE_KERNELS");
-  if (!kernels.empty()) {
-    try {
-      options.kernels.emplace(kernels, std::regex::ECMAScript | std::regex::optimize);
-    } catch (const std::regex_error&) {
-      return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
-    }
+  if (!kernels.empty() && !options.kernels.set(kernels)) {
+    return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
   }
   options.region = variable("ACCEL_TRACE_REGION");
   options.patches = variable("ACCEL_TRACE_PATCHES");

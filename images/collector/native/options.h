@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <regex>
 #include <string>
-#include <string_view>
+
+#include "pattern.h"
 
 namespace accel_trace {
 
@@ -33,7 +32,7 @@ struct Options {
   uint64_t buffer = 1 << 16;        // records in the ring, a power of two
   uint64_t first = 0, last = UINT64_MAX;  // launches [first, last)
   uint64_t sample = 1;
-  std::optional<std::regex> kernels;
+  Pattern kernels;
   std::string region;
   std::string patches;
   std::string sanitizer;  // path of libsanitizer-public.so

@@ -148,7 +148,7 @@ void Pieces::heat(const Piece& object, bool live) {
 }
 
 // A piece that overlaps a new one of its kind has ended without our being told.
-void Pieces::drop_overlaps(Map& map, const Piece& piece) {
+void Pieces::drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& ended) {
   while (true) {
     const auto at = from(map, piece.address);
     if (at == map.end() || at->second.address >= piece.end()) return;
@@ -158,13 +158,14 @@ void Pieces::drop_overlaps(Map& map, const Piece& piece) {
     } else {
       remove_tensor(at->first, out);
     }
+    ended.push_back(out);
   }
 }
 
-bool Pieces::add_object(Piece piece) {
+bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   if (piece.size == 0 || piece.end() < piece.address) return false;
   if (piece.peer && overlaps(objects_, piece)) return false;
-  drop_overlaps(objects_, piece);
+  drop_overlaps(objects_, piece, ended);
   piece.id = next_id_++;
   objects_.emplace(piece.address, piece);
   repaint(piece.address, piece.end());
@@ -185,7 +186,8 @@ bool Pieces::remove_object(uint64_t address, bool peer, Piece& out) {
 
 void Pieces::add_tensor(Piece piece) {
   if (piece.size == 0 || piece.end() < piece.address) return;
-  drop_overlaps(tensors_, piece);
+  std::vector<Piece> ended;
+  drop_overlaps(tensors_, piece, ended);
   piece.id = next_id_++;
   tensors_.emplace(piece.address, piece);
   repaint(piece.address, piece.end());

@@ -70,8 +70,9 @@ class Pieces {
  public:
   explicit Pieces(Painting painting) : painting_(painting) {}
 
-  // False when the object is not kept: a peer's view of memory that is known already.
-  bool add_object(Piece piece);
+  // False when the object is not kept: a peer's view of memory that is known already. Objects that
+  // it lies over have ended without our being told: they are added to `ended`.
+  bool add_object(Piece piece, std::vector<Piece>& ended);
   // Takes an object out; false when none is live at that address, or only another's view ends.
   bool remove_object(uint64_t address, bool peer, Piece& out);
   void add_tensor(Piece piece);
@@ -100,7 +101,7 @@ class Pieces {
   uint32_t slot_of(const Piece& object, const Piece& tensor);
   void retire(uint64_t id);
   void heat(const Piece& object, bool live);
-  void drop_overlaps(Map& map, const Piece& piece);
+  void drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& ended);
 
   Painting painting_;
   PageTable table_;

@@ -179,8 +179,8 @@ const Function& Tool::function_of(const Sanitizer_LaunchData& data) {
   function.raw = raw;
   function.name = log.text(name.empty() ? "unnamed" : name);
   function.patched = patched.count(data.module) != 0;
-  function.matches = !options.kernels || std::regex_search(name, *options.kernels) ||
-                     std::regex_search(function.raw, *options.kernels);
+  function.matches = !options.kernels.is_set() || options.kernels.found_in(name) ||
+                     options.kernels.found_in(function.raw);
   return function;
 }
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-
 from accel_trace import build
 from accel_trace import events as ev
 
@@ -106,13 +105,14 @@ class Bench:
 def bench(sanitize: str = "") -> Bench:
     """Builds all three; `sanitize` names g++'s sanitizers for all of them."""
     tools = need_tools()
-    flags = ["-g1", "-O1", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
+    flags = ["-g1", "-O0", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
 
     def make(folder: Path) -> None:
-        driver = [TESTING / "driver.cc", TESTING / "sanitizer.cc", "-x", "c++", NATIVE / "patches.cu"]
+        driver = [TESTING / f"{name}.cc" for name in ("driver", "kernels", "sanitizer")]
         _compile(
             tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
-            *driver, "-ldl", "-o", folder / "libsanitizer-public.so",
+            *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",
+            "-o", folder / "libsanitizer-public.so",
         )  # fmt: skip
         build.build_library(tools, folder / build.LIBRARY, sanitize)
         # A sanitized library cannot be preloaded alone: then the program is linked with it.

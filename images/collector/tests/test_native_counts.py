@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from accel_trace import events as ev
 from native_support import PREFETCH, READ, START, SYSTEM, WRITE, bench, launch, play
 
@@ -17,7 +16,7 @@ ADD = launch(
     f"global {WRITE} 4 {C:#x} 4 {N}", name="_Z3addPKfS0_Pf",
 )  # fmt: skip
 ANALYSES = [("count", {}), ("trace", {"analysis": "count"}),
-            ("trace", {"analysis": "count", "workers": 3, "buffer": 16})]  # fmt: skip
+            ("trace", {"analysis": "count", "workers": 3, "buffer": 256})]  # fmt: skip
 
 
 def counts(run_log: object) -> ev.Counts:
@@ -35,7 +34,11 @@ def test_vector_add_counts_two_reads_and_a_write_per_element(
     assert got.global_bytes_read + got.global_bytes_written == 1_200_000
     assert got.outside == 0
     (start,) = log.of(ev.Launch)
-    assert (start.name, start.analysed, start.block_x) == ("add(float const*, float const*, float*)", 1, 32)
+    assert (start.name, start.analysed, start.block_x) == (
+        "add(float const*, float const*, float*)",
+        1,
+        32,
+    )
     assert log.whole
     assert log.status["state"] == "closed"
 

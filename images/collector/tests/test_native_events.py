@@ -51,7 +51,9 @@ def test_the_frames_have_the_same_layout_in_both() -> None:
 
 
 def test_memory_flags_are_the_same_in_both() -> None:
-    native = {name: int(value, 16) for name, value in re.findall(r"kMemory(\w+) = (0x\w+),", HEADER)}
+    native = {
+        name: int(value, 16) for name, value in re.findall(r"kMemory(\w+) = (0x\w+),", HEADER)
+    }
     assert native == {
         "".join(part.capitalize() for part in name.split("_")): value
         for name, value in ev.MEMORY_FLAGS.items()

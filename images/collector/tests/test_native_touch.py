@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 import pytest
-
 from accel_trace import events as ev
 from native_support import START, Log, launch, play, touched
 
@@ -42,7 +41,8 @@ def test_starts_ends_gaps_and_neighbours(
         *launch(read(A + 1024)), *launch(read(A - 1)), *launch(read(A + 4607)),
         *launch(read(A + 4610)), *launch(read(A + 4611)), *launch(read(A + 32 * MIB - 1)),
         *launch(read(A + 96 * MIB - 4)), *launch(read(A + 96 * MIB)),
-        *launch(read(0x302000FFC)), *launch(read(0x302001000)), *launch(read(0xFFFF_0000_0000_0000)),
+        *launch(read(0x302000FFC)), *launch(read(0x302001000)),
+        *launch(read(0xFFFF_0000_0000_0000)),
         *launch(),
     ]  # fmt: skip
     log = play(script, tmp_path, mode, **settings).log
@@ -112,7 +112,9 @@ def test_more_launches_than_rows(tmp_path: Path) -> None:
     for i in range(3000):
         script += launch(read(A + i % 8 * 4096))
     log = play(script, tmp_path).log
-    assert [touched(log, i) for i in range(3000)] == [[(A + i % 8 * 4096, 4096)] for i in range(3000)]
+    assert [touched(log, i) for i in range(3000)] == [
+        [(A + i % 8 * 4096, 4096)] for i in range(3000)
+    ]
     assert int(log.facts()["device_bytes"]) < 20 << 20
 
 
@@ -251,6 +253,18 @@ def test_a_graph_that_is_larger_than_the_ring(tmp_path: Path) -> None:
     assert "one large CUDA graph" in log.notes()
 
 
+def test_an_object_that_ends_without_a_word(tmp_path: Path) -> None:
+    """A pool's block over which its parts are handed out, or a free that nobody reported."""
+    script = [
+        *START, f"alloc 1 {A:#x} 8192", f"alloc 1 {A + 4096:#x} 512", *launch(read(A + 4096)),
+        *launch(read(A)), f"alloc 1 {A + 4096:#x} 1024", *launch(read(A + 5000)),
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(3)] == [
+        [(A + 4096, 512)], [(0, 0)], [(A + 4096, 1024)]]  # fmt: skip
+    assert [(f.address, f.size) for f in log.of(ev.Free)] == [(A, 8192), (A + 4096, 512)]
+
+
 def test_launches_that_the_driver_refuses(tmp_path: Path) -> None:
     script = [*START, f"alloc 1 {A:#x} 512"]
     for _ in range(2000):
@@ -262,53 +276,76 @@ def test_launches_that_the_driver_refuses(tmp_path: Path) -> None:
     assert len(log.of(ev.Touched)) == 1
 
 
-def scenario(seed: int) -> list[str]:
+class Dice:
     """Random allocations, tensors, streams and launches; accesses in and around the pieces."""
-    dice = random.Random(seed)
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.live: dict[int, int] = {}
+        self.tensors: dict[int, int] = {}
+
+    def allocate(self) -> list[str]:
+        address = A + self.random.randrange(64) * 0x80000 + self.random.choice([0, 0, 100])
+        size = self.random.choice([1, 300, 512, 4096, 100_000, 400_000])
+        if any(a < address + size and address < a + s for a, s in self.live.items()):
+            return []
+        self.live[address] = size
+        return [f"alloc 1 {address:#x} {size}"]
+
+    def free(self) -> list[str]:
+        if not self.live:
+            return []
+        address = self.random.choice(list(self.live))
+        end = address + self.live.pop(address)
+        inside = [tensor for tensor in self.tensors if address <= tensor < end]
+        for tensor in inside:
+            del self.tensors[tensor]
+        return [*(f"untensor {tensor:#x}" for tensor in inside), f"free 1 {address:#x}"]
+
+    def tensor(self) -> list[str]:
+        if not self.live:
+            return []
+        home = self.random.choice(list(self.live))
+        address = home + 512 * self.random.randrange(max(self.live[home] // 512, 1))
+        size = 512 * self.random.randrange(1, 9)
+        taken = any(a < address + size and address < a + s for a, s in self.tensors.items())
+        if taken or address + size > home + self.live[home]:
+            return []
+        self.tensors[address] = size
+        return [f"tensor {address:#x} {size}"]
+
+    def untensor(self) -> list[str]:
+        if not self.tensors:
+            return []
+        address = self.random.choice(list(self.tensors))
+        del self.tensors[address]
+        return [f"untensor {address:#x}"]
+
+    def run(self) -> list[str]:
+        return [f"run {self.random.randrange(1, 4)} {self.random.randrange(5)}"]
+
+    def launch(self) -> list[str]:
+        accesses = []
+        for _ in range(self.random.randrange(4)):
+            pool = [*self.live.items(), *self.tensors.items()] or [(A, 1)]
+            base, size = self.random.choice(pool)
+            at = base + self.random.choice([0, size - 1, size, -1, size // 2, size + 300])
+            if self.random.random() < 0.2:
+                kind = f"bulk_load 0 {16 * self.random.randrange(1, 3000)}"
+                accesses.append(f"{kind} {base & ~15:#x} 0 1")
+            else:
+                flags, count = self.random.randrange(1, 4), self.random.randrange(1, 9)
+                accesses.append(f"global {flags} 1 {at:#x} 64 {count}")
+        return launch(*accesses, stream=self.random.randrange(1, 4))
+
+
+def scenario(seed: int) -> list[str]:
+    """150 random steps."""
+    dice = Dice(seed)
     script = ["context 1 0", "module 1 1", *(f"stream {s} 1" for s in range(1, 4))]
-    live: dict[int, int] = {}
-    tensors: dict[int, int] = {}
-    for _ in range(150):
-        action = dice.random()
-        if action < 0.25:
-            address = A + dice.randrange(64) * 0x80000 + dice.choice([0, 0, 100])
-            size = dice.choice([1, 300, 512, 4096, 100_000, 400_000])
-            if not any(a < address + size and address < a + s for a, s in live.items()):
-                live[address] = size
-                script.append(f"alloc 1 {address:#x} {size}")
-        elif action < 0.35 and live:
-            address = dice.choice(list(live))
-            for tensor in [t for t in tensors if address <= t < address + live[address]]:
-                del tensors[tensor]
-                script.append(f"untensor {tensor:#x}")
-            del live[address]
-            script.append(f"free 1 {address:#x}")
-        elif action < 0.5 and live:
-            home = dice.choice(list(live))
-            address = home + 512 * dice.randrange(max(live[home] // 512, 1))
-            size = 512 * dice.randrange(1, 9)
-            inside = address + size <= home + live[home]
-            if inside and not any(a < address + size and address < a + s for a, s in tensors.items()):
-                tensors[address] = size
-                script.append(f"tensor {address:#x} {size}")
-        elif action < 0.6 and tensors:
-            address = dice.choice(list(tensors))
-            del tensors[address]
-            script.append(f"untensor {address:#x}")
-        elif action < 0.65:
-            script.append(f"run {dice.randrange(1, 4)} {dice.randrange(5)}")
-        else:
-            accesses = []
-            for _ in range(dice.randrange(4)):
-                pool = [*live.items(), *tensors.items()] or [(A, 1)]
-                base, size = dice.choice(pool)
-                at = base + dice.choice([0, size - 1, size, -1, size // 2, size + 300])
-                if dice.random() < 0.2:
-                    kind = f"bulk_load 0 {16 * dice.randrange(1, 3000)}"
-                    accesses.append(f"{kind} {base & ~15:#x} 0 1")
-                else:
-                    accesses.append(f"global {dice.randrange(1, 4)} 1 {at:#x} 64 {dice.randrange(1, 9)}")
-            script += launch(*accesses, stream=dice.randrange(1, 4))
+    steps = [dice.allocate, dice.free, dice.tensor, dice.untensor, dice.run, dice.launch]
+    for step in dice.random.choices(steps, weights=[25, 10, 15, 10, 5, 35], k=150):
+        script += step()
     return script
 
 

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from accel_trace import events as ev
 from native_support import START, launch, play, program, touched
 from test_native_process import WORK
@@ -40,7 +39,9 @@ def ring(*arguments: object, sanitize: str = "") -> tuple[int, int, int, int, in
 
 @pytest.mark.parametrize("sanitize", ["", "thread"])
 def test_waiting_loses_nothing(sanitize: str) -> None:
-    written, dropped, counted, lost, outside, _ = ring("wait", 64, 4, 4000, 3, 300, sanitize=sanitize)
+    written, dropped, counted, lost, outside, _ = ring(
+        "wait", 64, 4, 4000, 3, 300, sanitize=sanitize
+    )
     assert (written, dropped, counted, lost, outside) == (16_000, 0, 16_000, 0, 4000)
 
 

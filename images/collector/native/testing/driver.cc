@@ -1,8 +1,6 @@
 // The synthetic driver (driver.h): what the program under test does, and the callbacks for it.
 #include "driver.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "machine.h"
@@ -59,95 +57,6 @@ auto& at(Map& map, int number) {
 Context& context_of(int number) { return at(machine().contexts, number); }
 Module& module_of(int number) { return at(machine().modules, number); }
 Stream& stream_of(int number) { return at(machine().streams, number); }
-
-void* patch_of(const Patches& patches, Sanitizer_InstructionId id) {
-  const auto found = patches.find(id);
-  return found == patches.end() ? nullptr : found->second;
-}
-
-using Access = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t, const void*);
-#ifdef AT_ASYNC_ZERO_FILL
-using Async = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t, uint32_t);
-#else
-using Async = SanitizerPatchResult (*)(void*, uint64_t, void*, uint32_t, uint32_t);
-#endif
-using Load =
-    SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t, uint32_t);
-#ifdef AT_BULK_BYTE_MASK
-using Store = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t, uint32_t);
-#else
-using Store = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t);
-#endif
-using Reduce = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t);
-using Tensor = SanitizerPatchResult (*)(void*, uint64_t);
-
-void access(void* patch, void* userdata, const Accesses& run, uint64_t address) {
-  // Reads may come with a mask and writes without data: neither says what the access is.
-  static const uint32_t mask = 0xf;
-  const void* data = (run.flags & SANITIZER_MEMORY_DEVICE_FLAG_READ) ? &mask : nullptr;
-  reinterpret_cast<Access>(patch)(userdata, 0x1234, reinterpret_cast<void*>(address), run.size,
-                                  run.flags, data);
-}
-
-void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t address) {
-  void* patch = nullptr;
-  switch (run.type) {
-    case Type::global:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS);
-      if (patch) access(patch, userdata, run, address);
-      return;
-    case Type::shared:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS);
-      if (patch) access(patch, userdata, run, address);
-      return;
-    case Type::local:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS);
-      if (patch) access(patch, userdata, run, address);
-      return;
-    case Type::async:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_MEMCPY_ASYNC);
-      if (!patch) return;
-#ifdef AT_ASYNC_ZERO_FILL
-      reinterpret_cast<Async>(patch)(userdata, 0, reinterpret_cast<void*>(address), 64, run.size,
-                                     run.flags);  // the flags are the bytes of zeros
-#else
-      reinterpret_cast<Async>(patch)(userdata, 0, reinterpret_cast<void*>(address), 64, run.size);
-#endif
-      return;
-    case Type::bulk_load:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED);
-      if (patch) {
-        reinterpret_cast<Load>(patch)(userdata, 0, address, 0, 0, run.size / 16 | 0xff0000, 1);
-      }
-      return;
-    case Type::bulk_store:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL);
-      if (!patch) return;
-#ifdef AT_BULK_BYTE_MASK
-      reinterpret_cast<Store>(patch)(userdata, 0, address, 0, run.size / 16 | run.flags << 16,
-                                     run.flags != 0);  // the flags are the mask
-#else
-      reinterpret_cast<Store>(patch)(userdata, 0, address, 0, run.size / 16);
-#endif
-      return;
-    case Type::bulk_reduce:
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL);
-      if (patch) reinterpret_cast<Reduce>(patch)(userdata, 0, address, 0, run.size / 16);
-      return;
-    case Type::tensor:
-#ifdef AT_TENSOR
-      patch = patch_of(patches, SANITIZER_INSTRUCTION_TMA_LOAD);
-      if (patch) reinterpret_cast<Tensor>(patch)(userdata, 0);
-#endif
-      return;
-  }
-}
-
-void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses) {
-  for (const Accesses& run : accesses) {
-    for (uint64_t i = 0; i < run.count; ++i) one(patches, userdata, run, run.base + i * run.stride);
-  }
-}
 
 CUfunction function_of(Module& module, const std::string& name) {
   Guard guard(machine().mutex);

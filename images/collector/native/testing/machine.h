@@ -1,4 +1,4 @@
-// The synthetic machine's inside, shared by driver.cc and sanitizer.cc.
+// The synthetic machine's inside, shared by driver.cc, kernels.cc and sanitizer.cc.
 #pragma once
 
 #include <sanitizer.h>
@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <vector>
+
+#include "driver.h"
 
 namespace synthetic {
 
@@ -65,6 +67,7 @@ struct Machine {
 };
 
 Machine& machine();
+void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
 
 }  // namespace synthetic

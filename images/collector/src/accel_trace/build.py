@@ -28,7 +28,8 @@ LIBRARY = "libacceltrace.so"
 PATCHES = "patches.fatbin"
 DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
-    "consumer", "exports", "inject", "launches", "log", "options", "page_table", "pieces",
+    "consumer", "exports", "inject", "launches", "log", "options", "page_table", "pattern",
+    "pieces",
     "report", "sanitizer_api", "stack", "tool", "workspace", "workspace_memory",
 )  # fmt: skip
 FEATURES = {  # what of the interface changed between versions: macro -> pattern in its header
@@ -214,7 +215,7 @@ def patch_command(tools: Toolchain, archs: Sequence[int], out: Path) -> list[str
 
 def _host_flags(tools: Toolchain, sanitize: str) -> list[str]:
     flags = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
-    flags += ["-g1", "-O1", f"-fsanitize={sanitize}"] if sanitize else ["-O2"]
+    flags += ["-g1", "-O0", f"-fsanitize={sanitize}"] if sanitize else ["-O2"]
     library = json.dumps(str(tools.sanitizer_library))
     return [*flags, *tools.defines(), f"-DACCEL_TRACE_SANITIZER_PATH={library}", *tools.includes()]
 
