@@ -50,13 +50,17 @@ void write_stack(uint64_t launch) {
   void (*callback)(uint64_t) = nullptr;
   {
     Lock lock(tool->mutex);
-    event::Stack event{};
-    event.launch = launch;
-    event.text = tool->log.text(text);
-    tool->log.add(event);
     callback = tool->stack_callback;
+    if (!callback) {
+      event::Stack event{};
+      event.launch = launch;
+      event.text = tool->log.text(text);
+      tool->log.add(event);
+    }
   }
-  if (callback) callback(launch);  // without the mutex: it may wait for Python, and calls us back
+  // It writes the stack itself, with its own frames before the native ones. Without the mutex: it
+  // may wait for Python, and calls us back.
+  if (callback) callback(launch);
 }
 
 }  // namespace accel_trace

@@ -10,12 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import types
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from accel_trace import cli, probe
+from accel_trace import build, cli, probe
+from accel_trace.builds import BuildError
 from accel_trace.events import Hot, Note
 from accel_trace.log import LogReader, LogWriter
 from collector_logs import launch, write
@@ -286,17 +286,15 @@ def test_mode_none_needs_no_library_and_gives_the_elapsed_time(tmp_path):
 
 def test_the_library_is_built_when_none_is_given(tmp_path, library, monkeypatch):
     asked = []
-    module = types.ModuleType("accel_trace.build")
-    module.ensure_built = lambda archs=None: asked.append(archs) or library  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "accel_trace.build", module)
+    monkeypatch.setattr(build, "ensure_built", lambda archs=None: asked.append(archs) or library)
     assert main("build", "--arch", "sm_90")[:2] == (0, f"{library}\n")
     assert main("run", "--tool", "kernel_frequency", "--out", tmp_path / "o", "--", "true")[0] == 0
-    assert asked == [["sm_90"], None]
+    assert asked == [[90], None]
 
     def fails(archs: object = None) -> Path:
-        raise RuntimeError("there is no nvcc; install the CUDA toolkit")
+        raise BuildError("there is no nvcc; install the CUDA toolkit")
 
-    module.ensure_built = fails  # type: ignore[attr-defined]
+    monkeypatch.setattr(build, "ensure_built", fails)
     code, _, errors = main(
         "run", "--tool", "kernel_frequency", "--out", tmp_path / "p", "--", "true"
     )

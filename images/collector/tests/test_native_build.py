@@ -180,9 +180,10 @@ def test_a_build_is_made_once_and_again_when_its_parts_change(
 
     monkeypatch.setattr(build, "build_library", library)
     monkeypatch.setattr(build, "build_patches", patches)
+    monkeypatch.delenv("ACCEL_TRACE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = build.ensure_built([80])
-    assert folder.parent == tmp_path / "cache" / "accel_trace"
+    assert folder.parent == tmp_path / "cache" / "accel-trace"
     assert sorted(p.name for p in folder.iterdir()) == [
         "build.json", build.LIBRARY, build.PATCHES]  # fmt: skip
     facts = json.loads((folder / "build.json").read_text())
@@ -200,6 +201,19 @@ def test_a_build_is_made_once_and_again_when_its_parts_change(
     assert json.loads((named / "build.json").read_text())["archs"] == [90], "built anew in place"
     build.build([90], named)
     assert len(calls) == 8
+
+
+def test_what_an_image_brings_compiled_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "build", lambda archs=None, out=None: Path("built"))
+    monkeypatch.setenv("ACCEL_TRACE_BUILT", str(tmp_path))
+    assert build.ensure_built() == Path("built")  # the folder is empty
+    (tmp_path / build.LIBRARY).touch()
+    assert build.ensure_built() == tmp_path
+    assert build.ensure_built([90]) == Path("built")  # asked for by name
+    monkeypatch.delenv("ACCEL_TRACE_BUILT")
+    assert build.ensure_built() == Path("built")
 
 
 def test_a_failed_build_leaves_nothing_that_looks_built(

@@ -16,8 +16,9 @@ from torch_support import COMPILER, build_cache
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from accel_trace.builds import BuildError  # noqa: E402
 from accel_trace.handlers import torch_native  # noqa: E402
-from accel_trace.handlers.compiling import BuildError, cuda_headers  # noqa: E402
+from accel_trace.handlers.compiling import cuda_headers  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

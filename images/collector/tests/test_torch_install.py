@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accel_trace.builds import BuildError
 from accel_trace.handlers import install, library, memory_history, sink, torch_native
-from accel_trace.handlers.compiling import BuildError
 from accel_trace.handlers.torch_native import Totals
 
 

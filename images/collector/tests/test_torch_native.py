@@ -14,8 +14,9 @@ from torch_support import COMPILER, build_cache, fake_library, lines_of, run_pyt
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from accel_trace.builds import BuildError  # noqa: E402
 from accel_trace.handlers import compiling, torch_native  # noqa: E402
-from accel_trace.handlers.compiling import BuildError, cached_build, cuda_headers  # noqa: E402
+from accel_trace.handlers.compiling import cached_build, cuda_headers  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_trace.handlers.compiling import BuildError, cuda_headers
+from accel_trace.builds import BuildError
+from accel_trace.handlers.compiling import cuda_headers
 from accel_trace.uvm import managed
 from accel_trace.uvm.managed import ManagedError
 from torch_support import COMPILER, build_cache, compile_c

@@ -100,20 +100,6 @@ def test_the_target_runs_with_what_is_pinned(tmp_path: Path) -> None:
     assert ran.stdout.strip() == ":4096:2:16:8"
 
 
-def test_what_the_image_has_compiled_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACCEL_TRACE_BUILT", str(tmp_path))
-    monkeypatch.delenv("ACCEL_TRACE_CACHE", raising=False)
-    assert "--library" not in trace_argv("t", tmp_path, [], {})  # nothing is there
-    (tmp_path / "libacceltrace.so").touch()
-    (tmp_path / "hooks").mkdir()
-    words = trace_argv("t", tmp_path, ["x"], {})
-    assert words[words.index("--library") + 1] == str(tmp_path)
-    ran = run_alone(python("import os; print(os.environ['ACCEL_TRACE_CACHE'])"), tmp_path, 60)
-    assert ran.stdout.strip() == str(tmp_path / "hooks")
-
-
 def test_without_a_gpu_or_collector_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

@@ -9,7 +9,6 @@ toolkit or from its wheels when building, never from here.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
@@ -18,14 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-LIBRARY = "libacceltrace.so"
-PATCHES = "patches.fatbin"
+from accel_trace.builds import LIBRARY, PATCHES, BuildError, alone, cache_folder, ready_folder
+
 DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
     "consumer", "exports", "inject", "launches", "log", "options", "page_table", "pattern",
@@ -40,10 +38,6 @@ FEATURES = {  # what of the interface changed between versions: macro -> pattern
     "AT_ATOMIC_WRITE_ONLY": r"\bSANITIZER_MEMORY_DEVICE_FLAG_ATOMIC_WRITE_ONLY\b",
 }
 INSTALL = "pip install nvidia-cuda-nvcc nvidia-cuda-runtime nvidia-cuda-sanitizer-api"
-
-
-class BuildError(Exception):
-    """The library cannot be built; the message is one sentence and says what would help."""
 
 
 @dataclass(frozen=True)
@@ -266,28 +260,6 @@ def _digest(tools: Toolchain, archs: Sequence[int]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache() -> Path:
-    named = os.environ.get("XDG_CACHE_HOME")
-    if named:
-        return Path(named) / "accel_trace"
-    home = os.environ.get("HOME")
-    if home and os.access(home, os.W_OK):
-        return Path(home) / ".cache" / "accel_trace"
-    return Path(tempfile.gettempdir()) / f"accel_trace-{os.getuid()}"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One builder at a time."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with (folder.parent / f".{folder.name}.lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-    except OSError as error:
-        raise BuildError(f"cannot write {folder}: {error}; name another with --out") from error
-
-
 def build(archs: Sequence[int] | None = None, out: Path | None = None) -> Path:
     """Builds library and patches, unless the folder holds this very build; returns the folder.
 
@@ -296,32 +268,44 @@ def build(archs: Sequence[int] | None = None, out: Path | None = None) -> Path:
     tools = find_toolchain()
     chosen = choose_archs(archs, tools.nvcc)
     digest = _digest(tools, chosen)
-    folder = out or _cache() / digest
-    with _alone(folder):
-        facts = folder / "build.json"
-        if facts.is_file() and json.loads(facts.read_text()).get("digest") == digest:
-            return folder
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-            made = Path(temporary)
-            build_patches(tools, chosen, made / PATCHES)
-            build_library(tools, made / LIBRARY)
-            for name in (LIBRARY, PATCHES):
-                (made / name).replace(folder / name)
-        said = {
-            "digest": digest, "archs": chosen, "nvcc": tools.nvcc_version,
-            "sanitizer": str(tools.sanitizer_library), "features": tools.features(),
-        }  # fmt: skip
-        facts.write_text(json.dumps(said, indent=1) + "\n")
+    folder = out or cache_folder() / digest
+    try:
+        with alone(folder.parent / f".{folder.name}.lock"):
+            _fill(folder, tools, chosen, digest)
+    except OSError as error:
+        raise BuildError(f"cannot write {folder}: {error}; name another with --out") from error
     return folder
 
 
+def _fill(folder: Path, tools: Toolchain, archs: Sequence[int], digest: str) -> None:
+    facts = folder / "build.json"
+    if facts.is_file() and json.loads(facts.read_text()).get("digest") == digest:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
+        made = Path(temporary)
+        build_patches(tools, archs, made / PATCHES)
+        build_library(tools, made / LIBRARY)
+        for name in (LIBRARY, PATCHES):
+            (made / name).replace(folder / name)
+    said = {
+        "digest": digest, "archs": list(archs), "nvcc": tools.nvcc_version,
+        "sanitizer": str(tools.sanitizer_library), "features": tools.features(),
+    }  # fmt: skip
+    facts.write_text(json.dumps(said, indent=1) + "\n")
+
+
 def ensure_built(archs: Sequence[int] | None = None) -> Path:
-    """The folder with library and patches, built if it is not yet. Raises BuildError."""
-    return build(archs)
+    """The folder with library and patches, built if it is not yet. Raises BuildError.
+
+    What an image brings compiled (ACCEL_TRACE_BUILT) is taken as it is, unless `archs` are named.
+    """
+    ready = ready_folder() if archs is None else None
+    return ready or build(archs)
 
 
-def _read_archs(text: str) -> list[int]:
+def read_archs(text: str) -> list[int]:
+    """Read compute capabilities such as "80,sm_90,10.0". Raises BuildError."""
     try:
         return [int(word.removeprefix("sm_").replace(".", "")) for word in text.split(",") if word]
     except ValueError:
@@ -337,7 +321,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to")
     arguments = parser.parse_args(argv)
     try:
-        archs = _read_archs(arguments.arch) if arguments.arch else None
+        archs = read_archs(arguments.arch) if arguments.arch else None
         folder = build(archs, arguments.out)
     except BuildError as error:
         print(f"accel-trace build: {error}", file=sys.stderr)

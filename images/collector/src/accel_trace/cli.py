@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 from reprokit.skip import EXIT_CODE as CANNOT_RUN
 
-from accel_trace import export, probe, tools
+from accel_trace import build, export, probe, tools
+from accel_trace.builds import LIBRARY, BuildError
 from accel_trace.launch import (
     Filters,
     LaunchError,
@@ -125,9 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     log.set_defaults(action=_log)
     log.add_argument("file", type=Path)
 
-    build = actions.add_parser("build", help="compile the library and the patches")
-    build.set_defaults(action=_build)
-    build.add_argument("--arch", action="append", metavar="sm_NN", help="a GPU to compile for")
+    make = actions.add_parser("build", help="compile the library and the patches")
+    make.set_defaults(action=_build)
+    make.add_argument("--arch", metavar="80,90", help="GPUs to compile for (default: the usual)")
     return parser
 
 
@@ -221,22 +222,17 @@ def _ready(needs: Needs, options: argparse.Namespace) -> tuple[Needs, Path, str]
 
 def _library(given: Path | None) -> Path:
     if given is not None:
-        if not (given / "libacceltrace.so").is_file():
-            raise LaunchError(f"{given}: holds no libacceltrace.so; see accel-trace build")
+        if not (given / LIBRARY).is_file():
+            raise LaunchError(f"{given}: holds no {LIBRARY}; see accel-trace build")
         return given
     return _built(None)
 
 
-def _built(archs: Sequence[str] | None) -> Path:
+def _built(archs: str | None) -> Path:
     try:
-        from accel_trace.build import ensure_built
-    except ImportError as error:
-        raise CannotRun(f"the library cannot be built: {error}; give --library") from error
-    try:
-        folder: Path = ensure_built(archs)
-    except (RuntimeError, OSError, ValueError) as error:
+        return build.ensure_built(None if archs is None else build.read_archs(archs))
+    except BuildError as error:
         raise CannotRun(f"the library cannot be built: {error}") from error
-    return folder
 
 
 def _write_run(

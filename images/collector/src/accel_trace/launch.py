@@ -15,15 +15,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from accel_trace.builds import LIBRARY, PATCHES
 from accel_trace.tools.base import Needs
 
-LIBRARY = "libacceltrace.so"
-PATCHES = "patches.fatbin"
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 SITE = Path(__file__).parent / "handlers" / "site"
 # What a person may set for the collector beside our own flags; the rest of the names is ours.
-_KEPT = {f"ACCEL_TRACE_{name}" for name in ("BUFFER", "POLICY", "SANITIZER", "CACHE")}
+_KEPT = {
+    f"ACCEL_TRACE_{name}"
+    for name in ("BUFFER", "POLICY", "SANITIZER", "CACHE", "BUILT", "MANAGED",
+                 "ALLOW_OVERSUBSCRIPTION")
+}  # fmt: skip
 _FORWARDED = {
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 }  # fmt: skip

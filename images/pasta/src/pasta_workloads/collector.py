@@ -60,7 +60,6 @@ def trace_argv(
     """`accel-trace run` around a command; only launches inside `region` are analysed."""
     words = [sys.executable, "-m", "accel_trace", "run", "--tool", tool, "--out", str(folder)]
     words += ["--no-probe"]  # require_collector has probed
-    words += _built_words()
     words += ["--region", region] if region else []
     for name, value in settings.items():
         words += ["--set", f"{name}={value}"]
@@ -121,26 +120,10 @@ def require_collector(*, patches: bool = True) -> None:
     if importlib.util.find_spec("accel_trace") is None:
         cannot_run("this image lacks accel-trace (images/collector), which does the profiling")
     if patches:
-        words = [sys.executable, "-m", "accel_trace", "probe", *_built_words()]
+        words = [sys.executable, "-m", "accel_trace", "probe"]
         run_alone(words, Path(), PROBE_SECONDS)
 
 
-def _built() -> Path | None:
-    """The folder in which the image has the collector compiled; None: it is compiled when used."""
-    named = os.environ.get("ACCEL_TRACE_BUILT")
-    folder = Path(named) if named else None
-    return folder if folder and (folder / "libacceltrace.so").is_file() else None
-
-
-def _built_words() -> list[str]:
-    folder = _built()
-    return ["--library", str(folder)] if folder else []
-
-
 def _environment() -> dict[str, str]:
-    """The target's: ours, what is pinned, and where the hooks into PyTorch are compiled."""
-    found = {**os.environ, **ENVIRONMENT}
-    folder = _built()
-    if folder and (folder / "hooks").is_dir():
-        found.setdefault("ACCEL_TRACE_CACHE", str(folder / "hooks"))
-    return found
+    """The target's: ours, and what is pinned."""
+    return {**os.environ, **ENVIRONMENT}

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from accel_trace.builds import BuildError, alone, hook_folders
 
 SHIM = Path(__file__).parent / "shim"
 _BUILD_SECONDS = 600
-
-
-class BuildError(RuntimeError):
-    """Something cannot be compiled; the text says why in one sentence, and what helps."""
-
-
-def cache_folder() -> Path:
-    """Where compiled hooks are kept: ACCEL_TRACE_CACHE, the user's cache, or a private folder."""
-    named = os.environ.get("ACCEL_TRACE_CACHE")
-    if named:
-        return Path(named)
-    with suppress(RuntimeError, OSError):
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-trace"
-        home.mkdir(parents=True, exist_ok=True)
-        if os.access(home, os.W_OK):
-            return home
-    return Path(tempfile.gettempdir()) / f"accel-trace-{os.getuid()}"
 
 
 def cuda_headers(cuda: str) -> list[str]:
@@ -82,17 +64,20 @@ def cached_build(
     digest = hashlib.sha256()
     for part in (*(source.read_bytes() for source in sources), key.encode()):
         digest.update(hashlib.sha256(part).digest())
-    folder = cache_folder()
-    output = folder / f"{name}-{digest.hexdigest()[:16]}.so"
+    file = f"{name}-{digest.hexdigest()[:16]}.so"
+    folders = hook_folders()
+    for folder in folders:
+        if (folder / file).is_file():
+            return folder / file
+    output = folders[-1] / file
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not output.is_file():
-            with _lock(output.with_suffix(".lock")):
-                if not output.is_file():
-                    _compile(name, output, command)
+        with alone(output.with_suffix(".lock")):
+            if not output.is_file():
+                _compile(name, output, command)
     except OSError as error:
         raise BuildError(
-            f"{folder} cannot be written ({error.strerror}); set ACCEL_TRACE_CACHE to a folder"
+            f"{output.parent} cannot be written ({error.strerror}); "
+            "set ACCEL_TRACE_CACHE to a folder"
         ) from error
     return output
 
@@ -121,10 +106,3 @@ def _compile(name: str, output: Path, command: Callable[[Path, str], list[str]])
         raise BuildError(f"{compiler} took more than {_BUILD_SECONDS} s for {name}") from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -83,8 +83,8 @@ def _tensors(wanted: frozenset[str]) -> None:
     if not _native(wanted):
         _memory_history(wanted)
         return
+    from accel_trace.builds import BuildError
     from accel_trace.handlers import torch_native
-    from accel_trace.handlers.compiling import BuildError
 
     try:
         hooks = torch_native.load(_torch())

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from accel_trace.handlers.compiling import SHIM, BuildError, cached_build, cuda_headers
+from accel_trace.builds import BuildError
+from accel_trace.handlers.compiling import SHIM, cached_build, cuda_headers
 
 _HERE = Path(__file__).parent
 SOURCE = _HERE / "torch_hooks.cc"

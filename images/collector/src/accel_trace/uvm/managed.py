@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from accel_trace.handlers.compiling import BuildError, cached_build, cuda_headers
+from accel_trace.builds import BuildError
+from accel_trace.handlers.compiling import cached_build, cuda_headers
 
 SOURCE = Path(__file__).parent / "managed.cc"
 RESERVE = 1 << 30  # bytes of the card that managed memory leaves alone

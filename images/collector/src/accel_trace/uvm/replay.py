@@ -189,8 +189,8 @@ class Replay:
 
 
 def _loaded_hooks() -> Hooks:
+    from accel_trace.builds import BuildError
     from accel_trace.handlers import torch_native
-    from accel_trace.handlers.compiling import BuildError
 
     try:
         return torch_native.load(importlib.import_module("torch"))
