@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accel_trace.events import RegionEnd, RegionStart
 from accel_trace.handlers import library, sink
-from accel_trace.region import region
+from accel_trace.region import flush, region
 from torch_support import events_of, fake_library, lines_of, run_python
 
 
@@ -22,6 +22,7 @@ def test_nothing_happens_without_a_recorder(monkeypatch: pytest.MonkeyPatch) -> 
         return 3
 
     assert function() == 3
+    flush()
 
 
 @pytest.mark.parametrize("name", ["", None, 3])
@@ -37,6 +38,9 @@ class _Recorder:
     def region(self, start: bool, name: str) -> None:
         self.told.append((start, name))
 
+    def flush(self) -> None:
+        self.told.append((False, "flush"))
+
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> _Recorder:
@@ -50,6 +54,12 @@ def test_regions_nest_and_end_when_an_error_passes(recorder: _Recorder) -> None:
     with pytest.raises(KeyError), region("outer"), region("inner"):
         raise KeyError
     assert recorder.told == [(True, "outer"), (True, "inner"), (False, "inner"), (False, "outer")]
+
+
+def test_a_flush_goes_to_the_recorder(recorder: _Recorder) -> None:
+    with region("step"):
+        flush()
+    assert recorder.told == [(True, "step"), (False, "flush"), (False, "step")]
 
 
 def test_a_decorated_function_marks_each_call(recorder: _Recorder) -> None:
@@ -116,7 +126,7 @@ def test_a_library_that_the_driver_brought_is_found_by_its_path(tmp_path: Path) 
     out.mkdir()
     code = f"""
 import ctypes
-from accel_trace.region import region
+from accel_trace.region import flush, region
 with region("before"): pass
 brought = ctypes.CDLL({str(injected)!r})  # local names, as dlopen by the driver has them
 with region("after"): pass
@@ -125,3 +135,19 @@ with region("after"): pass
     result = run_python(code, out, environ=environ)
     assert (result.returncode, result.stderr) == (0, "")
     assert lines_of(out) == ["region 1 after", "region 0 after"]
+
+
+def test_a_flush_reaches_the_log_of_the_handlers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ACCEL_TRACE_OUT", str(tmp_path))
+    monkeypatch.setattr(library, "find", lambda: None)
+    own = sink.LogSink(str(tmp_path))
+    monkeypatch.setitem(sink._logs, "", own)
+    with region("step"):
+        flush()
+        (path,) = tmp_path.glob("trace-*.atl")
+        size = path.stat().st_size
+        assert b"step" in path.read_bytes()
+    own.close()
+    assert path.stat().st_size > size

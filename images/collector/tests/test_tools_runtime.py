@@ -12,6 +12,7 @@ import pytest
 from accel_trace import tools
 from accel_trace.events import (
     Counts,
+    Fact,
     Hot,
     KernelTime,
     Note,
@@ -320,6 +321,14 @@ def test_every_report_ends_with_the_coverage_and_its_records(tmp_path):
     text = (tmp_path / "report.txt").read_text()
     assert "launches: 2 recorded, 1 analysed, 1 not" in text
     assert "kernel-frequency.csv" in text
+
+
+def test_every_report_says_what_the_collector_took_for_itself(tmp_path):
+    facts = [Fact(name="device_bytes", value="3145728"), Fact(name="pinned_bytes", value="1024")]
+    report = make_report(KernelFrequency({}, tmp_path), [session(tmp_path, launch(0, "a"), *facts)])
+    assert (value(report, "device_bytes"), value(report, "pinned_bytes")) == (3145728, 1024)
+    words = "the collector's own memory: 3.0 MiB on the GPU, 1.0 KiB pinned on the host"
+    assert words in report.text
 
 
 def test_a_record_that_is_no_number_is_the_tools_error(tmp_path):

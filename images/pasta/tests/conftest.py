@@ -1,8 +1,12 @@
-"""Without PyTorch, which is no package of the project's own tests, what needs it is left out."""
+"""Without PyTorch, which is no package of the project's own tests, what needs it is left out.
+
+Programs that the tests start find the packages where the tests do.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,3 +30,8 @@ def pytest_report_header() -> list[str]:
     if not collect_ignore:
         return []
     return [f"pasta: {len(collect_ignore)} test files left out, they need PyTorch"]
+
+
+@pytest.fixture(autouse=True)
+def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))

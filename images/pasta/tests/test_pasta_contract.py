@@ -10,6 +10,7 @@ from pasta_workloads.mapping import (
     counts_of,
     heat_of,
     launches_of,
+    own_memory,
     region_launches,
     stages_of,
     timelines_of,
@@ -22,6 +23,7 @@ from accel_trace.events import (
     Alloc,
     Counts,
     Event,
+    Fact,
     Hot,
     Launch,
     TensorAlloc,
@@ -71,6 +73,7 @@ EVENTS: tuple[Event, ...] = (
     *(Timer(stage=stage, total_ns=10**9, count=1)
       for stage in ("collection", "transfer", "analysis")),
     tensor(TensorFree, MIB, 2 * MIB, MIB),
+    Fact(name="device_bytes", value=str(12 * MIB)),
 )  # fmt: skip
 
 
@@ -89,6 +92,7 @@ def test_working_set(tmp_path: Path) -> None:
     assert found.short == "im2col"
     assert (found.ws, found.ws_tensor, found.ws_object) == (3 * MIB, 3 * MIB, 20 * MIB)
     assert found.footprint == 20 * MIB
+    assert own_memory(tmp_path) == 12 * MIB
 
 
 def test_memory_timeline(tmp_path: Path) -> None:

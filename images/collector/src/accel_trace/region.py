@@ -1,4 +1,8 @@
-"""`with region("name"):` marks a part of a program, to filter by and to read in a report."""
+"""What a program says to the recorder that watches it; without one it does nothing.
+
+`with region("name"):` marks a part, to filter by and to read in a report. `flush()` has the
+recorder bring down what it still holds, so that a clock that is read afterwards has seen its cost.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,13 @@ class region(ContextDecorator):
         target = self._told.pop()  # the end goes where the start went
         if target is not None:
             target.region(False, self.name)
+
+
+def flush() -> None:
+    """Wait for the analysis of all launches so far, and for the log to be written."""
+    target = _target()
+    if target is not None:
+        target.flush()
 
 
 def _target() -> Any:

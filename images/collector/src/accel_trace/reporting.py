@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from reprokit.records import RecordWriter
 
 from accel_trace.session import Session
-from accel_trace.tools.base import Record, Report, Tool, ToolError, write_file
+from accel_trace.tools.base import Record, Report, Tool, ToolError, bytes_text, write_file
 
 REPORT = "report.txt"
 RECORDS = "records.jsonl"
+# The injection library's facts about itself.
+MEMORY = {"device_bytes": "on the GPU", "pinned_bytes": "pinned on the host"}
 NOTHING = (
     "nothing was recorded: the program made no CUDA call that can be seen (no GPU work, a program "
     "that is linked statically, or one that drops LD_PRELOAD)"
@@ -54,6 +56,8 @@ def make_report(tool: Tool, sessions: Sequence[Session]) -> Report:
         if len(sessions) > 1:
             lines.append(f"pass {number}:")
         lines.append(session.coverage.text())
+    own = {name: memory_of(last, name) for name in MEMORY}
+    lines += [f"the collector's own memory: {_memory_text(own)}"] if any(own.values()) else []
     coverage = last.coverage
     counts = {
         "launches_recorded": coverage.launches,
@@ -67,7 +71,18 @@ def make_report(tool: Tool, sessions: Sequence[Session]) -> Report:
         Record(metric, metric.split("_")[-1] if metric == "damaged_logs" else "count", (count,))
         for metric, count in counts.items()
     )
+    records += tuple(Record(name, "B", (size,)) for name, size in own.items() if size)
     return replace(report, records=records, text="\n".join(lines))
+
+
+def memory_of(session: Session, name: str) -> int:
+    """Bytes that the injection library took at most, over all processes; `name` of MEMORY."""
+    said = (process.facts.get(name, "") for process in session.processes)
+    return sum(int(text) for text in said if text.isdigit())
+
+
+def _memory_text(own: Mapping[str, int]) -> str:
+    return ", ".join(f"{bytes_text(size)} {MEMORY[name]}" for name, size in own.items())
 
 
 def write_report(tool: Tool, report: Report, folder: Path) -> None:

@@ -137,6 +137,14 @@ def check_whole(folder: Path) -> None:
             raise RunFailed(f"the collector's log is not whole: {lost:.0f} {metric} in {folder}")
 
 
+def own_memory(folder: Path) -> float:
+    """Bytes of GPU memory that the collector took for itself, at most. Raises RunFailed."""
+    sizes = [sum(record["samples"]) for record in records_of(folder, "device_bytes")]
+    if not sizes:
+        raise RunFailed(f"the collector does not say how much memory it took, in {folder}")
+    return float(sum(sizes))
+
+
 def region_launches(folder: Path) -> tuple[int, int]:
     """Launches inside the measured region, and how many of them were analysed."""
     from accel_trace.events import Launch as Launched

@@ -162,6 +162,12 @@ class LogSink:
         """A fact about the process."""
         self.write(Fact(name=name, value=value))
 
+    def flush(self) -> None:
+        """Hand the events so far to the operating system."""
+        with self._lock:
+            if self._writer is not None and not self._closed:
+                self._writer.flush()
+
     def _open(self) -> LogWriter:
         if self._writer is None:
             self._writer = LogWriter.in_folder(self.folder, self.part)

@@ -12,7 +12,7 @@ from reprokit.records import RecordWriter
 from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
 from pasta_workloads.config import Config
 from pasta_workloads.experiments.oracle import write_oracle
-from pasta_workloads.mapping import Launch, launches_of
+from pasta_workloads.mapping import Launch, launches_of, own_memory
 from pasta_workloads.memory import OperatorBytes
 from pasta_workloads.oracle.statistics import MIB, STATS, statistics
 from pasta_workloads.workload import build
@@ -28,15 +28,17 @@ def run(config: Config, out: RecordWriter) -> None:
     require_collector()
     progress = Progress(len(config.modes) * config.repeats)
     for mode in config.modes:
-        runs = []
+        runs, own = [], []
         for repeat in range(config.repeats):
             folder = out.out_dir / "traces" / f"{config.model}-{mode}-{repeat}"
             runs.append(traced_launches(config, mode, folder))
+            own.append(own_memory(folder) / MIB)
             progress.step(f"{config.model} {mode}: {len(runs[-1])} launches")
         labels = {"model": config.model, "mode": mode}
         if config.scale != "full":
             labels["size"] = config.scale
         write_row(runs, labels, out)
+        out.write("profiling_memory", "MiB", own, labels, note="on the GPU")
         write_oracle(config.model, mode, config.scale, out, labels)
 
 
