@@ -327,7 +327,7 @@ def test_every_report_says_what_the_collector_took_for_itself(tmp_path):
     facts = [Fact(name="device_bytes", value="3145728"), Fact(name="pinned_bytes", value="1024")]
     report = make_report(KernelFrequency({}, tmp_path), [session(tmp_path, launch(0, "a"), *facts)])
     assert (value(report, "device_bytes"), value(report, "pinned_bytes")) == (3145728, 1024)
-    words = "the collector's own memory: 3.0 MiB on the GPU, 1.0 KiB pinned on the host"
+    words = "the collector's own memory: 3.00 MiB on the GPU, 1.00 KiB pinned on the host"
     assert words in report.text
 
 
