@@ -70,6 +70,10 @@ void first_facts(Tool& self) {
     self.fact("sample", std::to_string(options.sample));
   }
   if (options.subscribe) self.fact("sanitizer", options.sanitizer);
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
+    const char* rank = getenv(name);  // as the launcher of a distributed job says it
+    if (rank) self.fact(name, rank);
+  }
 }
 
 Lock* fork_lock = nullptr;

@@ -1,4 +1,4 @@
-"""What the tests of the native part share: builds, scenarios on a synthetic driver, a log parser.
+"""What the tests of the native part share: builds, scenarios on a synthetic driver.
 
 Builds are kept in a folder of the machine's temporary one, named by what went into them.
 """
@@ -10,11 +10,10 @@ import hashlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,11 +21,10 @@ from typing import Any, TypeVar
 import pytest
 from accel_trace import build
 from accel_trace import events as ev
+from accel_trace.log import LogReader
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
 TESTING = NATIVE / "testing"
-CODES = {"U32": "I", "I32": "i", "U64": "Q", "F64": "d", "Text": "I"}
-KINDS = {event.kind: event for event in ev.EVENTS}
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
@@ -147,34 +145,13 @@ class Log:
 
 
 def parse(path: Path) -> Log:
-    """Reads a log as events.py describes it."""
-    data = path.read_bytes()
-    magic, version, size, pid, _, _ = struct.unpack_from(ev.HEADER, data)
-    assert (magic, version, size) == (ev.MAGIC, ev.VERSION, struct.calcsize(ev.HEADER))
-    strings, out, at, frames = {0: ""}, [], size, 0
-    head = struct.calcsize(ev.FRAME)
-    while at + head <= len(data):
-        kind, flags, length, clock, ns = struct.unpack_from(ev.FRAME, data, at)
-        payload = data[at + head : at + head + length]
-        assert flags == 0
-        assert len(payload) == length, "a frame is cut off"
-        at += head + length
-        if kind == ev.STRING_KIND:
-            strings[struct.unpack_from("<I", payload)[0]] = payload[4:].decode()
-        else:
-            names = [f for f in fields(KINDS[kind]) if f.name not in ("clock", "ns")]
-            values = struct.unpack("<" + "".join(CODES[str(f.type)] for f in names), payload)
-            filled = {
-                f.name: strings[v] if f.type == "Text" else v
-                for f, v in zip(names, values, strict=True)
-            }
-            out.append(KINDS[kind](clock=clock, ns=ns, **filled))
-            if kind == ev.End.kind:
-                assert filled["frames"] == frames
-        frames += 1
+    """Reads a log with the reader that users have."""
+    reader = LogReader(path)
+    found = list(reader)
+    assert not reader.unknown
     status = path.with_suffix(".status")
     text = status.read_text() if status.exists() else "{}"
-    return Log(path, pid, out, json.loads(text), bool(out) and isinstance(out[-1], ev.End))
+    return Log(path, reader.pid, found, json.loads(text), not reader.damage)
 
 
 @dataclass(frozen=True)

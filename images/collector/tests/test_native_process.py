@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from accel_trace import events as ev
+from accel_trace.session import Session
 from native_support import START, bench, launch, parse, play, touched
 
 A = 0x7F0000000000
@@ -145,6 +146,12 @@ def test_a_callback_writes_the_stack_itself(tmp_path: Path) -> None:
     log = play(script, tmp_path, "events", handlers="sanitizer,stacks", stack_launch=1).log
     (stack,) = log.of(ev.Stack)
     assert (stack.launch, stack.text) == (1, "python:train.py:7 step")
+
+
+def test_a_rank_of_a_distributed_job_is_known_by_its_number(tmp_path: Path) -> None:
+    run = play([*START, *launch()], tmp_path, "events", RANK=3)
+    assert run.log.facts()["RANK"] == "3"
+    assert Session(run.log.path.parent).processes[0].label == "3"
 
 
 def test_tensors_and_facts_from_handlers(tmp_path: Path) -> None:

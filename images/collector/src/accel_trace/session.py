@@ -15,7 +15,7 @@ from accel_trace.events import Dropped, Event, Fact, KernelTime, Launch, Note
 from accel_trace.log import LogError, LogReader, Status, read_status
 
 RUN_FILE = "run.json"
-_RANK_FACTS = ("RANK", "env.RANK", "rank", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_RANK_FACTS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 class SessionError(ValueError):
