@@ -7,14 +7,16 @@
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
-# --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks.
+# --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks. Where the
+# image has a script on_host.sh, what that compiles here is added to it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
 shift 2
 contexts=()
+extra=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    contexts+=(--context "$1")
+    if [ "${1%%=*}" = extra ]; then extra=${1#*=}; else contexts+=(--context "$1"); fi
     # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
     variable=AE_${1%%=*}_DIR
     export "${variable^^}=$(realpath "${1#*=}")"
@@ -24,6 +26,13 @@ done
 airgap=(python3 images/airgap/airgap.py)
 ae=(python3 -m ae)
 
+# The tests of an image and of what it is made from.
+tests_of() {
+    python3 -c 'import sys; from pathlib import Path; from ae.images import made_from
+print(*filter(lambda path: Path(path).is_dir(),
+              (f"images/{part}/tests" for part in made_from(Path("."), sys.argv[1]))))' "$1"
+}
+
 step() { printf '=== %s (at %s s) ===\n' "$*" "$SECONDS"; }
 
 step "engine"
@@ -31,6 +40,15 @@ step "engine"
 trap '"${airgap[@]}" stop' EXIT
 eval "$("${airgap[@]}" env)"
 export AE_RESULTS=${AE_RESULTS:-$PWD/results}
+
+if [ -x "images/$recipe/on_host.sh" ]; then
+    step "what the image needs compiled on this host"
+    more=$(mktemp -d)
+    [ -n "$extra" ] && cp -R "$extra/." "$more"
+    extra=$more
+    "images/$recipe/on_host.sh" "$extra"
+fi
+[ -n "$extra" ] && contexts+=(--context "extra=$extra")
 
 step "image"
 "${airgap[@]}" base
@@ -47,7 +65,7 @@ docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:c
 
 step "GPU parity tests"
 PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
-    python3 -m pytest -q -p no:cacheprovider -m gpu "images/$recipe/tests"
+    python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe")
 
 step "run"
 code=0
