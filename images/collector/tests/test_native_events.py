@@ -9,7 +9,7 @@ from dataclasses import fields
 from accel_trace import events as ev
 from native_support import NATIVE
 
-TYPES = {"U32": "uint32_t", "I32": "int32_t", "U64": "uint64_t", "F64": "double", "Text": "Text"}
+TYPES = {"U32": "uint32_t", "I32": "int32_t", "U64": "uint64_t", "Text": "Text"}
 HEADER = (NATIVE / "events.h").read_text()
 
 

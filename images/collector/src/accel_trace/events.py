@@ -16,7 +16,6 @@ from typing import Annotated, ClassVar
 U32 = Annotated[int, "I"]
 I32 = Annotated[int, "i"]
 U64 = Annotated[int, "Q"]
-F64 = Annotated[float, "d"]
 Text = Annotated[str, "I"]  # the number of a string; 0 is the empty one
 
 MAGIC = b"ACTRACE1"
