@@ -93,13 +93,10 @@ def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
     # 2 s natively, 10 s added by 10 of 500 launches: 500 s for all of them.
     assert samples(tmp_path, "slowdown", variant="cs_cpu", scaling="sound") == [251, 251]
     assert samples(tmp_path, "slowdown", variant="cs_cpu", scaling="authors") == [300, 300]
-    assert samples(
-        tmp_path,
-        "tool_time",
-        variant="empty",
-        part="transfer",
-        **where,
-    ) == [0.5, 0.5]
+    parts = {"execution": 2, "collection": 0.25, "transfer": 0.5, "analysis": 0.25}
+    for part, seconds in parts.items():
+        found = samples(tmp_path, "tool_time", variant="empty", part=part, **where)
+        assert found == [seconds, seconds], part
     assert samples(tmp_path, "iteration_time", variant="native", sample="0") == [2, 2]
     scaled = [r for r in records(tmp_path) if r["evidence"] == "scaled"]
     assert {r["labels"]["scaling"] for r in scaled} == {"sound", "authors"}

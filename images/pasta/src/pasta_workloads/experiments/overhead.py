@@ -17,6 +17,7 @@ from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 from reprokit.timing import interleave
 
+from pasta_workloads.breakdown import PARTS, breakdown
 from pasta_workloads.collector import (
     Ran,
     require_collector,
@@ -30,7 +31,7 @@ from pasta_workloads.experiments.errors import RunFailed
 from pasta_workloads.extrapolate import paper, sound
 from pasta_workloads.mapping import region_launches, stages_of
 
-SETTINGS: dict[str, dict[str, object]] = {
+SETTINGS: dict[str, dict[str, int | str]] = {
     "events": {"mode": "events"},
     "sync": {"mode": "sync"},
     "empty": {"mode": "empty"},
@@ -126,12 +127,16 @@ class _Measurement:
         folder = self.out.out_dir / "traces" / f"{series.size}-{name}"
         if name == "native":
             return run_alone(command, folder, config.patience)
+        return run_traced("overhead", folder, command, self._settings(name), config.patience)
+
+    def _settings(self, name: str) -> dict[str, int | str]:
+        """The options of the collector's tool for a variant that is not `native`."""
         settings = dict(SETTINGS[name])
         if name == "cs_cpu_mt":
-            settings["workers"] = config.workers or _cpus()
-        if slow and series.sample:
-            settings["sample"] = series.sample
-        return run_traced("overhead", folder, command, settings, config.patience)
+            settings["workers"] = self.config.workers or _cpus()
+        if name in CPU_VARIANTS and self.series.sample:
+            settings["sample"] = self.series.sample
+        return settings
 
     def _labels(self, name: str) -> dict[str, str]:
         labels = {"model": self.config.model, "mode": MODE, "variant": name}
@@ -156,10 +161,15 @@ class _Measurement:
             out.write("slowdown", "x", ratios, labels | {"scaling": "none"}, warmup=WARMUP)
         elif name in CPU_VARIANTS:
             self._write_scaled(name, samples, native, labels)
-        out.write("tool_time", "s", native, labels | {"part": "execution"})
-        for part in ("collection", "transfer", "analysis"):
-            values = [stages[part] for stages in self.stages[name]]
-            out.write("tool_time", "s", values, labels | {"part": part})
+        threads = int(self._settings(name).get("workers", 1))
+        parts = [
+            breakdown(base, one, stages, iterations=len(ran.iterations), threads=threads)
+            for base, one, stages, ran in zip(
+                native, samples, self.stages[name], self.runs[name], strict=True
+            )
+        ]
+        for part in PARTS:
+            out.write("tool_time", "s", [one[part] for one in parts], labels | {"part": part})
 
     def _write_scaled(
         self, name: str, samples: Sequence[float], native: Sequence[float], labels: dict[str, str]
