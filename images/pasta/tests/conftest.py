@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 _HERE = Path(__file__).parent
-_PLAIN = ("test_pasta_breakdown.py", "test_pasta_cli.py", "test_pasta_extrapolate.py")  # need no PyTorch
+# What needs no PyTorch.
+_PLAIN = ("test_pasta_breakdown.py", "test_pasta_cli.py", "test_pasta_extrapolate.py")
 
 if os.environ.get("CI") and find_spec("torch") is None:
     pytest.exit("CI must not skip tests of pasta: torch is not installed", 3)
