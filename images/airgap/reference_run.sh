@@ -16,10 +16,14 @@ shift 2
 contexts=()
 extra=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    if [ "${1%%=*}" = extra ]; then extra=${1#*=}; else contexts+=(--context "$1"); fi
-    # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
-    variable=AE_${1%%=*}_DIR
-    export "${variable^^}=$(realpath "${1#*=}")"
+    if [ "${1%%=*}" = extra ]; then
+        extra=${1#*=}
+    else
+        contexts+=(--context "$1")
+        # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
+        variable=AE_${1%%=*}_DIR
+        export "${variable^^}=$(realpath "${1#*=}")"
+    fi
     shift
 done
 [ $# -gt 0 ] && shift
@@ -48,7 +52,11 @@ if [ -x "images/$recipe/on_host.sh" ]; then
     extra=$more
     "images/$recipe/on_host.sh" "$extra"
 fi
-[ -n "$extra" ] && contexts+=(--context "extra=$extra")
+if [ -n "$extra" ]; then
+    contexts+=(--context "extra=$extra")
+    AE_EXTRA_DIR=$(realpath "$extra")
+    export AE_EXTRA_DIR
+fi
 
 step "image"
 "${airgap[@]}" base
