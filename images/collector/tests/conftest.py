@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 _BUILT = Path(os.environ.get("AE_EXTRA_DIR", ".")) / "accel_trace_built"
 if _BUILT.is_dir():
     os.environ.setdefault("ACCEL_TRACE_BUILT", str(_BUILT.resolve()))
