@@ -82,6 +82,7 @@ class Demands:
     on_gpus_alone: tuple[str, ...] = ()  # experiments that are left out without one
     request: GpuRequest = field(default_factory=GpuRequest)
     disk: int = 10**9
+    disk_on_gpus_alone: int = 0  # of it, what those experiments take
     shm: int = 0
     memlock: int = 0  # -1: unlimited
     host_shm: bool = False  # ipc: host, so the host's shm counts
@@ -114,13 +115,16 @@ def demands_of(recipe: Recipe) -> Demands:
     names = [name for name, one in recipe.experiments.items() if one in experiments]
     needs = [recipe.needs_of(name) for name in names]
     need = recipe.needs.gpus
+    disks = {name: recipe.experiments[name].disk * recipe.points_of(name) for name in names}
+    on_gpus_alone = tuple(name for name in names if recipe.experiments[name].gpu == "required")
     return Demands(
         name=recipe.name,
         command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
         gpu=wishes.pop() if len(wishes) == 1 else "optional",  # what needs one is left out
-        on_gpus_alone=tuple(name for name in names if recipe.experiments[name].gpu == "required"),
+        on_gpus_alone=on_gpus_alone,
         request=gpu_request(need and need.of(recipe.gpu_counts(need)[0]), None),
-        disk=sum(recipe.experiments[name].disk * recipe.points_of(name) for name in names),
+        disk=sum(disks.values()),
+        disk_on_gpus_alone=sum(disks[name] for name in on_gpus_alone),
         shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),
         memlock=_most([u.soft for need in needs for u in need.ulimits if u.name == "memlock"]),
         host_shm=any(need.ipc is not None and need.ipc.value == "host" for need in needs),
@@ -408,12 +412,14 @@ def _check_disk(facts: Facts, demands: Demands) -> Check:
             f"{facts.disk_path} cannot be written to by this user",
             "mend its permissions, or set AE_RESULTS to a folder of your own",
         )
-    if facts.disk_free < demands.disk:
+    left_out = demands.gpu != "required" and not facts.gpus
+    needed = demands.disk - (demands.disk_on_gpus_alone if left_out else 0)
+    if facts.disk_free < needed:
         who = demands.name or "a run"
         return Check(
             "disk",
             "fail",
-            f"{said}, and {who} needs {format_size(demands.disk)}",
+            f"{said}, and {who} needs {format_size(needed)}",
             "free some disk, or move results with AE_RESULTS",
         )
     return Check("disk", "ok", said)

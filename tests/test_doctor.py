@@ -228,3 +228,16 @@ def test_what_only_gpus_run_is_left_out_without_one_not_refused(tmp_path: Path) 
     assert (demands.gpu, demands.on_gpus_alone) == ("optional", ("gpu_only",))
     found = next(check for check in judge(replace(GOOD, gpus=()), demands) if check.name == "gpu")
     assert (found.verdict, "left out: gpu_only" in found.sentence) == ("warn", True)
+
+
+def test_the_disk_of_what_is_left_out_is_not_asked_for(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    large = recipe.experiments["gpu_only"].model_copy(update={"default": True, "disk": 10**15})
+    experiments = recipe.experiments | {"gpu_only": large}
+    demands = demands_of(recipe.model_copy(update={"experiments": experiments}))
+
+    def disk(facts: Facts) -> str:
+        return next(check for check in judge(facts, demands) if check.name == "disk").verdict
+
+    assert disk(GOOD) == "fail"
+    assert disk(replace(GOOD, gpus=())) == "ok"
