@@ -85,7 +85,7 @@ def test_without_a_gpu_cuda_leaves_with_77(
 
 @needs_torch
 def test_experiments_that_run_on_a_cpu(tmp_path: Path) -> None:
-    from pasta_records import records, samples
+    from pasta_written import records, samples
 
     assert main(["oracle", "--models", "bert", "--modes", "test", "--out", str(tmp_path)]) == 0
     assert samples(tmp_path, "kernels_oracle") == [487]
@@ -104,7 +104,7 @@ def test_experiments_that_run_on_a_cpu(tmp_path: Path) -> None:
 
 @needs_torch
 def test_parallel_on_a_cpu_as_a_program(tmp_path: Path) -> None:
-    from pasta_records import samples
+    from pasta_written import samples
 
     done = subprocess.run(
         [sys.executable, "-m", "pasta_workloads", "parallel", "--device", "cpu",

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pasta_records import records, samples
 from pasta_workloads.collector import Ran
 from pasta_workloads.config import Config
 from pasta_workloads.exact import KNOWN
@@ -19,6 +18,7 @@ from pasta_workloads.experiments.lines import write_timeline
 from pasta_workloads.experiments.overhead import series_of
 from pasta_workloads.experiments.table_v import write_row
 from pasta_workloads.mapping import Heat, Launch
+from pasta_written import records, samples
 from reprokit.records import RecordWriter
 
 MIB = 2**20

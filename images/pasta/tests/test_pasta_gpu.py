@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from pasta_records import records, samples
 from pasta_workloads.cli import main
 from pasta_workloads.exact import run_kernels
 from pasta_workloads.oracle.statistics import table_row
 from pasta_workloads.oracle.tables import row
 from pasta_workloads.parallel.ranks import Job, run_ranks
 from pasta_workloads.target import run_model
+from pasta_written import records, samples
 
 pytestmark = pytest.mark.gpu
 
