@@ -150,7 +150,8 @@ def test_the_arguments_of_every_experiment(recipe: Recipe) -> None:
 
 def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
     """Read by the workload's parser, which needs no PyTorch."""
-    cli = pytest.importorskip("pasta_workloads.cli", reason="images/pasta is not there")
+    from pasta_workloads import cli
+
     for here, quick in ((2, False), (2, True), (0, True)):
         names = NATIVE if here else ON_CPU
         for point in plan(recipe, here, experiments=tuple(names), quick=quick).points:

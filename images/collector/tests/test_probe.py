@@ -14,6 +14,7 @@ from accel_trace import probe
 from accel_trace.events import Counts, Module, Note
 from accel_trace.session import Session
 from collector_logs import launch, session, write
+from native_support import need_tools
 
 # Answers like libcuda.so.1 as far as the probe asks; it reads the kernel's arguments and adds.
 _DRIVER = r"""
@@ -167,9 +168,7 @@ def test_a_real_kernel_adds_without_the_library():
 
 @pytest.mark.parametrize(("version", "target"), probe._TARGETS)
 def test_the_kernel_is_valid_ptx(tmp_path, version, target):
-    assembler = shutil.which("ptxas")
-    if assembler is None:
-        pytest.skip("no ptxas here")
+    assembler = need_tools().nvcc.parent / "ptxas"
     path = tmp_path / "probe.ptx"
     path.write_text(probe._PTX.format(version=version, target=target))
     subprocess.run([assembler, "-arch=sm_90", path, "-o", tmp_path / "probe.cubin"], check=True)

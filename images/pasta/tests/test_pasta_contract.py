@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from pasta_workloads.mapping import (
-    check_whole,
-    counts_of,
-    heat_of,
-    launches_of,
-    own_memory,
-    region_launches,
-    stages_of,
-    timelines_of,
-)
-
-pytest.importorskip("accel_trace.cli", reason="the collector is not there")
-
 from accel_trace.cli import main
 from accel_trace.events import (
     Alloc,
@@ -32,6 +18,16 @@ from accel_trace.events import (
     Touched,
 )
 from accel_trace.log import LogWriter
+from pasta_workloads.mapping import (
+    check_whole,
+    counts_of,
+    heat_of,
+    launches_of,
+    own_memory,
+    region_launches,
+    stages_of,
+    timelines_of,
+)
 
 MIB = 2**20
 BASE = 1 << 40
