@@ -1,8 +1,9 @@
 // The Sanitizer's callbacks: events into the log, patches into modules, states onto launches.
-// Called by any thread, from inside of CUDA: no CUDA function is called here, nothing is printed,
-// and nothing is thrown.
+// Called by any thread, from inside of CUDA: no CUDA function is called here, nothing is printed, and
+// nothing is thrown. Where the Sanitizer may wait it is called without the mutex.
 #include <stdlib.h>
 
+#include <mutex>
 #include <vector>
 
 #include "callbacks.h"
@@ -43,34 +44,51 @@ std::string patch_name(const Options& options, const Point& point) {
 
 // ---- modules ----------------------------------------------------------------------------------
 
-SanitizerResult patch(const Sanitizer_ResourceModuleData& data) {
-  if (tool->loaded.count(data.context) == 0) {
-    const SanitizerResult result =
-        tool->api.AddPatchesFromFile(tool->options.patches.c_str(), data.context);
-    if (result != SANITIZER_SUCCESS) return result;
-    tool->loaded.insert(data.context);
+// The Sanitizer's functions for patches want one thread at a time. Never taken with the tool's mutex.
+std::mutex patching;
+
+SanitizerResult patch(Lock& lock, const Sanitizer_ResourceModuleData& data) {
+  std::vector<const char*> unseen;
+  const SanitizerResult patched = unlocked(lock, [&] {
+    const std::lock_guard<std::mutex> guard(patching);
+    if (tool->loaded.count(data.context) == 0) {
+      const SanitizerResult result =
+          tool->api.AddPatchesFromFile(tool->options.patches.c_str(), data.context);
+      if (result != SANITIZER_SUCCESS) return result;
+      tool->loaded.insert(data.context);
+    }
+    for (const Point& point : kPoints) {
+      if (!(tool->options.classes & point.type)) continue;
+      const std::string name = patch_name(tool->options, point);
+      if (name.empty()) continue;
+      const SanitizerResult result =
+          tool->api.PatchInstructions(point.id, data.module, name.c_str());
+      if (result == SANITIZER_SUCCESS) continue;
+      if (point.type == kClassGlobal) return result;
+      unseen.push_back(point.name);
+    }
+    return tool->api.PatchModule(data.module);
+  });
+#ifndef AT_TENSOR
+  if (tool->options.analyses() && tool->options.classes & kClassBulk) {
+    tool->note_once("tensor", 1,
+                    "copies by tensor map (TMA), as kernels for compute capability 9.0 and later may "
+                    "make, are not seen: this Sanitizer does not patch them");
   }
-  for (const Point& point : kPoints) {
-    if (!(tool->options.classes & point.type)) continue;
-    const std::string name = patch_name(tool->options, point);
-    if (name.empty()) continue;
-    const SanitizerResult result =
-        tool->api.PatchInstructions(point.id, data.module, name.c_str());
-    if (result == SANITIZER_SUCCESS) continue;
-    if (point.type == kClassGlobal) return result;
-    tool->note_once(point.name, 1,
-                    std::string("accesses of the kind ") + point.name +
+#endif
+  for (const char* name : unseen) {
+    tool->note_once(name, 1,
+                    std::string("accesses of the kind ") + name +
                         " are not seen: this Sanitizer does not patch them");
   }
-  return tool->api.PatchModule(data.module);
+  return patched;
 }
 
-void module_loaded(const Sanitizer_ResourceModuleData& data) {
-  tool->functions.clear();  // handles may come back for other functions
+void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   SanitizerResult result = SANITIZER_SUCCESS;
   bool patched = false;
   if (tool->options.patched()) {
-    result = patch(data);
+    result = patch(lock, data);
     patched = result == SANITIZER_SUCCESS;
     if (patched) {
       tool->patched.insert(data.module);
@@ -79,6 +97,7 @@ void module_loaded(const Sanitizer_ResourceModuleData& data) {
                                       tool->api.words(result));
     }
   }
+  tool->functions.clear();  // handles may come back for other functions
   event::Module event{};
   event.module = number(data.module);
   event.context = number(data.context);
@@ -89,7 +108,7 @@ void module_loaded(const Sanitizer_ResourceModuleData& data) {
   tool->log.add(event);
 }
 
-void module_unloads(const Sanitizer_ResourceModuleData& data) {
+void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   tool->functions.clear();
   event::Module event{};
   event.module = number(data.module);
@@ -97,7 +116,10 @@ void module_unloads(const Sanitizer_ResourceModuleData& data) {
   event.size = data.cubinSize;
   if (tool->patched.erase(data.module)) {
     event.patched = 1;
-    event.result = tool->api.UnpatchModule(data.module);
+    event.result = unlocked(lock, [&] {
+      const std::lock_guard<std::mutex> guard(patching);
+      return tool->api.UnpatchModule(data.module);
+    });
   }
   tool->log.add(event);
 }
@@ -133,6 +155,17 @@ void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   if (kept) add_memory<event::Alloc>(piece, number(data.stream));
 }
 
+namespace {
+
+// A peer's view of memory ends with an event that need not say so: its context does.
+bool is_elsewhere(const Sanitizer_ResourceMemoryData& data) {
+  const Piece* piece = tool->pieces->object_at(data.address);
+  return piece && data.context && piece->context && number(data.context) != piece->context &&
+         static_cast<uint32_t>(data.device) != piece->device;
+}
+
+}  // namespace
+
 void freed(uint64_t address, uint32_t flags, uint64_t stream) {
   Piece piece;
   if (!tool->pieces->remove_object(address, flags & kMemoryPeer, piece)) return;
@@ -162,7 +195,12 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
     found->second->drain(lock);
     tool->workspaces.erase(data.context);
   }
-  tool->loaded.erase(data.context);
+  lock.unlock();
+  {
+    const std::lock_guard<std::mutex> guard(patching);
+    tool->loaded.erase(data.context);
+  }
+  lock.lock();
 }
 
 void context_ended(const Sanitizer_ResourceContextData& data) {
@@ -196,9 +234,9 @@ void on_resource(Lock& lock, Sanitizer_CallbackId id, const void* data) {
       return;
     }
     case SANITIZER_CBID_RESOURCE_MODULE_LOADED:
-      return module_loaded(*static_cast<const Sanitizer_ResourceModuleData*>(data));
+      return module_loaded(lock, *static_cast<const Sanitizer_ResourceModuleData*>(data));
     case SANITIZER_CBID_RESOURCE_MODULE_UNLOAD_STARTING:
-      return module_unloads(*static_cast<const Sanitizer_ResourceModuleData*>(data));
+      return module_unloads(lock, *static_cast<const Sanitizer_ResourceModuleData*>(data));
     case SANITIZER_CBID_RESOURCE_FUNCTIONS_LAZY_LOADED:
       // The Sanitizer patches them itself, where their module was.
       tool->lazy_functions +=
@@ -213,6 +251,7 @@ void on_resource(Lock& lock, Sanitizer_CallbackId id, const void* data) {
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC:
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC_DONE:
     case SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE:
+      if (is_elsewhere(memory)) return;
       return freed(memory.address, memory.flags, number(memory.stream));
     default:
       return;

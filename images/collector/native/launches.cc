@@ -56,8 +56,9 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
   if (wanted) {
     void* state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
     if (state) {
-      const SanitizerResult result =
-          tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
+      const SanitizerResult result = unlocked(lock, [&] {
+        return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
+      });
       begun.bound = result == SANITIZER_SUCCESS;
       if (!begun.bound) {
         tool->workspace(data.context).cancel(begun.row);
@@ -66,9 +67,13 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
                             " are not analysed: " + tool->api.words(result));
       }
     }
-  } else if (tool->options.analyses() && patched) {
-    // Said, not assumed: patches of this launch find no state.
-    tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, nullptr);
+  }
+  if (!begun.bound && tool->options.analyses() && patched) {
+    // Said, not assumed: patches of this launch find no state. A node of a graph could keep the one
+    // of the graph's last launch, whose memory may be gone.
+    unlocked(lock, [&] {
+      return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, nullptr);
+    });
   }
   event.launch = launch;
   event.name = name;
@@ -154,10 +159,10 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     }
     graph_rows->clear();
   }
-  const auto found = tool->workspaces.find(data.context);
-  if (tool->options.mode != Mode::trace && found != tool->workspaces.end()) {
-    found->second->make_room(lock, data.hStream);
-  }
+  if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
+  if (tool->patched.empty()) return;
+  if (!tool->options.region.empty() && tool->wanted_regions == 0) return;
+  tool->workspace(data.context).prepare(lock, data.hStream);
 }
 
 // The graph was submitted: its nodes may be drained from now on.

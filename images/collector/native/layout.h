@@ -38,8 +38,8 @@ struct Table {
 };
 
 AT_BOTH uint32_t find_fine(const Table& table, uint32_t entry, uint32_t byte) {
-  for (uint32_t i = entry & ~kFine; i != 0; i = table.fine[i].next) {
-    const Fine& fine = table.fine[i];
+  for (uint32_t i = entry & ~kFine; i != 0; i = global(table.fine)[i].next) {
+    const Fine& fine = global(table.fine)[i];
     if (byte >= (fine.range & 0xffff) && byte < fine.range >> 16) return fine.slot;
   }
   return 0;
@@ -49,13 +49,13 @@ AT_BOTH uint32_t find_fine(const Table& table, uint32_t entry, uint32_t byte) {
 AT_BOTH uint32_t block_entry(const Table& table, uint64_t address) {
   const uint64_t block = address >> kBlockBits;
   const uint64_t index = block - table.base;
-  if (index < table.high_blocks) return table.high[index];
-  return block < table.low_blocks ? table.low[block] : 0;
+  if (index < table.high_blocks) return global(table.high)[index];
+  return block < table.low_blocks ? global(table.low)[block] : 0;
 }
 
 AT_BOTH uint32_t leaf_entry(const Table& table, uint32_t entry, uint64_t address) {
   const uint64_t leaf = static_cast<uint64_t>(entry & ~kLeaf) << kLeafBits;
-  return table.leaves[leaf | (address >> kGranuleBits & (kLeafEntries - 1))];
+  return global(table.leaves)[leaf | (address >> kGranuleBits & (kLeafEntries - 1))];
 }
 
 AT_BOTH uint32_t find_slot(const Table& table, uint64_t address) {

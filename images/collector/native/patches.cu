@@ -28,14 +28,19 @@ AT_DEVICE bool is_atomic(uint32_t flags) {
 // Bytes of a bulk copy: `data` holds the number of 16-byte blocks in its low half.
 AT_DEVICE uint32_t bulk_bytes(uint32_t data) { return (data & 0xffffu) * 16u; }
 
+AT_DEVICE const State* state_of(void* userdata) {
+  return global(static_cast<const State*>(userdata));
+}
+
 // ---- touch ------------------------------------------------------------------------------------
 
 AT_DEVICE void touch_slot(const State* state, uint32_t slot) {
-  if (state->flags[slot] == 0) state->flags[slot] = 1;  // idempotent: no atomic is needed
+  uint8_t* flag = global(state->flags) + slot;
+  if (*flag == 0) *flag = 1;  // idempotent: no atomic is needed
 }
 
 AT_DEVICE void touch(void* userdata, uint64_t address) {
-  const State* state = static_cast<const State*>(userdata);
+  const State* state = state_of(userdata);
   touch_slot(state, find_slot(state->table, address));
 }
 
@@ -55,7 +60,7 @@ AT_DEVICE void touch_leaf(const State* state, uint32_t entry, uint64_t begin, ui
 }
 
 AT_DEVICE void touch_range(void* userdata, uint64_t begin, uint32_t bytes) {
-  const State* state = static_cast<const State*>(userdata);
+  const State* state = state_of(userdata);
   const uint64_t end = begin + bytes;
   while (begin < end) {
     const uint64_t next = (begin | (kBlock - 1)) + 1;
@@ -89,13 +94,13 @@ AT_DEVICE void add_outside(const State* state, uint64_t* counters, uint32_t mask
 }
 
 AT_DEVICE void count_sized(void* userdata, uint32_t mask, uint32_t kind, uint32_t size) {
-  uint64_t* counters = counters_of(static_cast<const State*>(userdata));
+  uint64_t* counters = counters_of(state_of(userdata));
   add_lanes(counters, mask, kind * kSizes + (log2_of(size) & (kSizes - 1)));
 }
 
 // A bulk copy is one operation of its warp: all active lanes have the same arguments.
 AT_DEVICE void count_bulk(void* userdata, uint64_t address, uint32_t bytes) {
-  const State* state = static_cast<const State*>(userdata);
+  const State* state = state_of(userdata);
   uint64_t* counters = counters_of(state);
   const uint32_t mask = lanes::active();
   if (lanes::own() != lanes::first(mask)) return;
@@ -108,7 +113,7 @@ AT_DEVICE void count_bulk(void* userdata, uint64_t address, uint32_t bytes) {
 
 // Lanes of a warp mostly fall into one block: one atomic for each block that they fall into.
 AT_DEVICE void heat(void* userdata, uint64_t address) {
-  const State* state = static_cast<const State*>(userdata);
+  const State* state = state_of(userdata);
   const uint32_t slot = find_slot(state->table, address);
   uint32_t left = lanes::active();
   while (left != 0) {
@@ -124,22 +129,21 @@ AT_DEVICE void heat(void* userdata, uint64_t address) {
 }
 
 AT_DEVICE void heat_bulk(void* userdata, uint64_t address) {
-  const State* state = static_cast<const State*>(userdata);
+  const State* state = state_of(userdata);
   if (lanes::own() != lanes::first(lanes::active())) return;
   atomic_add(state->counts + find_slot(state->table, address), 1);
 }
 
 AT_DEVICE void record_access(void* userdata, uint64_t address, uint32_t size, uint32_t flags,
                              uint32_t type) {
-  write_record(static_cast<const State*>(userdata), address, size, flags | type << 24,
-               lanes::active());
+  write_record(state_of(userdata), address, size, flags | type << 24, lanes::active());
 }
 
 AT_DEVICE void record_bulk(void* userdata, uint64_t address, uint32_t bytes, uint32_t type) {
   const uint32_t mask = lanes::active();
   const uint32_t leader = lanes::first(mask);
   if (lanes::own() == leader) {
-    write_record(static_cast<const State*>(userdata), address, bytes, type << 24, 1u << leader);
+    write_record(state_of(userdata), address, bytes, type << 24, 1u << leader);
   }
 }
 
@@ -213,7 +217,7 @@ AT_PATCH SanitizerPatchResult at_touch_bulk_reduce(AT_REDUCE_ARGUMENTS) {
 }
 // Copies by tensor map: the interface tells the map and coordinates, and no address.
 AT_PATCH SanitizerPatchResult at_touch_tensor(void* userdata, uint64_t) {
-  if (userdata) touch_slot(static_cast<State*>(userdata), static_cast<State*>(userdata)->slots);
+  if (userdata) touch_slot(state_of(userdata), state_of(userdata)->slots);
   AT_DONE;
 }
 
@@ -225,7 +229,7 @@ AT_PATCH SanitizerPatchResult at_count_global(AT_ACCESS_ARGUMENTS) {
     const uint32_t kind =
         is_atomic(flags) ? kGlobalAtomic : flags & kWrites ? kGlobalWrite : kGlobalRead;
     count_sized(userdata, mask, kind, size);
-    const State* state = static_cast<const State*>(userdata);
+    const State* state = state_of(userdata);
     add_outside(state, counters_of(state), mask, AT_ADDRESS);
   }
   AT_DONE;
@@ -250,7 +254,7 @@ AT_PATCH SanitizerPatchResult at_count_local(AT_ACCESS_ARGUMENTS) {
 }
 AT_PATCH SanitizerPatchResult at_count_async(AT_ASYNC_ARGUMENTS) {
   if (userdata) {
-    const State* state = static_cast<const State*>(userdata);
+    const State* state = state_of(userdata);
     uint64_t* counters = counters_of(state);
     const uint32_t mask = lanes::active();
     add_lanes(counters, mask, kAsyncCopies);
@@ -282,7 +286,7 @@ AT_PATCH SanitizerPatchResult at_count_bulk_reduce(AT_REDUCE_ARGUMENTS) {
 }
 AT_PATCH SanitizerPatchResult at_count_tensor(void* userdata, uint64_t) {
   if (userdata && lanes::own() == lanes::first(lanes::active())) {
-    uint64_t* counters = counters_of(static_cast<const State*>(userdata));
+    uint64_t* counters = counters_of(state_of(userdata));
     atomic_add(counters + kBulkCopies, 1);
     atomic_add(counters + kTensorCopies, 1);
   }
@@ -315,8 +319,10 @@ AT_PATCH SanitizerPatchResult at_hot_bulk_reduce(AT_REDUCE_ARGUMENTS) {
   AT_DONE;
 }
 AT_PATCH SanitizerPatchResult at_hot_tensor(void* userdata, uint64_t) {
-  if (userdata) store(static_cast<State*>(userdata)->counts +
-                          static_cast<State*>(userdata)->slots, static_cast<uint64_t>(1));
+  if (userdata) {
+    const State* state = state_of(userdata);
+    store(state->counts + state->slots, uint64_t{1});
+  }
   AT_DONE;
 }
 
@@ -350,7 +356,7 @@ AT_PATCH SanitizerPatchResult at_trace_async(AT_ASYNC_ARGUMENTS) {
       const uint32_t common = lanes::take(left, bytes, lanes::first(left));
       const uint32_t same = lanes::vote(left, bytes == common);
       if (bytes == common) {
-        write_record(static_cast<const State*>(userdata), AT_SOURCE, bytes,
+        write_record(state_of(userdata), AT_SOURCE, bytes,
                      kReads | kRecordAsync << 24, same);
         break;
       }

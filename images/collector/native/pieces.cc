@@ -173,6 +173,11 @@ bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   return true;
 }
 
+const Piece* Pieces::object_at(uint64_t address) const {
+  const auto found = objects_.find(address);
+  return found == objects_.end() ? nullptr : &found->second;
+}
+
 bool Pieces::remove_object(uint64_t address, bool peer, Piece& out) {
   const auto found = objects_.find(address);
   if (found == objects_.end() || (peer && !found->second.peer)) return false;

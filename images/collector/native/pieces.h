@@ -74,6 +74,7 @@ class Pieces {
   // it lies over have ended without our being told: they are added to `ended`.
   bool add_object(Piece piece, std::vector<Piece>& ended);
   // Takes an object out; false when none is live at that address, or only another's view ends.
+  const Piece* object_at(uint64_t address) const;  // that begins there, or null
   bool remove_object(uint64_t address, bool peer, Piece& out);
   void add_tensor(Piece piece);
   bool remove_tensor(uint64_t address, Piece& out);

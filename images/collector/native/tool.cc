@@ -121,6 +121,8 @@ void write_last_facts(Tool& self) {
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
+  if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
+  if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
   if (self.lazy_functions) self.fact("lazy_functions", std::to_string(self.lazy_functions));
   const uint64_t lost = self.pieces->table().lost_bytes();
   if (lost) {
@@ -223,13 +225,22 @@ Workspace& Tool::workspace(CUcontext context) {
   return *workspace;
 }
 
-void Tool::drain_all(Lock& lock) {
+template <class Work>
+void Tool::for_each_workspace(Work work) {
   std::vector<CUcontext> contexts;
   for (const auto& [context, workspace] : workspaces) contexts.push_back(context);
   for (const CUcontext context : contexts) {
-    const auto found = workspaces.find(context);  // the lock is released while one drains
-    if (found != workspaces.end()) found->second->drain(lock);
+    const auto found = workspaces.find(context);  // the lock is released while one works
+    if (found != workspaces.end()) work(*found->second);
   }
+}
+
+void Tool::drain_all(Lock& lock) {
+  for_each_workspace([&](Workspace& workspace) { workspace.drain(lock); });
+}
+
+void Tool::stop_consumers(Lock& lock) {
+  for_each_workspace([&](Workspace& workspace) { workspace.stop_consumer(lock); });
 }
 
 void Tool::took(int64_t device, int64_t pinned) {
@@ -275,6 +286,7 @@ void finish_gpu() {
   if (!lock.owns_lock() || tool->gpu_over) return;
   tool->drain_all(lock);
   tool->gpu_over = true;
+  tool->stop_consumers(lock);  // they read pinned memory, which goes with the driver
   tool->log.flush();
 }
 

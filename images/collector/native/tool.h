@@ -48,7 +48,7 @@ struct Tool {
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
   std::unordered_set<CUmodule> patched;   // modules
-  std::unordered_set<CUcontext> loaded;   // contexts that have our patches
+  std::unordered_set<CUcontext> loaded;   // contexts that have our patches; with the lock of those
   std::unordered_map<CUfunction, Function> functions;
   std::vector<Region> regions;            // innermost last
   uint32_t wanted_regions = 0;            // how many of them the filter names
@@ -63,6 +63,8 @@ struct Tool {
   uint64_t frees = 0;
   uint64_t dropped_accesses = 0;
   uint64_t lazy_functions = 0;
+  uint64_t table_copies = 0;  // to the GPU, between kernels
+  uint64_t table_moves = 0;   // of a page table from one stream to another, each after a wait
   uint64_t device_bytes = 0, pinned_bytes = 0;            // what the tool takes now
   uint64_t device_bytes_most = 0, pinned_bytes_most = 0;  // the most it took
   void (*stack_callback)(uint64_t) = nullptr;
@@ -79,16 +81,30 @@ struct Tool {
   void piece_ended();                    // now and then: its slots may be used again
   Workspace& workspace(CUcontext context);
   void drain_all(Lock& lock);
+  void stop_consumers(Lock& lock);
   void took(int64_t device, int64_t pinned);
   bool recording() const { return active && log.writable(); }
 
  private:
+  template <class Work>
+  void for_each_workspace(Work work);
+
   std::set<std::string> noted_;
   std::shared_ptr<const Index> index_;
   uint64_t index_version_ = 0;
 };
 
 extern Tool* tool;  // null until the library starts
+
+// Calls the Sanitizer without the mutex: the driver may hold locks of its own around a callback, and
+// then two threads would wait for each other.
+template <class Call>
+SanitizerResult unlocked(Lock& lock, Call call) {
+  lock.unlock();
+  const SanitizerResult result = call();
+  lock.lock();
+  return result;
+}
 
 void start();        // once: reads the environment, subscribes
 void finish_gpu();   // drains what the GPUs hold; legal outside of callbacks only

@@ -2,10 +2,34 @@
 #include "workspace.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "report.h"
 
 namespace accel_trace {
+namespace {
+
+constexpr auto kTurn = std::chrono::seconds(10);  // that one thread waits for another's
+
+}  // namespace
+
+Workspace::Turn::Turn(Workspace& workspace, Lock& lock)
+    : workspace_(workspace),
+      mine_(workspace.tool_.settled.wait_for(lock, kTurn, [&] { return !workspace.busy_; })) {
+  if (mine_) {
+    workspace_.busy_ = true;
+  } else {
+    workspace_.tool_.note_once("turn", 2,
+                               "launches were not analysed: another thread of the program waited "
+                               "for the GPU for too long");
+  }
+}
+
+Workspace::Turn::~Turn() {
+  if (!mine_) return;
+  workspace_.busy_ = false;
+  workspace_.tool_.settled.notify_all();
+}
 
 // A free row, or rows_.size(). Rows are taken in turn, so that those that are drained adjoin.
 size_t Workspace::free_row() {
@@ -19,7 +43,7 @@ size_t Workspace::free_row() {
 void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream, bool in_graph,
                       uint32_t& row) {
   Turn turn(*this, lock);
-  for (int attempt = 0; attempt < 16 && !broken_; ++attempt) {
+  for (int attempt = 0; attempt < 16 && turn && !broken_; ++attempt) {
     if (!fits()) {
       if (!rebuild(lock, stream, in_graph)) return nullptr;
       continue;  // the lock may have been released: look again
@@ -46,10 +70,14 @@ void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream
     Replica* replica = replica_of(lock, stream);
     if (!replica) return nullptr;
     if (!fits()) continue;
-    if (!upload(*replica, stream)) return nullptr;
+    // Open before the lock is released: slots that the table shows now are not used again meanwhile.
+    rows_[free] = {Use::open, launch, stream, tool_.pieces->slots().epoch()};
+    if (!upload(lock, *replica, stream)) {
+      rows_[free].use = Use::free;
+      return nullptr;
+    }
     replica->used = ++uses_;
     row = static_cast<uint32_t>(free);
-    rows_[free] = {Use::open, launch, stream, tool_.pieces->slots().epoch()};
     if (consumer_) consumer_->start(row, tool_.index());
     return replica->states + row;
   }
@@ -76,17 +104,25 @@ uint64_t Workspace::oldest_epoch() const {
 
 void Workspace::drain(Lock& lock) {
   Turn turn(*this, lock);
-  drain_rows(lock);
+  if (turn) drain_rows(lock);
 }
 
-// Makes room before a graph is launched: its nodes cannot be drained while it is.
-void Workspace::make_room(Lock& lock, Sanitizer_StreamHandle stream) {
+// A graph's nodes find memory, room and the page table ready: they cannot be drained while it is
+// launched, and nobody says what the driver allows meanwhile.
+void Workspace::prepare(Lock& lock, Sanitizer_StreamHandle stream) {
   Turn turn(*this, lock);
-  if (broken_ || rows_.empty()) return;
+  if (!turn || broken_) return;
   if (!fits() && !rebuild(lock, stream, false)) return;
   const auto used = std::count_if(rows_.begin(), rows_.end(),
                                   [](const Row& row) { return row.use != Use::free; });
-  if (static_cast<size_t>(used) > rows_.size() / 2) drain_rows(lock);
+  if (static_cast<size_t>(used) > rows_.size() / 2 && !drain_rows(lock)) return;
+  Replica* replica = replica_of(lock, stream);
+  if (replica && fits() && upload(lock, *replica, stream)) replica->used = ++uses_;
+}
+
+void Workspace::stop_consumer(Lock& lock) {
+  Turn turn(*this, lock);
+  if (turn) consumer_.reset();
 }
 
 bool Workspace::drain_rows(Lock& lock) {
@@ -115,16 +151,14 @@ bool Workspace::drain_rows(Lock& lock) {
   if (good) {
     start = now_ns();
     const size_t first = rows.front() * stride_, end = (rows.back() + 1) * stride_;
-    good = check(tool_.api.MemcpyDeviceToHost(host_ + first, data_ + first, end - first,
-                                              streams.back()),
-                 "copying from the GPU");
+    good = fetch(lock, host_ + first, data_ + first, end - first, streams.back());
     tool_.transfer.add(start);
   }
   if (good) {
     start = now_ns();
     for (const uint32_t row : rows) report(rows_[row], host_ + row * stride_);
     tool_.analysis.add(start);
-    good = clear(rows, streams.back());
+    good = clear(lock, rows, streams.back());
   } else {
     tool_.note_once("lost", 2, "what launches had touched or counted was lost with the GPU's context");
   }
@@ -156,22 +190,20 @@ void Workspace::report(const Row& row, const char* data) {
   }
 }
 
-bool Workspace::clear(const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream) {
+bool Workspace::clear(Lock& lock, const std::vector<uint32_t>& rows,
+                      Sanitizer_StreamHandle stream) {
   for (size_t i = 0; i < rows.size();) {
     size_t end = i + 1;
     while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
-    if (!check(tool_.api.Memset(data_ + rows[i] * stride_, 0, (end - i) * stride_, stream),
-               "clearing memory of the GPU")) {
-      return false;
-    }
+    if (!zero(lock, data_ + rows[i] * stride_, (end - i) * stride_, stream)) return false;
     i = end;
   }
-  // Other streams use these rows next.
-  return check(tool_.api.StreamSynchronize(stream), "waiting for a stream");
+  return wait(lock, stream);  // other streams use these rows next
 }
 
 void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
   Turn turn(*this, lock);
+  if (!turn) return;
   std::vector<uint32_t> rows;
   for (uint32_t i = 0; i < rows_.size(); ++i) {
     if (rows_[i].use == Use::closed && rows_[i].stream == stream) {
@@ -181,9 +213,7 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
   }
   if (rows.empty() || !consumer_) return;
   RingControl control{};
-  const bool good = !broken_ && check(tool_.api.MemcpyDeviceToHost(&control, ring_, sizeof control,
-                                                                   stream),
-                                      "copying from the GPU");
+  const bool good = !broken_ && fetch(lock, &control, ring_, sizeof control, stream);
   const uint64_t head = good ? control.head : consumer_->copied();
   lock.unlock();
   const uint64_t lost = consumer_->wait(head);
@@ -192,8 +222,8 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
   if (good) dropped_ = control.dropped;
   if (good && control.dead) {
     tool_.note_once("dead", 2, "the GPU waited too long for room in the trace, and dropped accesses");
-    uint64_t alive = 0;
-    tool_.api.MemcpyHostToDeviceAsync(&ring_->dead, &alive, sizeof alive, stream);
+    const uint64_t alive = 0;
+    send(lock, &ring_->dead, &alive, sizeof alive, stream);
   }
   for (const uint32_t row : rows) {
     std::shared_ptr<const Index> index;
@@ -218,6 +248,7 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
 
 void Workspace::stream_ends(Lock& lock, Sanitizer_StreamHandle stream) {
   Turn turn(*this, lock);
+  if (!turn) return;
   const bool used = std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) {
     return row.use == Use::closed && row.stream == stream;
   });

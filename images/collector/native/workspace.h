@@ -27,8 +27,9 @@ class Workspace {
   // Mode trace, after the stream was synchronised: the events of its submitted launches.
   void finish_traced(Lock& lock, Sanitizer_StreamHandle stream);
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
-  void make_room(Lock& lock, Sanitizer_StreamHandle stream);  // before a graph is launched
-  uint64_t oldest_epoch() const;                              // of rows in use
+  void prepare(Lock& lock, Sanitizer_StreamHandle stream);  // before a graph is launched
+  void stop_consumer(Lock& lock);                           // nothing is traced any more
+  uint64_t oldest_epoch() const;                            // of rows in use
 
  private:
   enum class Use : uint8_t { free, open, closed, draining };
@@ -46,36 +47,39 @@ class Workspace {
     State* states = nullptr;
     Changes changes;
   };
-  // Holds the workspace for one thread, also through waits in which the mutex is released.
+  // Holds the workspace for one thread, also through waits in which the mutex is released. False
+  // where another thread kept it too long: that one may wait for what the driver gives only after
+  // this callback.
   class Turn {
    public:
-    Turn(Workspace& workspace, Lock& lock) : workspace_(workspace) {
-      workspace_.tool_.settled.wait(lock, [&] { return !workspace_.busy_; });
-      workspace_.busy_ = true;
-    }
-    ~Turn() {
-      workspace_.busy_ = false;
-      workspace_.tool_.settled.notify_all();
-    }
+    Turn(Workspace& workspace, Lock& lock);
+    ~Turn();
+    explicit operator bool() const { return mine_; }
 
    private:
     Workspace& workspace_;
+    const bool mine_;
   };
 
   bool fits() const;
   bool rebuild(Lock& lock, Sanitizer_StreamHandle stream, bool in_graph);
-  bool build(Sanitizer_StreamHandle stream);
-  bool build_ring(Sanitizer_StreamHandle stream);
+  bool build(Lock& lock, Sanitizer_StreamHandle stream);
+  bool build_ring(Lock& lock, Sanitizer_StreamHandle stream);
   size_t free_row();
   bool drain_rows(Lock& lock);
   void report(const Row& row, const char* data);
-  bool clear(const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream);
+  bool clear(Lock& lock, const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream);
   Replica* replica_of(Lock& lock, Sanitizer_StreamHandle stream);
-  bool fill(Replica& replica, Sanitizer_StreamHandle stream);
-  bool upload(Replica& replica, Sanitizer_StreamHandle stream);
-  void release(Replica& replica);
-  void* take(size_t bytes);
-  void give(void* memory, size_t bytes);
+  bool fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);
+  bool upload(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);
+  void release(Lock& lock, Replica& replica);
+  void* take(Lock& lock, size_t bytes);
+  void* take_pinned(Lock& lock, size_t bytes);
+  void give(Lock& lock, void* memory, size_t bytes);
+  bool zero(Lock& lock, void* memory, size_t bytes, Sanitizer_StreamHandle stream);
+  bool send(Lock& lock, void* to, const void* from, size_t bytes, Sanitizer_StreamHandle stream);
+  bool fetch(Lock& lock, void* to, void* from, size_t bytes, Sanitizer_StreamHandle stream);
+  bool wait(Lock& lock, Sanitizer_StreamHandle stream);
   bool check(SanitizerResult result, const char* what);
   size_t part_bytes(Part part) const {
     return capacity_[static_cast<int>(part)] * PageTable::entry_bytes(part);

@@ -15,8 +15,11 @@ constexpr size_t kTracedRows = 256;
 constexpr uint32_t kFirstSlots = 4096;
 constexpr uint64_t kFirstLeaves = 64ull << kLeafBits;
 constexpr uint64_t kFirstFine = 4096;
-constexpr size_t kReplicas = 4;           // streams of a context with a page table of their own
+constexpr size_t kReplicas = 16;          // streams of a context with a page table of their own
 constexpr uint64_t kGap = 2048;           // entries between two changes that go up as one
+// Of one copy to the GPU. The driver takes small ones from pageable memory at once; before larger
+// ones it may wait for the stream.
+constexpr size_t kCopyBytes = 32 << 10;
 constexpr uint64_t kRingLimit = 5'000'000'000;  // ns that a kernel waits for a dead consumer
 constexpr auto kOpenRows = std::chrono::seconds(2);  // that other threads have to submit theirs
 
@@ -44,17 +47,65 @@ bool Workspace::check(SanitizerResult result, const char* what) {
   return false;
 }
 
-void* Workspace::take(size_t bytes) {
+// ---- the Sanitizer's functions, without the mutex --------------------------------------------------
+
+void* Workspace::take(Lock& lock, size_t bytes) {
   void* memory = nullptr;
-  if (!check(tool_.api.Alloc(context_, &memory, bytes), "taking memory of the GPU")) return nullptr;
+  if (!check(unlocked(lock, [&] { return tool_.api.Alloc(context_, &memory, bytes); }),
+             "taking memory of the GPU")) {
+    return nullptr;
+  }
   tool_.took(static_cast<int64_t>(bytes), 0);
   return memory;
 }
 
-void Workspace::give(void* memory, size_t bytes) {
+void* Workspace::take_pinned(Lock& lock, size_t bytes) {
+  void* memory = nullptr;
+  if (!check(unlocked(lock, [&] { return tool_.api.AllocHost(context_, &memory, bytes); }),
+             "taking pinned memory")) {
+    return nullptr;
+  }
+  tool_.took(0, static_cast<int64_t>(bytes));
+  return memory;
+}
+
+void Workspace::give(Lock& lock, void* memory, size_t bytes) {
   if (!memory) return;
-  tool_.api.Free(context_, memory);
+  unlocked(lock, [&] { return tool_.api.Free(context_, memory); });
   tool_.took(-static_cast<int64_t>(bytes), 0);
+}
+
+bool Workspace::zero(Lock& lock, void* memory, size_t bytes, Sanitizer_StreamHandle stream) {
+  return check(unlocked(lock, [&] { return tool_.api.Memset(memory, 0, bytes, stream); }),
+               "clearing memory of the GPU");
+}
+
+// The order of the stream is kept; `from` may be used again afterwards.
+bool Workspace::send(Lock& lock, void* to, const void* from, size_t bytes,
+                     Sanitizer_StreamHandle stream) {
+  char* const target = static_cast<char*>(to);
+  char* const source = static_cast<char*>(const_cast<void*>(from));
+  const SanitizerResult result = unlocked(lock, [&] {
+    for (size_t at = 0; at < bytes; at += kCopyBytes) {
+      const SanitizerResult one = tool_.api.MemcpyHostToDeviceAsync(
+          target + at, source + at, std::min(kCopyBytes, bytes - at), stream);
+      if (one != SANITIZER_SUCCESS) return one;
+    }
+    return SANITIZER_SUCCESS;
+  });
+  return check(result, "copying to the GPU");
+}
+
+bool Workspace::fetch(Lock& lock, void* to, void* from, size_t bytes,
+                      Sanitizer_StreamHandle stream) {
+  return check(
+      unlocked(lock, [&] { return tool_.api.MemcpyDeviceToHost(to, from, bytes, stream); }),
+      "copying from the GPU");
+}
+
+bool Workspace::wait(Lock& lock, Sanitizer_StreamHandle stream) {
+  return check(unlocked(lock, [&] { return tool_.api.StreamSynchronize(stream); }),
+               "waiting for a stream");
 }
 
 // ---- layout -----------------------------------------------------------------------------------
@@ -84,23 +135,24 @@ bool Workspace::rebuild(Lock& lock, Sanitizer_StreamHandle stream, bool in_graph
     return false;
   }
   if (!drain_rows(lock)) return false;
-  for (const auto& replica : replicas_) release(*replica);
+  for (const auto& replica : replicas_) release(lock, *replica);
   replicas_.clear();
-  give(data_, rows_.size() * stride_);
+  give(lock, data_, rows_.size() * stride_);
   if (host_) {
-    tool_.api.FreeHost(context_, host_);
+    unlocked(lock, [&] { return tool_.api.FreeHost(context_, host_); });
     tool_.took(0, -static_cast<int64_t>(rows_.size() * stride_));
   }
   data_ = host_ = nullptr;
   rows_.clear();
-  return build(stream);
+  return build(lock, stream);
 }
 
-bool Workspace::build(Sanitizer_StreamHandle stream) {
+bool Workspace::build(Lock& lock, Sanitizer_StreamHandle stream) {
   const Options& options = tool_.options;
   if (options.mode == Mode::trace) {
+    if (!build_ring(lock, stream)) return false;
     rows_.resize(kTracedRows);
-    return build_ring(stream);
+    return true;
   }
   const PageTable& table = tool_.pieces->table();
   for (int i = 0; i < kParts; ++i) {
@@ -123,33 +175,23 @@ bool Workspace::build(Sanitizer_StreamHandle stream) {
   }
   const size_t rows = std::clamp(kDataBytes / stride_, kFewestRows, kMostRows);
   const size_t bytes = rows * stride_;
-  data_ = static_cast<char*>(take(bytes));
+  data_ = static_cast<char*>(take(lock, bytes));
   if (!data_) return false;
-  void* host = nullptr;
-  if (!check(tool_.api.AllocHost(context_, &host, bytes), "taking pinned memory")) return false;
-  host_ = static_cast<char*>(host);
-  tool_.took(0, static_cast<int64_t>(bytes));
-  if (!check(tool_.api.Memset(data_, 0, bytes, stream), "clearing memory of the GPU") ||
-      !check(tool_.api.StreamSynchronize(stream), "waiting for a stream")) {
-    return false;
-  }
+  host_ = static_cast<char*>(take_pinned(lock, bytes));
+  if (!host_ || !zero(lock, data_, bytes, stream) || !wait(lock, stream)) return false;
   rows_.resize(rows);
   return true;
 }
 
-bool Workspace::build_ring(Sanitizer_StreamHandle stream) {
+bool Workspace::build_ring(Lock& lock, Sanitizer_StreamHandle stream) {
   const uint64_t capacity = tool_.options.buffer;
   const size_t bytes = capacity * sizeof(Record);
-  void* records = nullptr;
-  void* tail = nullptr;
-  if (!check(tool_.api.AllocHost(context_, &records, bytes), "taking pinned memory") ||
-      !check(tool_.api.AllocHost(context_, &tail, 4096), "taking pinned memory")) {
-    return false;
-  }
-  tool_.took(0, static_cast<int64_t>(bytes + 4096));
+  void* const records = take_pinned(lock, bytes);
+  void* const tail = records ? take_pinned(lock, 4096) : nullptr;
+  if (!tail) return false;
   memset(records, 0, bytes);
   memset(tail, 0, 4096);
-  ring_ = static_cast<RingControl*>(take(sizeof(RingControl)));
+  ring_ = static_cast<RingControl*>(take(lock, sizeof(RingControl)));
   if (!ring_) return false;
   RingControl control{};
   control.room = static_cast<int64_t>(capacity);
@@ -157,11 +199,7 @@ bool Workspace::build_ring(Sanitizer_StreamHandle stream) {
   control.limit_ns = tool_.options.drop ? 0 : kRingLimit;
   control.records = static_cast<Record*>(records);
   control.tail = static_cast<uint64_t*>(tail);
-  if (!check(tool_.api.MemcpyHostToDeviceAsync(ring_, &control, sizeof control, stream),
-             "copying to the GPU") ||
-      !check(tool_.api.StreamSynchronize(stream), "waiting for a stream")) {
-    return false;
-  }
+  if (!send(lock, ring_, &control, sizeof control, stream) || !wait(lock, stream)) return false;
   consumer_ = std::make_unique<Consumer>(control.records, capacity, static_cast<uint64_t*>(tail),
                                          tool_.options.workers, tool_.options.analysis,
                                          tool_.transfer, tool_.analysis);
@@ -170,10 +208,10 @@ bool Workspace::build_ring(Sanitizer_StreamHandle stream) {
 
 // ---- a stream's copy of the page table ----------------------------------------------------------
 
-void Workspace::release(Replica& replica) {
+void Workspace::release(Lock& lock, Replica& replica) {
   tool_.pieces->table().detach(&replica.changes);
-  for (int i = 0; i < kParts; ++i) give(replica.parts[i], part_bytes(static_cast<Part>(i)));
-  give(replica.states, rows_.size() * sizeof(State));
+  for (int i = 0; i < kParts; ++i) give(lock, replica.parts[i], part_bytes(static_cast<Part>(i)));
+  give(lock, replica.states, rows_.size() * sizeof(State));
 }
 
 Workspace::Replica* Workspace::replica_of(Lock& lock, Sanitizer_StreamHandle stream) {
@@ -186,36 +224,30 @@ Workspace::Replica* Workspace::replica_of(Lock& lock, Sanitizer_StreamHandle str
   }
   if (!oldest || (oldest->owned && replicas_.size() < kReplicas)) {
     auto fresh = std::make_unique<Replica>();
-    if (!fill(*fresh, stream)) return nullptr;
+    if (!fill(lock, *fresh, stream)) return nullptr;
     replicas_.push_back(std::move(fresh));
     oldest = replicas_.back().get();
   } else if (oldest->owned) {
     // Kernels of the old owner may still read the copy.
-    const Sanitizer_StreamHandle owner = oldest->owner;
     const uint64_t start = now_ns();
-    lock.unlock();
-    const SanitizerResult result = tool_.api.StreamSynchronize(owner);
-    lock.lock();
+    if (!wait(lock, oldest->owner)) return nullptr;
     tool_.collection.add(start);
-    if (!check(result, "waiting for a stream")) return nullptr;
+    ++tool_.table_moves;
   }
   oldest->owner = stream;
   oldest->owned = true;
   return oldest;
 }
 
-bool Workspace::fill(Replica& replica, Sanitizer_StreamHandle stream) {
+bool Workspace::fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream) {
   PageTable& table = tool_.pieces->table();
   std::vector<State> states(rows_.size());
   if (uses_table()) {
     for (int i = 0; i < kParts; ++i) {
       const size_t bytes = part_bytes(static_cast<Part>(i));
       if (bytes == 0) continue;
-      replica.parts[i] = take(bytes);
-      if (!replica.parts[i] || !check(tool_.api.Memset(replica.parts[i], 0, bytes, stream),
-                                      "clearing memory of the GPU")) {
-        return false;
-      }
+      replica.parts[i] = take(lock, bytes);
+      if (!replica.parts[i] || !zero(lock, replica.parts[i], bytes, stream)) return false;
     }
   }
   for (size_t i = 0; i < states.size(); ++i) {
@@ -234,11 +266,9 @@ bool Workspace::fill(Replica& replica, Sanitizer_StreamHandle stream) {
     state.row = static_cast<uint32_t>(i);
     state.slots = row_slots_;
   }
-  replica.states = static_cast<State*>(take(states.size() * sizeof(State)));
-  if (!replica.states ||
-      !check(tool_.api.MemcpyHostToDeviceAsync(replica.states, states.data(),
-                                               states.size() * sizeof(State), stream),
-             "copying to the GPU")) {
+  const size_t state_bytes = states.size() * sizeof(State);
+  replica.states = static_cast<State*>(take(lock, state_bytes));
+  if (!replica.states || !send(lock, replica.states, states.data(), state_bytes, stream)) {
     return false;
   }
   if (!uses_table()) return true;
@@ -252,22 +282,30 @@ bool Workspace::fill(Replica& replica, Sanitizer_StreamHandle stream) {
   return true;
 }
 
-bool Workspace::upload(Replica& replica, Sanitizer_StreamHandle stream) {
+// Sends a copy of the entries that changed: other threads change the table on.
+bool Workspace::upload(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream) {
   if (!uses_table() || replica.changes.empty()) return true;
   const PageTable& table = tool_.pieces->table();
   const uint64_t start = now_ns();
+  struct Copy {
+    void* to;
+    size_t at, bytes;
+  };
+  std::vector<Copy> copies;
+  std::vector<char> entries;
   for (const Part part : {Part::fine, Part::leaves, Part::low, Part::high}) {
-    const size_t bytes = PageTable::entry_bytes(part);
+    const size_t size = PageTable::entry_bytes(part);
     const char* from = static_cast<const char*>(table.data(part));
     char* to = static_cast<char*>(replica.parts[static_cast<int>(part)]);
     for (const Range& range : replica.changes.take(part, kGap)) {
-      const size_t offset = range.begin * bytes;
-      if (!check(tool_.api.MemcpyHostToDeviceAsync(to + offset, const_cast<char*>(from) + offset,
-                                                   (range.end - range.begin) * bytes, stream),
-                 "copying to the GPU")) {
-        return false;
-      }
+      const size_t bytes = (range.end - range.begin) * size;
+      copies.push_back({to + range.begin * size, entries.size(), bytes});
+      entries.insert(entries.end(), from + range.begin * size, from + range.end * size);
     }
+  }
+  for (const Copy& copy : copies) {
+    if (!send(lock, copy.to, entries.data() + copy.at, copy.bytes, stream)) return false;
+    tool_.table_copies += (copy.bytes + kCopyBytes - 1) / kCopyBytes;
   }
   tool_.transfer.add(start);
   return true;

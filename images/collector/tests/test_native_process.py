@@ -245,6 +245,15 @@ def test_exec_keeps_the_process_number_and_gets_another_log(tmp_path: Path) -> N
     assert parse(second).whole
 
 
+@pytest.mark.parametrize("mode", ["touch", "count"])
+def test_a_drain_beside_callbacks(tmp_path: Path, mode: str) -> None:
+    """The driver holds a lock of its own around callbacks, and wants it for what a drain asks."""
+    script = [*START, f"alloc 1 {A:#x} 512", *launch(READ)[:-1], "flushes 2000"]
+    log = play(script, tmp_path, mode, SYNTHETIC_LOCKS="1").log
+    assert [x.analysed for x in log.of(ev.Launch)] == [1] * 2000
+    assert log.notes(least=2) == ""
+
+
 def test_many_threads(tmp_path: Path) -> None:
     for mode in ("touch", "trace"):
         log = play([*START, "threads 4 120"], tmp_path, mode, workers=2).log

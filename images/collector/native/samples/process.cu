@@ -83,6 +83,8 @@ static int graph() {
   CHECK(cudaStreamCreate(&stream));
   int* a = device_array<int>("a", kThreads);
   int* b = device_array<int>("b", 3 * kThreads);
+  cudaFuncAttributes loaded;  // a module that is loaded, and so patched, before the capture begins
+  CHECK(cudaFuncGetAttributes(&loaded, bump));
   cudaGraph_t captured;
   cudaGraphExec_t ready;
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));

@@ -1,6 +1,7 @@
 // The synthetic driver (driver.h): what the program under test does, and the callbacks for it.
 #include "driver.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "machine.h"
@@ -14,7 +15,20 @@ Machine& machine() {
 
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data) {
   Machine& m = machine();
+  const auto guard = driver_lock();
   if (m.callback && m.enabled[domain]) m.callback(m.userdata, domain, id, data);
+}
+
+std::unique_lock<std::recursive_mutex> driver_lock() {
+  static const bool locks = getenv("SYNTHETIC_LOCKS");
+  std::unique_lock<std::recursive_mutex> lock(machine().driver, std::defer_lock);
+  if (locks) lock.lock();
+  return lock;
+}
+
+std::unique_lock<std::recursive_mutex> driver_lock_to_wait() {
+  if (machine().in_node) ++machine().waits_in_nodes;
+  return driver_lock();
 }
 
 void Stream::run_one() {
@@ -238,8 +252,10 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     data.launchData.apiStream = stream.handle();
     data.launchData.hApiStream = stream.sanitizer_handle();
     data.isGraphUpload = upload;
+    machine().in_node = true;
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, &data);
+    machine().in_node = false;
     userdata.push_back(begun.userdata);
   }
   // As on a GPU: no node runs before the whole graph was submitted.
@@ -308,5 +324,6 @@ void run(int number, int steps) {
 }
 
 int own_callbacks() { return machine().own_callbacks; }
+int waits_in_nodes() { return machine().waits_in_nodes; }
 
 }  // namespace synthetic

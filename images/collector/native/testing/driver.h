@@ -57,5 +57,6 @@ SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
 SYNTHETIC int own_callbacks();              // how often the tool's own work was reported back to it
+SYNTHETIC int waits_in_nodes();             // how often the tool waited while nodes were launched
 
 }  // namespace synthetic

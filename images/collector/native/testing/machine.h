@@ -64,7 +64,17 @@ struct Machine {
   std::map<uint64_t, size_t> memory;  // what sanitizerAlloc gave out
   std::map<uint64_t, Context*> owners;
   std::atomic<int> own_callbacks{0};
+  std::atomic<bool> in_node{false};      // a graph is being put together
+  std::atomic<int> waits_in_nodes{0};    // the tool waited or took memory meanwhile
+  std::recursive_mutex driver;
 };
+
+// With SYNTHETIC_LOCKS, one lock is held around every callback and wanted by every function of the
+// Sanitizer that the tool calls, as a driver's may be.
+std::unique_lock<std::recursive_mutex> driver_lock();
+
+// In a function that waits or takes memory: a tool had better not do that within a graph.
+std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);

@@ -41,6 +41,7 @@ void report(uint32_t id, void* address, size_t size) {
 }
 
 SanitizerResult take(CUcontext context, void** out, size_t size, uint32_t id) {
+  const auto guard = synthetic::driver_lock_to_wait();
   auto* in = reinterpret_cast<synthetic::Context*>(context);
   if (!in || in->broken) return SANITIZER_ERROR_INVALID_CONTEXT;
   *out = aligned_alloc(256, (size + 255) / 256 * 256);
@@ -55,6 +56,7 @@ SanitizerResult take(CUcontext context, void** out, size_t size, uint32_t id) {
 }
 
 SanitizerResult give(void* address, uint32_t id) {
+  const auto guard = synthetic::driver_lock_to_wait();
   // As a real free does: work in flight ends first.
   std::vector<synthetic::Stream*> streams;
   {
@@ -96,6 +98,7 @@ SanitizerResult sanitizerEnableCallback(uint32_t, Sanitizer_SubscriberHandle,
 }
 
 SanitizerResult sanitizerAddPatchesFromFile(const char* file, CUcontext context) {
+  const auto guard = synthetic::driver_lock();
   if (access(file, R_OK) != 0) return SANITIZER_ERROR_INVALID_PARAMETER;
   reinterpret_cast<synthetic::Context*>(context)->patches = true;
   Sanitizer_ResourceModuleData data{};  // the patches' own module
@@ -116,6 +119,7 @@ SanitizerResult sanitizerPatchInstructions(const Sanitizer_InstructionId id, CUm
 }
 
 SanitizerResult sanitizerPatchModule(CUmodule handle) {
+  const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->refuses) return SANITIZER_ERROR_NOT_SUPPORTED;
   module->active = module->asked;
@@ -123,6 +127,7 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
 }
 
 SanitizerResult sanitizerUnpatchModule(CUmodule handle) {
+  const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->active.empty()) return SANITIZER_ERROR_INVALID_OPERATION;
   module->active.clear();
@@ -131,6 +136,7 @@ SanitizerResult sanitizerUnpatchModule(CUmodule handle) {
 
 SanitizerResult sanitizerSetLaunchCallbackData(Sanitizer_LaunchHandle handle, CUfunction,
                                                Sanitizer_StreamHandle, const void* userdata) {
+  const auto guard = synthetic::driver_lock();
   auto* launch = reinterpret_cast<synthetic::Launch*>(handle);
   if (launch->refuses_data) return SANITIZER_ERROR_NOT_SUPPORTED;
   launch->userdata = const_cast<void*>(userdata);
@@ -152,6 +158,7 @@ SanitizerResult sanitizerFreeHost(CUcontext, void* address) {
 
 SanitizerResult sanitizerMemcpyHostToDeviceAsync(void* to, void* from, size_t size,
                                                  Sanitizer_StreamHandle handle) {
+  const auto guard = synthetic::driver_lock();
   if (unusable(handle)) return SANITIZER_ERROR_UNKNOWN;
   if (!inside(to, size)) return SANITIZER_ERROR_ADDRESS_NOT_IN_DEVICE_MEMORY;
   const char* begin = static_cast<const char*>(from);
@@ -171,6 +178,7 @@ __attribute__((no_sanitize("thread"))) static void engine_copy(void* to, const v
 
 SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t size,
                                             Sanitizer_StreamHandle handle) {
+  const auto guard = synthetic::driver_lock_to_wait();
   if (unusable(handle)) return SANITIZER_ERROR_UNKNOWN;
   if (!inside(from, size)) return SANITIZER_ERROR_ADDRESS_NOT_IN_DEVICE_MEMORY;
   stream_of(handle)->run_all();
@@ -187,6 +195,7 @@ SanitizerResult sanitizerMemset(void* address, int value, size_t size,
 }
 
 SanitizerResult sanitizerStreamSynchronize(Sanitizer_StreamHandle handle) {
+  const auto guard = synthetic::driver_lock_to_wait();
   if (unusable(handle)) return SANITIZER_ERROR_UNKNOWN;
   stream_of(handle)->run_all();
   ++machine().own_callbacks;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -96,6 +97,24 @@ struct Player {
     for (std::thread& thread : all) thread.join();
   }
 
+  // Launches that are drained while another thread is in callbacks for other things.
+  void flushes(int rounds) {
+    auto* flush = exported<void (*)()>("accel_trace_flush");
+    std::atomic<bool> over{false};
+    std::thread other([&over] {
+      while (!over) {
+        synthetic::allocate(1, {0x7e0000000000, 512}, "device");
+        synthetic::release(1, {0x7e0000000000, 512}, "device");
+      }
+    });
+    for (int round = 0; round < rounds; ++round) {
+      go();
+      flush();
+    }
+    over = true;
+    other.join();
+  }
+
   void play(const Words& w) {
     const std::string& command = w[0];
     const auto word = [&](size_t i) { return i < w.size() ? w[i] : std::string(); };
@@ -159,6 +178,8 @@ struct Player {
       printf("ready %d launches %d\n", f ? f() : -1, n ? static_cast<int>(n()) : -1);
     }
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
+    else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
+    else if (command == "flushes") flushes(whole(w[1]));
     else if (command == "threads") threads(whole(w[1]), whole(w[2]));
     else if (command == "print") { printf("%s\n", w[1].c_str()); fflush(stdout); }
     else if (command == "pause") usleep(static_cast<useconds_t>(whole(w[1])) * 1000);
