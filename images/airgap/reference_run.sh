@@ -72,8 +72,9 @@ docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:c
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
 step "GPU parity tests"
+tests=0
 PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
-    python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe")
+    python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
 
 step "run"
 code=0
@@ -85,5 +86,5 @@ run=$(ls -d "$AE_RESULTS/runs/$recipe"/*/ | tail -n 1)
 mkdir -p "$out"
 tar -C "$(dirname "$run")" -czf "$out/run.tgz" "$(basename "$run")"
 "${ae[@]}" clean --dry-run
-step "done, exit code of the run: $code"
-exit "$code"
+step "done, exit code of the run: $code, of the tests: $tests"
+exit "$((code ? code : tests))"

@@ -172,7 +172,7 @@ def test_frees_while_kernels_are_under_way(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("streams", [7, 23])
 def test_streams_see_memory_as_it_was_at_their_launches(tmp_path: Path, streams: int) -> None:
-    """Sixteen have a table of their own, and no launch waits for another; none runs until it must."""
+    """Sixteen have a table of their own, and wait for nobody; none runs until it must."""
     script = ["context 1 0", "module 1 1", *(f"stream {s} 1" for s in range(1, streams + 1))]
     want = []
     for i in range(60):
@@ -246,7 +246,7 @@ def test_nodes_of_graphs(tmp_path: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["touch", "count", "hot", "trace"])
 def test_nodes_of_a_graph_find_all_ready(tmp_path: Path, mode: str) -> None:
-    """Also of the first launch of all: while its nodes are reported, nothing waits or takes memory."""
+    """Also of the first launch: while its nodes are reported, nothing waits or takes memory."""
     script = [*START, f"alloc 1 {A:#x} 4096", "graph 1"]
     for i in range(40):
         script += [f"node 1 node{i}", f"access {read(A)}"]

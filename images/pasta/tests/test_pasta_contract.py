@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from accel_trace.cli import main
 from accel_trace.events import (
     Alloc,
@@ -18,7 +21,9 @@ from accel_trace.events import (
     Touched,
 )
 from accel_trace.log import LogWriter
+from pasta_workloads.experiments.errors import RunFailed
 from pasta_workloads.mapping import (
+    check_followed,
     check_whole,
     counts_of,
     heat_of,
@@ -73,10 +78,10 @@ EVENTS: tuple[Event, ...] = (
 )  # fmt: skip
 
 
-def reported(folder: Path, tool: str) -> Path:
+def reported(folder: Path, tool: str, events: Iterable[Event] = EVENTS) -> Path:
     """A folder with a log, after the tool has read it."""
     with LogWriter(folder / "trace-5.atl", pid=5) as log:
-        for event in EVENTS:
+        for event in events:
             log.write(event)
     assert main(["report", str(folder), "--tool", tool]) == 0
     check_whole(folder)
@@ -112,6 +117,25 @@ def test_access_counts(tmp_path: Path) -> None:
 def test_overhead(tmp_path: Path) -> None:
     found = stages_of(reported(tmp_path, "overhead"))
     assert found == {"collection": 1.0, "transfer": 1.0, "analysis": 1.0}
+
+
+def test_a_working_set_that_would_be_wrong_is_refused(tmp_path: Path) -> None:
+    """Launches that were left out, and tensors that nobody followed."""
+    whole = [event for event in EVENTS if getattr(event, "analysed", 1)]
+    untold = [event for event in whole if not isinstance(event, TensorAlloc | TensorFree)]
+    untold = [
+        replace(event, size=20 * MIB, address=BASE, what=0) if isinstance(event, Touched) else event
+        for event in untold
+    ]
+    for name, events, match in (
+        ("left", EVENTS, "1 of 2 launches were not analysed"),
+        ("untold", untold, "1 of 1 kernels touched no tensor, as im2col"),
+    ):
+        (tmp_path / name).mkdir()
+        with pytest.raises(RunFailed, match=match):
+            check_followed(reported(tmp_path / name, "working_set", events))
+    (tmp_path / "whole").mkdir()
+    check_followed(reported(tmp_path / "whole", "working_set", whole))
 
 
 def test_launches_inside_the_region(tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ def test_series_keep_the_cpu_variants_small() -> None:
     assert only.variants == ("native", "cs_gpu")
 
 
+def test_a_small_run_is_one_series() -> None:
+    """Two of one size would write two records with the same labels."""
+    variants = ("events", "cs_gpu", "cs_cpu")
+    (only,) = series_of(Config(experiment="overhead", size="small", variants=variants))
+    assert only.variants == ("native", "events", "cs_gpu", "empty", "cs_cpu")
+
+
 @pytest.fixture
 def fake_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
     """Every process takes the time of its variant; returns what was asked of the collector."""

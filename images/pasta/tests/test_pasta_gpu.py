@@ -60,7 +60,7 @@ def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> 
 def test_a_small_problem_under_every_variant(tmp_path: Path) -> None:
     words = ["--model", "bert", "--size", "small", "--repeats", "1", "--out", str(tmp_path)]
     assert main(["overhead", *words]) == 0
-    for variant in ("events", "empty", "cs_gpu", "count"):
+    for variant in ("events", "empty", "cs_gpu", "count", "cs_cpu", "cs_cpu_mt"):
         assert samples(tmp_path, "slowdown", variant=variant)[0] > 0
 
 

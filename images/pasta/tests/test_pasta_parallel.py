@@ -57,6 +57,14 @@ def whole(kind: str, parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
+def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that look for each other in two places would wait for ever."""
+    monkeypatch.chdir(tmp_path)
+    Path("here/below").mkdir(parents=True)
+    found, _ = train("dp", Path("here/below"))
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_way_gives_the_same_step(
     kind: str,

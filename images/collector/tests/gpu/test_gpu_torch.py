@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_the_history_equals_the_tracker(tmp_path: Path) -> None:
         for e in events
         if isinstance(e, TensorAlloc | TensorFree)
     ]
-    assert len(online) > 50
+    assert len(online) > 40
     # The history ends with the snapshot; what the end of the process frees comes after it.
     assert history == online[: len(history)]
     assert len(online) - len(history) < 50
@@ -248,7 +249,13 @@ def test_cupti_counts_the_kernels_that_the_sanitizer_counts(tmp_path: Path) -> N
     ]
     out = tmp_path / "cupti"
     out.mkdir()
-    result = run_python(_MODEL, out, environ={"ACCEL_TRACE_HANDLERS": "cupti"})
+    cupti = find_spec("cupti")
+    assert cupti is not None, "cupti-python is part of what the collector runs on"
+    environ = {
+        "ACCEL_TRACE_HANDLERS": "cupti",
+        "PYTHONPATH": str(Path(str(cupti.origin)).parents[1]),
+    }
+    result = run_python(_MODEL, out, environ=environ)
     assert (result.returncode, result.stderr) == (0, "")
     (events,) = events_of(out).values()
     kernels = [e for e in events if isinstance(e, KernelTime)]

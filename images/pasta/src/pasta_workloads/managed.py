@@ -2,7 +2,8 @@
 
 All that PyTorch allocates is managed. Before the measured iterations everything is moved to the
 host, so that each policy starts from the same place: what an iteration touches has to come to the
-GPU, by faults or by prefetches. Times are from idle GPU to idle GPU. Prints one JSON line.
+GPU, by faults or by prefetches. One iteration before that loads kernels and libraries, which would
+take longer than all else. Times are from idle GPU to idle GPU. Prints one JSON line.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def run_managed(job: Managed) -> dict[str, Any]:
     """Run it and return the result that it prints too. Leaves with 77 where it cannot run."""
     from accel_trace.uvm.advice import Advice
     from accel_trace.uvm.managed import ManagedError, ballast, managed_pool
-    from accel_trace.uvm.replay import Replay, ReplayError
+    from accel_trace.uvm.replay import Replay
     from accel_trace.uvm.runtime import Runtime, RuntimeMissing
 
     pin_torch()
@@ -58,6 +59,7 @@ def run_managed(job: Managed) -> dict[str, Any]:
         weight = ballast(job.leave) if job.leave else None
         with managed_pool() as memory, Replay(memory, advice, job.policy) as replay:
             workload = build(job.model, job.mode, job.size, "cuda", job.seed)
+            workload.iteration()
             torch.cuda.synchronize()
             _to_host(runtime, memory)
             counters = _Counters() if job.advice else None
@@ -71,7 +73,7 @@ def run_managed(job: Managed) -> dict[str, Any]:
             found = {"seconds": seconds, "footprint": _footprint(memory), **moved}
             found |= asdict(report)
         del weight
-    except (ManagedError, ReplayError, RuntimeMissing) as error:
+    except (ManagedError, RuntimeMissing) as error:
         cannot_run(str(error))
     print(PRINTED + json.dumps(found), flush=True)
     return found

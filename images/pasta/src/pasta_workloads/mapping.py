@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from pasta_workloads.experiments.errors import RunFailed
 from pasta_workloads.target import REGION
 
+WITHOUT_TENSORS = 0.02  # the share of kernels that may work on a library's own memory alone
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -135,6 +137,24 @@ def check_whole(folder: Path) -> None:
         lost = sum(sum(record["samples"]) for record in records_of(folder, metric))
         if lost:
             raise RunFailed(f"the collector's log is not whole: {lost:.0f} {metric} in {folder}")
+
+
+def check_followed(folder: Path) -> None:
+    """Raise RunFailed where a working set would be silently wrong.
+
+    That is: launches of the iteration that were not analysed, or kernels that touched no tensor,
+    as where tensors were not followed and only whole segments of the allocator are known.
+    """
+    total, analysed = region_launches(folder)
+    if analysed != total:
+        raise RunFailed(f"{total - analysed} of {total} launches were not analysed, in {folder}")
+    launches = launches_of(folder)
+    without = [launch.short for launch in launches if launch.ws_tensor == 0]
+    if len(without) > len(launches) * WITHOUT_TENSORS:
+        raise RunFailed(
+            f"{len(without)} of {len(launches)} kernels touched no tensor, as {without[0]}: "
+            f"were tensors followed? See the collector's notes in {folder}"
+        )
 
 
 def own_memory(folder: Path) -> float:

@@ -96,7 +96,8 @@ def _tensors(wanted: frozenset[str]) -> None:
 
     def attach() -> None:
         try:
-            hooks.allocator()
+            if not hooks.allocator():
+                note(2, "tensors are not followed: PyTorch had no allocator for GPUs yet")
         except RuntimeError as error:
             note(2, f"tensors cannot be followed with this allocator: {error}")
         _check_at_exit(hooks)

@@ -43,7 +43,8 @@ SETTINGS: dict[str, dict[str, int | str]] = {
 }
 # What the CPU variants are compared with on the small problem.
 BESIDE = ("native", "empty", "cs_gpu")
-WARMUP = 1
+WARMUP = 5  # an idle GPU's clock is low
+ITERATIONS = 10  # at least, but for the CPU variants: those take minutes each
 MODE = "test"
 
 
@@ -60,6 +61,9 @@ def series_of(config: Config) -> list[Series]:
     """What to measure at which size; `native` is always among it."""
     fast = tuple(name for name in config.variants if name not in CPU_VARIANTS)
     slow = tuple(name for name in config.variants if name in CPU_VARIANTS)
+    if fast and slow and config.small == config.scale:  # one series, or labels would be equal
+        every = dict.fromkeys((*_with_native(fast), *BESIDE, *slow))
+        return [Series(size=config.scale, variants=tuple(every))]
     found = []
     if fast:
         found.append(Series(size=config.scale, variants=_with_native(fast)))
@@ -122,7 +126,7 @@ class _Measurement:
     def _process(self, name: str) -> Ran:
         config, series = self.config, self.series
         slow = name in CPU_VARIANTS
-        iterations = 1 if slow else max(config.iterations, 3)
+        iterations = 1 if slow else max(config.iterations, ITERATIONS)
         command = target(config, MODE, size=series.size, iterations=iterations, warmup=WARMUP)
         folder = self.out.out_dir / "traces" / f"{series.size}-{name}"
         if name == "native":

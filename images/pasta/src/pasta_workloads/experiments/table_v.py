@@ -12,7 +12,7 @@ from reprokit.records import RecordWriter
 from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
 from pasta_workloads.config import Config
 from pasta_workloads.experiments.oracle import write_oracle
-from pasta_workloads.mapping import Launch, launches_of, own_memory
+from pasta_workloads.mapping import Launch, check_followed, launches_of, own_memory
 from pasta_workloads.memory import OperatorBytes
 from pasta_workloads.oracle.statistics import MIB, STATS, statistics
 from pasta_workloads.workload import build
@@ -43,9 +43,10 @@ def run(config: Config, out: RecordWriter) -> None:
 
 
 def traced_launches(config: Config, mode: str, folder: Path) -> list[Launch]:
-    """Run one mode once under the GPU-resident working-set analysis."""
+    """Run one mode once under the GPU-resident working-set analysis. Raises RunFailed."""
     command = target(config, mode, iterations=1)
     run_traced("working_set", folder, command, {"variant": "gpu"}, config.patience)
+    check_followed(folder)
     return launches_of(folder)
 
 

@@ -52,7 +52,7 @@ class Job:
 def run_ranks(job: Job) -> list[Found]:
     """Run the job and return every rank's findings. Raises ChildProcessError when a rank fails."""
     job.folder.mkdir(parents=True, exist_ok=True)
-    meeting = job.folder / "meeting"
+    meeting = (job.folder / "meeting").resolve()  # of a relative one PyTorch takes the last part
     meeting.unlink(missing_ok=True)
     try:
         spawn(_rank, args=(job, str(meeting)), nprocs=job.ranks, join=True)
