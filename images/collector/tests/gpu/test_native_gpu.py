@@ -282,6 +282,14 @@ def test_graphs(tmp_path: Path, mode: str) -> None:
         ]
 
 
+@pytest.mark.parametrize("mode", ["events", "empty", "count", "touch", "hot"])
+def test_no_launch_waits_for_the_gpu(tmp_path: Path, mode: str) -> None:
+    """Fifty launches and changes of memory behind a kernel of a third of a second."""
+    traced = trace(tmp_path, "process", "ahead", mode=mode)
+    submitted_us, _ = traced.pieces["submitted"]
+    assert submitted_us < 150_000
+
+
 @pytest.mark.parametrize("mode", ["events", "touch", "trace"])
 def test_memory_that_ends_while_kernels_run(tmp_path: Path, mode: str) -> None:
     traced = trace(tmp_path, "process", "reuse", mode=mode)
