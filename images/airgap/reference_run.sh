@@ -1,23 +1,27 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [NAME=DIR...] [-- ARGUMENTS OF `ae run`...]
+#   reference_run.sh RECIPE OUT [tests=no] [NAME=DIR...] [-- ARGUMENTS OF `ae run`...]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
 # --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks. Where the
-# image has a script on_host.sh, what that compiles here is added to it.
+# image has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests
+# out, where they have a call of their own.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
 shift 2
 contexts=()
 extra=
+with_tests=yes
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     if [ "${1%%=*}" = extra ]; then
         extra=${1#*=}
+    elif [ "${1%%=*}" = tests ]; then
+        with_tests=${1#*=}
     else
         contexts+=(--context "$1")
         # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
@@ -71,10 +75,12 @@ docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:c
 "${ae[@]}" pull "$recipe" --flavour cuda --verify
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
-step "GPU parity tests"
 tests=0
-PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
-    python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+if [ "$with_tests" = yes ]; then
+    step "GPU parity tests"
+    PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
+        python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+fi
 
 step "run"
 code=0
