@@ -16,5 +16,5 @@ python3 -m accel_trace.build --arch "$archs" --out "$built"
 export ACCEL_TRACE_CACHE=$built/hooks
 python3 -m accel_trace.handlers.torch_native
 python3 -c 'import torch; from accel_trace.uvm import managed; managed.build(torch.version.cuda)'
-find "$built" -name '*.lock' -delete
+find "$built" "$(dirname "$built")/.accel_trace_built.lock" -name '*.lock' -delete
 touch "$built/whole"
