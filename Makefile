@@ -12,7 +12,7 @@ demo: $(VENV)/.run
 	$(BIN)/ae run dlrm --quick
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

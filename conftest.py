@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent / "tests"
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One worker for the launcher's tests, which share an engine; the images' tests by file."""
-    if not getattr(config.option, "loadgroup", False):  # of a worker of xdist
-        return
-    for item in items:
-        group = "launcher" if item.path.is_relative_to(TESTS) else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByEngine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::", 1)[0]
+            return "launcher" if path.startswith("tests/") else path
+
+    return ByEngine(config, log)
