@@ -9,7 +9,7 @@
 # from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
 # --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks. Where the
 # image has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests
-# out, where they have a call of their own.
+# out, where they have a call of their own. How they went stands beside the run, in OUT/gpu-tests.txt.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
@@ -22,6 +22,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
         extra=${1#*=}
     elif [ "${1%%=*}" = tests ]; then
         with_tests=${1#*=}
+        case $with_tests in yes | no) ;; *) echo "tests=$with_tests: yes or no" >&2 && exit 2 ;; esac
     else
         contexts+=(--context "$1")
         # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
@@ -76,11 +77,16 @@ docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:c
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
 tests=0
+tested="not run by this call"
 if [ "$with_tests" = yes ]; then
     step "GPU parity tests"
     PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
         python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+    tested=passed
+    [ "$tests" = 0 ] || tested="FAILED, exit code $tests: no number of this run holds"
 fi
+mkdir -p "$out"
+echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
 
 step "run"
 code=0
@@ -89,7 +95,6 @@ code=0
 step "verdicts"
 "${ae[@]}" check "$recipe" || true
 run=$(ls -d "$AE_RESULTS/runs/$recipe"/*/ | tail -n 1)
-mkdir -p "$out"
 tar -C "$(dirname "$run")" -czf "$out/run.tgz" "$(basename "$run")"
 "${ae[@]}" clean --dry-run
 step "done, exit code of the run: $code, of the tests: $tests"

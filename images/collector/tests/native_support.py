@@ -140,8 +140,8 @@ class Log:
     def facts(self) -> dict[str, str]:
         return {fact.name: fact.value for fact in self.of(ev.Fact)}
 
-    def notes(self, least: int = 0) -> str:
-        return "\n".join(note.text for note in self.of(ev.Note) if note.level >= least)
+    def notes(self) -> str:
+        return "\n".join(note.text for note in self.of(ev.Note))
 
 
 def parse(path: Path) -> Log:

@@ -80,7 +80,12 @@ def fake_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict
 
     monkeypatch.setattr(overhead, "require_gpus", lambda: None)
     monkeypatch.setattr(overhead, "require_collector", lambda: None)
-    monkeypatch.setattr(overhead, "run_alone", lambda *_: ran("native"))
+
+    def alone(command: list[str], folder: Path, patience: float) -> Ran:
+        asked.append({"command": command, "mode": "native"})
+        return ran("native")
+
+    monkeypatch.setattr(overhead, "run_alone", alone)
     monkeypatch.setattr(overhead, "run_traced", traced)
     stages = {"collection": 1.0, "transfer": 0.5, "analysis": 0.25}
     monkeypatch.setattr(overhead, "stages_of", lambda _: stages)
@@ -110,6 +115,12 @@ def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
     sampled = [one for one in fake_processes if one.get("sample") == 50]
     assert len(sampled) == 2
     assert all(one["workers"] == 1 for one in fake_processes if one["mode"] == "trace")
+    # Variants of one series are measured alike.
+    loops = {
+        tuple(one["command"][one["command"].index(name) + 1] for name in ("--size", "--iterations"))
+        for one in fake_processes
+    }
+    assert loops == {("full", "10"), ("small", "1"), ("full", "1")}
 
 
 def test_heat_map(tmp_path: Path) -> None:

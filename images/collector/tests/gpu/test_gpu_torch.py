@@ -149,7 +149,7 @@ def test_the_history_equals_the_tracker(tmp_path: Path) -> None:
         for e in events
         if isinstance(e, TensorAlloc | TensorFree)
     ]
-    assert len(online) > 40
+    assert len(online) > 50
     # The history ends with the snapshot; what the end of the process frees comes after it.
     assert history == online[: len(history)]
     assert len(online) - len(history) < 50

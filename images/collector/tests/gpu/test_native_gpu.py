@@ -257,10 +257,14 @@ def test_contexts(tmp_path: Path, mode: str) -> None:
         assert [touched(log, x.launch) for x in launches] == [[traced.pieces[n]] for n in names]
 
 
+@pytest.mark.parametrize("which", ["graph_loaded", "graph"])
 @pytest.mark.parametrize("mode", ["events", "count", "touch", "trace"])
-def test_graphs(tmp_path: Path, mode: str) -> None:
-    """Nodes are exact where the Sanitizer takes a state for them; where it does not, it is said."""
-    traced = trace(tmp_path, "process", "graph", mode=mode, analysis="touch")
+def test_graphs(tmp_path: Path, mode: str, which: str) -> None:
+    """Nodes are exact where the Sanitizer takes a state for them; where it does not, it is said.
+
+    The module is loaded, and so patched, before the capture or within it.
+    """
+    traced = trace(tmp_path, "process", which, mode=mode, analysis="touch")
     launches = traced.launches("bump")
     assert len(launches) == 16
     nodes, last = launches[:15], launches[15]

@@ -2,8 +2,8 @@
 
 All that PyTorch allocates is managed. Before the measured iterations everything is moved to the
 host, so that each policy starts from the same place: what an iteration touches has to come to the
-GPU, by faults or by prefetches. One iteration before that loads kernels and libraries, which would
-take longer than all else. Times are from idle GPU to idle GPU. Prints one JSON line.
+GPU, by faults or by prefetches. One iteration before that loads kernels and libraries, which no
+policy has a part in. Times are from idle GPU to idle GPU. Prints one JSON line.
 """
 
 from __future__ import annotations
