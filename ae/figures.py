@@ -51,6 +51,7 @@ STYLE: Any = {
 
 INTERVAL_WORDS = "bars: median, whiskers: bootstrap 95 % interval"
 _PANEL_INCHES = 2.35
+_TITLE_INCHES = 0.1  # of a letter of a title
 _ROW_INCHES = 0.27
 _MAX_PANELS_A_ROW = 5
 _FACE_INCHES = 0.52
@@ -159,7 +160,7 @@ def new_panels(
 
     across = min(count, across)
     down = -(-count // across)
-    width = max(6.4, 1.9 + _PANEL_INCHES * across)
+    width = max(6.4, 1.9 + _PANEL_INCHES * across, 0.5 + _TITLE_INCHES * len(title))
     height = 1.45 + down * (0.62 + row_inches * max(rows, 3))
     # The bottom strip is kept free for the facts on the figure's face.
     strip = _FACE_INCHES / height

@@ -171,3 +171,13 @@ def test_matplotlib_is_not_imported_by_the_module() -> None:
     code = "import sys, ae.figures; sys.exit(any(m.startswith('matplotlib') for m in sys.modules))"
     root = Path(figures.__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_a_long_title_is_not_cut_off() -> None:
+    title = "Theoretical occupancy of the compiled kernels (registers, bytes spilled)"
+    figure, _ = new_panels(1, 3, title=title)
+    figure.draw_without_rendering()
+    (text,) = (text for text in figure.texts if text.get_text() == title)
+    extent = text.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.x1
