@@ -89,7 +89,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         def __init__(self) -> None:
             log.append("count")
 
-        def finish(self) -> dict[str, int]:
+        def finish(self, begin_ns: int) -> dict[str, int]:
+            assert begin_ns > 0
             return {"moved_in": 7}
 
     def ballast(leave: int) -> str:
@@ -123,8 +124,8 @@ def test_everything_is_on_the_host_before_the_clock_starts(
 ) -> None:
     found = run_managed(job(advice="x/advice.json", leave=5))
     assert done == [
-        ("ballast", 5), "pool", ("replay", "advice of advice.json", "object"),
-        ("prefetch", 4096, 1000, HOST, "stream"), "synchronize", "count", "active", "end",
+        "count", ("ballast", 5), "pool", ("replay", "advice of advice.json", "object"),
+        ("prefetch", 4096, 1000, HOST, "stream"), "synchronize", "active", "end",
     ]  # fmt: skip
     assert found["footprint"] == 1000
     assert found["moved_in"] == 7
@@ -147,3 +148,31 @@ def test_refused_memory_cannot_run(done: list[Any], capsys: pytest.CaptureFixtur
         run_managed(job())
     assert left.value.code == 77
     assert "2 bytes were asked for" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_counters_count_from_a_moment_on_or_say_why_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from accel_trace.events import ManagedCounter
+    from accel_trace.handlers import cupti
+
+    class Collector:
+        def __init__(self, *, managed: bool) -> None:
+            assert managed
+
+        def start(self) -> None:
+            pass
+
+        def finish(self) -> list[ManagedCounter]:
+            return [
+                ManagedCounter(
+                    what="BYTES_TRANSFER_HTOD", value=value, start_ns=0, end_ns=0, address=0,
+                    device=0, ns=ns,
+                )
+                for ns, value in ((10, 4096), (20, 8192))
+            ]  # fmt: skip
+
+    monkeypatch.setattr(cupti, "Collector", Collector)
+    assert managed._Counters().finish(20)["moved_in"] == 8192
+    assert managed._Counters().finish(21) == {}
+    assert "CUPTI told of none" in capsys.readouterr().err

@@ -54,6 +54,8 @@ def run_managed(job: Managed) -> dict[str, Any]:
     pin_torch()
     try:
         runtime = Runtime()
+        # Before the context: CUPTI counts nothing in one that is there.
+        counters = _Counters() if job.advice else None
         advice = Advice.load(Path(job.advice)) if job.advice else None
         # Before the pool, in which it would be managed itself.
         weight = ballast(job.leave) if job.leave else None
@@ -62,14 +64,14 @@ def run_managed(job: Managed) -> dict[str, Any]:
             workload.iteration()
             torch.cuda.synchronize()
             _to_host(runtime, memory)
-            counters = _Counters() if job.advice else None
+            begin_ns = time.monotonic_ns()
             start = time.perf_counter()
             with replay.active() as report:
                 for _ in range(job.iterations):
                     workload.iteration()
             torch.cuda.synchronize()
             seconds = time.perf_counter() - start
-            moved = counters.finish() if counters is not None else {}
+            moved = counters.finish(begin_ns) if counters is not None else {}
             found = {"seconds": seconds, "footprint": _footprint(memory), **moved}
             found |= asdict(report)
         del weight
@@ -117,14 +119,20 @@ class _Counters:
         except CuptiError as error:
             print(f"bytes moved are not counted: {error}", file=sys.stderr, flush=True)
 
-    def finish(self) -> dict[str, int]:
-        """Totals by our names; empty where nothing was counted."""
+    def finish(self, begin_ns: int) -> dict[str, int]:
+        """Totals since `begin_ns` (monotonic) by our names; empty where nothing was counted."""
         from accel_trace.events import ManagedCounter
 
         if self._collector is None:
             return {}
         totals = dict.fromkeys(COUNTERS.values(), 0)
         for event in self._collector.finish():
-            if isinstance(event, ManagedCounter) and event.what in COUNTERS:
-                totals[COUNTERS[event.what]] += event.value
-        return totals
+            if isinstance(event, ManagedCounter) and event.ns >= begin_ns:
+                name = COUNTERS.get(event.what)
+                if name is not None:
+                    totals[name] += event.value
+        if any(totals.values()):
+            return totals
+        words = "CUPTI told of none, and all of the model had to be moved"
+        print(f"bytes moved are not counted: {words}", file=sys.stderr, flush=True)
+        return {}

@@ -3,7 +3,6 @@
 // It never hands out more than the card has free, less a reserve: a program that oversubscribes
 // managed memory can hang the GPU for everybody on it. The CUDA runtime is the one that PyTorch has
 // loaded, found by name, so that nothing is linked and any CUDA version will do.
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <sys/types.h>
 
@@ -13,6 +12,9 @@
 #include <map>
 #include <mutex>
 #include <vector>
+
+// Last: it makes __noinline__ a macro, which libstdc++ 13 spells out as an attribute.
+#include <cuda_runtime_api.h>
 
 namespace {
 

@@ -57,6 +57,7 @@ def touch(size: int, stride: int, *, prefetch: bool = False, device: int = 0) ->
     import torch
 
     runtime = Runtime()
+    collector = _collector(device)  # before the context: CUPTI counts nothing in one that is there
     with managed_pool(device=device):
         buffer = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{device}")
     some = buffer[::stride]
@@ -64,7 +65,7 @@ def touch(size: int, stride: int, *, prefetch: bool = False, device: int = 0) ->
     stream = runtime.stream()
     runtime.prefetch(buffer.data_ptr(), size, HOST, stream)
     runtime.synchronize()
-    collector = _collector(device)
+    begin_ns = time.monotonic_ns()
     if prefetch:
         runtime.prefetch(buffer.data_ptr(), size, device, stream)
         runtime.synchronize()
@@ -72,9 +73,7 @@ def touch(size: int, stride: int, *, prefetch: bool = False, device: int = 0) ->
     some.add_(1)
     runtime.synchronize()
     seconds = time.perf_counter() - start
-    moved_in, moved_out, faults = (
-        counters(collector.finish()) if collector is not None else (None, None, None)
-    )
+    moved_in, moved_out, faults = _counted(collector, begin_ns)
     runtime.destroy(stream)
     return Touch(
         bytes=size,
@@ -87,6 +86,21 @@ def touch(size: int, stride: int, *, prefetch: bool = False, device: int = 0) ->
         faults=faults,
         driver_prefetch=driver_prefetch(),
     )
+
+
+def _counted(
+    collector: Collector | None, begin_ns: int
+) -> tuple[int, int, int] | tuple[None, None, None]:
+    """The counters since `begin_ns`, of the monotonic clock; none where nothing was counted."""
+    if collector is None:
+        return None, None, None
+    totals = counters(event for event in collector.finish() if event.ns >= begin_ns)
+    if any(totals):
+        return totals
+    sys.stderr.write(
+        "accel-trace: bytes moved are not counted: CUPTI told of none, and some had to be moved\n"
+    )
+    return None, None, None
 
 
 def _collector(device: int) -> Collector | None:
