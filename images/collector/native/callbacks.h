@@ -13,7 +13,7 @@ void on_graph(Lock& lock, Sanitizer_CallbackId id, const void* data);
 
 // Memory and copies, that nodes of graphs have too.
 void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags);
-void freed(uint64_t address, uint32_t flags, uint64_t stream);
+void freed(const Ending& ending, uint64_t stream);
 void copied(const Sanitizer_MemcpyData& data);
 void was_set(const Sanitizer_MemsetData& data);
 

@@ -7,6 +7,7 @@
 #ifdef __CUDACC__
 
 #define AT_BOTH static __host__ __device__ __forceinline__
+#define AT_BOTH_MEMBER __host__ __device__ __forceinline__
 #define AT_DEVICE static __device__ __forceinline__
 #define AT_PATCH extern "C" __device__ __noinline__
 
@@ -48,6 +49,29 @@ AT_BOTH T* global(T* pointer) {
   return pointer;
 }
 
+// Of memory that nobody writes while the kernel runs.
+AT_BOTH uint32_t load_fixed(const uint32_t* where) {
+#ifdef __CUDA_ARCH__
+  uint32_t word;
+  asm("ld.global.nc.u32 %0, [%1];" : "=r"(word) : "l"(where));
+  return word;
+#else
+  return *where;
+#endif
+}
+// Two words of such memory. Asked for where it stands, not where the compiler finds that they are
+// needed: loads that follow each other so run side by side.
+template <class A, class B>
+AT_DEVICE void load_fixed(const A* where, A& first, B& second) {
+  static_assert(sizeof(A) == 8 && sizeof(B) == 8, "two words");
+  uint64_t words[2];
+  asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];"
+               : "=l"(words[0]), "=l"(words[1])
+               : "l"(where));
+  first = (A)words[0];
+  second = (B)words[1];
+}
+
 AT_DEVICE uint64_t atomic_add(uint64_t* where, uint64_t value) {
   where = global(where);
   return atomicAdd(reinterpret_cast<unsigned long long*>(where),
@@ -86,7 +110,10 @@ AT_DEVICE uint32_t bits_of(uint32_t value) { return static_cast<uint32_t>(__popc
 
 #include <time.h>
 
+#include <cstring>
+
 #define AT_BOTH static inline
+#define AT_BOTH_MEMBER
 #define AT_DEVICE static inline
 #define AT_PATCH extern "C" __attribute__((visibility("default"), used))
 
@@ -108,6 +135,13 @@ inline uint32_t spread() { return 5; }
 template <class T>
 inline T* global(T* pointer) {
   return pointer;
+}
+
+inline uint32_t load_fixed(const uint32_t* where) { return *where; }
+template <class A, class B>
+inline void load_fixed(const A* where, A& first, B& second) {
+  first = where[0];
+  memcpy(&second, where + 1, sizeof second);
 }
 
 inline uint64_t atomic_add(uint64_t* where, uint64_t value) {

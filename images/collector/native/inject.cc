@@ -155,20 +155,9 @@ void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   if (kept) add_memory<event::Alloc>(piece, number(data.stream));
 }
 
-namespace {
-
-// A peer's view of memory ends with an event that need not say so: its context does.
-bool is_elsewhere(const Sanitizer_ResourceMemoryData& data) {
-  const Piece* piece = tool->pieces->object_at(data.address);
-  return piece && data.context && piece->context && number(data.context) != piece->context &&
-         static_cast<uint32_t>(data.device) != piece->device;
-}
-
-}  // namespace
-
-void freed(uint64_t address, uint32_t flags, uint64_t stream) {
+void freed(const Ending& ending, uint64_t stream) {
   Piece piece;
-  if (!tool->pieces->remove_object(address, flags & kMemoryPeer, piece)) return;
+  if (!tool->pieces->remove_object(ending, piece)) return;
   tool->piece_ended();
   add_memory<event::Free>(piece, stream);
 }
@@ -206,7 +195,7 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
 void context_ended(const Sanitizer_ResourceContextData& data) {
   // What was not freed before went with the context.
   for (const Piece& piece : tool->pieces->objects_of(number(data.context))) {
-    freed(piece.address, piece.flags, 0);
+    freed({piece.address, number(data.context), piece.device, piece.peer}, 0);
   }
   event::Context event{};
   event.context = number(data.context);
@@ -251,8 +240,9 @@ void on_resource(Lock& lock, Sanitizer_CallbackId id, const void* data) {
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC:
     case SANITIZER_CBID_RESOURCE_MEMORY_FREE_ASYNC_DONE:
     case SANITIZER_CBID_RESOURCE_HOST_MEMORY_FREE:
-      if (is_elsewhere(memory)) return;
-      return freed(memory.address, memory.flags, number(memory.stream));
+      return freed({memory.address, number(memory.context), static_cast<uint32_t>(memory.device),
+                    (memory.flags & kMemoryPeer) != 0},
+                   number(memory.stream));
     default:
       return;
   }

@@ -19,13 +19,24 @@ struct Begun {
 };
 thread_local Begun begun;
 
-// Rows of the graph that this thread launches: submitted when the whole graph is.
+// Rows of the graph that this thread launches, one for each context: the Sanitizer keeps one state for
+// all nodes of a graph launch, the one that was set last. Submitted when the whole graph is.
 struct GraphRow {
   CUcontext context;
   Sanitizer_StreamHandle stream;
   uint32_t row;
+  void* state;
 };
 thread_local std::vector<GraphRow>* graph_rows = nullptr;
+
+void* state_of_graph(CUcontext context) {
+  if (graph_rows) {
+    for (const GraphRow& row : *graph_rows) {
+      if (row.context == context) return row.state;
+    }
+  }
+  return nullptr;
+}
 
 // ---- launches -----------------------------------------------------------------------------------
 
@@ -33,7 +44,8 @@ thread_local std::vector<GraphRow>* graph_rows = nullptr;
 void forget_begun() {
   if (!begun.any) return;
   const auto found = tool->workspaces.find(begun.context);
-  if (begun.bound && found != tool->workspaces.end()) found->second->cancel(begun.row);
+  const bool own = begun.bound && !begun.in_graph;  // a graph's row is cancelled with the graph
+  if (own && found != tool->workspaces.end()) found->second->cancel(begun.row);
   begun = Begun{};
 }
 
@@ -53,24 +65,33 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
   begun.context = data.context;
   begun.stream = stream;
   event::Launch event{};
-  if (wanted) {
-    void* state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
-    if (state) {
-      const SanitizerResult result = unlocked(lock, [&] {
-        return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
-      });
-      begun.bound = result == SANITIZER_SUCCESS;
-      if (!begun.bound) {
-        tool->workspace(data.context).cancel(begun.row);
-        tool->note_once(in_graph ? "graph data" : "launch data", 2,
-                        std::string(in_graph ? "nodes of CUDA graphs" : "launches") +
-                            " are not analysed: " + tool->api.words(result));
-      }
+  void* state = in_graph && patched ? state_of_graph(data.context) : nullptr;
+  const bool shares = state != nullptr;  // whatever the filters say of this node
+  if (!shares && wanted) {
+    state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
+  }
+  if (state) {
+    const SanitizerResult result = unlocked(lock, [&] {
+      return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
+    });
+    begun.bound = result == SANITIZER_SUCCESS;
+    if (!begun.bound) {
+      if (!shares) tool->workspace(data.context).cancel(begun.row);
+      tool->note_once(in_graph ? "graph data" : "launch data", 2,
+                      std::string(in_graph ? "nodes of CUDA graphs" : "launches") +
+                          " are not analysed: " + tool->api.words(result));
+    } else if (in_graph && !shares) {
+      if (!graph_rows) graph_rows = new std::vector<GraphRow>();
+      graph_rows->push_back({data.context, stream, begun.row, state});
+    } else if (in_graph) {
+      tool->note_once("graph", 1,
+                      "the nodes of a CUDA graph share one state: what they touched or counted is told "
+                      "of the first that was analysed, for all of them together");
     }
   }
-  if (!begun.bound && tool->options.analyses() && patched) {
-    // Said, not assumed: patches of this launch find no state. A node of a graph could keep the one
-    // of the graph's last launch, whose memory may be gone.
+  if (!begun.bound && !shares && tool->options.analyses() && patched) {
+    // Said, not assumed: patches of this launch find no state. A graph could keep the one of its last
+    // launch, whose memory may be gone.
     unlocked(lock, [&] {
       return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, nullptr);
     });
@@ -86,7 +107,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
   event.block_x = data.blockDim_x;
   event.block_y = data.blockDim_y;
   event.block_z = data.blockDim_z;
-  event.analysed = in_graph ? (begun.bound ? 2u : 3u) : begun.bound;
+  event.analysed = !in_graph ? begun.bound : !begun.bound ? 3u : shares ? 4u : 2u;
   event.thread = thread_number();
   event.operator_ = operator_of_thread();
   event.region = tool->regions.empty() ? 0 : tool->regions.back().text;
@@ -113,10 +134,6 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
   event::LaunchEnd event{};
   event.launch = ended.launch;
   tool->log.add(event);
-  if (in_graph && ended.bound) {
-    if (!graph_rows) graph_rows = new std::vector<GraphRow>();
-    graph_rows->push_back({ended.context, ended.stream, ended.row});
-  }
   const auto found = tool->workspaces.find(ended.context);
   if (!in_graph && ended.bound && found != tool->workspaces.end()) found->second->close(ended.row);
   if (in_graph || !tool->options.synchronises() || tool->gpu_over) return;
@@ -144,7 +161,7 @@ void node_begins(Lock& lock, const Sanitizer_GraphNodeLaunchData& data) {
   switch (data.nodeType) {
     case CU_GRAPH_NODE_TYPE_KERNEL: return launch_begins(lock, data.launchData, true);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return allocated(data.memAllocData, 0);
-    case CU_GRAPH_NODE_TYPE_MEM_FREE: return freed(data.memFreeAddress, 0, 0);
+    case CU_GRAPH_NODE_TYPE_MEM_FREE: return freed({data.memFreeAddress}, 0);
     case CU_GRAPH_NODE_TYPE_MEMCPY: return copied(data.memcpyData);
     case CU_GRAPH_NODE_TYPE_MEMSET: return was_set(data.memsetData);
     default: return;

@@ -27,42 +27,57 @@ struct Fine {          // a byte range within a granule
   uint32_t next;       // 0: the last; entry 0 of the array is never used
 };
 
-struct Table {
-  uint64_t base;         // first block of the high window
-  const uint32_t* high;  // around the first allocation above 4 TiB
-  const uint32_t* low;   // addresses below 4 TiB
-  const uint32_t* leaves;
+constexpr uint64_t kWindow = uint64_t{kWindowBlocks} << kBlockBits;  // bytes
+constexpr uint64_t kNowhere = 1ull << 63;  // the base of no window: no address is within it
+
+struct Seldom {          // what few accesses need
   const Fine* fine;
-  uint32_t high_blocks;  // 0 while there is no such window
-  uint32_t low_blocks;
+  const uint32_t* low;   // addresses below 4 TiB
+  uint64_t low_blocks;   // 0 while there is no such window
 };
 
-AT_BOTH uint32_t find_fine(const Table& table, uint32_t entry, uint32_t byte) {
-  for (uint32_t i = entry & ~kFine; i != 0; i = global(table.fine)[i].next) {
-    const Fine& fine = global(table.fine)[i];
-    if (byte >= (fine.range & 0xffff) && byte < fine.range >> 16) return fine.slot;
+struct alignas(16) Table {  // patches load the first four words two at a time
+  uint64_t base;            // first byte of the high window, or kNowhere
+  const uint32_t* high;     // around the first allocation above 4 TiB: kWindowBlocks entries
+  const uint32_t* leaves;
+  void* data;               // of the launch: its flags or counters
+  Seldom rest;
+  AT_BOTH_MEMBER const Seldom& seldom() const { return rest; }
+};
+
+AT_BOTH uint32_t find_fine(const Fine* fine, uint32_t entry, uint32_t byte) {
+  for (uint32_t i = entry & ~kFine; i != 0; i = global(fine)[i].next) {
+    const Fine& one = global(fine)[i];
+    if (byte >= (one.range & 0xffff) && byte < one.range >> 16) return one.slot;
   }
   return 0;
 }
 
-// The entry of the first level for an address; 0 outside both windows.
-AT_BOTH uint32_t block_entry(const Table& table, uint64_t address) {
+// The entry of the first level for an address; 0 outside both windows. `table`: a Table, or what a
+// patch has of one.
+template <class AnyTable>
+AT_BOTH uint32_t block_entry(const AnyTable& table, uint64_t address) {
+  const uint64_t offset = address - table.base;
+  if (offset < kWindow) return load_fixed(table.high + static_cast<uint32_t>(offset >> kBlockBits));
+  const Seldom& rest = table.seldom();
   const uint64_t block = address >> kBlockBits;
-  const uint64_t index = block - table.base;
-  if (index < table.high_blocks) return global(table.high)[index];
-  return block < table.low_blocks ? global(table.low)[block] : 0;
+  return block < rest.low_blocks ? load_fixed(rest.low + block) : 0;
 }
 
-AT_BOTH uint32_t leaf_entry(const Table& table, uint32_t entry, uint64_t address) {
-  const uint64_t leaf = static_cast<uint64_t>(entry & ~kLeaf) << kLeafBits;
-  return global(table.leaves)[leaf | (address >> kGranuleBits & (kLeafEntries - 1))];
+template <class AnyTable>
+AT_BOTH uint32_t leaf_entry(const AnyTable& table, uint32_t entry, uint64_t address) {
+  const uint32_t granule = static_cast<uint32_t>(address >> kGranuleBits) & (kLeafEntries - 1);
+  return load_fixed(table.leaves + (entry << kLeafBits | granule));  // kLeaf is shifted out
 }
 
-AT_BOTH uint32_t find_slot(const Table& table, uint64_t address) {
+template <class AnyTable>
+AT_BOTH uint32_t find_slot(const AnyTable& table, uint64_t address) {
   uint32_t entry = block_entry(table, address);
   if (entry & kLeaf) {
     entry = leaf_entry(table, entry, address);
-    if (entry & kFine) entry = find_fine(table, entry, static_cast<uint32_t>(address) & 255u);
+    if (entry & kFine) {
+      entry = find_fine(table.seldom().fine, entry, static_cast<uint32_t>(address) & 255u);
+    }
   }
   return entry;
 }
@@ -114,12 +129,12 @@ struct RingControl {     // in device memory
 // ---- the state of a launch: the patches' userdata ----------------------------------------------
 
 struct State {
+  // Its data: in mode touch one byte per slot, entry 0 for accesses to no piece; count: kCopies x
+  // kCounters numbers; hot: a number per slot.
   Table table;
-  uint8_t* flags;      // touch: one byte per slot, entry 0 for accesses to no piece
-  uint64_t* counts;    // count: kCopies x kCounters; hot: one per slot
   RingControl* ring;   // trace
   uint32_t row;
-  uint32_t slots;      // entry `slots` of flags or counts: copies by tensor map were seen
+  uint32_t slots;      // entry `slots` of the data: copies by tensor map were seen
 };
 
 }  // namespace accel_trace

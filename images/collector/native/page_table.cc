@@ -80,13 +80,10 @@ void PageTable::detach(Changes* changes) {
 
 Table PageTable::view() const {
   Table table{};
-  table.base = base_;
+  table.base = base();
   table.high = high_;
-  table.low = low_;
   table.leaves = leaves_.data();
-  table.fine = fine_.data();
-  table.high_blocks = high_ ? kWindowBlocks : 0;
-  table.low_blocks = low_ ? kWindowBlocks : 0;
+  table.rest = {fine_.data(), low_, low_ ? kWindowBlocks : 0u};
   return table;
 }
 

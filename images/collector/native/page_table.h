@@ -44,7 +44,7 @@ class PageTable {
   uint32_t find(uint64_t address) const { return find_slot(view(), address); }
 
   Table view() const;  // with the host's addresses
-  uint64_t base() const { return base_; }
+  uint64_t base() const { return high_ ? base_ << kBlockBits : kNowhere; }
   bool has(Part part) const;
   const void* data(Part part) const;
   uint64_t entries(Part part) const;  // used so far: what a copy must have room for
@@ -74,8 +74,7 @@ class PageTable {
 
   uint32_t* low_ = nullptr;   // kWindowBlocks entries, pages of zeros until they are written
   uint32_t* high_ = nullptr;
-  uint64_t base_ = 0;
-  bool low_used_ = false;
+  uint64_t base_ = 0;  // block at which the high window begins
   std::vector<uint32_t> leaves_;
   std::vector<Fine> fine_;
   std::vector<uint32_t> free_leaves_;

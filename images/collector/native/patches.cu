@@ -1,13 +1,13 @@
 // The device functions that the Sanitizer inserts before instructions. Named at_<mode>_<what>.
-// Compiled to a fatbin with --compile-as-tools-patch, and by the tests' driver for the host.
-// Whether an access reads or writes is told by its flags alone. Patches return at once when the
-// launch has no state. Most of a patch's cost is the call; so no mode does more than it must.
+// Compiled to a fatbin as a tool's patches, and by the tests' driver for the host. Whether an access
+// reads or writes is told by its flags alone. Patches return at once when the launch has no state.
+// Most of a patch's cost is the call; so no mode does more than it must.
 #include <sanitizer_patching.h>
 
 #include <type_traits>
 
-#include "layout.h"
 #include "ring.h"
+#include "state.h"
 
 namespace accel_trace {
 
@@ -28,47 +28,43 @@ AT_DEVICE bool is_atomic(uint32_t flags) {
 // Bytes of a bulk copy: `data` holds the number of 16-byte blocks in its low half.
 AT_DEVICE uint32_t bulk_bytes(uint32_t data) { return (data & 0xffffu) * 16u; }
 
-AT_DEVICE const State* state_of(void* userdata) {
-  return global(static_cast<const State*>(userdata));
-}
-
 // ---- touch ------------------------------------------------------------------------------------
 
-AT_DEVICE void touch_slot(const State* state, uint32_t slot) {
-  uint8_t* flag = global(state->flags) + slot;
+AT_DEVICE void touch_slot(void* data, uint32_t slot) {
+  uint8_t* flag = global(static_cast<uint8_t*>(data)) + slot;
   if (*flag == 0) *flag = 1;  // idempotent: no atomic is needed
 }
 
 AT_DEVICE void touch(void* userdata, uint64_t address) {
-  const State* state = state_of(userdata);
-  touch_slot(state, find_slot(state->table, address));
+  const Head head = head_of(userdata);
+  touch_slot(head.data, find_slot(head, address));
 }
 
-AT_DEVICE void touch_leaf(const State* state, uint32_t entry, uint64_t begin, uint64_t end) {
+AT_DEVICE void touch_leaf(const Table& table, uint32_t entry, uint64_t begin, uint64_t end) {
   while (begin < end) {
     const uint64_t next = (begin | (kGranule - 1)) + 1;
-    const uint32_t slot = leaf_entry(state->table, entry, begin);
+    const uint32_t slot = leaf_entry(table, entry, begin);
     if (slot & kFine) {
       for (uint64_t byte = begin; byte < next && byte < end; ++byte) {
-        touch_slot(state, find_fine(state->table, slot, static_cast<uint32_t>(byte) & 255u));
+        touch_slot(table.data, find_fine(table.rest.fine, slot, static_cast<uint32_t>(byte) & 255u));
       }
     } else {
-      touch_slot(state, slot);
+      touch_slot(table.data, slot);
     }
     begin = next;
   }
 }
 
 AT_DEVICE void touch_range(void* userdata, uint64_t begin, uint32_t bytes) {
-  const State* state = state_of(userdata);
+  const Table& table = table_of(userdata);
   const uint64_t end = begin + bytes;
   while (begin < end) {
     const uint64_t next = (begin | (kBlock - 1)) + 1;
-    const uint32_t entry = block_entry(state->table, begin);
+    const uint32_t entry = block_entry(table, begin);
     if (entry & kLeaf) {
-      touch_leaf(state, entry, begin, next < end ? next : end);
+      touch_leaf(table, entry, begin, next < end ? next : end);
     } else {
-      touch_slot(state, entry);
+      touch_slot(table.data, entry);
     }
     begin = next;
   }
@@ -76,8 +72,12 @@ AT_DEVICE void touch_range(void* userdata, uint64_t begin, uint32_t bytes) {
 
 // ---- count ------------------------------------------------------------------------------------
 
-AT_DEVICE uint64_t* counters_of(const State* state) {
-  return state->counts + (lanes::spread() & (kCopies - 1)) * kCounters;
+AT_DEVICE uint64_t* numbers_of(void* userdata) {
+  return static_cast<uint64_t*>(table_of(userdata).data);
+}
+
+AT_DEVICE uint64_t* counters_of(void* userdata) {
+  return numbers_of(userdata) + (lanes::spread() & (kCopies - 1)) * kCounters;
 }
 
 // Adds for all lanes of `mask`, whose index is the same.
@@ -85,43 +85,39 @@ AT_DEVICE void add_lanes(uint64_t* counters, uint32_t mask, uint32_t index) {
   if (lanes::own() == lanes::first(mask)) atomic_add(counters + index, lanes::count(mask));
 }
 
-AT_DEVICE void add_outside(const State* state, uint64_t* counters, uint32_t mask,
-                           uint64_t address) {
-  const uint32_t outside = lanes::vote(mask, find_slot(state->table, address) == 0);
+AT_DEVICE void add_outside(void* userdata, uint32_t mask, uint64_t address) {
+  const uint32_t outside = lanes::vote(mask, find_slot(table_of(userdata), address) == 0);
   if (outside != 0 && lanes::own() == lanes::first(mask)) {
-    atomic_add(counters + kOutside, lanes::count(outside));
+    atomic_add(counters_of(userdata) + kOutside, lanes::count(outside));
   }
 }
 
 AT_DEVICE void count_sized(void* userdata, uint32_t mask, uint32_t kind, uint32_t size) {
-  uint64_t* counters = counters_of(state_of(userdata));
+  uint64_t* counters = counters_of(userdata);
   add_lanes(counters, mask, kind * kSizes + (log2_of(size) & (kSizes - 1)));
 }
 
 // A bulk copy is one operation of its warp: all active lanes have the same arguments.
 AT_DEVICE void count_bulk(void* userdata, uint64_t address, uint32_t bytes) {
-  const State* state = state_of(userdata);
-  uint64_t* counters = counters_of(state);
-  const uint32_t mask = lanes::active();
-  if (lanes::own() != lanes::first(mask)) return;
+  uint64_t* counters = counters_of(userdata);
+  if (lanes::own() != lanes::first(lanes::active())) return;
   atomic_add(counters + kBulkCopies, 1);
   atomic_add(counters + kBulkBytes, bytes);
-  if (find_slot(state->table, address) == 0) atomic_add(counters + kOutside, 1);
+  if (find_slot(table_of(userdata), address) == 0) atomic_add(counters + kOutside, 1);
 }
 
 // ---- hot --------------------------------------------------------------------------------------
 
 // Lanes of a warp mostly fall into one block: one atomic for each block that they fall into.
 AT_DEVICE void heat(void* userdata, uint64_t address) {
-  const State* state = state_of(userdata);
-  const uint32_t slot = find_slot(state->table, address);
+  const uint32_t slot = find_slot(head_of(userdata), address);
   uint32_t left = lanes::active();
   while (left != 0) {
     const uint32_t leader = lanes::first(left);
     const uint32_t common = lanes::take(left, slot, leader);
     const uint32_t same = lanes::vote(left, slot == common);
     if (slot == common) {
-      if (lanes::own() == leader) atomic_add(state->counts + slot, lanes::count(same));
+      if (lanes::own() == leader) atomic_add(numbers_of(userdata) + slot, lanes::count(same));
       return;
     }
     left &= ~same;
@@ -129,9 +125,8 @@ AT_DEVICE void heat(void* userdata, uint64_t address) {
 }
 
 AT_DEVICE void heat_bulk(void* userdata, uint64_t address) {
-  const State* state = state_of(userdata);
   if (lanes::own() != lanes::first(lanes::active())) return;
-  atomic_add(state->counts + find_slot(state->table, address), 1);
+  atomic_add(numbers_of(userdata) + find_slot(table_of(userdata), address), 1);
 }
 
 AT_DEVICE void record_access(void* userdata, uint64_t address, uint32_t size, uint32_t flags,
@@ -217,7 +212,7 @@ AT_PATCH SanitizerPatchResult at_touch_bulk_reduce(AT_REDUCE_ARGUMENTS) {
 }
 // Copies by tensor map: the interface tells the map and coordinates, and no address.
 AT_PATCH SanitizerPatchResult at_touch_tensor(void* userdata, uint64_t) {
-  if (userdata) touch_slot(state_of(userdata), state_of(userdata)->slots);
+  if (userdata) touch_slot(table_of(userdata).data, state_of(userdata)->slots);
   AT_DONE;
 }
 
@@ -229,8 +224,7 @@ AT_PATCH SanitizerPatchResult at_count_global(AT_ACCESS_ARGUMENTS) {
     const uint32_t kind =
         is_atomic(flags) ? kGlobalAtomic : flags & kWrites ? kGlobalWrite : kGlobalRead;
     count_sized(userdata, mask, kind, size);
-    const State* state = state_of(userdata);
-    add_outside(state, counters_of(state), mask, AT_ADDRESS);
+    add_outside(userdata, mask, AT_ADDRESS);
   }
   AT_DONE;
 }
@@ -254,8 +248,7 @@ AT_PATCH SanitizerPatchResult at_count_local(AT_ACCESS_ARGUMENTS) {
 }
 AT_PATCH SanitizerPatchResult at_count_async(AT_ASYNC_ARGUMENTS) {
   if (userdata) {
-    const State* state = state_of(userdata);
-    uint64_t* counters = counters_of(state);
+    uint64_t* counters = counters_of(userdata);
     const uint32_t mask = lanes::active();
     add_lanes(counters, mask, kAsyncCopies);
     // How much is copied may differ between lanes: where it does, every lane adds its own.
@@ -268,7 +261,7 @@ AT_PATCH SanitizerPatchResult at_count_async(AT_ASYNC_ARGUMENTS) {
       atomic_add(counters + kAsyncBytes, static_cast<uint64_t>(bytes) * lanes::count(mask));
     }
     const uint32_t reading = lanes::vote(mask, bytes != 0);
-    if (bytes != 0) add_outside(state, counters, reading, AT_SOURCE);
+    if (bytes != 0) add_outside(userdata, reading, AT_SOURCE);
   }
   AT_DONE;
 }
@@ -286,7 +279,7 @@ AT_PATCH SanitizerPatchResult at_count_bulk_reduce(AT_REDUCE_ARGUMENTS) {
 }
 AT_PATCH SanitizerPatchResult at_count_tensor(void* userdata, uint64_t) {
   if (userdata && lanes::own() == lanes::first(lanes::active())) {
-    uint64_t* counters = counters_of(state_of(userdata));
+    uint64_t* counters = counters_of(userdata);
     atomic_add(counters + kBulkCopies, 1);
     atomic_add(counters + kTensorCopies, 1);
   }
@@ -319,10 +312,7 @@ AT_PATCH SanitizerPatchResult at_hot_bulk_reduce(AT_REDUCE_ARGUMENTS) {
   AT_DONE;
 }
 AT_PATCH SanitizerPatchResult at_hot_tensor(void* userdata, uint64_t) {
-  if (userdata) {
-    const State* state = state_of(userdata);
-    store(state->counts + state->slots, uint64_t{1});
-  }
+  if (userdata) store(numbers_of(userdata) + state_of(userdata)->slots, uint64_t{1});
   AT_DONE;
 }
 

@@ -154,7 +154,7 @@ void Pieces::drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& end
     if (at == map.end() || at->second.address >= piece.end()) return;
     Piece out;
     if (&map == &objects_) {
-      remove_object(at->first, at->second.peer, out);
+      remove_object({at->first}, out);
     } else {
       remove_tensor(at->first, out);
     }
@@ -164,6 +164,16 @@ void Pieces::drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& end
 
 bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   if (piece.size == 0 || piece.end() < piece.address) return false;
+  // Every context of a device is told of all memory there is, also of what others have allocated.
+  const auto known = objects_.find(piece.address);
+  if (known != objects_.end() && known->second.size == piece.size && piece.context &&
+      known->second.context && known->second.context != piece.context) {
+    std::vector<uint64_t>& others = views_[piece.address];
+    if (std::find(others.begin(), others.end(), piece.context) == others.end()) {
+      others.push_back(piece.context);
+    }
+    return false;
+  }
   if (piece.peer && overlaps(objects_, piece)) return false;
   drop_overlaps(objects_, piece, ended);
   piece.id = next_id_++;
@@ -173,16 +183,30 @@ bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   return true;
 }
 
-const Piece* Pieces::object_at(uint64_t address) const {
-  const auto found = objects_.find(address);
-  return found == objects_.end() ? nullptr : &found->second;
-}
-
-bool Pieces::remove_object(uint64_t address, bool peer, Piece& out) {
-  const auto found = objects_.find(address);
-  if (found == objects_.end() || (peer && !found->second.peer)) return false;
-  out = found->second;
+bool Pieces::remove_object(const Ending& ending, Piece& out) {
+  const auto found = objects_.find(ending.address);
+  if (found == objects_.end()) return false;
+  Piece& piece = found->second;
+  if (ending.context && piece.context) {
+    std::vector<uint64_t>& others = views_[ending.address];
+    const auto other = std::find(others.begin(), others.end(), ending.context);
+    const bool own = piece.context == ending.context;
+    const bool viewed = own ? !others.empty() : other != others.end();
+    if (viewed && own) {
+      piece.context = others.back();
+      others.pop_back();
+    } else if (viewed) {
+      others.erase(other);
+    }
+    if (others.empty()) views_.erase(ending.address);
+    if (viewed) return false;
+    // A peer's view ends with an event that need not say so.
+    if (!own && ending.device != piece.device) return false;
+  }
+  if (ending.context && ending.peer && !piece.peer) return false;
+  out = piece;
   objects_.erase(found);
+  views_.erase(out.address);
   repaint(out.address, out.end());
   if (painting_ == Painting::blocks) heat(out, false);
   retire(out.id);
@@ -211,7 +235,11 @@ bool Pieces::remove_tensor(uint64_t address, Piece& out) {
 std::vector<Piece> Pieces::objects_of(uint64_t context) const {
   std::vector<Piece> out;
   for (const auto& [address, piece] : objects_) {
-    if (piece.context == context) out.push_back(piece);
+    const auto views = views_.find(address);
+    if (piece.context == context ||
+        (views != views_.end() && std::count(views->second.begin(), views->second.end(), context))) {
+      out.push_back(piece);
+    }
   }
   return out;
 }

@@ -26,6 +26,13 @@ struct Piece {
   uint64_t end() const { return address + size; }
 };
 
+struct Ending {  // of a context's view of an object; context 0: of the object, whoever views it
+  uint64_t address = 0;
+  uint64_t context = 0;
+  uint32_t device = 0;
+  bool peer = false;
+};
+
 struct Slot {
   Piece object;
   Piece tensor;
@@ -70,15 +77,15 @@ class Pieces {
  public:
   explicit Pieces(Painting painting) : painting_(painting) {}
 
-  // False when the object is not kept: a peer's view of memory that is known already. Objects that
-  // it lies over have ended without our being told: they are added to `ended`.
+  // False when it is no new object: another context's or a peer's view of one that is known. Objects
+  // that it lies over have ended without our being told: they are added to `ended`.
   bool add_object(Piece piece, std::vector<Piece>& ended);
-  // Takes an object out; false when none is live at that address, or only another's view ends.
-  const Piece* object_at(uint64_t address) const;  // that begins there, or null
-  bool remove_object(uint64_t address, bool peer, Piece& out);
+  // Takes an object out when its last view ends; false when none is live at that address, or others
+  // view it still.
+  bool remove_object(const Ending& ending, Piece& out);
   void add_tensor(Piece piece);
   bool remove_tensor(uint64_t address, Piece& out);
-  std::vector<Piece> objects_of(uint64_t context) const;
+  std::vector<Piece> objects_of(uint64_t context) const;  // that it views
 
   std::vector<Span> spans() const;  // all of memory that is known, in order
   uint64_t version() const { return version_; }
@@ -109,6 +116,7 @@ class Pieces {
   Slots slots_;
   Map objects_;
   Map tensors_;
+  std::unordered_map<uint64_t, std::vector<uint64_t>> views_;  // address -> contexts beside its own
   uint64_t next_id_ = 1;
   uint64_t version_ = 0;
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> pairs_;  // (object, tensor) -> slot

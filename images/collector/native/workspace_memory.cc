@@ -254,14 +254,13 @@ bool Workspace::fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream
     State& state = states[i];
     state = State{};
     state.table.base = table.base();
-    state.table.low = static_cast<uint32_t*>(replica.parts[static_cast<int>(Part::low)]);
     state.table.high = static_cast<uint32_t*>(replica.parts[static_cast<int>(Part::high)]);
     state.table.leaves = static_cast<uint32_t*>(replica.parts[static_cast<int>(Part::leaves)]);
-    state.table.fine = static_cast<Fine*>(replica.parts[static_cast<int>(Part::fine)]);
-    state.table.low_blocks = state.table.low ? kWindowBlocks : 0;
-    state.table.high_blocks = state.table.high ? kWindowBlocks : 0;
-    state.flags = reinterpret_cast<uint8_t*>(data_ + i * stride_);
-    state.counts = reinterpret_cast<uint64_t*>(data_ + i * stride_);
+    state.table.data = data_ + i * stride_;
+    Seldom& rest = state.table.rest;
+    rest.fine = static_cast<Fine*>(replica.parts[static_cast<int>(Part::fine)]);
+    rest.low = static_cast<uint32_t*>(replica.parts[static_cast<int>(Part::low)]);
+    rest.low_blocks = rest.low ? kWindowBlocks : 0;
     state.ring = ring_;
     state.row = static_cast<uint32_t>(i);
     state.slots = row_slots_;
@@ -307,7 +306,7 @@ bool Workspace::upload(Lock& lock, Replica& replica, Sanitizer_StreamHandle stre
     if (!send(lock, copy.to, entries.data() + copy.at, copy.bytes, stream)) return false;
     tool_.table_copies += (copy.bytes + kCopyBytes - 1) / kCopyBytes;
   }
-  tool_.transfer.add(start);
+  tool_.collection.add(start);  // mostly waiting for room in the stream's queue
   return true;
 }
 

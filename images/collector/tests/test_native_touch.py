@@ -220,7 +220,7 @@ def test_contexts_have_rows_of_their_own_and_one_view_of_memory(tmp_path: Path, 
 
 @pytest.mark.parametrize("mode", ["touch", "count", "hot", "trace"])
 def test_nodes_of_graphs(tmp_path: Path, mode: str) -> None:
-    """Nodes run after the whole graph was submitted, so none may be drained before."""
+    """All share one row. They run after the whole graph was submitted: none is drained before."""
     script = [*START, *(f"alloc 1 {A + (i << 22):#x} 4096" for i in range(4))]
     script += launch(read(A))
     script.append("graph 1")
@@ -231,16 +231,19 @@ def test_nodes_of_graphs(tmp_path: Path, mode: str) -> None:
     log = play(script, tmp_path, mode).log
     launches = log.of(ev.Launch)
     assert [(x.name, x.analysed) for x in launches] == [
-        ("kernel", 1), *((f"node{i}", 2) for i in range(4)), ("kernel", 1), ("refused", 3),
+        ("kernel", 1), *((f"node{i}", 4 if i else 2) for i in range(4)), ("kernel", 1),
+        ("refused", 3),
     ]  # fmt: skip
     assert log.notes().count("nodes of CUDA graphs are not analysed") == 1
+    assert log.notes().count("the nodes of a CUDA graph share one state") == 1
     if mode == "count":
-        assert [c.global_reads for c in log.of(ev.Counts)] == [1, 1, 2, 3, 4, 1]
+        assert [(c.launch, c.global_reads) for c in log.of(ev.Counts)] == [(0, 1), (1, 10), (5, 1)]
     elif mode == "hot":
         assert [(h.launch, h.count) for h in log.of(ev.Hot)] == [
-            (0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (5, 1)]  # fmt: skip
+            (0, 1), (1, 1), (1, 2), (1, 3), (1, 4), (5, 1)]  # fmt: skip
     else:
-        assert [touched(log, i) for i in range(1, 5)] == [[(A + (i << 22), 4096)] for i in range(4)]
+        assert touched(log, 1) == [(A + (i << 22), 4096) for i in range(4)]
+        assert [touched(log, i) for i in (2, 3, 4)] == [[], [], []]
     assert len(log.of(ev.LaunchEnd)) == 7
 
 
@@ -253,22 +256,64 @@ def test_nodes_of_a_graph_find_all_ready(tmp_path: Path, mode: str) -> None:
     run = play(
         [*script, "go", "go", f"alloc 1 {A + (9 << 22):#x} 4096", "go", "waits"], tmp_path, mode
     )
-    assert [x.analysed for x in run.log.of(ev.Launch)] == [2] * 120
+    assert [x.analysed for x in run.log.of(ev.Launch)] == [2, *[4] * 39] * 3
     assert "waits in nodes 0" in run.stdout
 
 
-def test_a_graph_that_is_larger_than_the_ring(tmp_path: Path) -> None:
+def test_graphs_of_many_nodes_and_launches(tmp_path: Path) -> None:
     script = [*START, f"alloc 1 {A:#x} 4096", *launch(read(A)), "graph 1"]
     for _ in range(1500):
         script += ["node 1 node", f"access {read(A)}"]
-    script += ["go", "go", *launch(read(A))]
+    script += ["go", "go", *launch(read(A)), "graph 1", "node 1 node", f"access {read(A)}"]
+    script += ["go"] * (2 * ROWS)
     log = play(script, tmp_path).log
     analysed = [x.analysed for x in log.of(ev.Launch)]
-    assert analysed[0] == analysed[-1] == 1
-    assert analysed[1:1501].count(2) == ROWS, "the launch before could be drained"
-    assert analysed[1501:3001].count(2) == ROWS
-    assert {t.launch for t in log.of(ev.Touched)} == {i for i, a in enumerate(analysed) if a != 3}
-    assert "one large CUDA graph" in log.notes()
+    assert analysed[0] == analysed[3001] == 1
+    assert analysed[1:1501] == analysed[1501:3001] == [2, *[4] * 1499]
+    assert analysed[3002:] == [2] * (2 * ROWS)
+    assert {t.launch for t in log.of(ev.Touched)} == {
+        i for i, one in enumerate(analysed) if one != 4
+    }
+
+
+@pytest.mark.parametrize("mode", ["touch", "count"])
+def test_filters_within_a_graph(tmp_path: Path, mode: str) -> None:
+    """The filters say which node is the first; what comes after it is told with it."""
+    script = [*START, f"alloc 1 {A:#x} 4096", f"alloc 1 {A + (1 << 22):#x} 4096", "graph 1",
+              "node 1 other", f"access {read(A + (1 << 22))}", "node 1 wanted",
+              f"access {read(A)}", "node 1 another", f"access {read(A)}", "go"]  # fmt: skip
+    log = play(script, tmp_path, mode, kernels="wanted").log
+    assert [x.analysed for x in log.of(ev.Launch)] == [3, 2, 4]
+    if mode == "touch":
+        assert touched(log, 1) == [(A, 4096), (A + (1 << 22), 4096)]
+    else:
+        assert [(c.launch, c.global_reads) for c in log.of(ev.Counts)] == [(1, 3)]
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_two_contexts_of_a_device_see_the_same_memory(
+    tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """Each is told of all there is; an object ends with the last of its views."""
+    script = [
+        "context 1 0", "module 1 1", "stream 1 1", f"alloc 1 {A:#x} 512", "context 2 0",
+        "module 2 2", "stream 2 2", f"alloc 2 {A:#x} 512", f"alloc 1 {A + 4096:#x} 1024",
+        f"alloc 2 {A + 4096:#x} 1024", f"alloc 1 {A + 8192:#x} 256", f"alloc 2 {A + 8192:#x} 256",
+        *launch(read(A + 4096), stream=2, module=2),
+        f"free {order[0]} {A + 8192:#x} 256", f"free {order[1]} {A + 8192:#x} 256",
+        *launch(read(A + 8192)),
+        # As a context ends: the other's view of what was its own, its view of what was the other's.
+        f"free 1 {A + 4096:#x} 1024", f"free 2 {A:#x} 512", "destroy 2",
+        *launch(read(A)), *launch(read(A + 4096)),
+        f"free 1 {A:#x} 512", *launch(read(A)),
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    assert [touched(log, i) for i in range(5)] == [
+        [(A + 4096, 1024)], [(0, 0)], [(A, 512)], [(0, 0)], [(0, 0)],
+    ]  # fmt: skip
+    assert [(a.address, a.size) for a in log.of(ev.Alloc)] == [
+        (A, 512), (A + 4096, 1024), (A + 8192, 256)]  # fmt: skip
+    assert [f.address for f in log.of(ev.Free)] == [A + 8192, A + 4096, A]
 
 
 def test_an_object_that_ends_without_a_word(tmp_path: Path) -> None:

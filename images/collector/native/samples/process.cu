@@ -15,6 +15,11 @@ __global__ void bump(int* a) {
   a[i] = a[i] + 1;
 }
 
+__global__ void bump_twice(int* a) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  a[i] = a[i] + 2;
+}
+
 __global__ void slow_bump(int* a, long long cycles) {
   const long long start = clock64();
   while (clock64() - start < cycles) {
@@ -50,6 +55,25 @@ static int streams() {
   return 0;
 }
 
+// One kernel on two streams at once.
+static int overlap() {
+  cudaStream_t streams[2];
+  int* arrays[2];
+  for (int s = 0; s < 2; ++s) {
+    CHECK(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking));
+    arrays[s] = device_array<int>(s ? "o1" : "o0", kThreads * (s + 1));
+  }
+  CHECK(cudaDeviceSynchronize());
+  for (int r = 0; r < 3; ++r) {
+    for (int s = 0; s < 2; ++s) {
+      slow_bump<<<kThreads / 256, 256, 0, streams[s]>>>(arrays[s], 20'000'000);
+    }
+  }
+  CHECK(cudaDeviceSynchronize());
+  printf("%.0f\n", sum_of(arrays[0], kThreads) + sum_of(arrays[1], kThreads));
+  return 0;
+}
+
 // Functions of the driver, by the runtime: nothing has to be linked.
 template <class Function>
 static Function driver(const char* name, unsigned version) {
@@ -68,6 +92,8 @@ static int contexts() {
   CUcontext other = nullptr;
   if (create(&other, 0, 0) != CUDA_SUCCESS) return 4;
   int* second = device_array<int>("second", 2 * kThreads);
+  int* brief = device_array<int>("brief", 3 * kThreads);
+  CHECK(cudaFree(brief));
   run_bump(second);
   run_bump(second);
   CHECK(cudaDeviceSynchronize());
@@ -90,7 +116,7 @@ static int graph(bool loaded) {
   cudaGraphExec_t ready;
   CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   run_bump(a, stream);
-  run_bump(b, stream);
+  bump_twice<<<kThreads / 256, 256, 0, stream>>>(b);
   run_bump(b, stream);
   CHECK(cudaStreamEndCapture(stream, &captured));
   CHECK(cudaGraphInstantiate(&ready, captured, 0));
@@ -186,6 +212,7 @@ int main(int argc, char** argv) {
   if (!strcmp(which, "contexts")) return contexts();
   if (!strcmp(which, "graph")) return graph(false);
   if (!strcmp(which, "graph_loaded")) return graph(true);
+  if (!strcmp(which, "overlap")) return overlap();
   if (!strcmp(which, "reuse")) return reuse();
   if (!strcmp(which, "ahead")) return ahead();
   if (!strcmp(which, "crash")) return crash();

@@ -57,10 +57,10 @@ class Copy {
   uint32_t find(uint64_t address) const {
     Table view = table_.view();
     const auto at = [&](Part part) { return parts_[static_cast<int>(part)].data(); };
-    view.low = reinterpret_cast<const uint32_t*>(at(Part::low));
+    view.rest.low = reinterpret_cast<const uint32_t*>(at(Part::low));
     view.high = reinterpret_cast<const uint32_t*>(at(Part::high));
     view.leaves = reinterpret_cast<const uint32_t*>(at(Part::leaves));
-    view.fine = reinterpret_cast<const Fine*>(at(Part::fine));
+    view.rest.fine = reinterpret_cast<const Fine*>(at(Part::fine));
     return find_slot(view, address);
   }
 

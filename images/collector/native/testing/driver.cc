@@ -241,10 +241,11 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
   graph.hStream = stream.sanitizer_handle();
   graph.isGraphUpload = upload;
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN, &graph);
-  std::vector<void*> userdata;
+  void* userdata = nullptr;  // one for all nodes, as on a GPU: the last that was set
   for (const Kernel& node : nodes) {
     Launch begun;
     begun.refuses_data = refuses_data;
+    begun.userdata = userdata;
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
     data.launchData = launch_data(stream, node, begun);
@@ -256,10 +257,12 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, &data);
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, &data);
     machine().in_node = false;
-    userdata.push_back(begun.userdata);
+    userdata = begun.userdata;
   }
   // As on a GPU: no node runs before the whole graph was submitted.
-  for (size_t i = 0; i < nodes.size() && !upload; ++i) queue_kernel(stream, nodes[i], userdata[i]);
+  for (const Kernel& node : nodes) {
+    if (!upload) queue_kernel(stream, node, userdata);
+  }
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_END, &graph);
 }
 

@@ -129,8 +129,9 @@ class Sync(Event):
 class Launch(Event):
     """A kernel was launched; `launch` counts from 0 in the process.
 
-    `analysed`: 0 not (filtered out), 1 yes, 2 a node of a CUDA graph that was analysed, 3 a node
-    of a CUDA graph that was not. `operator` and `region` are what was innermost at the launch.
+    `analysed`: 0 not (filtered out), 1 yes; of nodes of a CUDA graph: 2 yes, and what the graph's
+    later nodes touched is told of this one too; 4 together with such a node; 3 no. `operator` and
+    `region` are what was innermost at the launch.
     """
 
     kind = 10

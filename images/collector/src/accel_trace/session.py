@@ -126,8 +126,8 @@ class Process:
         for event in reader.events((Fact, Note, Dropped, Launch)):
             if isinstance(event, Launch):
                 coverage.launches += 1
-                coverage.analysed += event.analysed in (1, 2)
-                coverage.graph_nodes += event.analysed in (2, 3)
+                coverage.analysed += event.analysed in (1, 2, 4)
+                coverage.graph_nodes += event.analysed in (2, 3, 4)
             elif isinstance(event, Fact):
                 self.facts[event.name] = event.value
             elif isinstance(event, Note):

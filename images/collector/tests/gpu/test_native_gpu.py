@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -213,9 +214,10 @@ def test_static_host_and_managed_memory(tmp_path: Path) -> None:
     names = ev.MEMORY_FLAGS
     assert flags[traced.pieces["managed"][0]] & names["managed"]
     assert flags[traced.pieces["host"][0]] & names["host_pinned"]
+    # CUDA 13.0's Sanitizer tells of no static memory of modules that are loaded lazily: it is then
+    # outside of all that is known, and that is told too.
     static = [address for address, flag in flags.items() if flag & names["module"]]
-    assert len(static) == 1
-    assert (0, 0) not in pieces
+    assert len(static) == 1 or (0, 0) in pieces
 
 
 def test_hot_blocks(tmp_path: Path) -> None:
@@ -245,6 +247,18 @@ def test_streams(tmp_path: Path, mode: str) -> None:
         assert "table_moves" not in traced.log.facts()  # no launch waited for another stream
 
 
+@pytest.mark.parametrize("mode", ["count", "touch"])
+def test_one_kernel_on_two_streams_at_once(tmp_path: Path, mode: str) -> None:
+    traced = trace(tmp_path, "process", "overlap", mode=mode)
+    launches = traced.launches("slow_bump")
+    assert len({x.stream for x in launches}) == 2
+    if mode == "count":
+        assert [c.global_reads for c in traced.counts("slow_bump")] == [1024] * 6
+    else:
+        pieces = [[traced.pieces["o0"]], [traced.pieces["o1"]]] * 3
+        assert [touched(traced.log, x.launch) for x in launches] == pieces
+
+
 @pytest.mark.parametrize("mode", ["events", "touch", "trace"])
 def test_contexts(tmp_path: Path, mode: str) -> None:
     traced = trace(tmp_path, "process", "contexts", mode=mode)
@@ -252,6 +266,12 @@ def test_contexts(tmp_path: Path, mode: str) -> None:
     launches = traced.launches("bump")
     assert len({x.context for x in launches}) == 2
     assert [c.created for c in log.of(ev.Context)][:3] == [1, 1, 0]
+    # Each context is told of the other's memory: that makes no allocation, and ends none.
+    assert {(a.address, a.size) for a in log.of(ev.Alloc)} >= set(traced.pieces.values())
+    counts = Counter((a.address, a.size) for a in log.of(ev.Alloc))
+    assert {counts[piece] for piece in traced.pieces.values()} == {1}
+    ended = Counter((f.address, f.size) for f in log.of(ev.Free))
+    assert (ended[traced.pieces["brief"]], ended[traced.pieces["second"]]) == (1, 1)
     if mode != "events":
         names = ["first", "second", "second", "first"]
         assert [touched(log, x.launch) for x in launches] == [[traced.pieces[n]] for n in names]
@@ -260,7 +280,7 @@ def test_contexts(tmp_path: Path, mode: str) -> None:
 @pytest.mark.parametrize("which", ["graph_loaded", "graph"])
 @pytest.mark.parametrize("mode", ["events", "count", "touch", "trace"])
 def test_graphs(tmp_path: Path, mode: str, which: str) -> None:
-    """Nodes are exact where the Sanitizer takes a state for them; where it does not, it is said.
+    """A graph launch is exact as a whole where the Sanitizer takes a state; else that is said.
 
     The module is loaded, and so patched, before the capture or within it.
     """
@@ -272,18 +292,17 @@ def test_graphs(tmp_path: Path, mode: str, which: str) -> None:
     if mode == "events":
         assert {x.analysed for x in nodes} == {3}
         return
-    states = {x.analysed for x in nodes}
-    assert states in ({2}, {3})
-    if states == {3}:
+    states = [x.analysed for x in nodes]
+    assert states in ([2, 4, 4] * 5, [3] * 15)
+    if 3 in states:
         assert "CUDA graphs are not analysed" in traced.log.notes()
         return
     if mode == "count":
-        assert [c.global_reads for c in traced.counts("bump")] == [1024] * 16
+        assert [c.global_reads for c in traced.counts("bump")] == [3072] * 5 + [1024]
     else:
-        names = ["a", "b", "b"] * 5 + ["a"]
-        assert [touched(traced.log, x.launch) for x in launches] == [
-            [traced.pieces[n]] for n in names
-        ]
+        a, b = traced.pieces["a"], traced.pieces["b"]
+        together = [sorted([a, b]), [], []]
+        assert [sorted(touched(traced.log, x.launch)) for x in launches] == [*together * 5, [a]]
 
 
 @pytest.mark.parametrize("mode", ["events", "empty", "count", "touch", "hot"])
