@@ -43,8 +43,8 @@ SETTINGS: dict[str, dict[str, int | str]] = {
 }
 # What the CPU variants are compared with on the small problem.
 BESIDE = ("native", "empty", "cs_gpu")
-WARMUP = 5  # an idle GPU's clock is low
-ITERATIONS = 10  # at least, in a series without CPU variants: those are slow
+WARMUP = 3  # an idle GPU's clock is low
+ITERATIONS = 5  # at least, in a series without CPU variants: those are slow
 MODE = "test"
 
 
