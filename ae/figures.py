@@ -186,12 +186,14 @@ def bars(
     reach: float,
     text_room: float = 0.34,
     mark: float | None = None,
+    beyond: Sequence[float] = (),
 ) -> None:
     """Horizontal bars from 0, one per name from the top down, with whiskers and a text at the end.
 
     `reach` is the largest value of the whole figure: panels share one scale and keep `text_room`
     of it free for the texts. A value that is not a number leaves its place empty but for its text.
-    `mark` draws a dashed line, e.g. at the baseline.
+    `mark` draws a dashed line, e.g. at the baseline. `beyond`: values, one per name, that are drawn
+    beside the bars and that the texts keep clear of.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -207,7 +209,8 @@ def bars(
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
     for index, text in enumerate(texts):
         if index in there:
-            end = max(values[index], high[index]) + 0.03 * reach
+            drawn = [values[index], high[index], *beyond[index : index + 1]]
+            end = max(value for value in drawn if not isnan(value)) + 0.03 * reach
             axis.text(end, index, text, va="center_baseline", fontsize=7.5, bbox=paper)
         else:
             axis.text(0.02 * reach, index, text, va="center_baseline", fontsize=7.0,

@@ -181,3 +181,15 @@ def test_a_long_title_is_not_cut_off() -> None:
     extent = text.get_window_extent()
     assert extent.x0 >= 0
     assert extent.x1 <= figure.bbox.x1
+
+
+def test_texts_keep_clear_of_what_is_drawn_beside_the_bars() -> None:
+    _, (axis,) = new_panels(1, 3, title="t")
+    nan = float("nan")
+    bars(
+        axis, ["a", "b", "c"], [2.0, 2.0, nan], low=[2.0, 2.0, nan], high=[2.0, 2.0, nan],
+        colours=["#000000"] * 3, texts=["x", "y", "none"], reach=10, beyond=[5.0, nan, 3.0],
+    )  # fmt: skip
+    first, second, _ = axis.texts
+    assert first.get_position()[0] == pytest.approx(5.3)
+    assert second.get_position()[0] == pytest.approx(2.3)

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [tests=no] [NAME=DIR...] [-- ARGUMENTS OF `ae run`...]
+#   reference_run.sh RECIPE OUT [tests=no] [NAME=DIR...] [-- ARGUMENTS OF `ae run`... [-- ...]]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
-# from the pulled image, and leaves the run in OUT/run.tgz. NAME=DIR is a build context (`ae build
+# from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
+# of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build context (`ae build
 # --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks. Where the
 # image has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests
 # out, where they have a call of their own. How they went stands beside the run, in OUT/gpu-tests.txt.
@@ -90,12 +91,22 @@ echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
 
 step "run"
 code=0
-"${ae[@]}" run "$recipe" --engine docker --no-build "$@" || code=$?
+runs=0
+words=()
+for word in "$@" --; do
+    if [ "$word" != -- ]; then
+        words+=("$word")
+        continue
+    fi
+    "${ae[@]}" run "$recipe" --engine docker --no-build "${words[@]}" || code=$?
+    runs=$((runs + 1))
+    words=()
+done
 
 step "verdicts"
-"${ae[@]}" check "$recipe" || true
-run=$(ls -d "$AE_RESULTS/runs/$recipe"/*/ | tail -n 1)
-tar -C "$(dirname "$run")" -czf "$out/run.tgz" "$(basename "$run")"
+mapfile -t made < <(ls "$AE_RESULTS/runs/$recipe" | tail -n "$runs")
+for run in "${made[@]}"; do "${ae[@]}" check "$recipe" "$run" || true; done
+tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
 "${ae[@]}" clean --dry-run
 step "done, exit code of the run: $code, of the tests: $tests"
 exit "$((code ? code : tests))"

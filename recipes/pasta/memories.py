@@ -91,7 +91,7 @@ def uvm(frame: pd.DataFrame) -> Plot:
         words = PRESSURES.get(pressure, f"memory over {pressure}")
         switch = SWITCH.get(driver, f"driver prefetch {driver}")
         axis.set_title(f"{words}\n{switch}", fontsize=9)
-        axis.set_xlabel("time over no prefetch (MiB asked for)")
+        axis.set_xlabel("time over no prefetch (MiB that were asked for, and that came in)")
     table["n"] = table["n"].astype(int)
     return Plot(
         figure=figure, table=table, spread="bars: median over turns, whiskers: 95 % interval"
@@ -199,7 +199,7 @@ def _uvm_means(table: pd.DataFrame) -> pd.DataFrame:
                 "high": float(part["over_none"].mean()),
                 "seconds": nan,
                 **{
-                    name: float(part[name].sum(min_count=1))
+                    name: float(part[name].mean())
                     for name in ("asked_mib", "in_mib", "out_mib")
                 },
                 "n": int(part["n"].min()),
@@ -216,5 +216,5 @@ def _of(rows: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> float:
 def _uvm_words(row: naming.Row | None) -> str:
     if row is None:
         return ""
-    asked = "" if isnan(row["asked_mib"]) else f" ({row['asked_mib']:,.0f} MiB)"
-    return f"{row['over_none']:.2f}×{asked}"
+    sizes = [f"{row[name]:,.0f}" for name in ("asked_mib", "in_mib") if not isnan(row[name])]
+    return f"{row['over_none']:.2f}×" + (f" ({', '.join(sizes)})" if sizes else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,8 +53,17 @@ def factor(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+_GEMM = re.compile(r"(sm\d+_xmma_gemm)_\w+?_([nt]{2})_[nt]_tilesize(\d+x\d+x\d+)_")
+
+
 def cut(name: str, width: int = 46) -> str:
-    """A kernel's name short enough for a label; the CSV holds it whole."""
+    """A kernel's name short enough for a label; the CSV holds it whole.
+
+    cuBLAS's names begin alike: what tells them apart is kept.
+    """
+    gemm = _GEMM.match(name)
+    if gemm:
+        return "{}, {}, tile {}".format(*gemm.groups())
     return name if len(name) <= width else name[: width - 1] + "…"
 
 

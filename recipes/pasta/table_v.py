@@ -138,9 +138,11 @@ def working_sets(frame: pd.DataFrame) -> Plot:
                 "arguments",
             )
         }
+        marks = zip(column["paper"], column["oracle_high"], column["arguments"], strict=True)
         bars(
             axis, names, column["median"], low=column["low"], high=column["high"], reach=reach,
             colours=[colour[name] for name in names],
+            beyond=[max((x for x in row if not isnan(x)), default=0.0) for row in marks],
             texts=["" if isnan(value) else f"{value:.0f}" for value in column["median"]],
         )  # fmt: skip
         for key, mark, words in (
