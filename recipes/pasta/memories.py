@@ -198,10 +198,7 @@ def _uvm_means(table: pd.DataFrame) -> pd.DataFrame:
                 "low": float(part["over_none"].mean()),  # whiskers of no length
                 "high": float(part["over_none"].mean()),
                 "seconds": nan,
-                **{
-                    name: float(part[name].mean())
-                    for name in ("asked_mib", "in_mib", "out_mib")
-                },
+                **{name: float(part[name].mean()) for name in ("asked_mib", "in_mib", "out_mib")},
                 "n": int(part["n"].min()),
                 "evidence": "+".join(sorted(set(part["evidence"]))),
             }
