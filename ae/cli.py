@@ -261,7 +261,7 @@ def run(
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", help="how many (2), or which (0,1); none: use the CPU")
+        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
     ] = None,
     lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
     engine: EngineName = None,

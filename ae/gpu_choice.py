@@ -46,7 +46,8 @@ def choose_gpus(
             return GpuChoice()
         raise EnvironmentFault(
             f"{experiment} needs a GPU and the run was told to use the CPU",
-            fix="run it without `--gpus none`, or choose other experiments",
+            fix="run it without `--gpus none`, or choose other experiments; `--gpus 0` says how "
+            "many, too: the GPU of that number is `--gpus device=0`",
         )
     request = gpu_request(need, wanted)
     insists = wish == "required" or flavour is Flavour.CUDA or bool(wanted)
