@@ -219,7 +219,8 @@ def test_a_program_without_cuda_leaves_no_log(binding: _Cupti, tmp_path: Path) -
 
 
 def test_a_missing_binding_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupti", None)
+    for name in ("cupti", "cupti.cupti"):  # which other tests may have loaded
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(CuptiError, match="pip install cupti-python"):
         Collector()
 
