@@ -7,10 +7,11 @@
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
-# of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build context (`ae build
-# --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host lacks. Where the
-# image has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests
-# out, where they have a call of their own. How they went stands beside the run, in OUT/gpu-tests.txt.
+# of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build
+# context (`ae build --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host
+# lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
+# leaves the tests out, where they have a call of their own. How they went stands beside the run, in
+# OUT/gpu-tests.txt.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
@@ -89,9 +90,13 @@ fi
 mkdir -p "$out"
 echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
 
+# The recipe's runs that are not in the list $1, which was made here before.
+made_since() { comm -13 <(echo "$1") <(runs); }
+runs() { if [ -d "$AE_RESULTS/runs/$recipe" ]; then ls "$AE_RESULTS/runs/$recipe"; fi; }
+
 step "run"
 code=0
-runs=0
+before=$(runs)
 words=()
 for word in "$@" --; do
     if [ "$word" != -- ]; then
@@ -99,14 +104,17 @@ for word in "$@" --; do
         continue
     fi
     "${ae[@]}" run "$recipe" --engine docker --no-build "${words[@]}" || code=$?
-    runs=$((runs + 1))
     words=()
 done
 
 step "verdicts"
-mapfile -t made < <(ls "$AE_RESULTS/runs/$recipe" | tail -n "$runs")
+mapfile -t made < <(made_since "$before")
 for run in "${made[@]}"; do "${ae[@]}" check "$recipe" "$run" || true; done
-tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
+if [ "${#made[@]}" -gt 0 ]; then
+    tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
+else
+    echo "no run was begun: there is no run.tgz" >&2
+fi
 "${ae[@]}" clean --dry-run
 step "done, exit code of the run: $code, of the tests: $tests"
 exit "$((code ? code : tests))"
