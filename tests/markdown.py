@@ -1,6 +1,6 @@
-"""Lines of Markdown: at most 100 columns, or one sentence. Tables, code and headings are left alone.
+"""Lines of Markdown: at most 100 columns, or one sentence. Tables, code and headings stay.
 
-    python -m tests.markdown FILE...      breaks the lines of each file anew
+`python -m tests.markdown FILE...` breaks the lines of each file again.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 INDEX_DTYPES = ("int32", "int64")
 INT32_ROWS = 2**31 - 1
 
-# Rows ahead, as the artifact ships them (brief, D9); the combined design uses RPF's.
+# Rows ahead, as the artifact ships them (docs/papers/dlrm.md, D9); the combined design uses RPF's.
 DEFAULT_DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
 
 
@@ -44,7 +44,7 @@ class WrongResult(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One call of the workload. Defaults are the paper's sizes (brief, section 2).
+    """One call of the workload. Defaults are the paper's sizes (docs/papers/dlrm.md, 2).
 
     Sizes are counts; `dim` is fp32 columns of a row; 0 means "the variant's own default" for
     `distance`, `register_cap`, `warps_per_sm` and "as many as the cache holds" for `hot_rows`.
