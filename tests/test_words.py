@@ -89,7 +89,7 @@ def test_a_long_line_is_seen_and_broken() -> None:
     long = "A sentence ends here. The " + "word " * 30 + "end."
     one = "- " + "word " * 30 + "end."
     fixed = "| " + "a. B " * 40 + "|\n```\n" + "x. Y " * 40 + "\n```\n# " + "h. H " * 40 + "\n"
-    assert [number for number, _ in long_lines(f"{fixed}\n{long}\n{one}\n")] == [6]
+    assert [number for number, _ in long_lines(f"{fixed}\n{long}\n{one}\n")] == [7]
     again = broken(f"{fixed}\n{long}\n\n{one}\n")
     assert again.startswith(fixed)
     assert max(map(len, again.removeprefix(fixed).splitlines())) <= 100

@@ -11,7 +11,7 @@ import pytest
 
 from ae.__main__ import guarded
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 RUNS = sorted(path.parent for path in ROOT.glob("results/reference/*/*/run.json"))
 PASTA = [run for run in RUNS if run.name == "pasta"]
 

@@ -25,10 +25,10 @@ from ae.recipe import load_recipe
 from ae.recipe_code import load_code
 from ae.records import Row, frame
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
 IMAGE = ROOT / "images/rap-upstream"
-LOGS = Path(__file__).parent / "logs/rap"
+LOGS = Path(__file__).parent / "logs"
 RESULT = LOGS / "result_GPU-4_Plan-0_Batch-4096_77.log"
 SCRIPT = (LOGS / "run_sample.sh").read_text()
 LABELS = {"plan": "0", "batch": "4096", "variant": "rap"}

@@ -29,8 +29,8 @@ from ae.plan import Selection, make_plan
 from ae.recipe import Recipe, load_recipe
 from ae.records import Row, frame, read_point
 
-ROOT = Path(__file__).resolve().parents[2]
-LOGS = Path(__file__).parent / "logs" / "pasta"
+ROOT = Path(__file__).resolve().parents[3]
+LOGS = Path(__file__).parent / "logs"
 IMAGE = ROOT / "images" / "pasta-upstream"
 EXPERIMENTS = ("working_sets", "memory", "hotness", "overhead", "breakdown", "parallel")
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")

@@ -24,8 +24,8 @@ import pytest
 
 from ae.records import read_point
 
-ROOT = Path(__file__).resolve().parents[2]
-LOGS = Path(__file__).parent / "logs" / "pasta"
+ROOT = Path(__file__).resolve().parents[3]
+LOGS = Path(__file__).parent / "logs"
 IMAGE = ROOT / "images" / "pasta-upstream"
 SOURCES = ROOT / "images" / "sources"
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")

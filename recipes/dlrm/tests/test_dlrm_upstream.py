@@ -1,6 +1,6 @@
 """The upstream lane of DLRM: parser, plan, figure and claims, and what builds and runs the image.
 
-The logs under logs/dlrm are made up by us, in the format of the artifact's load_emb.py. Nothing of
+The logs under logs/ are made up by us, in the format of the artifact's load_emb.py. Nothing of
 the artifact is here; where its files are edited or run, small files of ours stand in.
 """
 
@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 IMAGE = ROOT / "images" / "dlrm-upstream"
-LOGS = Path(__file__).parent / "logs" / "dlrm"
+LOGS = Path(__file__).parent / "logs"
 sys.path.insert(0, str(IMAGE / "driver"))
 
 from dlrm_upstream import __main__ as driver  # noqa: E402
