@@ -28,15 +28,15 @@ sys.path.insert(0, str(IMAGE / "driver"))
 from dlrm_upstream import __main__ as driver  # noqa: E402
 from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 
-from ae.claims import judge, load_claims  # noqa: E402
+from ae.claims.judge import judge, load_claims  # noqa: E402
 from ae.errors import UsageError  # noqa: E402
-from ae.figures import draw, load_figures  # noqa: E402
+from ae.figures.draw import draw, load_figures  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
-from ae.parsers import parse_point  # noqa: E402
-from ae.plan import Selection, make_plan  # noqa: E402
-from ae.recipe import Recipe, load_recipe  # noqa: E402
-from ae.recipe_code import load_code  # noqa: E402
-from ae.records import Row, frame, read_point  # noqa: E402
+from ae.plan.planner import Selection, make_plan  # noqa: E402
+from ae.recipe.code import load_code  # noqa: E402
+from ae.recipe.models import Recipe, load_recipe  # noqa: E402
+from ae.records.files import Row, frame, read_point  # noqa: E402
+from ae.run.parse import parse_point  # noqa: E402
 
 A100 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-40GB", memory_gib=39.5, memory_free_gib=39.0,
@@ -871,7 +871,7 @@ def test_every_source_is_a_commit_and_every_package_is_pinned() -> None:
 
 @pytest.mark.docker
 def test_bake_prints_the_plan(docker_host: str, tmp_path: Path) -> None:
-    from ae.images import find_client
+    from ae.images.content import find_client
 
     argv = [
         find_client(docker_host), "buildx", "bake", "--file", "images/docker-bake.hcl",

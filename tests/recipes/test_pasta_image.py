@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from ae.records import read_point
+from ae.records.files import read_point
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = Path(__file__).parent / "logs" / "pasta"
@@ -375,8 +375,8 @@ def test_python_packages_are_pinned_by_hash(path: Path) -> None:
 
 @pytest.mark.docker
 def test_bake_prints_the_plan(docker_host: str) -> None:
-    from ae.bake import resolve
-    from ae.images import client_environment, find_client
+    from ae.images.bake import resolve
+    from ae.images.content import client_environment, find_client
 
     client = find_client(docker_host)
     (target,) = resolve(
@@ -409,7 +409,7 @@ case "$*" in *query-gpu*) echo "0, GPU-0, NVIDIA A100, 81920, 81000, 8.0, 570.86
 
 @pytest.mark.docker
 def test_a_point_in_a_real_container(docker_host: str, tmp_path: Path) -> None:
-    from ae.images import client_environment, find_client
+    from ae.images.content import client_environment, find_client
 
     context = tmp_path / "context"
     for name in ("driver", "fixes"):

@@ -20,14 +20,14 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from ae.claims import judge, load_claims
+from ae.claims.judge import judge, load_claims
 from ae.errors import EnvironmentFault
-from ae.figures import STYLE, draw, load_figures
+from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan
-from ae.parsers import parse_point
-from ae.plan import Selection, make_plan
-from ae.recipe import Recipe, load_recipe
-from ae.records import Row, frame, read_point
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import Recipe, load_recipe
+from ae.records.files import Row, frame, read_point
+from ae.run.parse import parse_point
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = Path(__file__).parent / "logs" / "pasta"
