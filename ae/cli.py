@@ -91,8 +91,8 @@ def _options(
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
-    from ae.recipe import find_root, list_recipes, load_recipe
-    from ae.show import list_text, recipe_summary
+    from ae.commands.show import list_text, recipe_summary
+    from ae.recipe.models import find_root, list_recipes, load_recipe
 
     root = find_root()
     recipes = [load_recipe(root, name) for name in list_recipes(root)]
@@ -108,14 +108,14 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
-    from ae.claims import load_claims
-    from ae.recipe import find_root, load_recipe
-    from ae.show import recipe_details, show_text
+    from ae.claims.judge import load_claims
+    from ae.commands.show import recipe_details, show_text
+    from ae.recipe.models import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe)
     if compose:
-        from ae.compose import compose_text
+        from ae.commands.compose import compose_text
 
         typer.echo(compose_text(loaded), nl=False)
         return
@@ -130,7 +130,7 @@ def schema(
     """Print the JSON Schema of recipe.yaml, for editors."""
     import json
 
-    from ae.recipe import json_schema
+    from ae.recipe.models import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
@@ -146,8 +146,8 @@ def doctor(
     as_json: AsJson = False,
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
-    from ae.doctor import checks_to_json, checks_to_text, diagnose, exit_code
-    from ae.recipe import find_root, load_recipe
+    from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
+    from ae.recipe.models import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None
@@ -181,8 +181,8 @@ def build(
     ] = False,
 ) -> int:
     """Build the images of papers, with live output; the bake files are below images/."""
-    from ae.images import BuildOptions
-    from ae.session import build_images
+    from ae.commands.session import build_images
+    from ae.images.content import BuildOptions
 
     contexts = {name: Path(path) for name, path in _pairs(context or [], "--context").items()}
     options = BuildOptions(
@@ -205,7 +205,7 @@ def sbom(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
 ) -> None:
     """List what an image is made of, as SPDX 2.3: packages, versions, licences, checksums."""
-    from ae.session import show_sbom
+    from ae.commands.session import show_sbom
 
     show_sbom(name, flavour=flavour, lane=lane, output=output)
 
@@ -218,7 +218,7 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
-    from ae.publishing import push_images
+    from ae.commands.publishing import push_images
 
     push_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
@@ -234,7 +234,7 @@ def pull(
     as_json: AsJson = False,
 ) -> int:
     """Fetch the locked images from the registry, by digest; or check them."""
-    from ae.publishing import pull_images, verify_images
+    from ae.commands.publishing import pull_images, verify_images
 
     if verify:
         return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
@@ -285,9 +285,9 @@ def run(
     as_json: AsJson = False,
 ) -> int:
     """Run a paper's experiments, then print results, figures and verdicts."""
-    from ae.images import BuildOptions
-    from ae.request import Request
-    from ae.session import print_plan, run_recipe
+    from ae.commands.session import print_plan, run_recipe
+    from ae.images.content import BuildOptions
+    from ae.plan.selection import Request
 
     request = Request(
         recipe=recipe,
@@ -315,7 +315,7 @@ def run(
 @app.command(short_help="Draw the figures of a run again.")
 def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Draw the figures of a run again; needs no GPU and no container."""
-    from ae.session import plot_run
+    from ae.commands.session import plot_run
 
     return plot_run(recipe, run, as_json=as_json)
 
@@ -323,7 +323,7 @@ def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> in
 @app.command(short_help="Judge every claim against a run.")
 def check(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Judge every claim against a run; exit code 1 when one is not reproduced."""
-    from ae.session import check_run
+    from ae.commands.session import check_run
 
     return check_run(recipe, run, as_json=as_json)
 
@@ -337,7 +337,7 @@ def report(
     ] = None,
 ) -> int:
     """Write one page per paper: provenance, results, figures, verdicts."""
-    from ae.session import write_report
+    from ae.commands.session import write_report
 
     return write_report(recipe, run, output)
 
@@ -363,7 +363,7 @@ def bundle(
     as_json: AsJson = False,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
-    from ae.bundling import bundle_recipe
+    from ae.commands.bundling import bundle_recipe
 
     bundle_recipe(
         recipe,
@@ -390,7 +390,7 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle, then load its images and restore its checkout; or nothing at all."""
-    from ae.bundling import load_file
+    from ae.commands.bundling import load_file
 
     load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
 
@@ -403,7 +403,7 @@ def shell(
     secret: SecretOption = None,
 ) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.session import open_shell
+    from ae.commands.session import open_shell
 
     secrets = _pairs(secret or [], "--secret")
     return open_shell(recipe, engine_name=engine, image=image, secrets=secrets)
@@ -415,7 +415,7 @@ def clean(
     as_json: AsJson = False,
 ) -> int:
     """Remove what dead launchers left behind: containers and processes, nothing else."""
-    from ae.session import clean_leftovers
+    from ae.commands.session import clean_leftovers
 
     return clean_leftovers(dry_run=dry_run, as_json=as_json)
 

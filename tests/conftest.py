@@ -92,7 +92,7 @@ def docker_endpoint() -> str:
     endpoint = os.environ.get("AE_TEST_DOCKER_HOST") or os.environ.get("DOCKER_HOST")
     if not endpoint:
         return _missing("neither AE_TEST_DOCKER_HOST nor DOCKER_HOST is set; .ci/engine.sh env")
-    from ae.engines.daemon import connect
+    from ae.daemon.connection import connect
     from ae.errors import EnvironmentFault
 
     try:

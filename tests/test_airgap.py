@@ -184,7 +184,7 @@ def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
         assert "built ae/dlrm:cuda" in on_host(*ae, *built)
         code = (
             "import sys; from pathlib import Path; from ae.engines.docker import DockerEngine\n"
-            "from ae.images import image_ref; from ae.model import *\n"
+            "from ae.images.content import image_ref; from ae.model import *\n"
             "from tests.engines.acts import Lines, make_job\n"
             "engine, lines = DockerEngine(), Lines()\n"
             "image = image_ref(Path('.'), 'dlrm', Flavour.CUDA)\n"

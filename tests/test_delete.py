@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from ae.recipe import list_recipes
+from ae.recipe.models import list_recipes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[1]
 LEFT = (
-    "tests/images", "tests/test_claims.py", "tests/test_expected.py", "tests/test_images.py",
-    "tests/test_recipe.py", "tests/test_reference.py", "tests/test_toy.py", "tests/test_words.py",
+    "tests/claims", "tests/images", "tests/recipe", "tests/test_expected.py",
+    "tests/test_reference.py", "tests/test_toy.py", "tests/test_words.py",
 )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ae.claims import load_claims
-from ae.recipe import load_recipe
+from ae.claims.judge import load_claims
+from ae.recipe.models import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(ROOT.glob("recipes/*/tests/expected.yaml"))

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ae import claims, figures, records
+from ae.claims import judge as claims
 from ae.engines.base import SKIP_EXIT_CODE, Outcome
 from ae.errors import WorkloadError
+from ae.figures import draw as figures
 from ae.model import Machine, Plan, Point, Status
-from ae.plan import Selection, make_plan
-from ae.recipe import load_recipe
-from ae.runs import Run, RunStore
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import load_recipe
+from ae.records import files as records
+from ae.records.folder import Run, RunStore
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parent.parent

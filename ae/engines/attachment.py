@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from ae.engines.base import Sink
-from ae.lines import LineCutter
+from ae.host.lines import LineCutter
 
 if TYPE_CHECKING:
     from docker.api import APIClient

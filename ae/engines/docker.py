@@ -11,10 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import settings, signals
-from ae.engines import owner
+from ae.daemon.cdi import NO_ROUTE, choose_cdi
+from ae.daemon.connection import Daemon, connect, endpoint_of, faults, looks_far
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
-from ae.engines.container import (
+from ae.engines.exits import LastWords, classify
+from ae.engines.secrets import held, plain_mounts, sent_files
+from ae.engines.spec import (
     ContainerSpec,
     GpuGrant,
     dropped,
@@ -23,20 +25,18 @@ from ae.engines.container import (
     to_api,
     to_argv,
 )
-from ae.engines.daemon import Daemon, connect, endpoint_of, faults, looks_far
-from ae.engines.ending import LastWords, classify
-from ae.engines.gpus import NO_ROUTE, choose_cdi
 from ae.engines.wording import borrowed, container_name, seconds_between, split_reference
 from ae.errors import EnvironmentFault
-from ae.lockfile import locked
-from ae.machine import require_disk
+from ae.host import owner, signals
+from ae.host.machine import require_disk
+from ae.images import settings
+from ae.images.lockfile import locked
 from ae.model import Flavour, GpuRequest, ImageRef, Point, Status
-from ae.secrets import held, plain_mounts, sent_files
 
 if TYPE_CHECKING:
     from ae.engines.far import FarFolders
-    from ae.images import BuildOptions
-    from ae.reaper import Reaper
+    from ae.host.watchdog import Reaper
+    from ae.images.content import BuildOptions
 
 GRACE_S = 10.0  # between TERM and KILL
 
@@ -118,7 +118,7 @@ class DockerEngine:
             return
         entry, place = locked(image), settings.registry()
         if entry is not None and place is not None:
-            from ae.registry import pull
+            from ae.images.registry import pull
 
             pull(self.daemon, image, entry, place, sink)
             return
@@ -127,7 +127,7 @@ class DockerEngine:
                 f"the image {image.reference} is not there, or not built from this tree",
                 fix=f"ae build {image.name} --flavour {image.flavour}",
             )
-        from ae.build import build
+        from ae.images.build import build
 
         build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
 
@@ -206,7 +206,7 @@ class DockerEngine:
         self, point: Point, out: Path, files: Mapping[str, Path] | None = None
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell on this terminal, with a run's GPUs and folders."""
-        from ae.images import client_environment, find_client
+        from ae.images.content import client_environment, find_client
 
         point = replace(point, argv=("sh", "-i"))
         job = Job(point=point, out=out.resolve(), labels={}, secrets=files or {})
@@ -418,7 +418,7 @@ class DockerEngine:
         """The image that is to run: the locked one if it is here, else what the tag names."""
         entry = locked(image)
         if entry is not None:
-            from ae.registry import find
+            from ae.images.registry import find
 
             if found := find(self.daemon, image, entry):
                 return found

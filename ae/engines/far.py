@@ -10,19 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ae import signals
-from ae.archives import ArchiveFault
+from ae.daemon.connection import Daemon, faults, told_far
 from ae.engines import transfer
 from ae.engines.base import OUT_DIR, Job, Outcome, Sink
-from ae.engines.container import ContainerSpec
-from ae.engines.daemon import Daemon, faults, told_far
+from ae.engines.spec import ContainerSpec
 from ae.errors import EnvironmentFault
-from ae.gpu_choice import unknown_gpu
+from ae.host import signals
+from ae.images.archives import ArchiveFault
 from ae.model import Machine, Mount, Status
+from ae.plan.gpus import unknown_gpu
 
 if TYPE_CHECKING:
     from ae.engines.transfer import SentFile
-    from ae.reaper import Reaper
+    from ae.host.watchdog import Reaper
 
 
 def sees(daemon: Daemon, folder: Path, image: str, labels: Mapping[str, str]) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ae.daemon.connection import Daemon
 from ae.engines.attachment import Attachment
 from ae.engines.base import Sink
-from ae.engines.daemon import Daemon
 
 KILLED_S = 30.0  # how long a container may take to be gone after KILL
 

@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ae import processes
-from ae.engines import environments, owner
+from ae.engines import environments
 from ae.engines.base import OUT_DIR, Availability, Job, Leftover, Outcome, Sink
-from ae.engines.ending import LastWords, classify
+from ae.engines.exits import LastWords, classify
 from ae.errors import EnvironmentFault
-from ae.images import BuildOptions, source_paths
-from ae.machine import oom_kills, query_gpus, require_disk
+from ae.host import owner, processes
+from ae.host.machine import oom_kills, query_gpus, require_disk
+from ae.images.content import BuildOptions, source_paths
 from ae.model import Flavour, ImageRef, Point
 
 if TYPE_CHECKING:
-    from ae.reaper import Reaper
+    from ae.host.watchdog import Reaper
 
 GRACE_S = 10.0  # between TERM and KILL
 _PYTHONS = ("python", "python3")

@@ -17,12 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import processes, settings, signals
-from ae.engines import owner, podman_images
+from ae.daemon.cdi import choose_cdi
+from ae.engines import podman_images
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
-from ae.engines.container import ContainerSpec, GpuGrant, honoured, spec_of, to_argv
-from ae.engines.ending import LastWords, classify
-from ae.engines.gpus import choose_cdi
+from ae.engines.exits import LastWords, classify
 from ae.engines.podman_client import (
     CREATE_TIMEOUT_S,
     Podman,
@@ -33,16 +31,19 @@ from ae.engines.podman_client import (
     limit_words,
 )
 from ae.engines.podman_inspect import as_docker, dropped_by_podman, has_started
+from ae.engines.secrets import held, plain_mounts
+from ae.engines.spec import ContainerSpec, GpuGrant, honoured, spec_of, to_argv
 from ae.engines.wording import borrowed, container_name, seconds_between
 from ae.errors import EnvironmentFault
-from ae.lockfile import locked
-from ae.machine import oom_kills, require_disk
+from ae.host import owner, processes, signals
+from ae.host.machine import oom_kills, require_disk
+from ae.images import settings
+from ae.images.lockfile import locked
 from ae.model import Flavour, GpuRequest, ImageRef, Point
-from ae.secrets import held, plain_mounts
 
 if TYPE_CHECKING:
-    from ae.images import BuildOptions
-    from ae.reaper import Reaper
+    from ae.host.watchdog import Reaper
+    from ae.images.content import BuildOptions
 
 GRACE_S = 10.0  # between TERM and KILL
 _NO_GPUS = (

@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ae import processes
-from ae.engines.container import CDI_KIND
-from ae.engines.daemon import read_cdi_devices
+from ae.daemon.connection import read_cdi_devices
+from ae.engines.spec import CDI_KIND
 from ae.errors import EnvironmentFault
+from ae.host import processes
 
 CONTROL_TIMEOUT_S = 60
 # Rootless storage without id-mapped mounts copies an image once for each user: minutes.

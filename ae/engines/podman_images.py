@@ -8,18 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae import processes, settings
 from ae.engines.podman_client import Podman, fault_of, limit_words
 from ae.errors import EnvironmentFault
-from ae.lockfile import Entry, locked
-from ae.machine import cache_dir, require_disk
+from ae.host import processes
+from ae.host.machine import cache_dir, require_disk
+from ae.images import settings
+from ae.images.lockfile import Entry, locked
 from ae.model import ImageRef
 
 if TYPE_CHECKING:
-    from ae.bake import Target
     from ae.engines.base import Sink
     from ae.engines.docker import DockerEngine
-    from ae.images import BuildOptions
+    from ae.images.bake import Target
+    from ae.images.content import BuildOptions
 
 _LOCAL = "localhost/"  # where podman puts names without a registry; Docker's own mean docker.io
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?/")
@@ -97,7 +98,7 @@ def copy_from_docker(podman: Podman, docker: DockerEngine, image: ImageRef, sink
 
     It goes through an archive in the cache folder, which is removed again.
     """
-    from ae.images import client_environment, find_client
+    from ae.images.content import client_environment, find_client
 
     reference = image.reference
     size = docker.daemon.control.inspect_image(reference)["Size"]  # type: ignore[no-untyped-call]
@@ -131,9 +132,9 @@ def build(podman: Podman, root: Path, image: ImageRef, sink: Sink, options: Buil
     The docker client's buildx reads the bake file; no daemon is asked. Raises UsageError for
     options and bake files that do not fit, EnvironmentFault when a build fails.
     """
-    from ae import bake
-    from ae.build import bake_variables, check_options
-    from ae.images import client_environment, find_client, image_ref
+    from ae.images import bake
+    from ae.images.build import bake_variables, check_options
+    from ae.images.content import client_environment, find_client, image_ref
     from ae.model import Flavour
 
     check_options(options)
@@ -159,8 +160,8 @@ def build_argv(
     program: str, root: Path, target: Target, image: ImageRef, options: BuildOptions, epoch: int
 ) -> tuple[str, ...]:
     """The `podman build` of one target of the bake file. `epoch`: time (s) of its sources."""
-    from ae.build import image_tag
-    from ae.images import labels
+    from ae.images.build import image_tag
+    from ae.images.content import labels
 
     # Docker's format: that of OCI has no SHELL, which our Dockerfiles use.
     words = [program, "build", "--format", "docker", *limit_words()]
@@ -193,7 +194,7 @@ def build_argv(
 def _build_one(
     podman: Podman, root: Path, target: Target, image: ImageRef, sink: Sink, options: BuildOptions
 ) -> None:
-    from ae.build import build_disk, source_epoch
+    from ae.images.build import build_disk, source_epoch
 
     fix = "free some disk where podman keeps images: podman system df"
     needed = build_disk(root, image, options.network)

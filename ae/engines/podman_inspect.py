@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ae.engines.container import ContainerSpec, dropped
+from ae.engines.spec import ContainerSpec, dropped
 
 _NEVER = "0001-01-01"
 

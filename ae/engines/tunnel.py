@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ae import processes
 from ae.errors import EnvironmentFault
+from ae.host import processes
 
 if TYPE_CHECKING:
     import subprocess

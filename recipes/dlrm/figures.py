@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ae.figures import PALETTE, NoData, Plot, bars, new_panels
-from ae.summary import in_order, join_evidence, pool, ratio_interval
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import in_order, join_evidence, pool, ratio_interval
 
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 VARIANTS = [

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle as Patch
 
-from ae.figures import PALETTE, NoData, Plot, bars
-from ae.recipe_code import load_code
-from ae.summary import pool
+from ae.figures.draw import PALETTE, NoData, Plot, bars
+from ae.figures.summary import pool
+from ae.recipe.code import load_code
 
 naming = load_code(Path(__file__).parent, "naming", fix="restore it")
 

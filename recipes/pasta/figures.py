@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ae.recipe_code import load_code
+from ae.recipe.code import load_code
 
 _HERE = Path(__file__).parent
 _table_v, _bubbles, _overheads, _memories = (

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ae.figures import PALETTE, NoData, Plot, new_panels, row_bars
-from ae.recipe_code import load_code
-from ae.summary import pool, pool_by
+from ae.figures.draw import PALETTE, NoData, Plot, new_panels, row_bars
+from ae.figures.summary import pool, pool_by
+from ae.recipe.code import load_code
 
 naming = load_code(Path(__file__).parent, "naming", fix="restore it")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ae.figures import PALETTE
-from ae.summary import in_order
+from ae.figures.draw import PALETTE
+from ae.figures.summary import in_order
 
 Row = Mapping[Any, Any]  # one row of a record table
 

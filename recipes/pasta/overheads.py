@@ -14,9 +14,9 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ae.figures import PALETTE, NoData, Plot, new_panels
-from ae.recipe_code import load_code
-from ae.summary import in_order, join_evidence, pool
+from ae.figures.draw import PALETTE, NoData, Plot, new_panels
+from ae.figures.summary import in_order, join_evidence, pool
+from ae.recipe.code import load_code
 
 naming = load_code(Path(__file__).parent, "naming", fix="restore it")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ae.figures import INTERVAL_WORDS, PALETTE, NoData, Plot, bars, new_panels
-from ae.recipe_code import load_code
-from ae.summary import in_order, join_evidence, pool
+from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import in_order, join_evidence, pool
+from ae.recipe.code import load_code
 
 naming = load_code(Path(__file__).parent, "naming", fix="restore it")
 

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ae.figures import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels, row_bars
-from ae.summary import in_order, join_evidence, pool, pool_by, ratio_interval, rows_of
+from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels, row_bars
+from ae.figures.summary import in_order, join_evidence, pool, pool_by, ratio_interval, rows_of
 
 NAMES = {
     "cpu": "CPU", "sequential_timeslice": "Sequential (artifact)", "sequential": "Sequential",

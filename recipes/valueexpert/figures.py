@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from ae.figures import PALETTE, NoData, Plot, bars, new_panels
-from ae.summary import pool
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import pool
 
 METRICS = {"gpu_kernel_time": "all kernels", "gpu_memory_time": "copies and fills"}
 SPREAD = "bars: ratio of medians; whiskers: interval of the optimised version's time"

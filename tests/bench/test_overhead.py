@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.processes import run
+from ae.host.processes import run
 from tests.toy import make_toy
 
 HELP_LIMIT_S = 0.2

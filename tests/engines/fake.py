@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ae.engines import owner
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
-from ae.engines.ending import LastWords, classify
+from ae.engines.exits import LastWords, classify
 from ae.errors import EnvironmentFault
-from ae.machine import require_disk
+from ae.host import owner
+from ae.host.machine import require_disk
 from ae.model import Flavour, ImageRef
 from tests.engines.acts import PROGRAM
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ae.engines.podman import PodmanEngine
-from ae.images import client_environment, find_client
+from ae.images.content import client_environment, find_client
 
 STORAGE = """[storage]
 driver = "overlay"

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ae import clean
-from ae.engines import owner, select
+from ae.commands import clean
+from ae.daemon.connection import DEFAULT_SOCKET, api_fault, endpoint_of, probe, read_cdi_names
+from ae.engines import choose as select
 from ae.engines.base import Leftover
-from ae.engines.daemon import DEFAULT_SOCKET, api_fault, endpoint_of, probe, read_cdi_names
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
+from ae.host import owner
 from ae.model import Flavour
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ae.engines.container import GpuGrant, dropped, spec_of, to_api, to_argv
-from ae.engines.gpus import choose_cdi
+from ae.daemon.cdi import choose_cdi
+from ae.engines.spec import GpuGrant, dropped, spec_of, to_api, to_argv
 from ae.engines.wording import borrowed, seconds_between, split_reference
 from ae.errors import EnvironmentFault
 from ae.model import GpuRequest, Mount, RuntimeNeeds, Ulimit

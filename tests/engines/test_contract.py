@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ae import signals
 from ae.engines.base import Engine, Leftover, Outcome
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
+from ae.host import signals
 from ae.model import Flavour, RuntimeNeeds, Status
 from tests.engines.acts import Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine

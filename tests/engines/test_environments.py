@@ -16,7 +16,7 @@ import pytest
 from ae.engines import environments
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault
-from ae.images import BuildOptions, image_ref
+from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef, RuntimeNeeds, Status
 from tests.engines.acts import Lines, make_job
 from tests.toy import make_toy
@@ -104,9 +104,9 @@ def test_an_image_for_containers_only(image: ImageRef, tmp_path: Path) -> None:
 MAKER = """
 import sys
 from pathlib import Path
-from ae import signals
+from ae.host import signals
 from ae.engines.local import LocalEngine
-from ae.images import BuildOptions, image_ref
+from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour
 class Telling:
     def line(self, stream, text): print(text, flush=True)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from ae.daemon.connection import Daemon, endpoint_of, looks_far, tls_folder
 from ae.engines.base import Outcome
-from ae.engines.daemon import Daemon, endpoint_of, looks_far, tls_folder
 from ae.engines.far import judged, machine_of
 from ae.engines.tunnel import dial_argv, ssh_argv
 from ae.errors import EnvironmentFault
-from ae.gpu_choice import choose_gpus
 from ae.model import Flavour, Status
-from ae.needs import GpuNeed
-from ae.provenance import gpu_facts
+from ae.plan.gpus import choose_gpus
+from ae.recipe.needs import GpuNeed
+from ae.records.provenance import gpu_facts
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ae.bake import Target
+from ae.daemon.connection import read_cdi_devices
 from ae.engines import podman_client
-from ae.engines.container import ContainerSpec, GpuGrant, spec_of, to_argv
-from ae.engines.daemon import read_cdi_devices
 from ae.engines.podman import PodmanEngine
 from ae.engines.podman_client import Podman, fault_of, init_words, limit_words
 from ae.engines.podman_images import build_argv, names_of
 from ae.engines.podman_inspect import as_docker, dropped_by_podman, has_started
-from ae.images import BuildOptions
+from ae.engines.spec import ContainerSpec, GpuGrant, spec_of, to_argv
+from ae.images.bake import Target
+from ae.images.content import BuildOptions
 from ae.model import Flavour, GpuRequest, ImageRef, Mount, RuntimeNeeds, Ulimit
 from tests.engines.acts import base_image, make_job
 

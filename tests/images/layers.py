@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from ae.images import find_client
+from ae.images.content import find_client
 
 _CHUNK = 1 << 20
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.bake import flavours
-from ae.images import find_client
+from ae.images.bake import flavours
+from ae.images.content import find_client
 from tests.conftest import IN_CI
 from tests.images.dockerfiles import ALL, IMAGES, Dockerfile, unpinned
 

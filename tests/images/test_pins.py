@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.images import find_client
+from ae.images.content import find_client
 from tests.images.requirements import DEBIAN, LOCKS, debian_names, entries, header, label
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(300)]

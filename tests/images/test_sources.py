@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.recipe_code import load_code
+from ae.recipe.code import load_code
 from tests.images.dockerfiles import IMAGES
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.daemon import connect
+from ae.daemon.connection import connect
 from ae.errors import EnvironmentFault
 
 PROGRAM = Path("/usr/sbin/dockerd")

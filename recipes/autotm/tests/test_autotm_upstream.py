@@ -13,14 +13,14 @@ from types import ModuleType
 
 import pytest
 
-from ae.claims import judge, load_claims
-from ae.figures import draw
-from ae.gpu_choice import unknown_gpu
+from ae.claims.judge import judge, load_claims
+from ae.figures.draw import draw
 from ae.model import Machine
-from ae.plan import Selection, make_plan
-from ae.recipe import load_recipe
-from ae.recipe_code import load_code
-from ae.records import Row, frame
+from ae.plan.gpus import unknown_gpu
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.code import load_code
+from ae.recipe.models import load_recipe
+from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/autotm"

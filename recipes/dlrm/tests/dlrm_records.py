@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from ae.records import Row, frame
+from ae.records.files import Row, frame
 
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 FACTOR = {

@@ -24,12 +24,12 @@ from dlrm_records import (
     everything,
 )
 
-from ae.claims import judge, load_claims
-from ae.figures import STYLE, draw, load_figures
+from ae.claims.judge import judge, load_claims
+from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan, Point
-from ae.plan import Selection, make_plan
-from ae.recipe import Experiment, Recipe, load_recipe
-from ae.records import Row
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import Experiment, Recipe, load_recipe
+from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
 H200 = Gpu(

@@ -28,13 +28,13 @@ sys.path.insert(0, str(IMAGE / "driver"))
 from dlrm_upstream import __main__ as driver  # noqa: E402
 from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 
-from ae.claims import judge, load_claims  # noqa: E402
-from ae.figures import draw  # noqa: E402
+from ae.claims.judge import judge, load_claims  # noqa: E402
+from ae.figures.draw import draw  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
-from ae.plan import Selection, make_plan  # noqa: E402
-from ae.recipe import Recipe, load_recipe  # noqa: E402
-from ae.recipe_code import load_code  # noqa: E402
-from ae.records import Row, frame  # noqa: E402
+from ae.plan.planner import Selection, make_plan  # noqa: E402
+from ae.recipe.code import load_code  # noqa: E402
+from ae.recipe.models import Recipe, load_recipe  # noqa: E402
+from ae.records.files import Row, frame  # noqa: E402
 
 A100 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-40GB", memory_gib=39.5, memory_free_gib=39.0,
@@ -569,6 +569,3 @@ def test_the_command_line_is_the_one_of_the_artifacts_script() -> None:
     assert words["--lookups-per-sample"] == "150"
     assert words["--arch-embedding-size"].split("-") == ["500000"] * 12
     assert "--data-generation=/t/trace.txt" in argv
-
-
-# The image's files.

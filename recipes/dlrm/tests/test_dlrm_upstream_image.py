@@ -88,7 +88,7 @@ with zipfile.ZipFile(sys.argv[3] + "/torch-2.1.0a0-py3-none-any.whl", "w") as wh
 
 @pytest.fixture
 def buildx(docker_host: str) -> Iterator[list[str]]:
-    from ae.images import find_client
+    from ae.images.content import find_client
 
     client = find_client(docker_host)
     yield [client, "buildx", "build", "--builder", "default", "--load", "--quiet"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from ae.records import Row, frame
+from ae.records.files import Row, frame
 
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")
 MODES = ("test", "train")

@@ -18,14 +18,14 @@ from matplotlib.text import Text
 from pasta_records import H200, MODELS, Records, everything
 
 from ae.__main__ import guarded
-from ae.compose import compose_text
-from ae.doctor import demands_of
+from ae.commands.compose import compose_text
+from ae.doctor.checks import demands_of
 from ae.errors import EnvironmentFault
-from ae.figures import STYLE, draw, load_figures
+from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
-from ae.plan import Selection, make_plan
-from ae.recipe import Recipe, load_recipe
-from ae.recipe_code import load_code
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.code import load_code
+from ae.recipe.models import Recipe, load_recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/pasta"
@@ -209,7 +209,7 @@ def ae(
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
-    monkeypatch.setattr("ae.machine.detect", lambda: machine(2))
+    monkeypatch.setattr("ae.host.machine.detect", lambda: machine(2))
 
     def call(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -303,7 +303,7 @@ def test_table_v_has_ours_the_papers_and_the_oracles(frame: pd.DataFrame, name: 
 
 
 def test_the_papers_cells_are_the_claims_own() -> None:
-    from ae.claims import load_claims
+    from ae.claims.judge import load_claims
 
     claims = {claim.id: claim.reference for claim in load_claims(ROOT, "pasta")}
     module = load_code(RECIPE, "table_v", fix="")

@@ -11,8 +11,8 @@ import pasta_records as made_up
 import pytest
 from pasta_records import MODELS, ORACLE, Records, everything
 
-from ae.claims import judge, load_claims
-from ae.records import Row
+from ae.claims.judge import judge, load_claims
+from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
 A100, H200, R3060 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA GeForce RTX 3060"

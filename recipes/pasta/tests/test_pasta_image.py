@@ -232,6 +232,3 @@ def test_exit_codes(
     assert capsys.readouterr().err.splitlines()[-1].startswith("this image was built without")
     shutil.rmtree(place.artifact / "benchmarks" / "gpt2")
     assert driver.main(["memory"]) == 1
-
-
-# The image

@@ -18,13 +18,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ae.claims import judge, load_claims
+from ae.claims.judge import judge, load_claims
 from ae.errors import EnvironmentFault
-from ae.figures import draw
+from ae.figures.draw import draw
 from ae.model import Gpu, Machine, Plan
-from ae.plan import Selection, make_plan
-from ae.recipe import Recipe, load_recipe
-from ae.records import Row, frame
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import Recipe, load_recipe
+from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGS = Path(__file__).parent / "logs"

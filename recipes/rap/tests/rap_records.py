@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from ae.records import Row, frame
+from ae.records.files import Row, frame
 
 PLANS, HEAVY_PLANS, BATCHES = ("0", "1"), ("2", "3"), ("4096", "8192")
 # Throughput over that of Sequential, and the ideal's samples/s on one GPU.

@@ -30,14 +30,14 @@ from rap_records import (
 )
 
 from ae.__main__ import guarded
-from ae.compose import compose_text
-from ae.doctor import demands_of
+from ae.commands.compose import compose_text
+from ae.doctor.checks import demands_of
 from ae.errors import EnvironmentFault, ExitCode
-from ae.figures import STYLE, draw, load_figures
+from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
-from ae.plan import Selection, make_plan
-from ae.recipe import Recipe, load_recipe
-from ae.records import Row
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import Recipe, load_recipe
+from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
@@ -137,7 +137,7 @@ def ae(
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
-    monkeypatch.setattr("ae.machine.detect", lambda: machine(2))
+    monkeypatch.setattr("ae.host.machine.detect", lambda: machine(2))
 
     def call(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()

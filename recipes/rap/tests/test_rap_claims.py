@@ -21,8 +21,8 @@ from rap_records import (
     training,
 )
 
-from ae.claims import judge, load_claims
-from ae.records import Row
+from ae.claims.judge import judge, load_claims
+from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ae.figures import PALETTE, NoData, Plot, bars, new_panels
-from ae.summary import pool
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import pool
 
 
 def times(frame: pd.DataFrame) -> Plot:

@@ -1,0 +1,1 @@
+"""A paper's claims, judged against records."""

@@ -1,0 +1,282 @@
+"""The small language of claims: numbers, comparisons and statistics over records. Pure.
+
+Every value is an array of shape (1 + RESAMPLES,): the value itself, then what it would have been
+for bootstrap draws of the samples of every label set. Arithmetic on such arrays carries the
+interval along.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ae import statistics
+from ae.errors import nearest
+from ae.records.files import Row
+
+Kind = Literal["number", "boolean"]
+Values = NDArray[Any]
+
+_STATISTICS: Mapping[str, statistics.Statistic] = {
+    "median": statistics.medians,
+    "mean": statistics.means,
+    "minimum": statistics.minima,
+    "maximum": statistics.maxima,
+}
+_OVER: Mapping[str, Callable[[Values], Values]] = {
+    "best_over": lambda values: values.max(axis=0),  # best is largest, whatever it means
+    "worst_over": lambda values: values.min(axis=0),
+    "all_over": np.logical_and.reduce,
+    "any_over": np.logical_or.reduce,
+}
+_RESULT: Mapping[str, Kind] = {
+    "best_over": "number",
+    "worst_over": "number",
+    "all_over": "boolean",
+    "any_over": "boolean",
+}
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: lambda a, b: np.isclose(a, b, rtol=1e-9, atol=0.0),
+    ast.NotEq: lambda a, b: ~np.isclose(a, b, rtol=1e-9, atol=0.0),
+}
+_FUNCTIONS = ("count", *_STATISTICS, *_OVER)
+_LONGEST = 4000
+
+
+class NoAnswer(Exception):
+    """The records do not answer the expression; the reason is one sentence."""
+
+
+class NoRecords(NoAnswer):
+    """There are no records for a part of the expression."""
+
+
+class WrongEvidence(NoAnswer):
+    """There are records, but none of the evidence that may serve."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An expression's values (see above; booleans or float64) and the records they came from."""
+
+    values: Values
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A checked expression and whether it gives a number or a boolean."""
+
+    text: str
+    kind: Kind
+    tree: ast.expr = field(repr=False, compare=False)
+
+    def answer(self, rows: Sequence[Row], evidence: Sequence[str]) -> Answer:
+        """Evaluate over the records whose evidence may serve. Raises NoAnswer."""
+        evaluator = _Evaluator(rows, frozenset(evidence))
+        with np.errstate(all="ignore"):
+            values = evaluator.visit(self.tree, {})
+        return Answer(values, tuple(evaluator.used.values()))
+
+    def labels(self) -> Iterator[tuple[str, str]]:
+        """Every label=value that the expression asks for."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                for keyword in node.keywords:
+                    yield str(keyword.arg), _word(keyword.value)
+
+
+def parse_expression(text: str) -> Expression:
+    """Check and parse an expression. Raises ValueError with what is wrong."""
+    flat = " ".join(text.split())
+    if len(flat) > _LONGEST:
+        raise ValueError(f"the expression is longer than {_LONGEST} characters")
+    try:
+        tree = ast.parse(flat, mode="eval").body
+        return Expression(flat, _check(tree), tree)
+    except SyntaxError as error:
+        near = flat[max(0, (error.offset or 1) - 1) :][:20]
+        raise ValueError(f"not an expression: {error.msg} near '{near}'") from error
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("the expression is nested too deeply") from error
+
+
+def _check(node: ast.expr) -> Kind:  # noqa: PLR0911
+    """Refuse whatever is not in the language, and say what the node gives."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if type(value) is not bool:
+            if abs(value) > 1e300:
+                raise ValueError("a number is too large")
+            return "number"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            _expect("number", left, right)
+            return "number"
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            _expect("number", operand)
+            return "number"
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            _expect("boolean", operand)
+            return "boolean"
+        case ast.BoolOp(values=values):
+            _expect("boolean", *values)
+            return "boolean"
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            if all(type(op) in _COMPARISONS for op in ops):
+                _expect("number", left, *others)
+                return "boolean"
+        case ast.Call(func=ast.Name(id=name)):
+            return _check_call(name, node)
+    raise ValueError(f"'{ast.unparse(node)}' is not in the language of claims")
+
+
+def _expect(kind: Kind, *nodes: ast.expr) -> None:
+    for node in nodes:
+        if _check(node) != kind:
+            raise ValueError(f"'{ast.unparse(node)}' must be a {kind}")
+
+
+def _check_call(name: str, call: ast.Call) -> Kind:
+    if name not in _FUNCTIONS:
+        raise ValueError(f"there is no function '{name}'; {nearest(name, _FUNCTIONS)}")
+    if name in _OVER:
+        if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Name):
+            raise ValueError(f"write {name}(label, expression), not '{ast.unparse(call)}'")
+        _expect(_RESULT[name], call.args[1])
+        return _RESULT[name]
+    if len(call.args) != 1:
+        raise ValueError(f"write {name}(metric, label=value, ...), not '{ast.unparse(call)}'")
+    for value in [call.args[0], *(keyword.value for keyword in call.keywords)]:
+        _word(value)
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError(f"write {name}(metric, label=value, ...), not '{ast.unparse(call)}'")
+    return "number"
+
+
+def _word(node: ast.expr) -> str:
+    """A metric's or label's name or value as text."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Constant) and type(node.value) in (str, int, float):
+        return str(node.value)
+    raise ValueError(f"'{ast.unparse(node)}' must be a word; put other text in quotes")
+
+
+class _Evaluator:
+    """Evaluates checked expressions over rows and remembers which rows were used."""
+
+    def __init__(self, rows: Sequence[Row], evidence: frozenset[str]) -> None:
+        self.used: dict[int, Row] = {}
+        self._rows = rows
+        self._evidence = evidence
+        self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
+
+    def visit(  # noqa: PLR0911
+        self, node: ast.expr, bound: Mapping[str, str]
+    ) -> Values:
+        match node:
+            case ast.Constant(value=value):
+                return np.full(1 + statistics.RESAMPLES, float(value))  # type: ignore[arg-type]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return ~self.visit(operand, bound)
+            case ast.UnaryOp(operand=operand):
+                return -self.visit(operand, bound)
+            case ast.BinOp(left=left, op=op, right=right):
+                above, below = self.visit(left, bound), self.visit(right, bound)
+                if isinstance(op, ast.Div) and below[0] == 0:
+                    raise NoAnswer(f"'{ast.unparse(right)}' is 0, which nothing is divided by")
+                return _ARITHMETIC[type(op)](above, below)
+            case ast.BoolOp(op=op, values=nodes):
+                parts = np.stack([self.visit(one, bound) for one in nodes])
+                join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+                return np.asarray(join.reduce(parts))
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [self.visit(one, bound) for one in [left, *others]]
+                pairs = zip(ops, sides, sides[1:], strict=False)
+                parts = np.stack([_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+                return np.asarray(np.logical_and.reduce(parts))
+            case ast.Call(func=ast.Name(id=name)) if name in _OVER:
+                return self._over(name, node, bound)
+            case ast.Call(func=ast.Name(id=name)):
+                return self._select(name, node, bound)
+        raise AssertionError(ast.dump(node))  # parse_expression lets nothing else through
+
+    def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
+        label = _word(call.args[0])
+        here = (row for row in self._rows if _matches(row, bound))
+        values = dict.fromkeys(_label(row, label) for row in here)
+        found: list[Values] = []
+        wrong: WrongEvidence | None = None
+        for value in values:
+            if value is None:
+                continue
+            try:
+                found.append(self.visit(call.args[1], {**bound, label: value}))
+            except WrongEvidence as reason:
+                wrong = reason
+            except NoRecords:
+                continue
+        if found:
+            return np.asarray(_OVER[name](np.stack(found)))
+        raise wrong or NoRecords(f"no {label} has records for '{ast.unparse(call.args[1])}'")
+
+    def _select(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
+        metric = _word(call.args[0])
+        wanted = {**bound, **{str(k.arg): _word(k.value) for k in call.keywords}}
+        matching = [
+            (index, row)
+            for index, row in enumerate(self._rows)
+            if row.metric == metric and _matches(row, wanted)
+        ]
+        serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
+        if name == "count":
+            self.used.update(serving)
+            return np.full(1 + statistics.RESAMPLES, float(len(serving)))
+        words = ", ".join([metric, *(f"{key}={value}" for key, value in wanted.items())])
+        if matching and not serving:
+            given = ", ".join(sorted({row.evidence for _, row in matching}))
+            raise WrongEvidence(f"the records of {words} are {given}")
+        if not serving:
+            raise NoRecords(f"no records of {words}")
+        _refuse_several([row for _, row in serving], words)
+        self.used.update(serving)
+        key = (name, tuple(index for index, _ in serving))
+        if key not in self._known:
+            samples = [sample for _, row in serving for sample in row.samples]
+            self._known[key] = statistics.resample(samples, _STATISTICS[name])
+        return self._known[key]
+
+
+def _label(row: Row, name: str) -> str | None:
+    return row.labels.get(name, row.experiment if name == "experiment" else None)
+
+
+def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
+    return all(_label(row, name) == value for name, value in wanted.items())
+
+
+def _refuse_several(rows: Sequence[Row], words: str) -> None:
+    """Repeats of one label set are put together; records of different ones are not."""
+    names = dict.fromkeys(["experiment", *(name for row in rows for name in row.labels)])
+    for name in names:
+        values = sorted({_label(row, name) or "none" for row in rows})
+        if len(values) > 1:
+            raise NoAnswer(f"several records match {words}: {name} is {', '.join(values)}")
+    units = {row.unit for row in rows}
+    if len(units) > 1:
+        raise NoAnswer(f"the records of {words} have several units: {', '.join(sorted(units))}")

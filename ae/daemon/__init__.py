@@ -1,0 +1,1 @@
+"""Docker's socket, below images and engines."""

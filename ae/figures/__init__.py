@@ -1,0 +1,1 @@
+"""What recipes draw with."""

@@ -1,0 +1,312 @@
+"""Draws a recipe's figures: style, the facts on every figure's face, and the files.
+
+A recipe's `figures.py` holds one function per figure, from the record table to a `Plot`. It raises
+`NoData` when the table holds nothing to draw. Matplotlib is imported on first use; no display.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ae.errors import AeError, RecipeError
+from ae.recipe.code import function_of, load_code
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, told apart by people with any kind of colour vision.
+PALETTE = {
+    "grey": "#8c8c8c",
+    "black": "#222222",
+    "sky": "#56b4e9",
+    "blue": "#0072b2",
+    "orange": "#e69f00",
+    "green": "#009e73",
+    "vermilion": "#d55e00",
+    "purple": "#cc79a7",
+}
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": False,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.5,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "ae",
+}
+
+INTERVAL_WORDS = "bars: median, whiskers: bootstrap 95 % interval"
+_PANEL_INCHES = 2.35
+_TITLE_INCHES = 0.1  # of a letter of a title
+_ROW_INCHES = 0.27
+_MAX_PANELS_A_ROW = 5
+_FACE_INCHES = 0.52
+
+
+class NoData(AeError):
+    """The records hold nothing that this figure could show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """What a figure function returns.
+
+    `table` is exactly what is plotted, one row per mark, with at least the columns `evidence` and
+    `n` (samples behind the mark). `spread` says in words how the figure shows the spread.
+    """
+
+    figure: Figure
+    table: pd.DataFrame
+    spread: str = INTERVAL_WORDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """One figure's files, or the reason why there are none."""
+
+    name: str
+    pdf: Path | None = None
+    png: Path | None = None
+    csv: Path | None = None
+    reason: str = ""
+
+
+def draw(
+    recipe_dir: Path,
+    names: Iterable[str],
+    frame: pd.DataFrame,
+    environment: Mapping[str, object],
+    out_dir: Path,
+) -> list[Drawn]:
+    """Draw the named figures of a recipe into `out_dir` as PDF, PNG and CSV.
+
+    `environment` is what the workload wrote into environment.json. A figure without data comes
+    back with its reason and no files. RecipeError: no such function, or it failed.
+    """
+    import matplotlib as mpl
+
+    module = load_figures(recipe_dir)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name in names:
+        function = function_of(module, name)
+        with mpl.rc_context(STYLE):
+            try:
+                plot = _call(function, name, frame, recipe_dir)
+            except NoData as error:
+                drawn.append(Drawn(name=name, reason=error.message))
+                continue
+            drawn.append(_save(plot, name, environment, out_dir))
+    return drawn
+
+
+def load_figures(recipe_dir: Path) -> ModuleType:
+    """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
+    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
+
+
+def machine_words(environment: Mapping[str, object], evidence: Iterable[str]) -> str:
+    """What the numbers were taken on: the GPU, else the CPU; none for purely static numbers."""
+    if set(evidence) == {"static"}:
+        return "no GPU used: calculated, or read from compiled code"
+    gpu = _words(environment.get("gpu"))
+    if gpu:
+        titles = {"driver": "driver", "cuda": "CUDA", "torch": "PyTorch"}
+        facts = [
+            f"{title} {_words(environment[key])}"
+            for key, title in titles.items()
+            if _words(environment.get(key))
+        ]
+        return f"GPU: {gpu}" + (f" ({', '.join(facts)})" if facts else "")
+    cpu = _words(environment.get("cpu"))
+    return f"CPU: {cpu}" if cpu else "machine not recorded"
+
+
+def face(plot: Plot, environment: Mapping[str, object]) -> str:
+    """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
+    evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
+    counts = [int(n) for n in plot.table["n"]]
+    samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    first = machine_words(environment, evidence)
+    second = f"evidence: {', '.join(evidence)}   |   samples a value: {samples}   |   {plot.spread}"
+    return f"{first}\n{second}"
+
+
+def new_panels(
+    count: int,
+    rows: int,
+    *,
+    title: str,
+    row_inches: float = _ROW_INCHES,
+    across: int = _MAX_PANELS_A_ROW,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, at most `across` a line, each `rows` bars tall, sharing y."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    across = min(count, across)
+    down = -(-count // across)
+    width = max(6.4, 1.9 + _PANEL_INCHES * across, 0.5 + _TITLE_INCHES * len(title))
+    height = 1.45 + down * (0.62 + row_inches * max(rows, 3))
+    # The bottom strip is kept free for the facts on the figure's face.
+    strip = _FACE_INCHES / height
+    layout = ConstrainedLayoutEngine(rect=(0.0, strip, 1.0, 1.0 - strip))
+    figure = Figure(figsize=(width, height), layout=layout)
+    figure.suptitle(title, fontsize=11.5, fontweight="bold")
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    axes = [axis for line in grid for axis in line]
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+def bars(
+    axis: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    low: Sequence[float],
+    high: Sequence[float],
+    colours: Sequence[str],
+    texts: Sequence[str],
+    reach: float,
+    text_room: float = 0.34,
+    mark: float | None = None,
+    beyond: Sequence[float] = (),
+) -> None:
+    """Horizontal bars from 0, one per name from the top down, with whiskers and a text at the end.
+
+    `reach` is the largest value of the whole figure: panels share one scale and keep `text_room`
+    of it free for the texts. A value that is not a number leaves its place empty but for its text.
+    `mark` draws a dashed line, e.g. at the baseline. `beyond`: values, one per name, that are drawn
+    beside the bars and that the texts keep clear of.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    there = [index for index, value in enumerate(values) if not isnan(value)]
+    axis.barh(there, [values[i] for i in there], height=0.74, color=[colours[i] for i in there])
+    if mark is not None:
+        axis.axvline(mark, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
+    axis.errorbar(
+        [values[i] for i in there], there, fmt="none", ecolor="#222222", elinewidth=0.9,
+        xerr=[[values[i] - low[i] for i in there], [high[i] - values[i] for i in there]],
+        capsize=1.8, capthick=0.8,
+    )  # fmt: skip
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
+    for index, text in enumerate(texts):
+        if index in there:
+            drawn = [values[index], high[index], *beyond[index : index + 1]]
+            end = max(value for value in drawn if not isnan(value)) + 0.03 * reach
+            axis.text(end, index, text, va="center_baseline", fontsize=7.5, bbox=paper)
+        else:
+            axis.text(0.02 * reach, index, text, va="center_baseline", fontsize=7.0,
+                      color="#777777", fontstyle="italic")  # fmt: skip
+    axis.set_yticks(range(len(names)), labels=list(names))
+    axis.set_ylim(len(names) - 0.45, -0.55)
+    ticks = MaxNLocator(nbins=4).tick_values(0.0, reach)
+    axis.set_xticks([tick for tick in ticks if 0 <= tick <= reach * 1.001])
+    axis.set_xlim(0, reach * (1 + text_room))
+    axis.xaxis.grid(True)
+    axis.tick_params(axis="y", length=0)
+
+
+def row_bars(
+    axis: Axes,
+    names: Sequence[str],
+    rows: Sequence[Mapping[Any, Any] | None],
+    value: str,
+    *,
+    colours: Sequence[str],
+    texts: Sequence[str],
+    reach: float,
+    text_room: float = 0.34,
+    mark: float | None = None,
+) -> None:
+    """`bars` of the column `value` of rows with `low` and `high`; None: it was not measured."""
+    columns = {
+        key: [float("nan") if row is None else float(row[key]) for row in rows]
+        for key in (value, "low", "high")
+    }
+    texts = [text if row else "not measured" for text, row in zip(texts, rows, strict=True)]
+    bars(
+        axis, names, columns[value], low=columns["low"], high=columns["high"], colours=colours,
+        texts=texts, reach=reach, text_room=text_room, mark=mark,
+    )  # fmt: skip
+
+
+def _call(
+    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
+) -> Plot:
+    try:
+        plot = function(frame)
+    except AeError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
+            fix="the records are kept; see --debug for the place in figures.py",
+        ) from error
+    if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
+            "columns 'evidence' and 'n'",
+            fix="return ae.figures.draw.Plot(figure=..., table=...)",
+        )
+    if plot.table.empty:
+        raise NoData("no records for it in this run")
+    return plot
+
+
+def _save(plot: Plot, name: str, environment: Mapping[str, object], out_dir: Path) -> Drawn:
+    plot.figure.text(
+        0.008,
+        0.008,
+        face(plot, environment),
+        fontsize=7.5,
+        color="#444444",
+        va="bottom",
+        ha="left",
+        linespacing=1.5,
+    )
+    # The layout is solved once for both files.
+    plot.figure.draw_without_rendering()
+    plot.figure.set_layout_engine("none")
+    pdf, png, csv = (out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv"))
+    # No dates inside: the same records give the same bytes.
+    plot.figure.savefig(_part(pdf), format="pdf", metadata={"CreationDate": None})
+    plot.figure.savefig(_part(png), format="png", dpi=160, metadata={"Software": None})
+    plot.table.to_csv(_part(csv), index=False)
+    for path in (pdf, png, csv):
+        os.replace(_part(path), path)
+    return Drawn(name=name, pdf=pdf, png=png, csv=csv)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")
+
+
+def _words(value: object) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Mapping):
+        return _words(value.get("name") or value.get("model"))
+    if isinstance(value, list | tuple):
+        names = [_words(item) for item in value]
+        distinct = list(dict.fromkeys(name for name in names if name))
+        many = f"{len(names)} x " if len(distinct) == 1 and len(names) > 1 else ""
+        return many + ", ".join(distinct)
+    return str(value)

@@ -1,0 +1,1 @@
+"""This machine: processes, signals, files, facts."""

@@ -1,0 +1,1 @@
+"""What images are made of, how they are built, published and bundled."""

@@ -1,0 +1,169 @@
+"""Images: what they are built from, how they are known again, and the client that builds them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.model import Flavour, ImageRef
+
+# Folders under images/ that are shared without sources on the path of Python.
+_TOOLS = ("common", "sources")
+# Paths of the build context, which is images/: as in `COPY common/src` or `--mount=source=common`.
+_TAKES_SOURCES = re.compile(
+    r"(?:(?<![\w./-])(?P<copied>\w[\w.-]*)/src|\bsource=(?P<bound>\w[\w.-]*))(?![\w.-])"
+)
+
+# What does not change an image.
+_IGNORED = {
+    "tests",
+    "docs",
+    "build",
+    "dist",
+    "__pycache__",
+    "node_modules",
+}
+_IGNORED_ENDINGS = (".pyc", ".md", ".egg-info", ".rst", ".swp", "~")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What a person may say about a build. Folders and files must exist."""
+
+    base_image: str | None = None
+    wheels: Path | None = None  # a folder that pip looks into first
+    ca_bundle: Path | None = None
+    network: str | None = None  # of RUN steps, e.g. host
+    contexts: Mapping[str, Path] = field(default_factory=dict)  # named contexts of the Dockerfile
+    cache: bool = False  # use images of the registry as cache, and leave one for the next build
+    fresh: bool = False  # every step anew
+
+
+def image_ref(root: Path, name: str, flavour: Flavour) -> ImageRef:
+    """Return the image of the folder images/<name>. Raises UsageError when there is none."""
+    folder = root / "images" / name
+    if not (folder / "Dockerfile").is_file():
+        known = [path.parent.name for path in (root / "images").glob("*/Dockerfile")]
+        raise UsageError(
+            f"there is no image '{name}' (no images/{name}/Dockerfile); {nearest(name, known)}",
+            fix="see the folders under images/",
+        )
+    return ImageRef(name=name, flavour=flavour, content=content_hash(root, name), source=folder)
+
+
+def content_hash(root: Path, name: str) -> str:
+    """Return a hash over all that images/<name> is built from: the folders of `made_from`.
+
+    Names, contents and executable bits count; tests, documentation and caches do not.
+    """
+    digest = hashlib.sha256()
+    for part in made_from(root, name):
+        folder = root / "images" / part
+        for path in sorted(_sources(folder), key=lambda p: p.relative_to(folder).as_posix()):
+            executable = "x" if os.access(path, os.X_OK) else "-"
+            data = path.read_bytes()
+            label = f"{part}/{path.relative_to(folder).as_posix()}\0{executable}\0{len(data)}\0"
+            digest.update(label.encode() + data)
+    return digest.hexdigest()
+
+
+def made_from(root: Path, name: str) -> tuple[str, ...]:
+    """The folders under images/ that images/<name> is built from, itself first.
+
+    Of `common`, `sources` and `base` those that its Dockerfile and bake file name, and every
+    folder with a `src` that the Dockerfile copies that from, or mounts.
+    """
+    folder = root / "images" / name
+    dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
+    found = [name, *(tool for tool in _TOOLS if re.search(rf"\b{tool}/", dockerfile))]
+    named = {match["copied"] or match["bound"] for match in _TAKES_SOURCES.finditer(dockerfile)}
+    found += sorted(other for other in named if (root / "images" / other / "src").is_dir())
+    if "_native-" in bake:
+        found.append("base")
+    return tuple(dict.fromkeys(found))
+
+
+def source_paths(root: Path, name: str) -> tuple[Path, ...]:
+    """The folders `src` whose Python modules images/<name> runs: shared ones first, its own last.
+
+    `common` is always among them.
+    """
+    shared = [part for part in made_from(root, name) if part not in (name, *_TOOLS, "base")]
+    return tuple(root / "images" / part / "src" for part in ("common", *shared, name))
+
+
+def labels(image: ImageRef) -> dict[str, str]:
+    """The labels by which a built image is known again."""
+    return {
+        "ae.image": image.name,
+        "ae.flavour": str(image.flavour),
+        "ae.content": image.content,
+    }
+
+
+def find_client(endpoint: str) -> str:
+    """Return the path of the first docker client that has buildx; the first on PATH may be bare.
+
+    Raises EnvironmentFault when there is none.
+    """
+    from ae.host import processes
+
+    environment = client_environment(endpoint)
+    candidates = list(_clients())
+    for path in candidates:
+        asked = processes.run([path, "buildx", "version"], timeout_s=20, env=environment)
+        if asked.returncode == 0:
+            return path
+    if not candidates:
+        raise EnvironmentFault(
+            "images are built with the docker client, and there is none on PATH",
+            fix="install docker-cli and docker-buildx, or use --engine local",
+        )
+    raise EnvironmentFault(
+        f"no docker client here has buildx (looked at {', '.join(candidates)})",
+        fix="install the package docker-buildx (or docker-buildx-plugin)",
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    if not folder.is_dir():
+        return
+    for entry in folder.iterdir():
+        name = entry.name
+        if name.startswith(".") or name in _IGNORED or name.endswith(_IGNORED_ENDINGS):
+            continue
+        if entry.is_dir():
+            yield from _sources(entry)
+        elif entry.is_file():
+            yield entry
+
+
+def _clients() -> Iterator[str]:
+    seen: set[str] = set()
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]
+    for folder in folders:
+        path = shutil.which("docker", path=folder) if folder else None
+        if path and path not in seen:
+            seen.add(path)
+            yield path
+
+
+def client_environment(endpoint: str) -> dict[str, str]:
+    """The environment in which a docker client talks to `endpoint` and no other."""
+    from ae.daemon.connection import tls_folder
+
+    environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
+    environment |= {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
+    if folder := tls_folder(endpoint):  # a context's certificates too
+        environment |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(folder)}
+    return environment

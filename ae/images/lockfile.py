@@ -1,0 +1,139 @@
+"""`images/lock.yaml`: which image of a registry, by digest, belongs to which sources."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ae.errors import EnvironmentFault
+from ae.model import Flavour, ImageRef
+from ae.recipe.yamlfile import read_yaml, validate
+
+HEADER = """\
+# The published images, by digest. `ae push` writes this file, `ae run` and `ae pull` obey it: an
+# entry counts as long as `content` is the hash of the sources in this tree. Where it is published
+# is not said here: AE_REGISTRY, or `registry:` in the settings.
+"""
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Entry(BaseModel):
+    """One published image. `size` is what it takes unpacked, in bytes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    digest: Digest  # of the manifest, as a registry names it
+    image_id: Digest  # of the configuration, as an engine names it
+    size: Annotated[int, Field(ge=0)]
+    platform: Annotated[str, Field(pattern=r"^[a-z0-9]+/[a-z0-9]+$")]
+
+    def names(self, found: Mapping[str, Any]) -> bool:
+        """Whether what an engine says of an image (Id, RepoDigests) means this one.
+
+        An engine with containerd's image store calls an image by its manifest's digest, others by
+        that of its configuration. The latter is not locked where the former have pushed it; then
+        the name under which it was pulled must do.
+        """
+        if found["Id"] in (self.image_id, self.digest):
+            return True
+        digests = [name.rpartition("@")[2] for name in found.get("RepoDigests") or []]
+        return self.image_id == self.digest and self.digest in digests
+
+
+class Lock(BaseModel):
+    """The whole file: image name -> flavour -> entry."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    schema_version: Literal[1] = Field(alias="schema")
+    images: dict[str, dict[Literal["cpu", "cuda"], Entry]]
+
+    def entry(self, name: str, flavour: Flavour) -> Entry | None:
+        """The entry of an image, whatever sources it belongs to."""
+        return self.images.get(name, {}).get(flavour.value)
+
+
+def path_of(root: Path) -> Path:
+    """Where the lock file of a checkout is."""
+    return root / "images" / "lock.yaml"
+
+
+def load(root: Path) -> Lock:
+    """Read the lock file; one that does not exist locks nothing.
+
+    Raises RecipeError with file and line.
+    """
+    path = path_of(root)
+    if not path.is_file():
+        return Lock(schema=1, images={})
+    return validate(read_yaml(path, root), Lock)
+
+
+def locked(image: ImageRef) -> Entry | None:
+    """The entry that an image must obey: that of the sources it is of; None: it is not locked."""
+    if image.override is not None:
+        return None
+    entry = load(image.source.parent.parent).entry(image.name, image.flavour)
+    return entry if entry is not None and entry.content == image.content else None
+
+
+def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
+    """Put an entry into the lock file, which is replaced as a whole."""
+    import yaml
+
+    path = path_of(root)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _alone(path.parent):
+        images = {key: dict(value) for key, value in load(root).images.items()}
+        images.setdefault(name, {})[flavour.value] = entry
+        data = {
+            key: {kind: images[key][kind].model_dump() for kind in sorted(images[key])}
+            for key in sorted(images)
+        }
+        text = yaml.safe_dump({"schema": 1, "images": data}, sort_keys=False)
+        try:
+            temporary.write_text(HEADER + str(text), encoding="utf-8")
+            temporary.replace(path)
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two pushes at once must not lose an entry; nothing is left behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
+    """What a person should know of images and lock file before a run."""
+    said = []
+    for image in images:
+        if image.override is not None:
+            continue
+        entry = load(image.source.parent.parent).entry(image.name, image.flavour)
+        if entry is None:
+            continue
+        if entry.content != image.content:
+            said.append(
+                f"the published {image.reference} is of other sources than this tree: not used"
+            )
+        elif registry is None:
+            said.append(
+                f"no registry is named: unless the published {image.reference} is here, "
+                "one built here serves"
+            )
+    return said

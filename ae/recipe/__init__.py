@@ -1,0 +1,1 @@
+"""A paper as data: models of recipe.yaml, and how it is read and checked."""

@@ -1,0 +1,338 @@
+"""A recipe: one paper as data. The models of `recipe.yaml`, and where recipes are found."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
+
+from ae import units
+from ae.errors import UsageError, nearest
+from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text, text_schema
+from ae.recipe.yamlfile import read_yaml, validate
+
+Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
+
+
+def _seconds(value: object) -> object:
+    return units.parse_seconds(value) if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0), text_schema("5m")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # can stand in a placeholder
+Words = Annotated[tuple[str, ...], Strict(False)]
+VariantWords = Annotated[
+    Words,
+    BeforeValidator(lambda value: ["all"] if value == "all" else value),
+    WithJsonSchema(
+        {"anyOf": [{"const": "all"}, {"type": "array", "items": {"type": "string"}}], "default": []}
+    ),
+]
+
+
+class Paper(Part):
+    """The publication."""
+
+    title: Text
+    venue: Text
+    url: Text
+    artifact: str | None = None
+
+
+class Lane(Part):
+    """Whose code runs: ours (`native`) or the authors' (`upstream`)."""
+
+    summary: Text
+    image: Name | None = None  # default: the recipe's
+    built: bool = True  # false: the recipe is written, and was never built by us
+
+
+class Variant(Part):
+    """A design point under the paper's name."""
+
+    title: Text
+    summary: Text
+    baseline: str | None = None
+
+
+class Parameter(Part):
+    """What a person may change with `--set`."""
+
+    type: Literal["int", "float", "str", "bool", "choice", "list"]
+    default: Any
+    quick: Any = None
+    min: float | None = None
+    max: float | None = None
+    choices: Words | None = None
+    help: Text
+    unit: str | None = None
+    size: bool = False  # part of the paper's problem size: with another value no claim is scored
+
+    @model_validator(mode="after")
+    def _fits(self) -> Parameter:
+        if (self.type == "choice") != bool(self.choices):
+            raise ValueError("`type: choice` and a list of `choices` go together")
+        if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
+            raise ValueError("only an int or a float has `min` and `max`")
+        for word in ("default", "quick"):
+            if word == "default" or self.quick is not None:
+                try:
+                    self.check(getattr(self, word))
+                except ValueError as error:
+                    raise ValueError(f"`{word}` {error}") from error
+        return self
+
+    def value(self, quick: bool) -> Value:
+        """What holds when nobody sets it."""
+        return self.check(self.quick if quick and self.quick is not None else self.default)
+
+    def parse(self, text: str) -> Value:
+        """Read what a person typed. Raises ValueError with words that follow the key's name."""
+        if self.type == "bool":
+            if text.lower() not in ("true", "false"):
+                raise ValueError(f"must be true or false, not '{text}'")
+            return text.lower() == "true"
+        if self.type == "list":
+            return self.check([word.strip() for word in text.split(",") if word.strip()])
+        if self.type in ("int", "float"):
+            try:
+                return self.check(int(text.replace("_", "")) if self.type == "int" else float(text))
+            except ValueError as error:
+                if str(error).startswith("must"):
+                    raise
+                kind = "whole number" if self.type == "int" else "number"
+                raise ValueError(f"must be a {kind}, not '{text}'") from error
+        return self.check(text)
+
+    def check(self, value: object) -> Value:
+        """Return `value` if it has the type and lies within the bounds. Raises ValueError."""
+        if self.type in ("int", "float"):
+            return self._check_number(value)
+        if self.type == "bool":
+            if not isinstance(value, bool):
+                raise ValueError(f"must be true or false, not {value!r}")
+            return value
+        if self.type == "list":
+            if (
+                not isinstance(value, list)
+                or not value
+                or not all(isinstance(word, str) and word and "," not in word for word in value)
+            ):
+                raise ValueError(f"must be a list of words, not {value!r}")
+            return tuple(value)
+        if not isinstance(value, str):
+            raise ValueError(f"must be text, not {value!r}")
+        if self.choices is not None and value not in self.choices:
+            raise ValueError(f"cannot be '{value}'; {nearest(value, self.choices)}")
+        return value
+
+    def _check_number(self, value: object) -> int | float:
+        kinds = int if self.type == "int" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ValueError(f"must be of type {self.type}, not {value!r}")
+        assert isinstance(value, int | float)
+        if not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        if self.min is not None and value < self.min:
+            raise ValueError(f"must be at least {self.min:g}, not {value}")
+        if self.max is not None and value > self.max:
+            raise ValueError(f"must be at most {self.max:g}, not {value}")
+        return value if self.type == "int" else float(value)
+
+
+class AxisValue(Part):
+    """One value of an axis."""
+
+    summary: Text
+    default: bool = True  # false: only where it is asked for, by `--set` or by the axis' `quick`
+
+
+class Axis(Part):
+    """What points are enumerated over."""
+
+    help: Text
+    values: Annotated[dict[Name, AxisValue], Field(min_length=1)]
+    quick: Words = ()  # the values under `--quick`; none: those of a plain run
+
+
+class Spans(Part):
+    """Seconds for one point, at full size and under `--quick`."""
+
+    full: Seconds
+    quick: Seconds
+
+
+class Experiment(Part):
+    """The set of points behind one figure or table."""
+
+    title: Text
+    summary: Text
+    default: bool = True
+    lane: str = "native"
+    axes: Words = ()
+    only: dict[Key, Words] = Field(
+        default_factory=dict
+    )  # of an axis that it shares: the values that it runs
+    variants: VariantWords = ()  # ("all",): every one, see Recipe.variants_of
+    interleave: bool = True
+    gpu: Literal["required", "optional", "none"]
+    command: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
+    parse: Key | None = None  # function of parse.py that reads the log of programs not ours
+    time: Spans
+    timeout: Spans
+    disk: Size = 10**7
+    needs: Needs = Needs()
+
+
+class FigureRef(Part):
+    """A function of figures.py and the experiments whose records it draws."""
+
+    title: Text
+    paper: Text | None = None
+    experiments: Annotated[Words, Field(min_length=1)]
+
+
+class Table(Part):
+    """The result table at the end of a run."""
+
+    metric: Text
+    rows: Words
+    baseline: str | None = None
+
+
+class Recipe(Part):
+    """One paper, as data. Durations are seconds, sizes bytes."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    name: Name
+    title: Text
+    paper: Paper
+    image: Name
+    lanes: Annotated[dict[Name, Lane], Field(min_length=1)]
+    variants: dict[Name, Variant] = Field(default_factory=dict)
+    parameters: dict[Key, Parameter] = Field(default_factory=dict)
+    axes: dict[Key, Axis] = Field(default_factory=dict)
+    experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
+    needs: Needs = Needs()
+    figures: dict[Key, FigureRef] = Field(default_factory=dict)
+    table: Table | None = None
+
+    def variants_of(self, experiment: str) -> tuple[str, ...]:
+        """The names of the variants that take part in an experiment, in display order."""
+        listed = self.experiments[experiment].variants
+        return tuple(name for name in self.variants if listed == ("all",) or name in listed)
+
+    def values_of(self, experiment: str, axis: str, *, quick: bool = False) -> tuple[str, ...]:
+        """The values of an axis that an experiment has when nobody narrows it, in display order."""
+        about, there = self.axes[axis], self.possible_values(experiment, axis)
+        wanted = [value for value in there if quick and value in about.quick]
+        return tuple(wanted or [v for v in there if about.values[v].default] or there)
+
+    def possible_values(self, experiment: str, axis: str) -> tuple[str, ...]:
+        """The values of an axis that can be asked of an experiment, in display order."""
+        only = self.experiments[experiment].only.get(axis)
+        return tuple(value for value in self.axes[axis].values if only is None or value in only)
+
+    def points_of(self, experiment: str) -> int:
+        """How many points a plain run of an experiment has, given the GPUs for all of them."""
+        about = self.experiments[experiment]
+        count = math.prod(len(self.values_of(experiment, axis)) for axis in about.axes)
+        return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
+
+    def gpu_counts(self, need: GpuNeed | None) -> tuple[int, ...]:
+        """How many GPUs points with this need ask for, ascending; several where an axis says so."""
+        if need is None:
+            return (1,)
+        if isinstance(need.count, int):
+            return (need.count,)
+        return tuple(sorted(int(value) for value in self.axes[need.count[1:-1]].values))
+
+    def most_gpus(self) -> int:
+        """How many GPUs serve every point that the recipe can have."""
+        needs = [self.needs_of(name).gpus for name in self.experiments]
+        return max(self.gpu_counts(need)[-1] for need in needs)
+
+    def needs_of(self, experiment: str) -> Needs:
+        """The recipe's needs with the experiment's overrides."""
+        return self.needs.override(self.experiments[experiment].needs)
+
+    def secrets(self) -> list[str]:
+        """The names of all secrets that its experiments can use."""
+        needs = [self.needs, *(experiment.needs for experiment in self.experiments.values())]
+        return sorted({secret.name for need in needs for secret in need.secrets})
+
+    def image_of(self, lane: str) -> str:
+        """The image folder that a lane runs."""
+        return self.lanes[lane].image or self.image
+
+
+def load_recipe(root: Path, name: str) -> Recipe:
+    """Read `recipes/<name>/recipe.yaml` below `root` and check all of it.
+
+    Raises UsageError when there is no such recipe, RecipeError with file and line for the rest.
+    """
+    from ae.recipe.rules import check_recipe
+
+    known = list_recipes(root)
+    if name not in known:
+        raise UsageError(
+            f"there is no recipe '{name}'; {nearest(name, known)}", fix="see `ae list`"
+        )
+    document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
+    recipe = validate(document, Recipe)
+    check_recipe(recipe, document, folder=name, images=_folders(root / "images"))
+    return recipe
+
+
+def list_recipes(root: Path) -> list[str]:
+    """The names of all recipes below `root`, sorted."""
+    folder = root / "recipes"
+    return [name for name in _folders(folder) if (folder / name / "recipe.yaml").is_file()]
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The folder that holds `recipes/` and `images/`.
+
+    $AE_ROOT; else the nearest such folder at or above `start` (default: the working folder); else
+    the checkout that this package lies in. Raises UsageError.
+    """
+    named = os.environ.get("AE_ROOT")
+    if named:
+        if not _is_root(Path(named)):
+            raise UsageError(
+                f"AE_ROOT is {named}, which has no recipes/ and images/",
+                fix="set AE_ROOT to the checkout, or unset it",
+            )
+        return Path(named).resolve()
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
+        if _is_root(folder):
+            return folder
+    raise UsageError(
+        f"no folder with recipes/ and images/ at or above {here}",
+        fix="change into the checkout, or set AE_ROOT to it",
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of recipe.yaml, for editors."""
+    schema = Recipe.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _is_root(folder: Path) -> bool:
+    return (folder / "recipes").is_dir() and (folder / "images").is_dir()
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []

@@ -1,0 +1,100 @@
+"""Where a run came from: source revision, engine, host, GPUs. Gathered once, kept in run.json."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ae import __version__
+from ae.engines.base import Availability
+from ae.host import processes
+from ae.model import Gpu, Machine
+
+_MADE_FROM = ("ae", "images", "recipes")
+
+
+def gather(
+    root: Path, recipe: str, engine: str, about: Availability, machine: Machine
+) -> dict[str, Any]:
+    """Return JSON-able facts about the source, the engine and the machine of a run."""
+    return {
+        "ae": __version__,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv[1:],
+        "source": source_facts(root),
+        "recipe_hash": folder_hash(root / "recipes" / recipe),
+        "engine": {"name": engine, "detail": about.detail, **about.facts},
+        "host": {
+            "name": socket.gethostname(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cpus": machine.cpus,
+            "memory_gib": round(machine.memory_gib, 1),
+        },
+        "gpus": [gpu_facts(gpu) for gpu in machine.gpus],
+    }
+
+
+def gpu_facts(gpu: Gpu) -> dict[str, Any]:
+    """What is kept about one GPU; other processes on it are kept because they disturb timings."""
+    if not gpu.known:
+        return {"index": gpu.index, "name": gpu.name}
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "memory_gib": round(gpu.memory_gib, 1),
+        "compute_capability": ".".join(map(str, gpu.compute_capability)),
+        "driver": gpu.driver,
+        "other_processes": len(gpu.processes),
+    }
+
+
+def source_facts(root: Path) -> dict[str, Any]:
+    """Return the git revision and what differs from it, or say that there is no git.
+
+    Files that git does not know yet count where a run is made from them: they are named with their
+    sha256. `stated_revision` is what AE_REVISION says, on a host that has only a copy of a tree.
+    """
+    stated = os.environ.get("AE_REVISION") or None
+    revision = _git(root, "rev-parse", "HEAD")
+    if revision is None:
+        return {"revision": stated, "dirty": None}
+    diff = _git(root, "diff", "HEAD") or ""
+    new = (_git(root, "ls-files", "--others", "--exclude-standard", *_MADE_FROM) or "").splitlines()
+    facts: dict[str, Any] = {"revision": revision.strip(), "dirty": bool(diff.strip() or new)}
+    if stated:
+        facts["stated_revision"] = stated
+    if diff.strip():
+        facts["diff_sha256"] = hashlib.sha256(diff.encode()).hexdigest()
+        facts["diff"] = diff if len(diff) < 200_000 else diff[:200_000] + "\n[cut]\n"
+    if new:
+        found = {name: root / name for name in sorted(new) if (root / name).is_file()}
+        facts["new_files"] = {
+            name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()
+        }
+    return facts
+
+
+def folder_hash(folder: Path) -> str:
+    """Return the sha256 over names and contents of every file below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(
+        p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    ):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _git(root: Path, *words: str) -> str | None:
+    try:
+        done = processes.run(["git", "-C", str(root), *words], timeout_s=10)
+    except processes.ProcessFault:
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""A run for people: tables and pages."""

@@ -1,0 +1,199 @@
+"""The language of claims: what parses, what does not, and what it evaluates to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ae.claims.expressions import NoAnswer, NoRecords, WrongEvidence, parse_expression
+from ae.records.files import Row
+
+
+def row(metric: str, *samples: float, evidence: str = "measured", **labels: str) -> Row:
+    experiment = labels.pop("experiment", "embedding")
+    return Row(
+        metric=metric, unit="us", evidence=evidence, samples=samples or (1.0,), labels=labels,
+        experiment=experiment, point=experiment,
+    )  # fmt: skip
+
+
+ROWS = [
+    row("time", 8.0, 10.0, 30.0, variant="base", dataset="hot"),
+    row("time", 5.0, variant="fast", dataset="hot"),
+    row("time", 40.0, variant="base", dataset="cold"),
+    row("time", 10.0, variant="fast", dataset="cold"),
+    row("time", 60.0, variant="base", dataset="lone"),
+    row("regs", 74.0, evidence="static", variant="base", arch="sm_80", experiment="static"),
+    row("energy", 3.0, evidence="emulated", variant="base", dataset="hot"),
+]
+
+
+def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | bool:
+    answer = parse_expression(text).answer(
+        ROWS if rows is None else rows, evidence or ("measured", "static")
+    )
+    found: float | bool = answer.values[0].item()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("median(time, variant=base, dataset=hot)", 10.0),
+        ("mean(time, variant=base, dataset=hot)", 16.0),
+        ("minimum(time, variant=base, dataset=hot)", 8.0),
+        ("maximum(time, variant=base, dataset=hot)", 30.0),
+        ("count(time, variant=base)", 3.0),
+        ("count(nothing)", 0.0),
+        ("2 + 3 * 4 - 6 / 4", 12.5),
+        ("-(1 + 1)", -2.0),
+        ("best_over(dataset, median(time, variant=base) / median(time, variant=fast))", 4.0),
+        ("worst_over(dataset, median(time, variant=base) / median(time, variant=fast))", 2.0),
+        ("best_over(dataset, median(time, variant=base))", 60.0),
+        ("median(time, variant='base', dataset=\"hot\")", 10.0),
+        ("median(time, experiment=embedding, variant=base, dataset=hot)", 10.0),
+        ("best_over(dataset, median(time, variant=fast, dataset=cold))", 10.0),
+        ("best_over(variant, worst_over(dataset, median(time)))", 10.0),
+    ],
+)
+def test_numbers(text: str, expected: float) -> None:
+    assert parse_expression(text).kind == "number"
+    assert value(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1 < 2 < 3", True),
+        ("1 < 2 > 3", False),
+        ("1 <= 1 and not 2 >= 3 or 1 != 1", True),
+        ("1 == 1 + 0.0000000000001", True),
+        ("median(regs, arch=sm_80) == 74", True),
+        ("all_over(dataset, median(time, variant=fast) < median(time, variant=base))", True),
+        ("all_over(dataset, median(time, variant=fast) <= 5)", False),
+        ("any_over(dataset, median(time, variant=fast) <= 5)", True),
+    ],
+)
+def test_booleans(text: str, expected: bool) -> None:
+    assert parse_expression(text).kind == "boolean"
+    assert value(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not an expression"),
+        ("median(time", "not an expression"),
+        ("a = 1", "not an expression"),
+        ("1) + (2", "not an expression"),
+        ("time", "'time' is not in the language"),
+        ("'text'", "is not in the language"),
+        ("True", "is not in the language"),
+        ("1j", "is not in the language"),
+        ("2 ** 9", "'2 ** 9' is not in the language"),
+        ("7 // 2", "is not in the language"),
+        ("+1", "is not in the language"),
+        ("[1, 2]", "is not in the language"),
+        ("1 if 1 < 2 else 3", "is not in the language"),
+        ("(lambda: 1)()", "is not in the language"),
+        ("median(time).real", "is not in the language"),
+        ("__import__('os')", "there is no function '__import__'"),
+        ("medain(time)", "there is no function 'medain'; did you mean 'median'?"),
+        ("().__class__", "is not in the language"),
+        ("1 in 2", "is not in the language"),
+        ("1 is 1", "is not in the language"),
+        ("median()", "write median(metric, label=value, ...)"),
+        ("median(time, base)", "write median(metric, label=value, ...)"),
+        ("median(time, **x)", "must be a word|write median"),
+        ("median(*time)", "must be a word"),
+        ("median(time, variant=a.b)", "'a.b' must be a word; put other text in quotes"),
+        ("median(time, variant=True)", "'True' must be a word"),
+        ("median(median(time))", "must be a word"),
+        ("best_over(dataset)", "write best_over(label, expression)"),
+        ("best_over('dataset', 1)", "write best_over(label, expression)"),
+        ("best_over(dataset, 1, x=2)", "write best_over(label, expression)"),
+        ("best_over(dataset, 1 < 2)", "'1 < 2' must be a number"),
+        ("all_over(dataset, 1)", "'1' must be a boolean"),
+        ("1 and 2", "'1' must be a boolean"),
+        ("not 1", "'1' must be a boolean"),
+        ("(1 < 2) + 1", "'1 < 2' must be a number"),
+        ("(1 < 2) < 3", "'1 < 2' must be a number"),
+        ("1" * 400, "a number is too large"),
+        ("-" * 3000 + "1", "nested too deeply|not in the language|not an expression"),
+        ("1 + " * 1500 + "1", "longer than"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        parse_expression(text)
+    assert any(part in str(caught.value) for part in message.split("|")), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("median(tim, variant=base)", NoRecords, "no records of tim, variant=base"),
+        ("median(time, variant=slow)", NoRecords, "no records of time, variant=slow"),
+        ("median(time, variant=base)", NoAnswer,
+         "several records match time, variant=base: dataset is cold, hot, lone"),
+        ("best_over(dataset, median(nothing))", NoRecords, "no dataset has records for"),
+        ("best_over(colour, median(time))", NoRecords, "no colour has records for"),
+        ("median(energy, variant=base)", WrongEvidence,
+         "the records of energy, variant=base are emulated"),
+        ("best_over(dataset, median(energy, variant=base))", WrongEvidence, "are emulated"),
+        ("1 / (2 - 2)", NoAnswer, "'2 - 2' is 0"),
+    ],
+)  # fmt: skip
+def test_no_answer(text: str, kind: type[NoAnswer], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        value(text)
+    assert message in str(caught.value)
+
+
+def test_experiments_are_kept_apart_and_repeats_are_put_together() -> None:
+    repeats = [row("time", 1.0, variant="a"), row("time", 3.0, variant="a")]
+    assert value("median(time)", rows=repeats) == 2.0
+    others = [row("time", 1.0), row("time", 3.0, experiment="pin_cost")]
+    with pytest.raises(NoAnswer, match="experiment is embedding, pin_cost"):
+        value("median(time)", rows=others)
+    assert value("median(time, experiment=pin_cost)", rows=others) == 3.0
+
+
+def test_a_label_that_only_some_records_have_tells_them_apart() -> None:
+    rows = [row("time", 1.0, variant="a"), row("time", 3.0, variant="a", mode="x")]
+    with pytest.raises(NoAnswer, match="mode is none, x"):
+        value("median(time)", rows=rows)
+
+
+def test_different_units_are_refused() -> None:
+    other = Row(metric="time", unit="ms", evidence="measured", samples=(1.0,), labels={},
+                experiment="embedding", point="p")  # fmt: skip
+    with pytest.raises(NoAnswer, match="several units: ms, us"):
+        value("median(time)", rows=[row("time", 1.0), other])
+
+
+def test_the_interval_follows_the_samples() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        row("time", *rng.normal(20, 1, 60), variant="base"),
+        row("time", *rng.normal(10, 1, 60), variant="fast"),
+    ]
+    text = "median(time, variant=base) / median(time, variant=fast)"
+    values = parse_expression(text).answer(rows, ["measured"]).values
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    assert low < 2.0 < high
+    assert 0.05 < high - low < 0.4
+    same = parse_expression("median(time, variant=base) / median(time, variant=base)")
+    assert set(same.answer(rows, ["measured"]).values) == {1.0}  # one record, drawn once
+
+
+def test_the_records_used_are_told() -> None:
+    answer = parse_expression("median(time, variant=fast, dataset=hot)").answer(ROWS, ["measured"])
+    assert answer.rows == (ROWS[1],)
+
+
+def test_labels_are_listed() -> None:
+    text = "best_over(dataset, median(time, variant=base) / median(time, variant=2, arch=sm_80))"
+    assert sorted(parse_expression(text).labels()) == [
+        ("arch", "sm_80"), ("variant", "2"), ("variant", "base"),
+    ]  # fmt: skip

@@ -1,0 +1,243 @@
+"""Every check of `ae doctor`, by values; and one real look at this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae.doctor.checks import (
+    UNLIMITED,
+    Check,
+    Demands,
+    Facts,
+    Image,
+    checks_to_json,
+    checks_to_text,
+    demands_of,
+    diagnose,
+    exit_code,
+    judge,
+)
+from ae.model import Gpu, GpuRequest
+from ae.recipe.models import load_recipe
+from tests.toy import make_toy
+
+A100 = Gpu(
+    index=0,
+    uuid="GPU-a",
+    name="NVIDIA A100",
+    memory_gib=40.0,
+    memory_free_gib=39.0,
+    compute_capability=(8, 0),
+    driver="550.54.15",
+)
+GOOD = Facts(
+    engine="Docker Engine 26.1.5 at unix:///run/docker.sock, CDI",
+    docker=True,
+    gpu_route="cdi",
+    buildx="/usr/bin/docker",
+    gpus=(A100,),
+    counters_restricted=False,
+    shm=10**9,
+    memlock=UNLIMITED,
+    nofile=4096,
+    disk_free=10**12,
+    disk_path="/results",
+)
+NEED = Demands(
+    name="paper",
+    command="ae run paper",
+    gpu="required",
+    request=GpuRequest(min_memory_gib=7.5, min_compute_capability=(8, 0), min_driver="550.54"),
+    disk=10**9,
+)
+
+MISSING = Image(reference="ae/paper:cuda", ready=False, disk_free=10**11, disk_needed=15 * 10**9)
+
+
+def verdicts(facts: Facts, demands: Demands = NEED) -> dict[str, Check]:
+    return {check.name: check for check in judge(facts, demands)}
+
+
+def test_a_good_machine() -> None:
+    found = verdicts(GOOD)
+    assert {check.verdict for check in found.values()} == {"ok"}
+    assert exit_code(found.values()) == 0
+    assert "NVIDIA A100, 40 GiB (39 free), compute capability 8.0" in found["gpu 0"].sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "verdict", "words"),
+    [
+        (
+            {"engine": "", "engine_fault": "nothing there", "engine_fix": "x"},
+            "engine",
+            "fail",
+            "no",
+        ),
+        ({"docker": False, "engine": "local"}, "engine", "warn", "no Docker Engine answers"),
+        ({"buildx": "", "buildx_fault": "no buildx"}, "build", "warn", "no buildx"),
+        ({"gpus": ()}, "gpu", "fail", "nvidia-smi lists no GPU"),
+        ({"gpus": (replace(A100, memory_gib=4.0),)}, "gpu 0", "fail", "7.5 GiB needed"),
+        ({"gpus": (replace(A100, compute_capability=(7, 5)),)}, "gpu 0", "fail", "8.0 needed"),
+        ({"gpus": (replace(A100, driver="535.9"),)}, "gpu 0", "fail", "550.54 or newer needed"),
+        ({"gpus": (replace(A100, processes=(42,)),)}, "gpu 0", "warn", "busy with 1 other"),
+        ({"gpu_route": ""}, "gpu route", "warn", "neither a CDI spec"),
+        (
+            {"gpu_route": "", "wanted_engine": "docker"},
+            "gpu route",
+            "fail",
+            "neither a CDI spec",
+        ),
+        ({"disk_writable": False}, "disk", "fail", "/results cannot be written to"),
+        ({"image": MISSING}, "image", "warn", "ae/paper:cuda is missing or out of date"),
+        (
+            {"image": replace(MISSING, disk_free=10**9)},
+            "image",
+            "fail",
+            "which takes 15 GB, and 1 GB are free",
+        ),
+        ({"disk_free": 10**6}, "result", "fail", "will not work before this is mended: disk"),
+        ({"counters_restricted": True}, "counters", "warn", "for root only"),
+        ({"mps_pipe": True}, "mps", "warn", "/tmp/nvidia-mps exists"),
+        ({"nofile": 256}, "nofile", "warn", "256 files"),
+        ({"disk_free": 10**6}, "disk", "fail", "paper needs 1 GB"),
+        ({"python": (3, 9)}, "python", "fail", "3.11 or newer"),
+    ],
+)
+def test_each_shortcoming(change: dict[str, object], name: str, verdict: str, words: str) -> None:
+    check = verdicts(replace(GOOD, **change))[name]  # type: ignore[arg-type]
+    assert check.verdict == verdict
+    assert words in check.sentence
+    assert check.fix
+    assert exit_code([check]) == (3 if verdict == "fail" else 0)
+
+
+def test_a_driver_is_compared_as_numbers() -> None:
+    newer = replace(GOOD, gpus=(replace(A100, driver="1000.1"),))
+    assert verdicts(newer)["gpu 0"].verdict == "ok"
+
+
+def test_limits_against_what_the_recipe_needs() -> None:
+    little = replace(GOOD, memlock=65536, shm=10**6)
+    assert verdicts(little, replace(NEED, memlock=UNLIMITED))["memlock"].verdict == "warn"
+    assert verdicts(little, replace(NEED, memlock=1000))["memlock"].verdict == "ok"
+    shared = replace(NEED, shm=10**9, host_shm=True)
+    assert verdicts(little, shared)["shm"].verdict == "fail"
+    assert verdicts(little, replace(shared, host_shm=False))["shm"].verdict == "ok"
+
+
+def test_a_machine_without_gpu_is_fine_for_what_needs_none() -> None:
+    bare = replace(GOOD, gpus=(), counters_restricted=None)
+    assert verdicts(bare, replace(NEED, gpu="optional"))["gpu"].verdict == "warn"
+    assert verdicts(bare, replace(NEED, gpu="none"))["gpu"].verdict == "ok"
+    assert "counters" not in verdicts(bare)
+
+
+def test_one_good_gpu_among_bad_ones_is_enough() -> None:
+    small = replace(A100, index=1, memory_gib=2.0)
+    found = verdicts(replace(GOOD, gpus=(A100, small)))
+    assert found["gpu 0"].verdict == "ok"
+    assert found["gpu 1"].verdict == "warn"
+    both = verdicts(
+        replace(GOOD, gpus=(A100, small)), replace(NEED, request=replace(NEED.request, count=2))
+    )
+    assert both["gpu 1"].verdict == "fail"
+    assert (
+        verdicts(GOOD, replace(NEED, request=replace(NEED.request, count=2)))["gpu"].verdict
+        == "fail"
+    )
+
+
+def test_what_a_recipe_demands(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    demands = demands_of(recipe)
+    assert demands.name == "toy"
+    assert demands.disk >= 10**6
+
+
+def test_a_real_look_and_its_two_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_toy(tmp_path)
+    checks = diagnose(root, load_recipe(root, "toy"))
+    names = {check.name for check in checks}
+    assert {"python", "engine", "build", "mps", "shm", "memlock", "nofile", "disk"} <= names
+    engine = next(check for check in checks if check.name == "engine")
+    assert engine.verdict == "warn"  # the guard leaves no daemon to unmarked tests
+    text = checks_to_text(checks)
+    assert "fix: install Docker" in text
+    assert checks_to_json(checks)[0]["name"] == "python"
+    asked = {check.name: check for check in diagnose(root, None, "docker")}
+    assert asked["engine"].verdict == "fail"
+    assert "no Docker daemon runs at" in asked["engine"].sentence
+
+
+def test_a_gpu_that_does_not_fit_is_no_failure_where_the_recipe_also_runs_on_a_cpu() -> None:
+    old = Gpu(
+        index=0, uuid="GPU-a", name="Old GPU", memory_gib=80.0, memory_free_gib=80.0,
+        compute_capability=(7, 0), driver="580.1",
+    )  # fmt: skip
+    request = GpuRequest(min_compute_capability=(8, 0))
+    for gpu, verdict in (("optional", "warn"), ("required", "fail")):
+        demands = Demands(gpu=gpu, name="dlrm", request=request)  # type: ignore[arg-type]
+        found = {check.name: check for check in judge(replace(GOOD, gpus=(old,)), demands)}
+        assert found["gpu 0"].verdict == verdict
+        assert ("run on the CPU" in found["gpu 0"].sentence) == (verdict == "warn")
+
+
+def test_the_last_line_says_whether_a_run_will_work() -> None:
+    assert verdicts(GOOD)["result"] == Check(
+        "result", "ok", f"`ae run paper` works here: {GOOD.engine}"
+    )
+    said = verdicts(replace(GOOD, mps_pipe=True))["result"].sentence
+    assert said.endswith("mind the 1 warning above")
+    assert "result" not in verdicts(GOOD, Demands())
+
+
+def test_locked_memory_without_docker() -> None:
+    small = replace(GOOD, memlock=10**6)
+    need = replace(NEED, memlock=UNLIMITED)
+    assert verdicts(small, need)["memlock"].verdict == "warn"
+    assert verdicts(replace(small, wanted_engine="local"), need)["memlock"].verdict == "fail"
+
+
+def test_text_is_wrapped_under_itself() -> None:
+    check = Check("disk", "warn", "word " * 40, "fix it " * 20)
+    lines = checks_to_text([check], 80).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].startswith(" " * 17 + "word")
+    assert any(line.startswith(" " * 17 + "fix: ") for line in lines)
+
+
+def test_only_the_lane_of_a_plain_run_counts(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
+    recipe = load_recipe(root, "toy")
+    changed = recipe.experiments["gpu_only"].model_copy(
+        update={"lane": "upstream", "default": True}
+    )
+    experiments = recipe.experiments | {"gpu_only": changed}
+    assert demands_of(recipe.model_copy(update={"experiments": experiments})).gpu != "required"
+
+
+def test_what_only_gpus_run_is_left_out_without_one_not_refused(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    changed = recipe.experiments["gpu_only"].model_copy(update={"default": True})
+    experiments = recipe.experiments | {"gpu_only": changed}
+    demands = demands_of(recipe.model_copy(update={"experiments": experiments}))
+    assert (demands.gpu, demands.on_gpus_alone) == ("optional", ("gpu_only",))
+    found = next(check for check in judge(replace(GOOD, gpus=()), demands) if check.name == "gpu")
+    assert (found.verdict, "left out: gpu_only" in found.sentence) == ("warn", True)
+
+
+def test_the_disk_of_what_is_left_out_is_not_asked_for(tmp_path: Path) -> None:
+    recipe = load_recipe(make_toy(tmp_path), "toy")
+    large = recipe.experiments["gpu_only"].model_copy(update={"default": True, "disk": 10**15})
+    experiments = recipe.experiments | {"gpu_only": large}
+    demands = demands_of(recipe.model_copy(update={"experiments": experiments}))
+
+    def disk(facts: Facts) -> str:
+        return next(check for check in judge(facts, demands) if check.name == "disk").verdict
+
+    assert disk(GOOD) == "fail"
+    assert disk(replace(GOOD, gpus=())) == "ok"

@@ -1,0 +1,188 @@
+"""Secrets: which file is meant, what a recipe may ask for, and striking out what leaked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ae.commands import clean
+from ae.engines import secrets
+from ae.engines.local import LocalEngine
+from ae.engines.secrets import Mask, held, resolve
+from ae.errors import AeError, EnvironmentFault, UsageError
+from ae.model import Machine, RuntimeNeeds, Secret, Status
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import load_recipe
+from ae.recipe.needs import Needs
+from tests.engines.acts import Lines, make_job
+from tests.real.acting import make_root
+
+LICENCE = "# Gurobi WLS\nWLSACCESSID=0a1b2c3d-aaaa\nWLSSECRET=s3cr3t-of-the-person\nLICENSEID=42\n"
+
+
+@pytest.fixture
+def licence(tmp_path: Path) -> Path:
+    path = tmp_path / "gurobi.lic"
+    path.write_text(LICENCE)
+    path.chmod(0o600)
+    return path
+
+
+def test_the_option_beats_the_variable(licence: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("another")
+    other.chmod(0o600)
+    environment = {"AE_SECRET_GUROBI": str(other), "AE_SECRET_SPARE": str(other)}
+    assert resolve(["gurobi"], {}, environment).files == {"gurobi": other}
+    given = resolve(["gurobi"], {"gurobi": str(licence)}, environment)
+    assert given.files == {"gurobi": licence}
+    assert given.notes == ()
+    assert resolve(["gurobi"], {}, {}).files == {}
+    assert secrets.variable("my-key") == "AE_SECRET_MY_KEY"
+
+
+def test_a_file_that_everybody_can_read(licence: Path) -> None:
+    licence.chmod(0o644)
+    (note,) = resolve(["gurobi"], {"gurobi": str(licence)}, {}).notes
+    assert f"chmod 600 {licence}" in note or f"{licence}: chmod 600" in note
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, "is not there"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: path.touch(), "is empty"),
+        (os.mkfifo, "no ordinary file"),
+        (lambda path: path.write_bytes(bytes(2**20 + 1)), "larger than 1 MiB"),
+    ],
+)
+def test_a_file_that_cannot_be_one(tmp_path: Path, make: Any, words: str) -> None:
+    make(tmp_path / "it")
+    with pytest.raises(UsageError, match=words) as caught:
+        resolve(["gurobi"], {"gurobi": str(tmp_path / "it")}, {})
+    assert caught.value.fix
+    with pytest.raises(UsageError, match=words):
+        resolve(["gurobi"], {}, {"AE_SECRET_GUROBI": str(tmp_path / "it")})
+
+
+def test_a_secret_that_the_recipe_does_not_have(licence: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'gurobi'"):
+        resolve(["gurobi"], {"gurobbi": str(licence)}, {})
+
+
+@pytest.mark.parametrize(
+    "target", ["run/x", "/", "/run/", "/run/../etc/x", "/ae/out/licence", "//x"]
+)
+def test_where_a_secret_cannot_go(target: str) -> None:
+    with pytest.raises(ValidationError):
+        Needs.model_validate({"secrets": [{"name": "a", "target": target, "why": "x"}]})
+
+
+@pytest.mark.parametrize(("names", "targets"), [("aa", "xy"), ("ab", "xx")])
+def test_two_secrets_differ(names: str, targets: str) -> None:
+    pairs = zip(names, targets, strict=True)
+    both = [{"name": name, "target": f"/run/{target}", "why": "x"} for name, target in pairs]
+    with pytest.raises(ValidationError, match="two `secrets` have the same"):
+        Needs.model_validate({"secrets": both})
+
+
+SECRETS = (
+    "{secrets: [{name: gurobi, target: /run/secrets/gurobi.lic, optional: OPTIONAL, "
+    "why: the solver wants it}]}"
+)
+
+
+def test_the_plan_stops_without_a_secret_that_it_needs(tmp_path: Path) -> None:
+    root = make_root(tmp_path, needs=SECRETS.replace("OPTIONAL", "false"))
+    recipe = load_recipe(root, "acting")
+    assert recipe.secrets() == ["gurobi"]
+    content = {"acting": "c"}
+    with pytest.raises(EnvironmentFault, match="middle needs the secret 'gurobi'") as caught:
+        make_plan(recipe, Selection(), Machine(), root, content)
+    assert "--secret gurobi=FILE, or AE_SECRET_GUROBI=FILE" in caught.value.fix
+    others = Selection(experiments=("first", "last"))
+    assert len(make_plan(recipe, others, Machine(), root, content).points) == 2
+    plan = make_plan(recipe, Selection(), Machine(), root, content, ["gurobi"])
+    assert [len(point.needs.secrets) for point in plan.points] == [0, 1, 0]
+
+
+def test_a_plan_without_an_optional_secret(tmp_path: Path) -> None:
+    root = make_root(tmp_path, needs=SECRETS.replace("OPTIONAL", "true"))
+    recipe = load_recipe(root, "acting")
+    without = make_plan(recipe, Selection(), Machine(), root, {"acting": "c"})
+    given = make_plan(recipe, Selection(), Machine(), root, {"acting": "c"}, ["gurobi"])
+    assert all(point.needs.secrets == () for point in without.points)
+    keys = [[point.key for point in plan.points] for plan in (without, given)]
+    assert keys[0][0] == keys[1][0]
+    assert keys[0][1] != keys[1][1]  # it may compute something else
+
+
+def test_what_a_secret_says_is_masked(licence: Path) -> None:
+    mask = Mask({"gurobi": licence})
+    said = mask.text("id 0a1b2c3d-aaaa, WLSSECRET=s3cr3t-of-the-person! LICENSEID=42 id 42")
+    assert said == "id [secret gurobi], [secret gurobi]! [secret gurobi] id 42"
+    lines = Lines()
+    mask.sink(lines).line("stderr", "x s3cr3t-of-the-person y")
+    assert lines.got == [("stderr", "x [secret gurobi] y")]
+    assert Mask({}).sink(lines) is lines
+
+
+def test_what_was_copied_is_struck_out(
+    licence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it lies across the pieces in which a file is read."""
+    monkeypatch.setattr(secrets, "_CHUNK", 64)
+    out = tmp_path / "out"
+    (out / "deep").mkdir(parents=True)
+    (out / "deep/copy").write_bytes(b"\xff" * 50 + LICENCE.encode() * 3)
+    (out / "innocent").write_text("a" * 500)
+    (out / "link").symlink_to(licence)
+    before = (out / "deep/copy").stat().st_size
+    assert Mask({"gurobi": licence}).strike_out(out) == [out / "deep/copy"]
+    left = (out / "deep/copy").read_bytes()
+    assert len(left) == before
+    assert left.startswith(b"\xff" * 50)
+    for word in (b"s3cr3t", b"0a1b2c3d", b"LICENSEID=42"):
+        assert word not in left
+    assert licence.read_text() == LICENCE
+
+
+def test_a_copy_is_private_and_goes(licence: Path, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target="/run/secrets/g"),))
+    job = make_job(tmp_path / "out", "print:x", needs=needs)
+    with pytest.raises(AeError, match="needs the secret"), held(job, "0:0", None):
+        pass
+    job.secrets["gurobi"] = licence  # type: ignore[index]
+    with held(job, "0:0", None) as (mount,):
+        assert (mount.target, mount.read_only) == ("/run/secrets/g", True)
+        assert mount.source.read_text() == LICENCE
+        assert mount.source.stat().st_mode & 0o777 == 0o400
+        assert mount.source.parent.stat().st_mode & 0o777 == 0o700
+        (mine,) = [one for one in secrets.leftovers() if one.id == str(mount.source.parent)]
+        assert mine.owner_alive
+        assert clean.orphans([mine]) == []
+    assert not mount.source.parent.exists()
+
+
+def test_an_engine_without_containers_gives_none(
+    licence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    engine = LocalEngine(tmp_path)
+    needed = Secret(name="gurobi", target="/run/secrets/g")
+    job = make_job(tmp_path / "1", "print:x", needs=RuntimeNeeds(secrets=(needed,)))
+    with pytest.raises(EnvironmentFault, match="which only a container can be given"):
+        engine.run(job, Lines(), 60)
+    spared = replace(needed, optional=True)
+    job = make_job(tmp_path / "2", "print:x", needs=RuntimeNeeds(secrets=(spared,)))
+    outcome = engine.run(job, Lines(), 60)
+    assert outcome.status is Status.DONE
+    assert "secret gurobi" in outcome.honoured["refused"]  # type: ignore[operator]

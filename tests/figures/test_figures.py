@@ -1,0 +1,195 @@
+"""The figure machinery, with toy recipes: files, face, missing data, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ae.errors import RecipeError
+from ae.figures import draw as figures
+from ae.figures.draw import Plot, bars, draw, face, machine_words, new_panels
+
+TOY = '''
+import pandas as pd
+from ae.figures.draw import NoData, Plot, bars, new_panels
+from ae.figures.summary import pool
+
+def times(frame):
+    """A bar per variant."""
+    found = pool(frame, "time", ["variant"])
+    if found.empty:
+        raise NoData("no record of metric time")
+    figure, (axis,) = new_panels(1, len(found), title="Times")
+    bars(axis, list(found["variant"]), list(found["median"]), low=list(found["low"]),
+         high=list(found["high"]), colours=["#0072b2"] * len(found),
+         texts=[f"{m:.1f}" for m in found["median"]], reach=found["high"].max())
+    return Plot(figure=figure, table=found.drop(columns="samples"))
+
+def broken(frame):
+    return frame["no such column"]
+
+def wrong(frame):
+    return 3
+'''
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    folder = tmp_path / "recipes" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "figures.py").write_text(TOY)
+    return folder
+
+
+def records(**samples: list[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {"metric": "time", "unit": "us", "evidence": "measured", "samples": values,
+             "n": len(values), "median": 0.0, "low": 0.0, "high": 0.0, "experiment": "e",
+             "point": "p", "repeat": 0, "variant": name}
+            for name, values in samples.items()
+        ]
+    )  # fmt: skip
+
+
+def test_draw_writes_pdf_png_and_the_plotted_values(recipe: Path, tmp_path: Path) -> None:
+    frame = records(base=[4.0, 4.2, 4.1], fast=[2.0, 2.1])
+    (drawn,) = draw(recipe, ["times"], frame, {"gpu": "NVIDIA A100"}, tmp_path / "out")
+    assert drawn.reason == ""
+    assert drawn.pdf is not None
+    assert drawn.png is not None
+    assert drawn.csv is not None
+    assert drawn.pdf.read_bytes().startswith(b"%PDF")
+    assert drawn.png.read_bytes().startswith(b"\x89PNG")
+    table = pd.read_csv(drawn.csv)
+    assert list(table["variant"]) == ["base", "fast"]
+    assert list(table["median"]) == [4.1, 2.05]
+    assert list(table["n"]) == [3, 2]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "times.csv", "times.pdf", "times.png",
+    ]  # fmt: skip
+
+
+def test_the_same_records_give_the_same_bytes(recipe: Path, tmp_path: Path) -> None:
+    frame = records(base=[4.0, 4.2, 4.1])
+    (first,) = draw(recipe, ["times"], frame, {}, tmp_path / "a")
+    (second,) = draw(recipe, ["times"], frame, {}, tmp_path / "b")
+    for suffix in ("pdf", "png", "csv"):
+        one, two = getattr(first, suffix), getattr(second, suffix)
+        assert one.read_bytes() == two.read_bytes(), suffix
+
+
+def test_a_figure_without_data_says_so_and_leaves_no_files(recipe: Path, tmp_path: Path) -> None:
+    (drawn,) = draw(recipe, ["times"], records(), {}, tmp_path / "out")
+    assert drawn.reason == "no record of metric time"
+    assert drawn.pdf is None
+    assert drawn.csv is None
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_an_unknown_figure_names_the_nearest(recipe: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no function 'tims'") as error:
+        draw(recipe, ["tims"], records(), {}, tmp_path)
+    assert error.value.fix == "did you mean 'times'?"
+
+
+def test_a_helper_imported_by_figures_py_is_not_a_figure(recipe: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no function 'poool'") as error:
+        draw(recipe, ["poool"], records(), {}, tmp_path)
+    assert "'pool'" not in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("broken", "figure 'broken' of toy failed: KeyError"), ("wrong", "did not return a Plot")],
+)
+def test_a_figure_that_fails_is_one_sentence(
+    recipe: Path, tmp_path: Path, name: str, words: str
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        draw(recipe, [name], records(base=[1.0]), {}, tmp_path)
+
+
+def test_figures_py_that_is_missing_or_does_not_load(recipe: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="does not exist"):
+        draw(tmp_path, ["times"], records(), {}, tmp_path)
+    (recipe / "figures.py").write_text("def times(:\n")
+    with pytest.raises(RecipeError, match="cannot be loaded: SyntaxError"):
+        draw(recipe, ["times"], records(), {}, tmp_path)
+
+
+def test_face_says_gpu_evidence_samples_and_spread() -> None:
+    figure, _ = new_panels(1, 1, title="t")
+    table = pd.DataFrame({"n": [84, 100], "evidence": ["measured", "measured+scaled"]})
+    facts = {"gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "torch": "2.11.0"}
+    first, second = face(Plot(figure=figure, table=table), facts).splitlines()
+    assert first == "GPU: NVIDIA H200 (driver 580.159, CUDA 13.0, PyTorch 2.11.0)"
+    assert "evidence: measured, scaled" in second
+    assert "samples a value: 84 to 100" in second
+    assert "whiskers: bootstrap 95 % interval" in second
+
+
+@pytest.mark.parametrize(
+    ("environment", "evidence", "words"),
+    [
+        ({"gpu": None, "cpu": "Xeon"}, ["measured"], "CPU: Xeon"),
+        ({"gpu": ["NVIDIA H200", "NVIDIA H200"]}, ["measured"], "GPU: 2 x NVIDIA H200"),
+        ({"gpu": [{"name": "A100"}]}, ["measured"], "GPU: A100"),
+        ({"gpu": "A100"}, ["static"], "no GPU used: calculated, or read from compiled code"),
+        ({}, ["measured"], "machine not recorded"),
+    ],
+)
+def test_machine_words(environment: dict[str, object], evidence: list[str], words: str) -> None:
+    assert machine_words(environment, evidence) == words
+
+
+def test_bars_start_at_zero_and_a_missing_value_has_no_bar() -> None:
+    figure, (axis,) = new_panels(1, 2, title="t")
+    bars(
+        axis, ["a", "b"], [2.0, float("nan")], low=[1.9, 0], high=[2.1, 0],
+        colours=["#000000"] * 2, texts=["2.0", "not measured"], reach=2.1, mark=1.0,
+    )  # fmt: skip
+    (bar,) = axis.patches
+    assert bar.get_x() == 0
+    assert bar.get_width() == 2.0
+    assert axis.get_xlim()[0] == 0
+    assert [text.get_text() for text in axis.texts] == ["2.0", "not measured"]
+    assert figure.get_figwidth() > 0
+
+
+def test_panels_beyond_one_line_wrap() -> None:
+    _, axes = new_panels(7, 3, title="t")
+    assert len(axes) == 7
+    assert len({round(axis.get_subplotspec().rowspan.start) for axis in axes}) == 2
+
+
+def test_matplotlib_is_not_imported_by_the_module() -> None:
+    code = "import sys, ae.figures.draw; sys.exit('matplotlib' in sys.modules)"
+    root = Path(figures.__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_a_long_title_is_not_cut_off() -> None:
+    title = "Theoretical occupancy of the compiled kernels (registers, bytes spilled)"
+    figure, _ = new_panels(1, 3, title=title)
+    figure.draw_without_rendering()
+    (text,) = (text for text in figure.texts if text.get_text() == title)
+    extent = text.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.x1
+
+
+def test_texts_keep_clear_of_what_is_drawn_beside_the_bars() -> None:
+    _, (axis,) = new_panels(1, 3, title="t")
+    nan = float("nan")
+    bars(
+        axis, ["a", "b", "c"], [2.0, 2.0, nan], low=[2.0, 2.0, nan], high=[2.0, 2.0, nan],
+        colours=["#000000"] * 3, texts=["x", "y", "none"], reach=10, beyond=[5.0, nan, 3.0],
+    )  # fmt: skip
+    first, second, _ = axis.texts
+    assert first.get_position()[0] == pytest.approx(5.3)
+    assert second.get_position()[0] == pytest.approx(2.3)

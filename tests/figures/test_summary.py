@@ -1,0 +1,62 @@
+"""Pooling and ratios of record tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ae.figures.summary import in_order, label_columns, pool, ratio_interval, rows_of
+
+
+def table(*rows: dict[str, object]) -> pd.DataFrame:
+    own = {"metric": "t", "unit": "us", "evidence": "measured", "experiment": "e", "point": "p",
+           "repeat": 0}  # fmt: skip
+    return pd.DataFrame([{**own, **row} for row in rows])
+
+
+def test_repeats_of_a_point_are_put_together() -> None:
+    frame = table(
+        {"samples": [1.0, 2.0], "variant": "base", "repeat": 0},
+        {"samples": [3.0], "variant": "base", "repeat": 1},
+        {"samples": [9.0], "variant": "rpf", "repeat": 0},
+    )
+    found = pool(frame, "t", ["variant"])
+    assert list(found["variant"]) == ["base", "rpf"]
+    assert found["samples"][0] == [1.0, 2.0, 3.0]
+    assert list(found["n"]) == [3, 1]
+    assert list(found["median"]) == [2.0, 9.0]
+
+
+def test_labels_that_a_record_lacks_are_empty_and_evidence_is_joined() -> None:
+    frame = table(
+        {"samples": [1.0], "variant": "base"},
+        {"samples": [2.0], "variant": "l2p", "l2_mode": "hint"},
+        {"samples": [3.0], "variant": "l2p", "l2_mode": "hint", "evidence": "emulated"},
+    )
+    found = pool(frame, "t", ["variant", "l2_mode", "never_there"])
+    assert list(found["l2_mode"]) == ["", "hint"]
+    assert list(found["never_there"]) == ["", ""]
+    assert list(found["evidence"]) == ["measured", "emulated+measured"]
+
+
+def test_an_unknown_metric_and_an_empty_table_give_no_rows() -> None:
+    assert pool(table({"samples": [1.0]}), "other", ["variant"]).empty
+    empty = pool(pd.DataFrame(), "t", ["variant"])
+    assert empty.empty
+    assert "median" in empty.columns
+
+
+def test_ratio_interval_holds_the_ratio_of_medians() -> None:
+    rng = np.random.default_rng(0)
+    top, bottom = list(rng.normal(20, 1, 80)), list(rng.normal(10, 0.5, 80))
+    found = ratio_interval(top, bottom)
+    assert found.value == pytest.approx(np.median(top) / np.median(bottom))
+    assert found.low < found.value < found.high
+    assert found.high - found.low < 0.2
+
+
+def test_label_columns_and_order() -> None:
+    frame = table({"samples": [1.0], "n": 1, "median": 1.0, "variant": "base", "l2_mode": "x"})
+    assert label_columns(rows_of(frame)) == ["variant", "l2_mode"]
+    assert in_order(["c", "a", "b", "a"], ["b", "x", "a"]) == ["b", "a", "c"]

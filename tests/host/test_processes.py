@@ -1,0 +1,190 @@
+"""Starting processes, streaming their lines, and stopping whole groups. All with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ae.host import processes, signals
+from ae.host.processes import ProcessFault
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str]] = []
+
+    def __call__(self, stream: str, text: str) -> None:
+        self.got.append((stream, text))
+
+    def of(self, stream: str) -> list[str]:
+        return [text for name, text in self.got if name == stream]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pid: int) -> bool:
+    end = time.monotonic() + 5
+    while running(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not running(pid)
+
+
+def test_run_gives_output_and_code() -> None:
+    done = processes.run(python("import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"))
+    assert (done.stdout, done.stderr, done.returncode) == ("a\n", "b\n", 3)
+
+
+def test_run_words_are_never_a_shell_line() -> None:
+    assert processes.run(["echo", "$HOME; ls"]).stdout == "$HOME; ls\n"
+
+
+def test_run_missing_program_has_a_fix() -> None:
+    with pytest.raises(ProcessFault, match="no program 'ae-no-such-program'") as caught:
+        processes.run(["ae-no-such-program"])
+    assert caught.value.fix
+    assert caught.value.exit_code == 3
+
+
+def test_run_program_that_may_not_be_run(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("x")
+    with pytest.raises(ProcessFault, match="may not be run"):
+        processes.run([str(path)])
+
+
+def test_run_stops_at_its_deadline() -> None:
+    started = time.monotonic()
+    with pytest.raises(ProcessFault, match=r"did not answer within 0\.3 s"):
+        processes.run(["sleep", "60"], timeout_s=0.3)
+    assert time.monotonic() - started < 5
+
+
+def test_stream_keeps_the_streams_apart_and_in_order() -> None:
+    lines = Lines()
+    code = "import sys\nfor i in range(300): print(i); print(-i, file=sys.stderr)"
+    ended = processes.stream(python(code), lines)
+    assert ended.returncode == 0
+    assert not ended.timed_out
+    assert lines.of("stdout") == [str(i) for i in range(300)]
+    assert lines.of("stderr") == [str(-i) for i in range(300)]
+
+
+def test_stream_is_live() -> None:
+    seen: list[float] = []
+    code = "import time; print('x', flush=True); time.sleep(0.5)"
+    ended = processes.stream(python(code), lambda _, __: seen.append(time.monotonic()))
+    assert time.monotonic() - seen[0] > 0.4
+    assert ended.seconds > 0.4
+
+
+def test_stream_passes_on_noise_and_a_line_without_end() -> None:
+    lines = Lines()
+    code = "import sys; sys.stdout.buffer.write(bytes(range(256)) + b'\\nlast')"
+    processes.stream(python(code), lines)
+    assert lines.of("stdout")[-1] == "last"
+
+
+def test_stream_says_which_signal() -> None:
+    ended = processes.stream(python("import os; os.kill(os.getpid(), 9)"), Lines())
+    assert ended.returncode == -9
+
+
+def test_deadline_lets_the_child_clean_up() -> None:
+    lines = Lines()
+    code = (
+        "import signal, sys, time\n"
+        "def bye(*_): print('cleaning', flush=True); sys.exit(5)\n"
+        "signal.signal(signal.SIGTERM, bye); print('ready', flush=True); time.sleep(60)"
+    )
+    ended = processes.stream(python(code), lines, timeout_s=1.0, grace_s=10)
+    assert ended.timed_out
+    assert ended.returncode == 5
+    assert lines.of("stdout") == ["ready", "cleaning"]
+    assert ended.seconds < 8
+
+
+def test_deadline_kills_who_does_not_listen() -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+    ended = processes.stream(python(code), Lines(), timeout_s=0.5, grace_s=0.5)
+    assert ended.timed_out
+    assert ended.returncode == -signal.SIGKILL
+
+
+def test_grandchildren_end_with_the_group() -> None:
+    lines = Lines()
+    code = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal, time;"
+        " signal.signal(15, signal.SIG_IGN); time.sleep(60)'])\n"
+        "print(child.pid, flush=True)"
+    )
+    processes.stream(python(code), lines, grace_s=0.5)
+    assert wait_until_gone(int(lines.of("stdout")[0]))
+
+
+def test_interrupt_stops_the_child() -> None:
+    groups: list[int] = []
+
+    def interrupt(pgid: int) -> None:
+        groups.append(pgid)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with signals.handled(), pytest.raises(KeyboardInterrupt):
+        processes.stream(["sleep", "60"], Lines(), on_start=interrupt, grace_s=2)
+    assert not processes.group_alive(groups[0])
+
+
+def test_a_sink_that_fails_stops_the_child() -> None:
+    groups: list[int] = []
+
+    def full_disk(stream: str, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        processes.stream(
+            python("import time; print('x', flush=True); time.sleep(60)"),
+            full_disk,
+            on_start=groups.append,
+            grace_s=1,
+        )
+    assert not processes.group_alive(groups[0])
+
+
+def test_child_dies_with_the_launcher(tmp_path: Path) -> None:
+    """The kernel tells it, even when nobody else can."""
+    code = (
+        "import os, sys; from ae.host import processes\n"
+        "processes.stream(['sleep', '60'], lambda *_: None,"
+        " on_start=lambda pid: (print(pid, flush=True), os.kill(os.getpid(), 9)))"
+    )
+    done = processes.run(python(code), timeout_s=20)
+    assert done.returncode == -9
+    assert wait_until_gone(int(done.stdout))
+
+
+def test_memory_limit() -> None:
+    lines = Lines()
+    ended = processes.stream(python("x = bytearray(2 * 10**9)"), lines, memory_bytes=500 * 10**6)
+    assert ended.returncode == 1
+    assert lines.of("stderr")[-1] == "MemoryError"
+
+
+def test_stopping_a_group_that_has_gone() -> None:
+    done = processes.run(["true"])
+    assert done.returncode == 0
+    processes.stop_group(2**22 - 1, grace_s=0)  # above the kernel's highest process id

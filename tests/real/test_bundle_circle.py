@@ -1,0 +1,250 @@
+"""The whole circle on a real Docker Engine, with no network: bundle, forget, load, run."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ae.daemon.connection import Daemon, connect
+from ae.errors import EnvironmentFault
+from ae.images import unpack
+from ae.images.bundle_checks import verify
+from tests.toy import make_checkout
+
+pytestmark = pytest.mark.docker
+NO_REGISTRY = "127.0.0.1:1/nobody"  # nothing listens there: a pull could only fail
+
+
+@dataclass
+class Made:
+    """A bundle of the toy, under a name that no other test uses."""
+
+    name: str
+    root: Path
+    path: Path
+    said: dict[str, Any]
+    daemon: Daemon
+
+    @property
+    def reference(self) -> str:
+        return f"ae/{self.name}:cpu"
+
+    @property
+    def image_id(self) -> str:
+        return str(self.said["bundle"]["images"][0]["image_id"])
+
+    def inspect(self, name: str) -> dict[str, Any] | None:
+        from docker.errors import NotFound
+
+        try:
+            found: dict[str, Any] = self.daemon.control.inspect_image(name)
+        except NotFound:
+            return None
+        return found
+
+    def forget(self) -> None:
+        for name in (self.reference, self.image_id):
+            if self.inspect(name):
+                self.daemon.control.remove_image(name, force=True)
+        assert self.inspect(self.image_id) is None
+
+    def loads(self, since: float) -> list[str]:
+        """Images that the engine was given by `load` since then."""
+        # The engine's own filter knows whole seconds only: a load just before would count too.
+        filters = {"type": "image", "event": "load"}
+        events = self.daemon.control.events(
+            since=int(since), until=int(time.time()) + 1, filters=filters, decode=True
+        )
+        return [event["Actor"]["ID"] for event in events if event["timeNano"] >= since * 1e9]
+
+
+def ae(
+    *words: str, cwd: Path, endpoint: str, network: bool = False, code: int = 0
+) -> tuple[str, str]:
+    """Run the `ae` of the folder `cwd`, or ours; without a network, even to this machine."""
+    home = cwd if (cwd / "ae").is_dir() else Path(__file__).resolve().parents[2]
+    environment = {k: v for k, v in os.environ.items() if k not in ("AE_ROOT", "AE_RESULTS")}
+    environment |= {"DOCKER_HOST": endpoint, "PYTHONPATH": str(home), "AE_REGISTRY": NO_REGISTRY}
+    cut_off = [] if network else ["unshare", "--net"]
+    done = subprocess.run(
+        [*cut_off, sys.executable, "-m", "ae", *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def made(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    folder = tmp_path_factory.mktemp("bundle")
+    name = f"toy{secrets.token_hex(4)}"
+    root = make_checkout(folder / "checkout", name)
+    options = ("--flavour", "cpu", "--base-image", "ae/base:cpu")
+    ae("build", name, *options, cwd=root, endpoint=docker_endpoint, network=True)
+    path = folder / f"{name}.tar"
+    said, _ = ae("bundle", name, "-o", str(path), "--json", cwd=root, endpoint=docker_endpoint)
+    one = Made(name, root, path, json.loads(said), connect(docker_endpoint))
+    yield one
+    one.forget()
+    one.daemon.close()
+
+
+def test_the_whole_circle_without_a_network(
+    made: Made, docker_endpoint: str, tmp_path: Path
+) -> None:
+    made.forget()
+    out, _ = ae("load", str(made.path), cwd=tmp_path, endpoint=docker_endpoint)
+    assert f"{made.reference}: loaded" in out
+    found = made.inspect(made.reference)
+    assert found is not None
+    assert found["Id"] == made.image_id
+    folder = tmp_path / f"{made.name}-bundle"
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+    words = ("run", made.name, "--quick", "--engine", "docker", "--no-build", "--json")
+    out, _ = ae(*words, cwd=folder, endpoint=docker_endpoint)
+    assert set(json.loads(out)["points"].values()) == {"done"}
+    (status,) = folder.glob(f"results/runs/{made.name}/*/points/together-ones/status.json")
+    assert "done" in status.read_text()
+    out, _ = ae("load", str(made.path), "--json", cwd=folder, endpoint=docker_endpoint)
+    again = json.loads(out)
+    assert (again["wrote_tree"], again["images"]) == (False, {made.reference: "already there"})
+
+
+def test_the_layout_is_one_that_other_programs_read(made: Made, tmp_path: Path) -> None:
+    """By hand, with tar and the engine alone, as the README of the bundle says."""
+    made.forget()
+    top = f"images/{made.name}-cpu"
+    subprocess.run(["tar", "-xf", str(made.path), "-C", str(tmp_path), top], check=True)
+    layout = tmp_path / top
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    manifest = json.loads((layout / "blobs" / entry["digest"].replace(":", "/")).read_text())
+    assert manifest["config"]["digest"] == made.image_id
+    packed = subprocess.run(["tar", "-C", str(layout), "-c", "."], check=True, capture_output=True)
+    list(made.daemon.patient.load_image(packed.stdout, quiet=True))
+    found = made.inspect(made.reference)
+    assert found is not None
+    assert found["Id"] == made.image_id
+
+
+def test_a_flipped_byte_is_found_before_the_engine_sees_it(
+    made: Made, docker_endpoint: str, tmp_path: Path
+) -> None:
+    made.forget()
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes(made.path.read_bytes())
+    with broken.open("r+b") as file:
+        file.seek(made.said["size"] // 2)  # in the middle of the base layer
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 4]))
+    (tmp_path / "empty").mkdir()
+    since = time.time()
+    _, err = ae("load", str(broken), cwd=tmp_path / "empty", endpoint=docker_endpoint, code=3)
+    assert "not those of its digest" in err
+    assert "fix: " in err
+    assert not list((tmp_path / "empty").iterdir())
+    assert made.inspect(made.image_id) is None
+    assert made.image_id not in made.loads(since)
+
+
+def test_a_dry_run_needs_no_engine(made: Made, tmp_path: Path) -> None:
+    nowhere = f"unix://{tmp_path}/no.sock"
+    out, _ = ae("load", str(made.path), "--dry-run", cwd=tmp_path, endpoint=nowhere)
+    assert "would be loaded" in out
+    ae("load", str(made.path), cwd=tmp_path, endpoint=nowhere, code=3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_late_fault_gives_the_tag_back(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image is in the engine and has the name by then; an older one had it before."""
+    made.forget()
+    control = made.daemon.control
+    older = str(control.inspect_image("ae/base:cpu")["Id"])
+    control.tag(older, f"ae/{made.name}", "cpu")
+    since = time.time()
+
+    def fail(part: Path, folder: Path) -> None:
+        found = made.inspect(made.reference)
+        assert found is not None
+        assert found["Id"] == made.image_id
+        raise EnvironmentFault("the folder is gone", fix="none")
+
+    monkeypatch.setattr(unpack, "_put", fail)
+    with pytest.raises(EnvironmentFault, match="the folder is gone"):
+        unpack.load_bundle(made.path, tmp_path / "new", None, made.daemon, lambda text: None)
+    found = made.inspect(made.reference)
+    assert found is not None
+    assert found["Id"] == older
+    assert made.inspect(made.image_id) is None
+    assert made.image_id in made.loads(since)
+    assert not list(tmp_path.iterdir())
+    control.remove_image(made.reference, noprune=True)
+    assert control.inspect_image("ae/base:cpu")["Id"] == older
+
+
+def test_ctrl_c_while_the_engine_loads(made: Made, docker_endpoint: str, tmp_path: Path) -> None:
+    made.forget()
+    (tmp_path / "empty").mkdir()
+    root = Path(__file__).resolve().parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "ae", "load", str(made.path)],
+        cwd=tmp_path / "empty",
+        env=os.environ | {"DOCKER_HOST": docker_endpoint, "PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stderr is not None
+    while not (line := child.stderr.readline()).startswith(f"loading {made.reference}"):
+        assert line, "it has ended before it loaded anything"
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert not list((tmp_path / "empty").iterdir())
+    assert made.inspect(made.image_id) is None
+    assert made.inspect(made.reference) is None
+
+
+def test_an_image_changed_after_the_bundle_is_not_bundled(
+    made: Made, docker_endpoint: str, tmp_path: Path
+) -> None:
+    control = made.daemon.control
+    base = str(control.inspect_image("ae/base:cpu")["Id"])
+    made.forget()
+    out = tmp_path / "toy.tar"
+    words = ("bundle", made.name, "-o", str(out))
+    _, err = ae(*words, cwd=made.root, endpoint=docker_endpoint, code=3)
+    assert f"the image {made.reference} is not there" in err
+    assert f"fix: ae build {made.name} --flavour cpu" in err
+    control.tag(base, f"ae/{made.name}", "cpu")
+    _, err = ae(*words, cwd=made.root, endpoint=docker_endpoint, code=3)
+    assert "not built from this tree" in err
+    control.remove_image(made.reference, noprune=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_bundle_says_of_itself(made: Made) -> None:
+    facts = verify(made.path).facts
+    assert facts.recipe == made.name
+    (image,) = facts.images
+    assert image.platform == "linux/amd64"
+    assert image.labels["ae.content"] == image.content
+    assert image.size > 10**8

@@ -1,0 +1,477 @@
+"""What only a real Docker Engine can show: grants, dropped requests, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae.commands import clean
+from ae.engines import attachment
+from ae.engines import spec as container
+from ae.engines.docker import DockerEngine
+from ae.errors import EnvironmentFault
+from ae.host import owner
+from ae.images import content as images
+from ae.images.content import BuildOptions
+from ae.model import Flavour, GpuRequest, ImageRef, RuntimeNeeds, Status, Ulimit
+from tests.engines.acts import Lines, base_image, command, make_job
+
+pytestmark = pytest.mark.docker
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def engine(docker_host: str) -> Iterator[DockerEngine]:
+    made = DockerEngine(endpoint=docker_host, grace_s=1.0)
+    yield made
+    made.close()
+
+
+def sh(script: str) -> tuple[str, ...]:
+    return ("sh", "-c", script)
+
+
+def containers(engine: DockerEngine, run: str) -> list[str]:
+    return [one.id for one in engine.leftovers() if one.run == run]
+
+
+def test_a_gpu_asked_for_is_a_gpu_inside(engine: DockerEngine, tmp_path: Path) -> None:
+    """The CDI spec of the test daemon only sets a variable: it shows that the request arrived."""
+    lines = Lines()
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1))
+    job = make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU"), needs=needs)
+    outcome = engine.run(job, lines, 60)
+    assert outcome.status is Status.DONE
+    assert lines.of("stdout") == ["gpu=0"]
+    assert outcome.honoured["gpu_route"] == "cdi"
+    assert outcome.honoured["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=0"]
+
+
+def test_the_gpu_that_a_person_picked(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1, devices=("1",)))
+    engine.run(make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU"), needs=needs), lines, 60)
+    assert lines.of("stdout") == ["gpu=1"]
+
+
+def test_without_a_request_there_is_no_gpu(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    engine.run(make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU")), lines, 60)
+    assert lines.of("stdout") == ["gpu="]
+
+
+def test_a_gpu_that_the_daemon_does_not_know(engine: DockerEngine, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1, devices=("7",)))
+    with pytest.raises(EnvironmentFault, match=r"no CDI device nvidia\.com/gpu=7"):
+        engine.run(make_job(tmp_path, "write:ran:1", needs=needs), Lines(), 60)
+    needs = RuntimeNeeds(gpus=GpuRequest(count=3))
+    with pytest.raises(EnvironmentFault, match="3 GPUs are needed"):
+        engine.run(make_job(tmp_path, "write:ran:1", needs=needs), Lines(), 60)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"),
+    [
+        ("DeviceRequests", "GPUs (nvidia.com/gpu=0)"),
+        ("CapAdd", "capability SYS_PTRACE"),
+        ("Ulimits", "ulimit nofile"),
+        ("ShmSize", "ShmSize 134217728"),
+    ],
+)
+def test_a_dropped_request_stops_the_run(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, missing: str
+) -> None:
+    """The daemon is asked for less than the point needs, as an engine that drops it would do."""
+    whole = container.to_api
+
+    def without(spec: container.ContainerSpec) -> dict[str, object]:
+        body = whole(spec)
+        del body["HostConfig"][key]
+        return body
+
+    monkeypatch.setattr("ae.engines.docker.to_api", without)
+    needs = RuntimeNeeds(
+        gpus=GpuRequest(count=1),
+        cap_add=("SYS_PTRACE",),
+        ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
+        shm_bytes=128 * 2**20,
+    )
+    job = make_job(tmp_path, "write:ran:1", needs=needs, run="dropped")
+    with pytest.raises(EnvironmentFault, match="dropped what the point needs") as caught:
+        engine.run(job, Lines(), 60)
+    assert missing in caught.value.message
+    assert not (tmp_path / "ran").exists()
+    assert containers(engine, "dropped") == []
+
+
+def test_every_need_is_granted(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    needs = RuntimeNeeds(
+        cap_add=("SYS_PTRACE",),
+        ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
+        shm_bytes=128 * 2**20,
+        memory_bytes=10**9,
+    )
+    script = "ulimit -n; df -B1 --output=size /dev/shm | tail -1; grep CapEff /proc/self/status"
+    outcome = engine.run(make_job(tmp_path, argv=sh(script), needs=needs), lines, 60)
+    assert outcome.status is Status.DONE
+    files, shm, capabilities = lines.of("stdout")
+    assert files == "2048"
+    assert int(shm) == 128 * 2**20
+    assert int(capabilities.split()[1], 16) & (1 << 19)  # CAP_SYS_PTRACE
+
+
+def test_there_is_no_network(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    engine.run(make_job(tmp_path, argv=sh("ls /sys/class/net")), lines, 60)
+    assert lines.of("stdout") == ["lo"]
+
+
+def test_an_oom_kill_is_not_a_mere_137(engine: DockerEngine, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(memory_bytes=100 * 2**20)
+    outcome = engine.run(make_job(tmp_path, f"eat:{10**9}", needs=needs), Lines(), 60)
+    assert (outcome.status, outcome.exit_code) == (Status.OOM, 137)
+    outcome = engine.run(make_job(tmp_path, "signal:9"), Lines(), 60)
+    assert (outcome.status, outcome.exit_code) == (Status.FAILED, 137)
+    assert "SIGKILL" in outcome.reason
+
+
+def test_a_silent_container_outlives_the_control_timeout(
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ae.daemon.connection.CONTROL_TIMEOUT_S", 2)
+    engine = DockerEngine(endpoint=docker_host)
+    lines = Lines()
+    outcome = engine.run(make_job(tmp_path, "sleep:5", "print:awake"), lines, 60)
+    engine.close()
+    assert outcome.status is Status.DONE
+    assert lines.of("stdout") == ["awake"]
+    assert outcome.seconds > 5
+
+
+def test_much_output_arrives_whole(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    outcome = engine.run(make_job(tmp_path, argv=("seq", "200000")), lines, 60)
+    assert outcome.status is Status.DONE
+    assert lines.of("stdout") == [str(number) for number in range(1, 200001)]
+
+
+def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path) -> None:
+    """Also when a capability makes the point run as root inside."""
+    tmp_path.chmod(0o777)
+    for parent in tmp_path.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    engine = DockerEngine(endpoint=docker_host, user="12345:12346")
+    for number, caps in enumerate([(), ("SYS_PTRACE",)]):
+        out = tmp_path / str(number)
+        job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
+        out.chmod(0o777)
+        assert engine.run(job, Lines(), 60).status is Status.DONE
+        found = (out / "result").stat()
+        assert (found.st_uid, found.st_gid) == (12345, 12346)
+    engine.close()
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(docker_host: str, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from ae.engines.docker import DockerEngine\n"
+        "from tests.engines.acts import Lines, make_job\n"
+        "name = sys.argv[1]; lines = Lines(); out = Path(sys.argv[2]) / name\n"
+        "job = make_job(out, 'sleep:2', 'print:' + name, 'write:result:' + name, run=name)\n"
+        "print(DockerEngine().run(job, lines, 60).status, lines.got)"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, name, str(tmp_path)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "two")
+    ]
+    said = [process.communicate(timeout=60)[0].strip() for process in both]
+    assert said == [f"done [('stdout', '{name}')]" for name in ("one", "two")]
+    assert [(tmp_path / name / "result").read_text() for name in ("one", "two")] == ["one", "two"]
+
+
+LAUNCHER = """
+import os, sys, threading
+from pathlib import Path
+from ae.host import signals
+from ae.engines.docker import DockerEngine
+from ae.host.watchdog import Reaper
+from tests.engines.acts import Lines, make_job
+class Telling(Lines):
+    def line(self, stream, text): print(text, flush=True)
+with signals.handled(), Reaper.start() as reaper:
+    job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
+    DockerEngine(reaper, grace_s=0.5).run(job, Telling(), 300)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_dead_launcher_leaves_nothing(
+    engine: DockerEngine, tmp_path: Path, number: signal.Signals
+) -> None:
+    run = f"dead-{number.name}-{os.getpid()}"
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(tmp_path), run],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert launcher.stdout is not None
+    assert launcher.stdout.readline().strip() == "up"
+    assert len(containers(engine, run)) == 1
+    launcher.send_signal(number)
+    launcher.wait(30)
+    launcher.stdout.close()
+    end = time.monotonic() + 15
+    while containers(engine, run) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert containers(engine, run) == []
+
+
+def test_killed_during_creation_leaves_nothing(engine: DockerEngine, tmp_path: Path) -> None:
+    code = LAUNCHER.replace(
+        "job = make_job",
+        "from docker.api import APIClient; real = APIClient.create_container_from_config\n"
+        "    def torn(*a): print('up', flush=True); real(*a); os.kill(os.getpid(), 9)\n"
+        "    APIClient.create_container_from_config = torn\n"
+        "    job = make_job",
+    )
+    launcher = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "torn"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert launcher.returncode == -signal.SIGKILL
+    end = time.monotonic() + 15
+    while containers(engine, "torn") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert containers(engine, "torn") == []
+
+
+def test_clean_removes_orphans_and_nothing_else(engine: DockerEngine, tmp_path: Path) -> None:
+    living = owner.stamp({owner.RUN: "living", owner.RECIPE: "contract"})
+    dead = living | {owner.RUN: "dead", owner.STARTED: "another-boot-1"}
+    elsewhere = living | {owner.RUN: "elsewhere", owner.HOST: "another-host", owner.PID: "1"}
+    control = engine.daemon.control
+    made = []
+    for labels in (living, dead, elsewhere, {"not": "ours"}):
+        body = {"Image": "ae/base:cpu", "Cmd": ["true"], "Labels": labels}
+        made.append(control.create_container_from_config(body, None)["Id"])
+    try:
+        listed = clean.clean_engines([engine], dry_run=True)
+        assert [one.id for one in listed if one.id in made] == [made[1]]
+        removed = clean.clean_engines([engine], dry_run=False)
+        assert made[1] in [one.id for one in removed]
+        left = {one["Id"] for one in control.containers(all=True)}
+        assert left & set(made) == {made[0], made[2], made[3]}
+    finally:
+        for name in made:
+            subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
+
+
+def test_the_image_is_missing_and_may_not_be_built(engine: DockerEngine, tmp_path: Path) -> None:
+    image = ImageRef(
+        name="nowhere", flavour=Flavour.CPU, content="c", source=tmp_path / "x/nowhere"
+    )
+    assert not engine.has_image(image)
+    with pytest.raises(EnvironmentFault, match="not there") as caught:
+        engine.prepare(image, Lines())
+    assert "ae build nowhere" in caught.value.fix
+    with pytest.raises(EnvironmentFault, match="is not there"):
+        engine.run(make_job(tmp_path / "out", "print:x", image=image), Lines(), 60)
+
+
+TINY = """
+FROM scratch AS wheels
+FROM ae/base:cpu
+USER 0:0
+ARG FLAVOUR
+COPY tiny/file /file
+RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,target=/run/ca \\
+    echo "$FLAVOUR $(ls /wheels) $(cat /run/ca)" >/said && cat /said
+"""
+
+
+TINY_BAKE = """\
+target "tiny-cpu" {
+  inherits   = ["_image"]
+  dockerfile = "tiny/Dockerfile"
+  args       = { FLAVOUR = "cpu" }
+  tags       = ["ae/tiny:cpu"]
+}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "root/images/tiny"
+    folder.mkdir(parents=True)
+    (folder / "Dockerfile").write_text(TINY)
+    (folder / "bake.hcl").write_text(TINY_BAKE)
+    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
+    (folder / "file").write_text(secrets.token_hex(8))  # no step comes from the builder's cache
+    return tmp_path / "root"
+
+
+def test_an_image_is_built_once_and_again_when_the_tree_changes(
+    docker_host: str, tiny: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/some.whl").touch()
+    (tmp_path / "ca.pem").write_text("CERTIFICATE")
+    options = BuildOptions(wheels=tmp_path / "wheels", ca_bundle=tmp_path / "ca.pem")
+    engine = DockerEngine(endpoint=docker_host, build=options)
+    image = images.image_ref(tiny, "tiny", Flavour.CPU)
+    lines = Lines()
+    engine.prepare(image, lines)
+    try:
+        assert engine.has_image(image)
+        assert any("cpu some.whl CERTIFICATE" in line for line in lines.of("stdout"))
+        (log,) = (tmp_path / "cache/ae/builds").glob("tiny-cpu-*.log")
+        assert "some.whl CERTIFICATE" in log.read_text()
+        inside = Lines()
+        job = make_job(tmp_path / "out", argv=("cat", "/file", "/said"), image=image)
+        engine.run(job, inside, 60)
+        word = (tiny / "images/tiny/file").read_text()
+        assert inside.of("stdout") == [f"{word}cpu some.whl CERTIFICATE"]
+        history = engine.daemon.control.history(image.reference)
+        assert "CERTIFICATE" not in json.dumps(history)
+        (tiny / "images/tiny/file").write_text("two")
+        assert not engine.has_image(images.image_ref(tiny, "tiny", Flavour.CPU))
+    finally:
+        engine.daemon.control.remove_image(image.reference, force=True)
+        engine.close()
+
+
+def test_a_build_that_fails_says_why_and_where(docker_host: str, tiny: Path) -> None:
+    (tiny / "images/tiny/Dockerfile").write_text("FROM ae/base:cpu\nRUN echo because >&2; exit 7\n")
+    engine = DockerEngine(endpoint=docker_host, build=BuildOptions())
+    with pytest.raises(EnvironmentFault, match="building ae/tiny:cpu failed") as caught:
+        engine.prepare(images.image_ref(tiny, "tiny", Flavour.CPU), Lines())
+    log = Path(caught.value.fix.rpartition(" ")[2])
+    assert "because" in log.read_text()
+    engine.close()
+
+
+def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
+    (tiny / "images/tiny/Dockerfile").write_text("FROM ae/base:cpu\nRUN echo up && sleep 120\n")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from ae.images import content as images; from ae.host import signals\n"
+        "from ae.images.build import build; from ae.model import Flavour\n"
+        "class Telling:\n"
+        "    def line(self, stream, text): print(text, flush=True)\n"
+        "root = Path(sys.argv[1])\n"
+        "with signals.handled():\n"
+        "    build(root, images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
+        " images.BuildOptions())"
+    )
+    started = time.monotonic()
+    builder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tiny)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert builder.stdout is not None
+    while "sleep 120" not in (line := builder.stdout.readline()):
+        assert line, "the build has ended before it began"
+    builder.send_signal(signal.SIGINT)
+    _, errors = builder.communicate(timeout=60)
+    assert builder.returncode != 0
+    assert "KeyboardInterrupt" in errors
+    assert time.monotonic() - started < 60
+
+
+def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path: Path) -> None:
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    (borrowed / "word").write_text("hello")
+    control = engine.daemon.control
+    build = tmp_path / "Dockerfile"
+    build.write_text("FROM ae/base:cpu\n")
+    label = json.dumps([str(borrowed)])
+    subprocess.run(
+        [images.find_client(engine.endpoint), "buildx", "build", "--builder", "default",
+         "--load", "--quiet", "--tag", "ae/borrows:cpu", "--label", f"ae.binds={label}",
+         "--file", str(build), str(tmp_path)],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    image = replace(base_image(tmp_path), override="ae/borrows:cpu")
+    lines = Lines()
+    script = f"cat {borrowed}/word; touch {borrowed}/new"
+    try:
+        outcome = engine.run(make_job(tmp_path / "out", argv=sh(script), image=image), lines, 60)
+        assert lines.of("stdout") == ["hello"]
+        assert outcome.status is Status.FAILED
+        assert "Read-only file system" in outcome.reason
+        assert not (borrowed / "new").exists()
+        (borrowed / "word").unlink()
+        borrowed.rmdir()
+        with pytest.raises(EnvironmentFault, match="not on the daemon's machine"):
+            engine.run(make_job(tmp_path / "out", argv=sh(script), image=image), Lines(), 60)
+    finally:
+        control.remove_image("ae/borrows:cpu", force=True)
+
+
+def test_a_pull_that_fails_is_an_environment_fault(engine: DockerEngine) -> None:
+    image = replace(base_image(Path("/x")), override="127.0.0.1:9/no/such@sha256:" + "0" * 64)
+    assert not engine.has_image(image)
+    with pytest.raises(EnvironmentFault) as caught:
+        engine.prepare(image, Lines())
+    assert caught.value.fix
+
+
+def test_a_shell_is_a_run_on_a_terminal(engine: DockerEngine, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1))
+    point = make_job(tmp_path, "print:x", needs=needs).point
+    argv, environment = engine.shell(point, tmp_path)
+    assert argv[1:4] == ("run", "--interactive", "--tty")
+    assert "nvidia.com/gpu=0" in argv
+    assert environment["DOCKER_HOST"] == engine.endpoint
+    plain = [word for word in argv if word not in ("--interactive", "--tty")]
+    plain[-2:] = ["sh", "-c", "echo gpu=$AE_FAKE_GPU home=$HOME; touch $AE_OUT/x"]
+    done = subprocess.run(plain, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "gpu=0 home=/ae/home\n"
+    assert (tmp_path / "x").exists()
+
+
+def test_the_line_to_type_does_the_same(engine: DockerEngine, tmp_path: Path) -> None:
+    job = make_job(tmp_path, "print:same", "write:result:1")
+    done = subprocess.run(engine.equivalent(job), capture_output=True, text=True, check=True)
+    assert done.stdout == "same\n"
+    assert (tmp_path / "result").exists()
+    assert (tmp_path / "result").stat().st_uid == os.getuid()
+
+
+def test_a_daemon_that_goes_away_is_an_environment_fault(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*_: object) -> None:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(attachment.Attachment, "_wait", cut)
+    with pytest.raises((EnvironmentFault, ConnectionResetError)):
+        engine.run(make_job(tmp_path, argv=command("sleep:30"), run="cut"), Lines(), 60)
+    assert containers(engine, "cut") == []

@@ -1,0 +1,182 @@
+"""A secret reaches the container as a file, and its content nothing else at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ae.engines import secrets
+from ae.engines.docker import DockerEngine
+from ae.engines.podman import PodmanEngine
+from ae.model import RuntimeNeeds, Secret, Status
+from tests.engines.acts import Lines, make_job
+from tests.real.acting import Launch, ae_run, gone, make_root
+from tests.real.machine import FarMachine
+
+pytestmark = pytest.mark.docker
+
+WORD = "k9-very-private-licence-word"
+TARGET = "/run/secrets/gurobi.lic"
+NEED = f"{{secrets: [{{name: gurobi, target: {TARGET}, optional: OPTIONAL, why: the solver}}]}}"
+
+
+@pytest.fixture
+def licence(tmp_path: Path) -> Path:
+    path = tmp_path / "private" / "gurobi.lic"
+    path.parent.mkdir(mode=0o700)
+    path.write_text(f"TOKEN={WORD}\n")
+    path.chmod(0o600)
+    return path
+
+
+def holding(folder: Path, word: str = WORD) -> list[str]:
+    """The files below a folder that hold the secret's content."""
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [str(path) for path in found if word.encode() in path.read_bytes()]
+
+
+def processes_saying(word: str) -> list[str]:
+    """Command lines and environments of all processes that hold it."""
+    found = []
+    for path in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
+        try:
+            if word.encode() in path.read_bytes():
+                found.append(str(path))
+        except OSError:
+            continue
+    return found
+
+
+def copies() -> list[str]:
+    return [path.name for path in Path("/dev/shm").glob(f"{secrets._PREFIX}*")]
+
+
+def reaper_of(launch: Launch) -> int:
+    children = Path(f"/proc/{launch.process.pid}/task/{launch.process.pid}/children").read_text()
+    (found,) = [
+        int(pid)
+        for pid in children.split()
+        if b"reaper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return found
+
+
+def test_nothing_but_the_container_sees_it(docker_host: str, licence: Path, tmp_path: Path) -> None:
+    root = make_root(tmp_path / "root", needs=NEED.replace("OPTIONAL", "false"))
+    results = tmp_path / "results"
+    acts = f"read:{TARGET}|copy:{TARGET}|print:up|sleep:3|exit:5"
+    launch = ae_run(root, results, acts, "--secret", f"gurobi={licence}")
+    launch.until("up")
+    docker = ["docker", "ps", "-q", "--filter", "label=ae.recipe=acting"]
+    (container,) = subprocess.run(docker, capture_output=True, text=True, check=True).stdout.split()
+    told = subprocess.run(["docker", "inspect", container], capture_output=True, check=True)
+    (mount,) = [m for m in json.loads(told.stdout)[0]["Mounts"] if m["Destination"] == TARGET]
+    assert mount["RW"] is False
+    assert WORD.encode() not in told.stdout
+    assert processes_saying(WORD) == []
+    code, said = launch.end()
+    assert code == 4  # the exit 5 of the point
+    assert WORD not in said
+    assert holding(results) == []
+    assert copies() == []
+    point = launch.run_folder() / "points/middle"
+    assert (point / "stdout.log").read_text().startswith("[secret gurobi]\n")
+    assert (point / "copy").read_text().startswith("xxxxx*****")
+    assert "secret was struck out of copy" in said
+    assert licence.read_text() == f"TOKEN={WORD}\n"
+    plan = json.loads((launch.run_folder() / "run.json").read_text())["plan"]
+    assert plan["points"][1]["needs"]["secrets"][0]["name"] == "gurobi"
+    assert str(licence) not in json.dumps(plan)
+
+
+@pytest.mark.parametrize("user", ["12345:12346", "0:0"])
+def test_the_containers_user_can_read_it_and_nobody_can_write(
+    docker_host: str, licence: Path, tmp_path: Path, user: str
+) -> None:
+    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
+    script = f"cat {TARGET}; stat -c %a {TARGET}; echo more >>{TARGET}"
+    lines = Lines()
+    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
+    job.secrets["gurobi"] = licence  # type: ignore[index]
+    engine = DockerEngine(endpoint=docker_host, user=user)
+    outcome = engine.run(job, lines, 60)
+    engine.close()
+    assert lines.of("stdout") == [f"TOKEN={WORD}", "400"]
+    assert outcome.status is Status.FAILED
+    assert "Read-only file system" in outcome.reason or "Permission denied" in outcome.reason
+    assert copies() == []
+
+
+def test_podman_gives_it_too(podman: dict[str, str], licence: Path, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
+    lines = Lines()
+    script = f"cat {TARGET}; stat -c %a {TARGET}; echo more >>{TARGET}"
+    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
+    job.secrets["gurobi"] = licence  # type: ignore[index]
+    outcome = PodmanEngine().run(job, lines, 60)
+    assert lines.of("stdout") == [f"TOKEN={WORD}", "400"]
+    assert "Read-only file system" in outcome.reason
+    assert copies() == []
+
+
+def test_it_travels_to_another_machine(
+    far_machine: FarMachine, licence: Path, tmp_path: Path
+) -> None:
+    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
+    lines = Lines()
+    script = f"cat {TARGET}; stat -c '%a %u' {TARGET}"
+    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs, disk_bytes=10**6)
+    job.secrets["gurobi"] = licence  # type: ignore[index]
+    engine = DockerEngine(endpoint=far_machine.endpoint, user="12345:12346")
+    assert engine.run(job, lines, 60).status is Status.DONE
+    assert lines.of("stdout") == [f"TOKEN={WORD}", "400 12345"]
+    engine.close()
+    assert copies() == []
+    assert holding(far_machine.home / "data/containers") == []
+    assert holding(far_machine.home / "data/volumes") == []
+
+
+@pytest.mark.parametrize("with_reaper", [True, False])
+def test_a_killed_launcher_leaves_no_copy(
+    docker_host: str, licence: Path, tmp_path: Path, with_reaper: bool
+) -> None:
+    root = make_root(tmp_path / "root", needs=NEED.replace("OPTIONAL", "true"))
+    results = tmp_path / "results"
+    launch = ae_run(root, results, "print:up|sleep:300", AE_SECRET_GUROBI=str(licence))
+    launch.until("up")
+    assert len(copies()) == 1
+    if not with_reaper:
+        os.kill(reaper_of(launch), signal.SIGKILL)
+    launch.kill()
+    if with_reaper:
+        assert gone(copies) == []
+    else:
+        assert len(copies()) == 1
+        cleaning = Launch(root, "clean", results=results)
+        code, said = cleaning.end()
+        assert code == 0
+        assert "removed container" in said
+        assert "removed secret" in said
+        assert copies() == []
+    assert holding(results) == []
+
+
+def test_without_it(docker_host: str, tmp_path: Path) -> None:
+    needed = make_root(tmp_path / "needed", needs=NEED.replace("OPTIONAL", "false"))
+    code, said = ae_run(needed, tmp_path / "r1", "print:x").end()
+    assert code == 3
+    assert "middle needs the secret 'gurobi' (the solver)" in said
+    assert "--secret gurobi=FILE" in said
+    assert not (tmp_path / "r1").exists()
+    code, said = ae_run(needed, tmp_path / "r1", "print:x", "--secret", f"gurobi={tmp_path}").end()
+    assert code == 2
+    assert "is a folder" in said
+    optional = make_root(tmp_path / "optional", needs=NEED.replace("OPTIONAL", "true"))
+    launch = ae_run(optional, tmp_path / "r2", "print:x", "--experiment", "middle")
+    code, said = launch.end()
+    assert (code, launch.words()) == (0, {"middle": "done"}), said

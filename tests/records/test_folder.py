@@ -1,0 +1,235 @@
+"""The run folder store: unique, atomic, resumable, and never losing what was measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae.engines.base import Outcome
+from ae.errors import EnvironmentFault, ExitCode, UsageError
+from ae.model import Machine, Plan, Point, Status
+from ae.plan.planner import Selection, make_plan
+from ae.recipe.models import load_recipe
+from ae.records.folder import Run, RunStore, results_dir
+from tests.toy import make_toy
+
+DONE = Outcome(status=Status.DONE, exit_code=0, seconds=1.5, image_id="sha256:1")
+FAILED = Outcome(status=Status.FAILED, exit_code=1, seconds=0.5, reason="the abacus fell down")
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    root = make_toy(tmp_path / "toy")
+    return make_plan(load_recipe(root, "toy"), Selection(), Machine(), root, {"toy": "1"})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "results")
+
+
+def run_point(run: Run, point: Point, outcome: Outcome, text: str = "x\n") -> Path:
+    (run.begin(point) / "records.jsonl").write_text(text)
+    return run.finish(point, outcome)
+
+
+def test_a_run_is_made_whole(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {"host": {"name": "h"}})
+    assert run.path.parent == store.results / "runs" / "toy"
+    assert len(run.name.partition("Z-")[2]) == 8
+    assert run.facts["provenance"] == {"host": {"name": "h"}}
+    assert [point["id"] for point in run.facts["plan"]["points"]] == [p.id for p in plan.points]
+    assert run.recipe == "toy"
+    assert Selection.from_json(run.facts["plan"]["selection"]) == Selection()
+
+
+def test_names_are_unique_in_the_same_moment(
+    store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ae.records.folder._now", lambda: "2026-01-02T03:04:05.000006+00:00")
+    names = {store.create("toy", plan, {}).name for _ in range(5)}
+    assert len(names) == 5
+    assert all(name.startswith("20260102T030405Z-") for name in names)
+
+
+def test_a_point_has_its_name_only_when_it_has_ended(store: RunStore, plan: Plan) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    folder = run.begin(point)
+    assert folder.name == f".{point.id}.tmp"
+    assert list(folder.iterdir()) == []
+    assert run.finished() == {}
+    (folder / "records.jsonl").write_text("x\n")
+    final = run.finish(point, DONE)
+    assert final == run.path / "points" / point.id
+    assert not folder.exists()
+    status = json.loads((final / "status.json").read_text())
+    assert status["key"] == point.key
+    assert status["attempt"] == 1
+    assert status["started"] <= status["ended"]
+    assert (status["status"], status["exit_code"], status["seconds"]) == ("done", 0, 1.5)
+    assert status["labels"] == {"dataset": "ones"}
+    assert run.finished()[point.key]["id"] == point.id
+
+
+def test_only_done_points_are_finished(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {})
+    for point, status in zip(plan.points, Status, strict=False):
+        run_point(run, point, Outcome(status=status, exit_code=None, seconds=0.0))
+    assert list(run.finished()) == [plan.points[0].key]
+    assert run.statuses()[plan.points[2].id]["status"] == "failed"
+
+
+def test_resume_keeps_what_failed(store: RunStore, plan: Plan) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    run_point(run, point, FAILED, "first\n")
+    run.close()
+    again = store.find("toy")
+    assert point.key not in again.finished()
+    run_point(again, point, FAILED, "second\n")
+    final = run_point(again, point, DONE, "third\n")
+    assert json.loads((final / "status.json").read_text())["attempt"] == 3
+    attempts = run.path / "attempts" / point.id
+    texts = [(attempts / n / "records.jsonl").read_text() for n in ("1", "2")]
+    assert texts == ["first\n", "second\n"]
+    assert json.loads((attempts / "1" / "status.json").read_text())["reason"] == FAILED.reason
+    assert (final / "records.jsonl").read_text() == "third\n"
+
+
+def test_the_end_of_a_point_can_be_written_on_a_full_disk(store: RunStore, plan: Plan) -> None:
+    """Room for it is set aside while the point runs, and not kept afterwards."""
+    run = store.create("toy", plan, {})
+    run.begin(plan.points[0])
+    (reserve,) = run.path.glob(".reserve")
+    assert reserve.stat().st_blocks * 512 >= 64 * 1024
+    run.finish(plan.points[0], DONE)
+    assert not reserve.exists()
+
+
+def test_another_key_is_not_finished(store: RunStore, plan: Plan) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    run_point(run, point, DONE)
+    assert replace(point, key="other").key not in run.finished()
+
+
+def test_what_a_killed_launcher_left_is_kept(store: RunStore, plan: Plan) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    (run.begin(point) / "records.jsonl").write_text("half\n")
+    run.close()  # as if it had died here
+    again = store.find("toy")
+    assert list(again.begin(point).iterdir()) == []
+    kept = run.path / "attempts" / point.id / "1" / "records.jsonl"
+    assert kept.read_text() == "half\n"
+    again.finish(point, DONE)
+    assert again.finished()[point.key]["attempt"] == 2
+
+
+def test_a_damaged_status_counts_as_not_run(store: RunStore, plan: Plan) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    (run_point(run, point, DONE) / "status.json").write_text("{")
+    assert run.finished() == {}
+
+
+def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {})
+    run.begin(plan.points[0])
+    code = (
+        "import sys; from pathlib import Path; from ae.records.folder import Run\n"
+        "from ae.errors import UsageError\n"
+        "try:\n    Run(Path(sys.argv[1]))._claim()\n"
+        "except UsageError as error:\n    print(error.message)\n"
+        "else:\n    print('mine')\n"
+    )
+    argv = [sys.executable, "-c", code, str(run.path)]
+    other = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == f"another `ae run` is writing into {run.name}"
+    run.close()
+    other = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == "mine"
+
+
+def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store.latest("toy") is None
+    moments = iter(f"2026-01-02T03:04:05.{n:06}+00:00" for n in (3, 1, 2))
+    monkeypatch.setattr("ae.records.folder._now", lambda: next(moments))
+    first, second, third = (store.create("toy", plan, {}) for _ in range(3))
+    (store.folder("toy") / "stray").mkdir()
+    assert [run.name for run in store.list("toy")] == [second.name, third.name, first.name]
+    latest = store.latest("toy")
+    assert latest is not None
+    assert latest.name == first.name
+
+
+def test_find(store: RunStore, plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no run of toy yet"):
+        store.find("toy")
+    run = store.create("toy", plan, {})
+    assert store.find("toy").path == run.path
+    assert store.find("toy", run.name).path == run.path
+    assert store.find("toy", run.path).path == run.path
+    with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
+        store.find("toy", run.name[:-1])
+    with pytest.raises(UsageError, match="is a run of toy, not of other"):
+        store.find("other", run.path)
+    with pytest.raises(UsageError, match="no run"):
+        store.find("toy", tmp_path)
+
+
+def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {})
+    (run.path / "run.json").write_text('{"schema": 2}')
+    with pytest.raises(UsageError, match="not of schema 1"):
+        store.find("toy", run.name)
+    assert store.list("toy") == []
+
+
+def test_update(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {"a": 1})
+    run.update(resumed=["2026"])
+    assert run.facts["resumed"] == ["2026"]
+    assert run.facts["provenance"] == {"a": 1}
+    assert not list(run.path.glob(".run.json*"))
+
+
+def test_a_resumed_run_follows_the_new_plan(store: RunStore, plan: Plan) -> None:
+    run = store.create("toy", plan, {"a": 1})
+    run.resume(replace(plan, points=plan.points[:1]), {"b": 2})
+    run.resume(replace(plan, points=plan.points[:2]), {"c": 3})
+    assert [point["id"] for point in run.facts["plan"]["points"]] == [p.id for p in plan.points[:2]]
+    assert run.facts["provenance"] == {"a": 1}
+    assert [entry["provenance"] for entry in run.facts["resumed"]] == [{"b": 2}, {"c": 3}]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentFault, match="cannot write") as caught:
+        RunStore(tmp_path / "file" / "results").create("toy", plan, {})
+    assert "AE_RESULTS" in caught.value.fix
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_a_full_disk_leaves_no_half_status(
+    store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, point = store.create("toy", plan, {}), plan.points[0]
+    folder = run.begin(point)
+
+    def full(self: Path, *_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(EnvironmentFault, match="No space left on device"):
+        run.finish(point, DONE)
+    assert folder.exists()
+    assert not (run.path / "points" / point.id).exists()
+
+
+def test_results_dir(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("AE_RESULTS", raising=False)
+    assert results_dir(tmp_path) == tmp_path / "results"
+    monkeypatch.setenv("AE_RESULTS", str(tmp_path / "elsewhere"))
+    assert results_dir(tmp_path) == tmp_path / "elsewhere"

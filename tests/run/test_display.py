@@ -1,0 +1,120 @@
+"""The display: plain lines off a terminal, a bar with time left on one, nothing lost."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from ae.engines.base import Outcome
+from ae.model import Flavour, ImageRef, Point, RuntimeNeeds, Status
+from ae.run.display import BURST, Display
+
+
+def make_point(name: str, expected_s: float = 10.0) -> Point:
+    image = ImageRef(name="toy", flavour=Flavour.CPU, content="0", source=Path("images/toy"))
+    return Point(
+        id=name,
+        recipe="toy",
+        experiment="e",
+        labels={},
+        variants=(),
+        argv=("true",),
+        env={},
+        image=image,
+        needs=RuntimeNeeds(),
+        timeout_s=60,
+        expected_s=expected_s,
+        disk_bytes=0,
+    )
+
+
+def done(seconds: float) -> Outcome:
+    return Outcome(status=Status.DONE, exit_code=0, seconds=seconds)
+
+
+def test_plain_lines_elsewhere_than_on_a_terminal() -> None:
+    stream = io.StringIO()
+    point = make_point("a")
+    display = Display([point], stream=stream, tty=False)
+    display.begin(point)
+    display.line("stdout", "hello")
+    display.line("stdout", "::progress 1/4 warming up")
+    display.end(point, done(2.0))
+    text = stream.getvalue()
+    assert "[1/1] a" in text
+    assert "hello" in text
+    assert "done" in text
+    assert "::progress" not in text
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+def test_a_bar_with_time_left_on_a_terminal() -> None:
+    stream = io.StringIO()
+    point = make_point("a")
+    display = Display([point], stream=stream, tty=True)
+    display.begin(point)
+    display.line("stdout", "x")
+    assert "left" in stream.getvalue()
+    assert "\x1b[2K" in stream.getvalue()
+
+
+def test_time_left_follows_the_pace_of_what_has_ended() -> None:
+    points = [make_point("a"), make_point("b")]
+    display = Display(points, stream=io.StringIO(), tty=False)
+    assert display.remaining_s() == 20.0
+    display.begin(points[0])
+    display.end(points[0], done(5.0))  # twice as fast as expected
+    assert display.remaining_s() == 5.0
+
+
+def test_control_characters_of_a_workload_do_not_reach_the_terminal() -> None:
+    stream = io.StringIO()
+    display = Display([make_point("a")], stream=stream, tty=False)
+    display.line("stderr", "\x1b[31mred\x00\x9bworld")
+    assert "\x1b" not in stream.getvalue()
+    assert "red" in stream.getvalue()
+    assert "world" in stream.getvalue()
+
+
+def test_the_reason_of_a_bad_end_is_said() -> None:
+    stream = io.StringIO()
+    point = make_point("a")
+    display = Display([point], stream=stream, tty=False)
+    display.begin(point)
+    outcome = Outcome(status=Status.FAILED, exit_code=1, seconds=1.0, reason="exit code 1")
+    display.end(point, outcome)
+    assert "failed" in stream.getvalue()
+    assert "exit code 1" in stream.getvalue()
+
+
+def test_a_flood_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    point = make_point("a")
+    display = Display([point], stream=stream, tty=False)
+    display.begin(point)
+    for number in range(BURST + 300):
+        display.line("stdout", f"line {number}")
+    clock[0] += 10.0
+    display.line("stdout", "and on")
+    for _ in range(BURST + 1):
+        display.line("stdout", "again")
+    display.end(point, done(1.0))
+    said = stream.getvalue().splitlines()
+    assert f"    line {BURST - 1}" in said
+    assert said.index("    [300 lines not shown here; the log has them]") < said.index("    and on")
+    hidden = sum(int(line.split()[0].strip("[")) for line in said if "not shown here" in line)
+    shown = sum(line.startswith(("    line", "    and on", "    again")) for line in said)
+    assert shown + hidden == 2 * BURST + 302
+
+
+def test_what_does_not_flood_is_all_shown() -> None:
+    stream = io.StringIO()
+    display = Display((), stream=stream, tty=False)
+    for number in range(BURST):
+        display.line("stdout", f"line {number}")
+    assert len(stream.getvalue().splitlines()) == BURST
