@@ -66,7 +66,8 @@ def _wrapped(block: list[str]) -> Iterator[str]:
     first = item[0] if item else re.match(r"\s*", block[0])[0]  # type: ignore[index]
     rest = " " * len(first)
     words: list[str] = []
-    for word in " ".join([block[0][len(first) :], *block[1:]]).split():
+    text = " ".join([block[0][len(first) :], *(line.strip() for line in block[1:])])
+    for word in re.findall(r"(?:`[^`]*`|\S)+", text):  # code in backquotes stays together
         if words and _SYNTAX.match(word):
             words[-1] += " " + word
         else:
