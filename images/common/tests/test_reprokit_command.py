@@ -110,7 +110,7 @@ def toy(tmp_path: Path) -> Path:
             sys.exit(Program(
                 package="toy", about="A toy.", config=Config, packages=("pytest",),
                 prepare=lambda config: print("prepared"), facts=lambda config: {"fact": 1},
-                bare=("bare",),
+                bare=("bare",), scratch=("logs",),
             ).main())
             """,
         "toy/programs.py": "def run(config):\n    print('bare', config.experiment)\n",
@@ -118,6 +118,7 @@ def toy(tmp_path: Path) -> Path:
         "toy/experiments/good.py": """
             def run(config, out):
                 assert out.facts["fact"] == 1
+                (out.out_dir / "logs").mkdir()
                 out.write("time", "us", [1.0], {})
             """,
         "toy/experiments/bad.py": """
@@ -125,6 +126,7 @@ def toy(tmp_path: Path) -> Path:
 
             def run(config, out):
                 out.write("time", "us", [1.0], {})
+                (out.out_dir / "logs").mkdir()
                 if config.how == "failure":
                     raise Failure("the sums are\\nwrong")
                 if config.how == "usage":
@@ -168,6 +170,7 @@ def test_an_experiment_leaves_records_and_facts(toy: Path) -> None:
     assert facts["device"] == "cpu"
     assert list(facts["packages"]) == ["pytest"]
     assert "clocks" not in facts  # no GPU
+    assert not (toy / "out/logs").exists()
 
 
 @pytest.mark.parametrize(
@@ -188,6 +191,7 @@ def test_an_end_before_its_time_has_an_exit_code_and_one_line(
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == bool(words)
+    assert (toy / "out/logs").exists()
     assert '"time"' in (toy / "out/records.jsonl").read_text()
 
 

@@ -6,6 +6,7 @@ the reason as the last line of standard error, 130 interrupted.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Program(Generic[Config]):
     prepare: called with the config before anything large is imported
     facts: called with the config just before the experiment; goes to environment.json
     bare: words beside the experiments that write no records: `run(config)` of PACKAGE.programs
+    scratch: folders beside the records that go when an experiment ended well
     """
 
     package: str
@@ -42,6 +44,7 @@ class Program(Generic[Config]):
     prepare: Callable[[Config], object] = _nothing
     facts: Callable[[Config], Mapping[str, Any]] = _nothing
     bare: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
 
     def parse(self, argv: Sequence[str]) -> Config:
         """Return the checked Config of a command line. Raises ConfigError with one sentence."""
@@ -85,6 +88,8 @@ class Program(Generic[Config]):
             experiment.run(config, out)
             if before:
                 out.environment(clocks={"start": before, "end": gpu_clocks()})
+            for name in self.scratch:
+                shutil.rmtree(folder / name, ignore_errors=True)
         except OSError as error:
             where = error.filename or folder
             raise ConfigError(
