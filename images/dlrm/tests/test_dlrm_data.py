@@ -92,7 +92,7 @@ def test_a_hot_list_names_only_rows_that_were_seen():
 
 
 def test_medium_is_bursty_and_low_is_not():
-    """Brief, section 2: in medium a few ids recur dozens of times within some 2,300 draws."""
+    """docs/papers/dlrm.md, 2: in medium a few ids recur dozens of times within some 2,300 draws."""
 
     def bursting(dataset):
         """Count (row, window) pairs: 25 times in one window and at most 12 in the one before."""

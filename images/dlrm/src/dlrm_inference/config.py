@@ -37,7 +37,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 INDEX_DTYPES = ("int32", "int64")
 INT32_ROWS = 2**31 - 1
 
-# Rows ahead, as the artifact ships them (brief, D9); the combined design uses RPF's.
+# Rows ahead, as the artifact ships them (docs/papers/dlrm.md, D9); the combined design uses RPF's.
 DEFAULT_DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
 
 
@@ -47,7 +47,7 @@ class WrongResult(Failure):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Options):
-    """One call of the workload. Defaults are the paper's sizes (brief, section 2).
+    """One call of the workload. Defaults are the paper's sizes (docs/papers/dlrm.md, 2).
 
     Raises ConfigError from the constructor.
     """

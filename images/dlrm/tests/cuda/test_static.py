@@ -13,13 +13,13 @@ from dlrm_inference.cuda.occupancy import SMS, occupancy
 from dlrm_inference.experiments import static
 from reprokit.records import RecordWriter
 
-# The brief's table for 8-warp blocks: (registers from, to) -> warps per SM on sm_80 and sm_90.
+# docs/papers/dlrm.md, 3.1, 8-warp blocks: (registers from, to) -> warps per SM, sm_80 and sm_90.
 TABLE = [((65, 80), 24), ((49, 64), 32), ((41, 48), 40), ((33, 40), 48), ((1, 32), 64)]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(("bounds", "warps"), TABLE)
-def test_occupancy_is_the_brief_s_table(arch, bounds, warps):
+def test_occupancy_is_the_table_of_the_paper_s_page(arch, bounds, warps):
     for registers in range(bounds[0], bounds[1] + 1):
         held = occupancy(arch, 256, registers)
         assert held.warps == warps

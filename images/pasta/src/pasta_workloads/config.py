@@ -1,4 +1,4 @@
-"""A run's settings, checked once. Defaults are the paper's where it has any (brief, section 2)."""
+"""A run's settings, checked once. Defaults are the paper's (docs/papers/pasta.md, 2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """RAP's plan as a Python program: a function a training stage, which launches what runs beside it.
 
-The program is what runs (brief 3.7): `rap_training.sharing.rap` decides, this module writes it
-down, and the loop calls the functions of the file. A person can open it in the run's folder.
+The program is what runs (docs/papers/rap.md, 3.7): `rap_training.sharing.rap` decides, this module
+writes it down, and the loop calls the functions of the file. A person can open it in the run's
+folder.
 """
 
 from __future__ import annotations

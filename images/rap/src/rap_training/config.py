@@ -1,4 +1,4 @@
-"""A run's settings, checked once. Defaults are the paper's where it has any (brief 2.1, 2.3)."""
+"""A run's settings, checked once. Defaults are the paper's (docs/papers/rap.md, 2.1, 2.3)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def unfused(work: Work) -> tuple[Launch, ...]:
 
 
 def nodes(work: Work) -> list[FusionNode]:
-    """The work as the fusion problem sees it: brief 3.4."""
+    """The work as the fusion problem sees it: docs/papers/rap.md, 3.4."""
     keys = work.instance
     return [
         FusionNode(

@@ -124,7 +124,7 @@ class Bench:
         launch.raise_if_out_of_range(self.device)
 
     def _make_weights(self) -> torch.Tensor:
-        """Uniform in +-sqrt(1 / rows), as the artifact draws them (brief, section 2)."""
+        """Uniform in +-sqrt(1 / rows), as the artifact draws them (docs/papers/dlrm.md, 2)."""
         config = self.config
         generator = torch.Generator(self.device).manual_seed(config.seed)
         shape = (config.tables, config.rows, config.dim)

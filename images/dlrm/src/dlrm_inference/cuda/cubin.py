@@ -4,7 +4,7 @@ No GPU, no CUDA toolkit. A CUDA library carries its device code in the ELF secti
 containers (magic 0xBA55ED50) of entries, one per architecture, compressed with LZ4 or zstd. A
 cubin is itself an ELF file; register counts and the parameter layout are in its `.nv.info`
 sections. The layout is not documented by NVIDIA; it was checked against `cuobjdump` and against
-the published PyTorch wheels (brief, sections 3.1 and 6).
+the published PyTorch wheels (docs/papers/dlrm.md, 3.1, 6).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The kernel is read out of the official wheel when an image is built
 (`python -m dlrm_inference.cuda.stock21 extract WHEEL OUTDIR`), never committed, and launched
 through the driver API exactly as PyTorch 2.1 launches it: 1024 blocks of (32, 8) threads, no
-shared memory (brief, section 3.1). Newer compilers do not recreate this kernel (3.2), so this is
-the only way to measure the paper's baseline beside a current PyTorch, in one process.
+shared memory (docs/papers/dlrm.md, 3.1). Newer compilers do not recreate this kernel (3.2), so this
+is the only way to measure the paper's baseline beside a current PyTorch, in one process.
 """
 
 from __future__ import annotations

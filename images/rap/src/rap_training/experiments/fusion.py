@@ -1,4 +1,4 @@
-"""The fusion problem of every plan and of the brief's random graphs, by every solver at hand."""
+"""The fusion problem of every plan and of random graphs, by every solver at hand."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def plan_nodes(number: int) -> list[FusionNode]:
 
 
 def chain_nodes(count: int, seed: int) -> list[FusionNode]:
-    """A random graph of `count` chains of six operators of five kinds (brief 3.4)."""
+    """A random graph of `count` chains of six operators of five kinds (docs/papers/rap.md, 3.4)."""
     found = []
     for number, chain in enumerate(chains(count, _LENGTH, seed=seed)):
         for step, kind in enumerate(chain):

@@ -1,7 +1,7 @@
 """A preprocessing plan: raw columns, operators with one input each, outputs for the trainer.
 
 Checking a plan infers the type of every value; what a kernel or the trainer cannot take is an
-error here, before anything runs. Source of the workload: brief sections 2.4 to 2.6.
+error here, before anything runs. Source of the workload: docs/papers/rap.md, 2.4 to 2.6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predicted stand-alone latency of fused kernels: gradient-boosted trees (brief 3.2).
+"""Predicted stand-alone latency of fused kernels: gradient-boosted trees (docs/papers/rap.md, 3.2).
 
 As in the artifact there is one model per family and the target is a kernel of `fused` operators.
 Ours sees rows, widths and operators at once (the artifact scales one row count's prediction), and
@@ -29,7 +29,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 FAMILY: Mapping[str, str] = {op: family for family, ops in FAMILIES.items() for op in ops}
 WITHIN = 0.10
-"""The relative error that counts as right (brief 3.2)."""
+"""The relative error that counts as right (docs/papers/rap.md, 3.2)."""
 
 _PER_OP = {"1d": 40}
 _PER_SINGLE = 80
@@ -47,8 +47,9 @@ class LatencyError(ValueError):
 class Shape:
     """A fused kernel: `fused` operators `op`, each on `rows` rows of `width` elements.
 
-    `width` is the mean number of elements that one operator writes per row (brief 3.2's effective
-    width): min(w, x) for first_x, (w - n' + 1) n' for ngram, w k for one_hot, else the input's w.
+    `width` is the mean number of elements that one operator writes per row (docs/papers/rap.md,
+    3.2's effective width): min(w, x) for first_x, (w - n' + 1) n' for ngram, w k for one_hot, else
+    the input's w.
     """
 
     op: str

@@ -1,7 +1,8 @@
 """Measurements that RAP's plan rests on: latencies of fused kernels, capacity of stages.
 
-Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside (brief 3.2).
-Capacity: probes beside a stage, both queued behind a delay so that they start together (3.1).
+Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside
+(docs/papers/rap.md, 3.2). Capacity: probes beside a stage, both queued behind a delay so that they
+start together (3.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DLRM in five stages: the training loop that every variant shares (brief 2.3, 3).
+"""DLRM in five stages: the training loop that every variant shares (docs/papers/rap.md, 2.3, 3).
 
 Tables are spread over ranks, the MLPs are data-parallel. A step is
 

@@ -19,10 +19,10 @@ from ae.recipe.code import load_code
 from ae.recipe.models import load_recipe
 from ae.records.files import Row, frame
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/valueexpert"
 IMAGE = ROOT / "images/valueexpert-upstream"
-BENCH = (Path(__file__).parent / "logs/valueexpert/bench_backprop.log").read_text()
+BENCH = (Path(__file__).parent / "logs/bench_backprop.log").read_text()
 OVERHEAD = "".join(
     f"backprop/alone/seconds: {0.5 + n / 100}s\nbackprop/data_flow/seconds: {4 + n / 10}s\n"
     for n in range(3)

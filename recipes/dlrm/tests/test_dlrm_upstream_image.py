@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAME = f"ae-test-dlrm-upstream-{os.getpid()}"
 
 STAND_INS = r"""

@@ -22,10 +22,10 @@ from ae.recipe.code import load_code
 from ae.recipe.models import load_recipe
 from ae.records.files import Row, frame
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/autotm"
 IMAGE = ROOT / "images/autotm-upstream"
-LOG = (Path(__file__).parent / "logs/autotm/vgg19_128.log").read_text()
+LOG = (Path(__file__).parent / "logs/vgg19_128.log").read_text()
 LABELS = {"net": "vgg19_128", "variant": "Synchronous"}
 
 

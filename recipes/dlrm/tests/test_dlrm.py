@@ -31,7 +31,7 @@ from ae.plan.planner import Selection, make_plan
 from ae.recipe.models import Experiment, Recipe, load_recipe
 from ae.records.files import Row
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 H200 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
     compute_capability=(9, 0), driver="580.159.03",

@@ -27,7 +27,7 @@ from ae.plan.planner import Selection, make_plan
 from ae.recipe.code import load_code
 from ae.recipe.models import Recipe, load_recipe
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/pasta"
 GPU = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,

@@ -24,7 +24,7 @@ from rap_records import (
 from ae.claims.judge import judge, load_claims
 from ae.records.files import Row
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def verdicts(

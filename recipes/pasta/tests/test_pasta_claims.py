@@ -14,7 +14,7 @@ from pasta_records import MODELS, ORACLE, Records, everything
 from ae.claims.judge import judge, load_claims
 from ae.records.files import Row
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 A100, H200, R3060 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA GeForce RTX 3060"
 ROWS = [*range(1, 7), *range(8, 14)]
 BRIEF = [
