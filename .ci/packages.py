@@ -39,7 +39,7 @@ def has_wheels() -> bool:
 def command(lock: Path, *, wheels: bool) -> list[str]:
     """What installs one lock file."""
     head = lock.read_text()
-    words = [*PIP, "install", "--quiet", "--no-compile", "--require-hashes"]
+    words = [*PIP, "install", "--quiet", "--quiet", "--no-compile", "--require-hashes"]
     if re.search(r"^# dependencies: none$", head, re.M):
         words.append("--no-deps")
     index = re.search(r"^# index: (\S+)$", head, re.M)
