@@ -5,8 +5,8 @@
     python tests/mutants/run.py claims plan     some modules
     python tests/mutants/run.py --jobs 2
 
-Works in copies of the checkout. Exit code 1: a mutant survived, is stale (its text is not there, or more
-than once), or was not tried because its tests fail without it.
+Works in copies of the checkout. Exit code 1: a mutant survived, is stale (its text is not there, or
+more than once), or was not tried because its tests fail without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("ae", "images/*/src")
 LEFT_OUT = (".git", ".venv", ".cache", "__pycache__", ".mypy_cache", ".ruff_cache")
-TIMEOUT_S = 300  # a mutant that never ends is killed, too
+TIMEOUT_S = 900  # a mutant that never ends is killed, too
 
 
 @dataclass(frozen=True)
