@@ -28,7 +28,6 @@ sys.path.insert(0, str(IMAGE / "driver"))
 from dlrm_upstream import __main__ as driver  # noqa: E402
 from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 
-# noqa: E402
 from ae.claims.judge import judge, load_claims  # noqa: E402
 from ae.figures.draw import draw  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
