@@ -25,7 +25,8 @@ from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Row, frame, read_point
 from ae.run.parse import parse_point
 
