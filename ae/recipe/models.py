@@ -89,6 +89,8 @@ class Parameter(Part):
 
     def parse(self, text: str) -> Value:
         """Read what a person typed. Raises ValueError with words that follow the key's name."""
+        if not text.isprintable():  # a broken character or a control code, from a wrong terminal
+            raise ValueError(f"must be plain text, not {text!r}")
         if self.type == "bool":
             if text.lower() not in ("true", "false"):
                 raise ValueError(f"must be true or false, not '{text}'")
@@ -132,8 +134,8 @@ class Parameter(Part):
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError(f"must be of type {self.type}, not {value!r}")
         assert isinstance(value, int | float)
-        if not math.isfinite(value):
-            raise ValueError("must be a finite number")
+        if not abs(value) < (2**63 if self.type == "int" else math.inf):
+            raise ValueError("must be a finite number of a sensible size")
         if self.min is not None and value < self.min:
             raise ValueError(f"must be at least {self.min:g}, not {value}")
         if self.max is not None and value > self.max:

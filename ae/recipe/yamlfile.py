@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -114,7 +114,7 @@ class _Events:
     def __init__(self, text: str) -> None:
         self.lines: dict[Place, int] = {(): 1}
         self._loader = _Loader(text)
-        self._next = self._loader.get_event
+        self._next: Callable[[], Any] = self._loader.get_event
         self._anchors: dict[str, Any] = {}
         self._values = 0
 
@@ -150,7 +150,7 @@ class _Events:
     def _list(self, place: Place) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            self.lines[(*place, len(items))] = event.start_mark.line + 1
+            self.lines[(*place, len(items))] = _line(event)
             items.append(self._value(event, (*place, len(items))))
         return items
 
@@ -163,7 +163,7 @@ class _Events:
             if key in result:
                 first = self.lines[(*place, key)]
                 raise _fault(event, f"the key '{key}' stands twice, first in line {first}")
-            self.lines[(*place, key)] = event.start_mark.line + 1
+            self.lines[(*place, key)] = _line(event)
             result[key] = self._value(self._next(), (*place, key))
         return result
 
@@ -201,6 +201,10 @@ class _Events:
         except (ValueError, LookupError) as error:
             shown = reprlib.repr(text)
             raise _fault(event, f"{shown} cannot be read as {kind}; put text in quotes") from error
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 def _fault(event: Any, why: str) -> yaml.MarkedYAMLError:
