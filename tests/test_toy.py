@@ -18,7 +18,7 @@ from ae.errors import WorkloadError
 from ae.figures import draw as figures
 from ae.model import Machine, Plan, Point, Status
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records import files as records
 from ae.records.folder import Run, RunStore
 from tests.toy import make_toy

@@ -13,7 +13,8 @@ from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import Selection, describe, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from tests.toy import make_toy
 
 GPU = Gpu(

@@ -14,7 +14,7 @@ from ae.engines.base import Outcome
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Machine, Plan, Point, Status
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records.folder import Run, RunStore, results_dir
 from tests.toy import make_toy
 

@@ -28,7 +28,8 @@ from ae.claims.judge import judge, load_claims
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan, Point
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Experiment, Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]

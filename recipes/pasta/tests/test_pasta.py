@@ -25,7 +25,8 @@ from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
 from ae.plan.planner import Selection, make_plan
 from ae.recipe.code import load_code
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/pasta"

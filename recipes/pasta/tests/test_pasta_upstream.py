@@ -23,7 +23,8 @@ from ae.errors import EnvironmentFault
 from ae.figures.draw import draw
 from ae.model import Gpu, Machine, Plan
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -36,7 +36,8 @@ from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
 from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]

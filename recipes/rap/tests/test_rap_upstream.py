@@ -20,7 +20,7 @@ from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import Selection, make_plan
 from ae.recipe.code import load_code
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]
