@@ -32,7 +32,8 @@ from ae.claims.judge import judge, load_claims  # noqa: E402
 from ae.errors import UsageError  # noqa: E402
 from ae.figures.draw import draw, load_figures  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
-from ae.plan.planner import Selection, make_plan  # noqa: E402
+from ae.plan.planner import make_plan  # noqa: E402
+from ae.plan.selection import Selection
 from ae.recipe.code import load_code  # noqa: E402
 from ae.recipe.models import Recipe, load_recipe  # noqa: E402
 from ae.records.files import Row, frame, read_point  # noqa: E402

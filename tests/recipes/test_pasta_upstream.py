@@ -24,7 +24,8 @@ from ae.claims.judge import judge, load_claims
 from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan
-from ae.plan.planner import Selection, make_plan
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
 from ae.recipe.models import Recipe, load_recipe
 from ae.records.files import Row, frame, read_point
 from ae.run.parse import parse_point
