@@ -293,8 +293,8 @@ def run(
         recipe=recipe,
         variants=tuple(variant or ()),
         experiments=tuple(experiment or ()),
-        datasets=tuple(dataset or ()),
-        settings=_pairs(settings or [], "--set"),
+        settings=_pairs(settings or [], "--set")
+        | ({"dataset": ",".join(dataset)} if dataset else {}),
         repeat=repeat,
         quick=quick,
         gpus=gpus,
@@ -302,7 +302,6 @@ def run(
         image=image,
         engine=engine,
         secrets=_pairs(secret or [], "--secret"),
-        dry_run=dry_run,
     )
     if dry_run:
         return print_plan(request, as_json=as_json)
