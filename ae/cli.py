@@ -92,7 +92,7 @@ def _options(
 def list_command(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
     from ae.commands.show import list_text, recipe_summary
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.recipe.load import find_root, list_recipes, load_recipe
 
     root = find_root()
     recipes = [load_recipe(root, name) for name in list_recipes(root)]
@@ -110,7 +110,7 @@ def show(
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims.judge import load_claims
     from ae.commands.show import recipe_details, show_text
-    from ae.recipe.models import find_root, load_recipe
+    from ae.recipe.load import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe)
@@ -147,7 +147,7 @@ def doctor(
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
     from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
-    from ae.recipe.models import find_root, load_recipe
+    from ae.recipe.load import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None
@@ -293,8 +293,8 @@ def run(
         recipe=recipe,
         variants=tuple(variant or ()),
         experiments=tuple(experiment or ()),
-        datasets=tuple(dataset or ()),
-        settings=_pairs(settings or [], "--set"),
+        settings=_pairs(settings or [], "--set")
+        | ({"dataset": ",".join(dataset)} if dataset else {}),
         repeat=repeat,
         quick=quick,
         gpus=gpus,
@@ -302,7 +302,6 @@ def run(
         image=image,
         engine=engine,
         secrets=_pairs(secret or [], "--secret"),
-        dry_run=dry_run,
     )
     if dry_run:
         return print_plan(request, as_json=as_json)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.recipe.models import list_recipes
+from ae.recipe.load import list_recipes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[1]

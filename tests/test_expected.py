@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from ae.claims.judge import load_claims
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(ROOT.glob("recipes/*/tests/expected.yaml"))
-KEYS = {"build", "run", "figures", "verdicts", "variants"}
+KEYS = {"engines", "build", "run", "figures", "verdicts", "variants"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parents[1].name)

@@ -17,10 +17,12 @@ from ae.engines.base import SKIP_EXIT_CODE, Outcome
 from ae.errors import WorkloadError
 from ae.figures import draw as figures
 from ae.model import Machine, Plan, Point, Status
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
 from ae.records import files as records
 from ae.records.folder import Run, RunStore
+from ae.records.models import Provenance
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +50,7 @@ def start(point: Point, out: Path, toy: Path) -> subprocess.CompletedProcess[str
 def run(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A plain quick run of the toy, with one point that skips a part of itself."""
     plan = make(toy, "together", "apart", "partial")
-    run = RunStore(tmp_path_factory.mktemp("results")).create("toy", plan, {})
+    run = RunStore(tmp_path_factory.mktemp("results")).create(plan, Provenance())
     for point in plan.points:
         done = start(point, run.begin(point), toy)
         assert done.returncode == 0, done.stderr

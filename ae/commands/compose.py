@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ae.plan.planner import runtime_needs
+from ae.plan.needs import runtime_needs
 from ae.recipe.models import Recipe
 
 HEADER = "# Written by `ae show {name} --compose`; what `ae run {name}` gives a container.\n"

@@ -23,7 +23,7 @@ from ae.plan.selection import Request, select
 
 if TYPE_CHECKING:
     from ae.images.content import BuildOptions
-    from ae.plan.planner import Selection
+    from ae.plan.selection import Selection
     from ae.recipe.models import Recipe
     from ae.records.folder import Run, RunStore
     from ae.run.loop import Result
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def print_plan(request: Request, *, as_json: bool) -> int:
     """`ae run --dry-run`: the plan and the command a person could type instead, per point."""
-    from ae.plan.planner import describe
+    from ae.plan.describe import describe
 
     root, recipe = _load(request.recipe)
     given = _secrets(recipe, request)
@@ -68,7 +68,8 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
     root, recipe = _load(request.recipe)
     with signals.handled():
         run = _store(root).find(recipe.name) if resume else None
-        selection = _stored_selection(run) if run and request.is_plain else select(request, recipe)
+        same = request == Request(recipe=recipe.name, engine=request.engine)
+        selection = _stored_selection(run) if run and same else select(request, recipe)
         given = _secrets(recipe, request)
         machine = _machine(request)
         plan = _plan(root, recipe, selection, machine, given)
@@ -103,7 +104,7 @@ def _conclude(root: Path, recipe: Recipe, run: Run, result: Result, *, as_json: 
 
     chapter = conclude(root, recipe, run)
     if as_json:
-        statuses = {name: status["status"] for name, status in run.statuses().items()}
+        statuses = {name: status.status for name, status in run.statuses().items()}
         _print_json(chapter_json(chapter) | {"points": statuses, "folder": str(run.path)})
     else:
         print(chapter_text(chapter))
@@ -153,7 +154,7 @@ def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
 
 def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
     """`ae report`: one page of a run, or of the committed reference results of all recipes."""
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.recipe.load import find_root, list_recipes, load_recipe
     from ae.records.folder import RunStore, results_dir
     from ae.report import page as report
     from ae.report.chapter import conclude
@@ -302,14 +303,14 @@ def _equivalent(
 
 
 def _load(name: str) -> tuple[Path, Recipe]:
-    from ae.recipe.models import load_recipe
+    from ae.recipe.load import load_recipe
 
     root = _root()
     return root, load_recipe(root, name)
 
 
 def _root() -> Path:
-    from ae.recipe.models import find_root
+    from ae.recipe.load import find_root
 
     return find_root()
 
@@ -344,7 +345,7 @@ def _machine(request: Request) -> Machine:
         try:
             daemon = connect(endpoint)
         except EnvironmentFault:
-            if request.engine == "docker" and not request.dry_run:
+            if request.engine == "docker" and True:
                 raise
             return detect()  # it cannot be asked: another engine may do, and a plan needs none
         try:
@@ -394,15 +395,13 @@ def _begin(root: Path, plan: Plan, engine: Engine, machine: Machine, *, resumed:
 
     facts = gather(root, plan.recipe, engine.name, engine.available(), machine)
     if resumed is None:
-        return _store(root).create(plan.recipe, plan, facts)
+        return _store(root).create(plan, facts)
     resumed.resume(plan, facts)
     return resumed
 
 
 def _stored_selection(run: Run) -> Selection:
-    from ae.plan.planner import Selection
-
-    return Selection.from_json(run.facts["plan"]["selection"])
+    return run.record.plan.selection
 
 
 def _import_ahead(*modules: str) -> None:
@@ -418,7 +417,7 @@ def _import_ahead(*modules: str) -> None:
 def _labels(run: Run) -> dict[str, str]:
     return {
         "ae.run": run.name,
-        "ae.recipe": run.recipe,
+        "ae.recipe": run.record.recipe,
         "ae.host": socket.gethostname(),
         "ae.pid": str(os.getpid()),
     }
@@ -443,7 +442,7 @@ def _flavour_of(root: Path, image: str, word: str | None) -> Flavour:
 
 def _image_folder(root: Path, name: str, lane: str | None = None) -> str:
     """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
-    from ae.recipe.models import list_recipes, load_recipe
+    from ae.recipe.load import list_recipes, load_recipe
 
     known = list_recipes(root)
     if name not in known:

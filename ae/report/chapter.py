@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ae.recipe.models import Recipe
     from ae.records.files import Row
     from ae.records.folder import Run
+    from ae.records.models import PlanRecord
 
 
 def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
@@ -30,14 +31,14 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
     figures = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
     shape = recipe.table
     folder = root / "recipes" / recipe.name
-    facts = run.facts
+    record = run.record
     return Chapter(
         recipe=recipe.name,
         title=recipe.title,
         paper=f"{recipe.paper.title}, {recipe.paper.venue}",
         url=recipe.paper.url,
         run=run.name,
-        provenance=facts["provenance"],
+        provenance=record.provenance.model_dump(mode="json", exclude_none=True),
         environment=environment,
         tables=result_tables(
             table(rows),
@@ -53,11 +54,11 @@ def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
         captions={name: recipe.figures[name].title for name in figures},
         judgements=[_judgement(verdict) for verdict in judge_run(root, recipe, run)],
         unfinished=[
-            (name, status["status"], status["reason"])
+            (name, str(status.status), status.reason)
             for name, status in statuses.items()
-            if status["status"] not in ("done", "skipped")
+            if status.status not in ("done", "skipped")
         ],
-        notes=notes_of(facts["plan"]),
+        notes=notes_of(record.plan),
     )
 
 
@@ -80,7 +81,7 @@ def judge_run(root: Path, recipe: Recipe, run: Run) -> list[Verdict]:
         load_claims(root, recipe.name),
         load_run(run.path),
         load_environment(run.path),
-        reduced=run.facts["plan"]["selection"].get("reduced", ()),
+        reduced=run.record.plan.reduced,
     )
     write_claims(run.path, verdicts)
     return verdicts
@@ -103,10 +104,10 @@ def _judgement(verdict: Verdict) -> Judgement:
     )
 
 
-def notes_of(plan: dict[str, Any]) -> list[str]:
+def notes_of(plan: PlanRecord) -> list[str]:
     """What a reader must know of the run's sizes and of what the planner left out."""
-    notes = list(plan["notes"])
-    if plan["quick"]:
+    notes = list(plan.notes)
+    if plan.quick:
         notes.insert(0, "run with --quick: small sizes, for a look at the mechanism only")
     return notes
 

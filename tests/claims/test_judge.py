@@ -20,7 +20,7 @@ from ae.claims.judge import (
     write_claims,
 )
 from ae.errors import ExitCode, RecipeError, UsageError
-from ae.recipe.models import list_recipes
+from ae.recipe.load import list_recipes
 from ae.records.files import Row
 from tests.toy import make_toy
 

@@ -21,7 +21,7 @@ from ae.doctor.checks import (
     judge,
 )
 from ae.model import Gpu, GpuRequest
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from tests.toy import make_toy
 
 A100 = Gpu(

@@ -11,9 +11,13 @@ import pytest
 
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
+from ae.plan.describe import describe
 from ae.plan.gpus import gpu_request, shortcoming, version
-from ae.plan.planner import Selection, describe, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
+from ae.records.models import PlanRecord
 from tests.toy import make_toy
 
 GPU = Gpu(
@@ -121,13 +125,13 @@ def test_quick_and_settings(toy: Recipe) -> None:
     assert argv[argv.index("--size") + 1] == "2000"
     assert argv[argv.index("--samples") + 1] == "5"
     assert made.points[-1].timeout_s == 2.0
-    assert made.selection["reduced"] == ["--quick"]
+    assert made.reduced == ("--quick",)
 
 
 def test_a_smaller_problem_is_told_apart_from_more_samples(toy: Recipe) -> None:
-    assert plan(toy, settings={"samples": "500"}).selection["reduced"] == []
-    assert plan(toy, settings={"size": "20000"}).selection["reduced"] == []
-    assert plan(toy, settings={"size": "100"}).selection["reduced"] == ["--set size=100"]
+    assert plan(toy, settings={"samples": "500"}).reduced == ()
+    assert plan(toy, settings={"size": "20000"}).reduced == ()
+    assert plan(toy, settings={"size": "100"}).reduced == ("--set size=100",)
 
 
 def test_repeats_go_around_all_points(toy: Recipe) -> None:
@@ -515,7 +519,7 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
     }
     assert len(texts) == 1
     data = json.loads(texts.pop())
-    assert data["points"][0]["image"]["reference"] == "ae/toy:cuda"
+    assert data["points"][0]["image"]["flavour"] == "cuda"
     assert data["points"][0]["image"]["source"] == "images/toy"
     assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
     assert data["flavour"] == "cuda"
@@ -523,12 +527,15 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
 
 def test_a_selection_survives_json(toy: Recipe) -> None:
     selection = Selection(
-        experiments=("together",), variants=("fast",), axes={"dataset": ("ones",)},
-        settings={"size": "5"}, repeat=2, quick=True, gpus=("0",), flavour=Flavour.CPU,
+        experiments=("together", "either"), variants=("fast",), axes={"dataset": ("ones",)},
+        settings={"size": "5"}, repeat=2, quick=True, gpus=("0",), flavour=Flavour.CUDA,
     )  # fmt: skip
     made = make_plan(toy, selection, ONE, ROOT, {"toy": "1"})
-    written = json.loads(json.dumps(describe(made)))["selection"]
-    assert Selection.from_json(written) == selection
+    written = PlanRecord.model_validate_json(json.dumps(describe(made)))
+    assert written.selection == selection
+    assert written.points[0] == replace(
+        made.points[0], image=replace(made.points[0].image, source=Path("images/toy"))
+    )
 
 
 def test_needs_become_runtime_needs(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ae.errors import RecipeError, UsageError
-from ae.recipe.models import Recipe, find_root, json_schema, list_recipes, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.recipe.models import Recipe, json_schema
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from accel_trace.events import (
     Touched,
 )
 from accel_trace.log import LogWriter
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import (
     check_followed,
     check_whole,

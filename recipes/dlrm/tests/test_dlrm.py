@@ -27,8 +27,10 @@ from dlrm_records import (
 from ae.claims.judge import judge, load_claims
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Gpu, Machine, Plan, Point
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Experiment, Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -325,4 +327,4 @@ def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
     for name in ("tables", "rows", "dim", "batch", "pooling", "dtype", "distance", "register_cap"):
         assert recipe.parameters[name].size, name
     made = plan(recipe, WITH_GPU, settings={"rows": "1000"}, experiments=("embedding",))
-    assert made.selection["reduced"] == ["--set rows=1000"]
+    assert made.reduced == ("--set rows=1000",)

@@ -31,9 +31,11 @@ from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 from ae.claims.judge import judge, load_claims  # noqa: E402
 from ae.figures.draw import draw  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
-from ae.plan.planner import Selection, make_plan  # noqa: E402
+from ae.plan.planner import make_plan  # noqa: E402
+from ae.plan.selection import Selection  # noqa: E402
 from ae.recipe.code import load_code  # noqa: E402
-from ae.recipe.models import Recipe, load_recipe  # noqa: E402
+from ae.recipe.load import load_recipe  # noqa: E402
+from ae.recipe.models import Recipe  # noqa: E402
 from ae.records.files import Row, frame  # noqa: E402
 
 A100 = Gpu(

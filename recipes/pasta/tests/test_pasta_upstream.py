@@ -22,8 +22,10 @@ from ae.claims.judge import judge, load_claims
 from ae.errors import EnvironmentFault
 from ae.figures.draw import draw
 from ae.model import Gpu, Machine, Plan
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]

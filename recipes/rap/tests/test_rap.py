@@ -35,8 +35,10 @@ from ae.doctor.checks import demands_of
 from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Row
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -107,7 +109,7 @@ def test_a_quick_run_on_a_cpu_has_two_processes_and_takes_a_minute(recipe: Recip
     trained = [point.labels for point in made.points if point.labels]
     assert {(one["gpus"], one["batch"]) for one in trained} == {("2", "256")}
     assert sum(point.expected_s for point in made.points) < 60
-    assert made.selection["reduced"] == ["--quick"]
+    assert made.reduced == ("--quick",)
 
 
 def test_choosing_rap_brings_the_baselines_of_each_figure(recipe: Recipe) -> None:
@@ -224,7 +226,7 @@ def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
     # mps_percentage: less than 100 slows a baseline down
     assert sizes == {"scale", "matmul", "plan_file", "mps_percentage"}
     made = plan(recipe, 1, settings={"matmul": "tf32"}, experiments=("fig10",))
-    assert made.selection["reduced"] == ["--set matmul=tf32"]
+    assert made.reduced == ("--set matmul=tf32",)
 
 
 # What is drawn.

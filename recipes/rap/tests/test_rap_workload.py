@@ -10,8 +10,10 @@ from rap_training import config as workload
 from rap_training.cli import parse
 
 from ae.model import Gpu, Machine, Plan, Point
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import Experiment, Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Experiment, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 H200 = Gpu(

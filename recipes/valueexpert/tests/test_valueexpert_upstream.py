@@ -14,9 +14,10 @@ from ae.claims.judge import judge, load_claims
 from ae.figures.draw import draw
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import Selection, make_plan
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
 from ae.recipe.code import load_code
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rap_training.backends import Call
 from rap_training.generated import load
+from rap_training.launches import Call
 from rap_training.planner.capacity import STAGES
 from rap_training.sharing.rap import Costs, RapPlan
 

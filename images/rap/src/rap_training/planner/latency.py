@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from sklearn.ensemble import GradientBoostingRegressor
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import GradientBoostingRegressor
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "1d": ("fill_null", "cast", "sigrid_hash", "logit", "boxcox", "clamp", "map_id"),
@@ -304,6 +306,10 @@ def _features(asked: Iterable[Shape], family: _Family) -> NDArray[np.float64]:
 
 
 def _fit(measurements: Sequence[Measurement], seed: int) -> _Family:
+    # Seconds to import, and every rank imports this module.
+    from scipy.optimize import nnls
+    from sklearn.ensemble import GradientBoostingRegressor
+
     line: dict[str, NDArray[np.float64]] = {}
     for op in {m.shape.op for m in measurements}:
         own = [m for m in measurements if m.shape.op == op]

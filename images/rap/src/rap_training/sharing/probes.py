@@ -14,8 +14,7 @@ from time import perf_counter
 
 import torch
 
-from rap_training.backends import Backend, Call
-from rap_training.launches import Launch
+from rap_training.launches import Backend, Call, Launch
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Column, Node, Plan, SparseOutput, ValueType
 from rap_training.plan.operators import OPERATORS

@@ -20,14 +20,20 @@ from rap_training.planner.fusion import (
     SolverError,
     fuse,
 )
-from rap_training.planner.solvers import mounted_licence
+from rap_training.planner.solvers import check_licence, mounted_licence
 from rap_training.work import Work, locality
 
 _LENGTH = 6
 
 
-def solve_graphs(config: Config, out: RecordWriter) -> None:
-    """Solve each graph with each solver; records as the recipe names them."""
+def run(config: Config, out: RecordWriter) -> None:
+    """Solve each graph with each solver; records as the recipe names them.
+
+    Raises LicenceError, before anything is solved, for a file that is none.
+    """
+    licence = mounted_licence() if config.solver == "gurobi" else None
+    if licence:
+        check_licence(licence)
     graphs = {f"plan{number}": plan_nodes(number) for number in range(4)}
     for count in (13, 26):
         graphs[f"random_{count}x{_LENGTH}"] = chain_nodes(count, config.seed)

@@ -1,61 +1,56 @@
-"""The experiments of the recipe, from the parent's side: sessions to run, records to write."""
+"""An experiment from the parent's side: sessions to run, records to write."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from reprokit.environment import gpu_clocks, machine_facts
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
 from rap_training.config import Config
 from rap_training.inputs import load_plan, place_plan
-from rap_training.launcher import SessionFailed, run_session
+from rap_training.launcher import run_session
 from rap_training.planner.solvers import check_licence, mounted_licence
+from rap_training.rank import Rank
 from rap_training.sharing.mps import MpsError
 from rap_training.sharing.variants import VARIANTS
-
-_PACKAGES = (
-    "torch", "triton", "numpy", "scikit-learn", "highspy", "pyarrow", "torchrec", "fbgemm-gpu",
-)  # fmt: skip
-_JOBS = {
-    "fig9": "throughput", "fig10": "throughput", "predictor": "predictor", "capacity": "capacity",
-    "ratio": "ratio", "timeline": "timeline",
-}  # fmt: skip
+from rap_training.train.torchrec import check_installed
 
 
-def run(config: Config, out: RecordWriter) -> None:
-    """Run one experiment.
+class Job(Protocol):
+    """What an experiment does on each rank."""
 
-    Raises SessionFailed, PlanError, LicenceError or PlacementError for what went wrong.
+    __module__: str
+    __name__: str
+
+    def __call__(self, rank: Rank, names: Sequence[str], /) -> None:
+        """`names`: the variants of this session."""
+
+
+def run_sessions(config: Config, out: RecordWriter, job: Job, *, steps: int = 0) -> None:
+    """Run `job` on each rank, one session for all variants that can be measured in it.
+
+    job: a function of an importable module, called with the rank and its variants; steps: of the
+    progress, else a step a sample. Raises SessionFailed, PlanError, LicenceError or PlacementError.
     """
     # What cannot be run is refused before any process starts.
     plan = load_plan(config)
     licence = mounted_licence() if config.solver == "gurobi" else None
     if licence:
         check_licence(licence)
-    facts = machine_facts(_PACKAGES)
-    out.environment(**facts, clocks_before=gpu_clocks())
-    if config.experiment == "fusion":
-        from rap_training.solving import solve_graphs
-
-        solve_graphs(config, out)
-        return
-    config = _with_memory(config, facts)
+    config = _with_memory(config, out.facts)
     if config.experiment != "predictor":  # which makes no tables
         place_plan(plan, config)
     if config.trainer == "torchrec":
-        _check_torchrec()
+        check_installed()
     sessions = _sessions(config)
     total = sum(map(len, sessions.values())) * config.repeats
-    if config.experiment == "ratio":
-        total *= len(config.ratios)
-    receiver = _Receiver(config, out, Progress(total))
+    receiver = _Receiver(out, Progress(steps or total))
     for session, names in sessions.items():
         there = replace(config, variants=tuple(names))
         if session != "one_process" and config.device == "cpu":
@@ -65,10 +60,11 @@ def run(config: Config, out: RecordWriter) -> None:
             _skip_all(config, out, names, f"{config.experiment} measures one process a GPU")
             continue
         try:
-            run_session(there, _JOBS[config.experiment], receiver, session=session, variants=names)
+            where = f"{job.__module__}:{job.__name__}"
+            run_session(there, where, receiver, session=session, variants=names)
         except MpsError as error:
             _skip_all(config, out, names, str(error))
-    out.environment(clocks_after=gpu_clocks(), **receiver.facts)
+    out.environment(**receiver.facts)
 
 
 def _with_memory(config: Config, facts: Mapping[str, Any]) -> Config:
@@ -92,8 +88,8 @@ def _sessions(config: Config) -> dict[str, list[str]]:
 class _Receiver:
     """Turns rank 0's messages into records, skips, facts and progress."""
 
-    def __init__(self, config: Config, out: RecordWriter, progress: Progress) -> None:
-        self.config, self.out, self.progress = config, out, progress
+    def __init__(self, out: RecordWriter, progress: Progress) -> None:
+        self.out, self.progress = out, progress
         self.facts: dict[str, Any] = {}
 
     def __call__(self, kind: str, what: Mapping[str, Any]) -> None:
@@ -144,16 +140,3 @@ def _check_gpus(config: Config) -> None:
             f"{config.gpus} GPUs were asked for and {found} found; "
             f"fix: --gpus {found}, or a machine with more"
         )
-
-
-def _check_torchrec() -> None:
-    """Leave with the reason when TorchRec cannot be imported."""
-    from rap_training.train.torchrec import TorchRecMissing, check_installed
-
-    try:
-        check_installed()
-    except TorchRecMissing as error:
-        cannot_run(str(error))
-
-
-__all__ = ["SessionFailed", "run"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pasta_workloads.collector import require_collector, require_gpus
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 
 
 def run(config: Config) -> None:

@@ -36,7 +36,7 @@ COUNTERS = {
 NOTE = "one launch under Nsight Compute, caches flushed before every pass, clocks left alone"
 
 
-def profile(config: Config, out: RecordWriter) -> None:
+def run(config: Config, out: RecordWriter) -> None:
     """Write L2 hit rate (%), DRAM throughput (GB/s), long-scoreboard stalls (% of active warps),
     achieved occupancy (%) and the profiled time (us) of every variant.
 
@@ -57,7 +57,7 @@ def profile(config: Config, out: RecordWriter) -> None:
             names.append(name)
     with tempfile.TemporaryDirectory() as scratch:
         text = _watch(ncu, names, scratch)
-    Bench(config, out).finish(out)
+    Bench(config, out).finish()
     for name, counters in _read(text, names):
         labels = {"variant": name, "dataset": config.dataset}
         for metric, unit, value in counters:

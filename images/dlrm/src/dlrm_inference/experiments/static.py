@@ -1,86 +1,20 @@
 """What can be known of the kernels without a GPU: registers, spills, occupancy (claims D6 to D9).
 
-Occupancy is the rule of NVIDIA's occupancy calculator with the limits of the CUDA programming
-guide's table of compute capabilities. Registers of our kernels come from the compiler, those of
-published kernels out of the published libraries.
+Registers of our kernels come from the compiler, those of published kernels out of the published
+libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
 
-from reprokit.environment import machine_facts
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 
 from dlrm_inference.config import Config
-from dlrm_inference.cuda import design, stock21
-
-REGISTER_GRANULE = 256  # registers are given to a warp in units of this many
-WARP_GRANULE = 4  # an SM has four partitions, each with a quarter of the registers
-WARP = 32
-SHARED_GRANULE = 128
-SHARED_SYSTEM = 1024  # bytes of every block's shared memory that the system keeps
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sm:
-    """The limits of one streaming multiprocessor. Shared memory in bytes."""
-
-    warps: int
-    blocks: int
-    registers: int
-    shared: int
-
-
-SMS: Mapping[str, Sm] = MappingProxyType(
-    {
-        "sm_80": Sm(warps=64, blocks=32, registers=65_536, shared=164 * 1024),
-        "sm_86": Sm(warps=48, blocks=16, registers=65_536, shared=100 * 1024),
-        "sm_89": Sm(warps=48, blocks=24, registers=65_536, shared=100 * 1024),
-        "sm_90": Sm(warps=64, blocks=32, registers=65_536, shared=228 * 1024),
-        "sm_100": Sm(warps=64, blocks=32, registers=65_536, shared=228 * 1024),
-        "sm_120": Sm(warps=48, blocks=24, registers=65_536, shared=100 * 1024),
-    }
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Occupancy:
-    """How many blocks and warps of a kernel an SM holds at once, and what limits them."""
-
-    blocks: int
-    warps: int
-    percent: float
-    limit: str  # "registers", "shared memory", "warps" or "blocks"
-
-
-def occupancy(arch: str, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
-    """Return the theoretical occupancy of a kernel on `arch` ("sm_80").
-
-    threads: of a block; registers: per thread; shared_bytes: of a block, static and dynamic.
-    Raises KeyError for an architecture that is not in SMS.
-    """
-    sm = SMS[arch]
-    warps = -(-threads // WARP)
-    fits = {"warps": sm.warps // warps, "blocks": sm.blocks}
-    if registers:
-        per_warp = -(-registers * WARP // REGISTER_GRANULE) * REGISTER_GRANULE
-        resident = sm.registers // per_warp // WARP_GRANULE * WARP_GRANULE
-        fits["registers"] = resident // warps
-    block = -(-(shared_bytes + SHARED_SYSTEM) // SHARED_GRANULE) * SHARED_GRANULE
-    fits["shared memory"] = sm.shared // block
-    blocks = min(fits.values())
-    limit = next(name for name, count in fits.items() if count == blocks)
-    return Occupancy(
-        blocks=blocks,
-        warps=blocks * warps,
-        percent=100.0 * blocks * warps / sm.warps,
-        limit=limit,
-    )
-
+from dlrm_inference.cuda import design, wheel21
+from dlrm_inference.cuda.occupancy import occupancy
 
 # The largest part of the L2 that can be set aside, in bytes, where NVIDIA's documentation (A100)
 # or a device we asked (H200) says it.
@@ -91,10 +25,9 @@ _NO_KERNEL = {
 }
 
 
-def static(config: Config, out: RecordWriter) -> None:
+def run(config: Config, out: RecordWriter) -> None:
     """Write `registers`, `spill_bytes`, `local_bytes` (per thread), `occupancy` (%) and `distance`
     (rows) of every variant on every architecture, and what can be pinned (claims D6 to D9)."""
-    out.environment(config=config.facts(), **machine_facts(("cuda-bindings", "nvidia-cuda-nvrtc")))
     progress = Progress(len(config.variants))
     for name in config.variants:
         if name in _NO_KERNEL:
@@ -116,6 +49,7 @@ def static(config: Config, out: RecordWriter) -> None:
 
 
 def _write_built(config: Config, out: RecordWriter, name: str, arch: str) -> None:
+    import_module("cuda.bindings.nvrtc")  # the compiler; an image without it cannot run this
     cap = 0 if name == "base" else config.register_cap
     built = design.build(name, arch, distance=config.distance, registers=cap)
     usage = built.usage
@@ -133,18 +67,18 @@ def _write_built(config: Config, out: RecordWriter, name: str, arch: str) -> Non
 
 def _write_stock21(config: Config, out: RecordWriter) -> None:
     try:
-        kernels = stock21.read_manifest(stock21.find_folder())
-    except stock21.Stock21Error as error:
+        kernels = wheel21.read_manifest(wheel21.find_folder())
+    except wheel21.Stock21Error as error:
         out.skip({"variant": "stock21"}, str(error))
         return
     for arch in config.archs:
         labels = {"variant": "stock21", "arch": f"sm_{arch}"}
         try:
-            kernel = stock21.choose(kernels, divmod(int(arch), 10), config.index_dtype)
-        except stock21.Stock21Error as error:
+            kernel = wheel21.choose(kernels, divmod(int(arch), 10), config.index_dtype)
+        except wheel21.Stock21Error as error:
             out.skip(labels, str(error))
             continue
-        note = f"read out of the official wheel of torch {stock21.TORCH_VERSION}"
+        note = f"read out of the official wheel of torch {wheel21.TORCH_VERSION}"
         if kernel.arch != int(arch):
             note += f", its code for sm_{kernel.arch}, which runs here"
         _write(out, labels, note, kernel.registers, design.BLOCK[1], kernel.shared_bytes)

@@ -1,4 +1,6 @@
-"""Plans whose preprocessing takes a wanted share of the training time, found by measuring.
+"""Throughput over the ratio of preprocessing to training: where does sharing stop paying?
+
+Plans whose preprocessing takes a wanted share of the training time, found by measuring.
 
 More work: further passes over the plan's features, in whole passes. Less, and in between: a wider
 over arch, so that training takes longer beside the same work.
@@ -7,19 +9,45 @@ over arch, so that training takes longer beside the same work.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rap_training.jobs import alone_us, training_us
+from reprokit.records import RecordWriter
+
+from rap_training.config import Config
+from rap_training.measure import alone_us, training_us
 from rap_training.plan.generator import heavier
 from rap_training.plan.graph import Plan
 from rap_training.rank import Rank
+from rap_training.sessions import run_sessions
 from rap_training.sharing.variants import VARIANTS
+from rap_training.throughput import measure, tell_throughput
 
 _TRIES = 4
 _CLOSE = 0.1
 _MOST_PASSES = 200
 _MOST_WIDER = 16.0
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """Start the sessions and write their records."""
+    steps = len(config.ratios) * len(config.variants) * config.repeats
+    run_sessions(config, out, on_rank, steps=steps)
+
+
+def on_rank(rank: Rank, names: Sequence[str]) -> None:
+    """Throughput over the ratio of preprocessing to training: where does sharing stop paying?"""
+    for target, plan in plans(rank):
+        rank.use(plan)
+        share = alone_us(rank, VARIANTS["sequential"]) / training_us(rank)
+        labels = {**rank.config.labels, "ratio": f"{target:.2f}"}
+        found = measure(rank, names, {"ratio": labels["ratio"]})
+        rank.tell(
+            "record", metric="measured_ratio", unit="1", samples=[share], labels=labels,
+            note="unfused preprocessing by itself over training by itself",
+        )  # fmt: skip
+        for name, seconds in found.items():
+            tell_throughput(rank, name, seconds, labels)
 
 
 def plans(rank: Rank) -> Iterator[tuple[float, Plan]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from reprokit.records import RecordWriter
 
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 
 MIB = 2**20
 POINTS = 100
