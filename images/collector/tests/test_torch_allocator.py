@@ -21,6 +21,7 @@ from accel_trace.handlers import torch_native  # noqa: E402
 from accel_trace.handlers.compiling import cuda_headers  # noqa: E402
 
 pytestmark = [
+    pytest.mark.gpu,  # not for a GPU: a PyTorch that is built with CUDA is found where one is
     pytest.mark.torch,
     pytest.mark.skipif(COMPILER is None, reason="needs g++"),
     pytest.mark.skipif(not torch.version.cuda, reason="needs a PyTorch that is built with CUDA"),
