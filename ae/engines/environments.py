@@ -101,9 +101,10 @@ def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
         nonlocal found
         if "ERROR" in text or (stream == "stderr" and text.strip()):
             errors.append(text.strip())
-        if text.startswith("Collecting ") and packages:
+        package = re.match(r"(?:Collecting|Processing) (\S+)", text)
+        if package and packages:
             found = min(found + 1, packages)
-            sink.line("stdout", f"::progress {found}/{packages} {text.split()[1]}")
+            sink.line("stdout", f"::progress {found}/{packages} {Path(package[1]).name}")
 
     ended = processes.stream(argv, on_line)
     if ended.returncode != 0:
