@@ -10,6 +10,11 @@ def test_defaults_are_the_papers_sizes():
     assert config.samples >= 50
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 2), ("bfloat16", 2)])
+def test_a_row_has_the_bytes_of_its_type(dtype, size):
+    assert Config(dtype=dtype, dim=100).row_bytes == 100 * size
+
+
 @pytest.mark.parametrize(
     ("variant", "asked", "distance"),
     [("rpf", 0, 2), ("smpf", 0, 10), ("l1dpf", 0, 2), ("lmpf", 0, 2), ("rpf_l2p", 0, 2),
@@ -40,6 +45,7 @@ def test_all_l2_modes_and_launches_are_spelled_out():
         ({"distances": (2, 0)}, "--distances must be at least 1"),
         ({"dim": 2048}, "--dim must be at most 1024"),
         ({"index_dtype": "int32", "rows": 2**31}, "below 2^31"),
+        ({"index_dtype": "int32", "batch": 2**20, "pooling": 2**11}, "below 2^31"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_sentence(fields, words):

@@ -66,6 +66,12 @@ def test_a_seed_gives_the_same_ids_whatever_else_is_there():
     assert (many.indices[1][0] != other.indices[1][0]).any()
 
 
+def test_every_table_and_batch_is_drawn_anew():
+    batches = make_batches(dataclasses.replace(SMALL, dataset="random"))
+    drawn = [batch.tobytes() for table in batches.indices for batch in table]
+    assert len(set(drawn)) == len(drawn) == SMALL.tables * SMALL.batches
+
+
 def test_every_table_has_its_own_hot_rows():
     batches = make_batches(dataclasses.replace(SMALL, dataset="high_hot"))
     hottest = {int(batches.hot_rows(table, 1)[0]) for table in range(3)}

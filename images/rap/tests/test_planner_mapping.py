@@ -66,6 +66,18 @@ def test_one_large_feature_is_shared_by_all_gpus():
     assert machine.search(data_parallel=False).gpu_of == {"f": 0}
 
 
+def test_a_feature_that_is_everywhere_can_move_to_one_gpu():
+    us = {(0, 0): 100.0, (EVERYWHERE, EVERYWHERE): 90.0, (EVERYWHERE, 1): 50.0}
+
+    def time_of(mapping):
+        slowest = us.get((mapping["a"], mapping["b"]), 200.0)
+        return [slowest, slowest - 1.0]
+
+    found = search(["a", "b"], {"a": 0, "b": 0}, 2, time_of, lambda mapping: 0.0)
+    assert found.gpu_of == {"a": EVERYWHERE, "b": 1}
+    assert found.history == (90.0, 50.0)
+
+
 def test_two_equally_slow_gpus_do_not_end_the_search():
     work = {f"f{index}": 10.0 for index in range(8)}
     home = {name: index % 2 for index, name in enumerate(work)}
