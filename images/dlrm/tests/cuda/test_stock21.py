@@ -190,6 +190,7 @@ def test_arguments_the_kernel_does_not_take_are_refused():
             stock21.check_arguments(*arguments)
 
 
+@pytest.mark.gpu  # no GPU is needed, but the wheel, which is there where images are built for one
 @pytest.mark.slow
 @pytest.mark.skipif("AE_TORCH21_WHEEL" not in os.environ, reason="AE_TORCH21_WHEEL names no wheel")
 def test_the_official_wheel_holds_the_74_register_kernel(tmp_path):
