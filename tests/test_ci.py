@@ -157,7 +157,7 @@ def pytest_there(folder: Path, *words: str, ci: bool = True) -> subprocess.Compl
     """Run the tests of a folder with our conftest.py."""
     shutil.copy(ROOT / "conftest.py", folder)
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
-    environment |= {"PYTEST_ADDOPTS": "", **({"CI": "true"} if ci else {})}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **({"CI": "true"} if ci else {})}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder),
          "-c", os.devnull, *words, str(folder)],
@@ -165,7 +165,7 @@ def pytest_there(folder: Path, *words: str, ci: bool = True) -> subprocess.Compl
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1", "--dist", "loadgroup")])
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "1", "--dist", "loadgroup")])
 def test_a_skip_that_is_not_on_the_list_fails_ci(tmp_path: Path, workers: tuple[str, ...]) -> None:
     (tmp_path / "test_some.py").write_text(SOME)
     (tmp_path / "test_whole.py").write_text('import pytest\npytest.importorskip("no_such_module")')
@@ -194,7 +194,7 @@ def test_only_what_needs_the_engine_shares_its_worker(tmp_path: Path) -> None:
         "@pytest.mark.docker\n"
         "def test_engine(request): assert group(request) == ('engine',)\n"
     )
-    done = pytest_there(tmp_path, "-c", "pytest.ini")
+    done = pytest_there(tmp_path, "-p", "xdist", "-c", "pytest.ini")
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
 

@@ -79,7 +79,10 @@ def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> 
     assert set(run_points(root).values()) == {"done"}
     figures = list((root / "results/runs/toy").glob("*/figures/*"))
     assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
-    assert list((root / "results/runs/toy").glob("*/claims.json"))
+    (judged,) = (root / "results/runs/toy").glob("*/claims.json")
+    verdicts = {one["id"]: one for one in json.loads(judged.read_text())["claims"]}
+    assert verdicts["T1"]["verdict"] == "not comparable"  # it holds, in a run that is reduced
+    assert "--quick" in verdicts["T1"]["reason"]
     code, out, _ = ae("plot", "toy")
     assert code == 0
     assert ".png" in out

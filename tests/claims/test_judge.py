@@ -91,6 +91,23 @@ def test_numbers(environment: Mapping[str, Any], fields: dict[str, Any], verdict
     assert found.reason
 
 
+def test_no_infinity_reaches_a_verdict() -> None:
+    huge = [row("base", 1e300, 1e300), row("fast", 1e-300, 1e-300)]
+    found = one(A100, huge, upper=None)
+    assert found.verdict == "not run"
+    assert (found.value, found.low, found.high) == (None, None, None)
+
+
+def test_no_infinity_reaches_an_interval() -> None:
+    """Some draws of the divisor are nearly nothing, the median is not."""
+    rows = [row("base", 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
+    found = one(A100, rows, upper=None)
+    assert found.value == 1e200
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high < float("inf")
+
+
 @pytest.mark.parametrize(
     ("environment", "fields", "verdict"),
     [

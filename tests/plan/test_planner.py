@@ -501,6 +501,25 @@ def test_the_key_follows_whatever_defines_the_result(toy: Recipe) -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_repeats_have_keys_of_their_own(toy: Recipe) -> None:
+    """Also where nothing on the command line tells them apart."""
+    made = plan(toy, experiments=("apart",), repeat=2)
+    assert len({point.argv for point in made.points}) == len(made.points) / 2
+    assert len({point.key for point in made.points}) == len(made.points)
+
+
+def test_who_asks_for_no_network_has_none(toy: Recipe) -> None:
+    silent = toy.model_copy(update={"needs": toy.needs.model_copy(update={"network": None})})
+    assert {point.needs.network for point in plan(silent).points} == {"none"}
+
+
+def test_a_gpu_with_just_what_is_needed_will_do() -> None:
+    request = GpuRequest(
+        count=1, min_memory_gib=GPU.memory_gib, min_compute_capability=(9, 0), min_driver=GPU.driver
+    )
+    assert shortcoming(GPU, request) == ""
+
+
 def test_the_key_follows_the_gpu_model_and_not_the_timeout(toy: Recipe) -> None:
     h200 = plan(toy, ONE, experiments=("gpu_only",)).points[0].key
     a100 = Machine(gpus=(replace(GPU, name="NVIDIA A100", uuid="GPU-c"),))
