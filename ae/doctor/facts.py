@@ -75,9 +75,8 @@ class Demands:
 
 def demands_of(recipe: Recipe) -> Demands:
     """What the default experiments of a recipe's first lane need at most: those of `ae run`."""
-    lane = "native" if "native" in recipe.lanes else next(iter(recipe.lanes))
-    own = {name: one for name, one in recipe.experiments.items() if one.lane == lane}
-    chosen = {name: one for name, one in own.items() if one.default} or own
+    lane, names = recipe.plain_run()
+    chosen = {name: recipe.experiments[name] for name in names}
     wishes = {experiment.gpu for experiment in chosen.values()}
     needs, need = [recipe.needs_of(name) for name in chosen], recipe.needs.gpus
     disks = {name: one.disk * recipe.points_of(name) for name, one in chosen.items()}
