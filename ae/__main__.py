@@ -17,7 +17,7 @@ def main() -> NoReturn:
     """Run the `ae` command and exit with its code."""
     gc.set_threshold(100_000)  # a short program: most of what it collects are imported modules
     if isinstance(sys.stdout, TextIOWrapper):
-        pass  # a terminal that knows few characters
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows few characters
     code = guarded(sys.argv[1:])
     with contextlib.suppress(OSError, ValueError):  # a reader that has gone away
         sys.stderr.flush()

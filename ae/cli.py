@@ -102,6 +102,7 @@ def list_command(as_json: AsJson = False) -> None:
 @app.command(short_help="Show a paper: variants, figures, claims, needs, cost.")
 def show(
     recipe: RecipeName,
+    everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
     ] = False,
@@ -109,7 +110,7 @@ def show(
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims.judge import load_claims
-    from ae.commands.show import recipe_details, show_text
+    from ae.commands.show import recipe_details, show_text, whole_text
     from ae.recipe.load import find_root, load_recipe
 
     root = find_root()
@@ -120,7 +121,8 @@ def show(
         typer.echo(compose_text(loaded), nl=False)
         return
     claims = load_claims(root, recipe)
-    _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
+    text = whole_text(loaded, claims, root) if everything else show_text(loaded, claims)
+    _print(as_json, recipe_details(loaded, claims), text)
 
 
 @app.command()

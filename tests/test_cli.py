@@ -64,7 +64,7 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     assert "upstream" in out
     code, out, _ = ae("show", "toy")
     assert code == 0
-    for word in ("Variants", "slow", "Experiments", "together", "Claims", "Figures", "1 MB"):
+    for word in ("Variants", "slow", "`ae run toy`", "together", "claims", "Figures", "2 MB"):
         assert word in out
     code, out, _ = ae("show", "toy", "--json")
     assert json.loads(out)["recipe"]["name"] == "toy"

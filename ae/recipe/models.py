@@ -225,6 +225,12 @@ class Recipe(Part):
         listed = self.experiments[experiment].variants
         return tuple(name for name in self.variants if listed == ("all",) or name in listed)
 
+    def plain_run(self) -> tuple[str, tuple[str, ...]]:
+        """The lane of `ae run` without options where it has one, and that lane's experiments."""
+        lane = "native" if "native" in self.lanes else next(iter(self.lanes))
+        own = [name for name, one in self.experiments.items() if one.lane == lane]
+        return lane, tuple(n for n in own if self.experiments[n].default) or tuple(own)
+
     def values_of(self, experiment: str, axis: str, *, quick: bool = False) -> tuple[str, ...]:
         """The values of an axis that an experiment has when nobody narrows it, in display order."""
         about, there = self.axes[axis], self.possible_values(experiment, axis)

@@ -32,11 +32,6 @@ def test_bounds_belong_to_what_fits(fields):
     assert Config(**fields)
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("float32", 4), ("float16", 2), ("bfloat16", 2)])
-def test_a_row_has_the_bytes_of_its_type(dtype, size):
-    assert Config(dtype=dtype, dim=100).row_bytes == 100 * size
-
-
 @pytest.mark.parametrize(
     ("variant", "asked", "distance"),
     [("rpf", 0, 2), ("smpf", 0, 10), ("l1dpf", 0, 2), ("lmpf", 0, 2), ("rpf_l2p", 0, 2),
