@@ -1,4 +1,4 @@
-"""What a person sees while points run: live output, a bar with time left, or plain lines."""
+"""What a person sees while points run: a bar with time left, or one line a point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TextIO
 
 from ae.engines.base import Outcome
-from ae.model import Point
+from ae.model import Point, Status
 from ae.units import format_seconds
 
 _PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
@@ -24,12 +24,20 @@ RATE = 50.0  # lines a second that are shown in the long run; the logs have all
 class Display:
     """Shows one run on a stream (standard error by default); thread-safe, keeps nothing.
 
-    On a terminal the last line is a bar; elsewhere every event is one plain line.
+    On a terminal the last line is a bar with the workload's current line, and points that end well
+    are shown by it alone; elsewhere every point is one line. `verbose` shows all that workloads
+    print; left out, it does so where there are no points, as in a build.
     """
 
     def __init__(
-        self, points: Sequence[Point], *, stream: TextIO | None = None, tty: bool | None = None
+        self,
+        points: Sequence[Point],
+        *,
+        verbose: bool | None = None,
+        stream: TextIO | None = None,
+        tty: bool | None = None,
     ) -> None:
+        self._verbose = verbose if verbose is not None else not points
         self._stream = stream if stream is not None else sys.stderr
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
@@ -46,6 +54,7 @@ class Display:
         self._allowance = float(BURST)  # lines that may be shown now
         self._allowed_at = time.monotonic()
         self._hidden = 0  # lines not shown since the last that was
+        self._reasons: set[str] = set()
 
     def say(self, text: str) -> None:
         """Print one line of our own."""
@@ -60,7 +69,8 @@ class Display:
             self._index += 1
             self._started = time.monotonic()
             self._fraction, self._words = 0.0, ""
-            self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
+            if self._verbose:
+                self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
             self._draw(force=True)
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
@@ -72,13 +82,15 @@ class Display:
                 self._words = match[3] or ""
                 if not self._tty:
                     return
+            elif not self._verbose:
+                self._words = _CONTROL.sub("?", text)
             elif not self._may_show():
                 self._hidden += 1
                 return
             else:
                 self._say_hidden()
                 self._print("    " + _CONTROL.sub("?", text)[:2000])
-            self._draw(force=match is None)
+            self._draw(force=self._verbose and match is None)
 
     def end(self, point: Point, outcome: Outcome) -> None:
         """Say how the point ended."""
@@ -88,10 +100,14 @@ class Display:
             self._current = None
             self._say_hidden()
             why = f": {outcome.reason}" if outcome.reason else ""
-            self._print(
-                f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
-                f"in {format_seconds(outcome.seconds)}{why}"
-            )
+            quiet = outcome.status is Status.DONE or outcome.reason in self._reasons
+            if outcome.status is Status.SKIPPED:
+                self._reasons.add(outcome.reason)  # said once on a terminal
+            if self._verbose or not self._tty or not quiet:
+                self._print(
+                    f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
+                    f"in {format_seconds(outcome.seconds)}{why}"
+                )
             self._draw(force=True)
 
     def close(self) -> None:
@@ -159,7 +175,8 @@ class Display:
         bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
         name = self._current.id if self._current else ""
         text = (
-            f"[{bar}] {part:4.0%}  {format_seconds(self.remaining_s())} left  {name} {self._words}"
+            f"[{bar}] {self._index}/{len(self._expected)}  "
+            f"{format_seconds(self.remaining_s())} left  {name} {self._words}"
         )
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[2K" + text[:width])
