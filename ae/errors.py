@@ -53,12 +53,6 @@ class WorkloadError(AeError):
     exit_code = ExitCode.WORKLOAD
 
 
-class Interrupted(AeError):
-    """A person or the system asked us to stop (Ctrl-C, SIGTERM, SIGHUP)."""
-
-    exit_code = ExitCode.INTERRUPTED
-
-
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint naming the nearest known word, else all of them."""
     names = sorted(known)

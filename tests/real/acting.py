@@ -140,9 +140,12 @@ class Launch:
         return {name: status["status"] for name, status in self.statuses().items()}
 
 
-def ae_run(root: Path, results: Path, acts: str, *words: str, **environment: str) -> Launch:
+def ae_run(
+    root: Path, results: Path, acts: str, *words: str, verbose: bool = True, **environment: str
+) -> Launch:
     """Start `ae run` of the recipe in the base image."""
-    argv = ("run", "acting", "--engine", "docker", "--no-build", "--image", "ae/base:cpu", "-v")
+    argv = ("run", "acting", "--engine", "docker", "--no-build", "--image", "ae/base:cpu")
+    words = (*words, "-v") if verbose else words
     return Launch(root, *argv, "--set", f"acts={acts}", *words, results=results, **environment)
 
 

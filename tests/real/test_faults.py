@@ -149,7 +149,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 def test_200_megabytes_of_lines(docker_host: str, tmp_path: Path) -> None:
     """All of them are in the log; the terminal gets few, and the launcher's memory none."""
     root = make_root(tmp_path / "root", disk="300MB")
-    launch = ae_run(root, tmp_path / "results", "lines:200")
+    launch = ae_run(root, tmp_path / "results", "lines:200", verbose=False)
     peaks = [0]
 
     def watch() -> None:
@@ -171,9 +171,8 @@ def test_200_megabytes_of_lines(docker_host: str, tmp_path: Path) -> None:
     assert log.stat().st_size == 200_000_000
     with log.open() as file:
         assert sum(line == "x" * 99 + "\n" for line in file) == 2_000_000
-    assert len(said) < 2 * MIB
-    shown, hidden = said.count("x" * 99), re.findall(r"\[(\d+) lines? not shown here", said)
-    assert shown + sum(int(word) for word in hidden) == 2_000_000
+    assert len(said.splitlines()) < 20
+    assert "x" * 99 not in said
     assert 20 * MIB < max(peaks) < 150 * MIB
     assert launch.words()["middle"] == "done"
     log.unlink()  # the temporary folders of three sessions are kept

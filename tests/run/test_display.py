@@ -6,11 +6,9 @@ import io
 import time
 from pathlib import Path
 
-import pytest
-
 from ae.engines.base import Outcome
 from ae.model import Flavour, ImageRef, Point, RuntimeNeeds, Status
-from ae.run.display import BURST, Display
+from ae.run.display import Display
 
 
 def make_point(name: str, expected_s: float = 10.0) -> Point:
@@ -106,33 +104,3 @@ def test_the_reason_of_a_bad_end_is_said() -> None:
     display.end(point, outcome)
     assert "failed" in stream.getvalue()
     assert "exit code 1" in stream.getvalue()
-
-
-def test_a_flood_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    stream = io.StringIO()
-    point = make_point("a")
-    display = Display([point], verbose=True, stream=stream, tty=False)
-    display.begin(point)
-    for number in range(BURST + 300):
-        display.line("stdout", f"line {number}")
-    clock[0] += 10.0
-    display.line("stdout", "and on")
-    for _ in range(BURST + 1):
-        display.line("stdout", "again")
-    display.end(point, done(1.0))
-    said = stream.getvalue().splitlines()
-    assert f"    line {BURST - 1}" in said
-    assert said.index("    [300 lines not shown here; the log has them]") < said.index("    and on")
-    hidden = sum(int(line.split()[0].strip("[")) for line in said if "not shown here" in line)
-    shown = sum(line.startswith(("    line", "    and on", "    again")) for line in said)
-    assert shown + hidden == 2 * BURST + 302
-
-
-def test_what_does_not_flood_is_all_shown() -> None:
-    stream = io.StringIO()
-    display = Display((), stream=stream, tty=False)
-    for number in range(BURST):
-        display.line("stdout", f"line {number}")
-    assert len(stream.getvalue().splitlines()) == BURST
