@@ -12,49 +12,32 @@ from typing import Annotated, Any
 import typer
 
 from ae import __version__
+from ae.cli_run import register
 from ae.errors import ExitCode, UsageError
+from ae.options import (
+    AsJson,
+    BaseImage,
+    CaBundle,
+    DryRun,
+    EngineName,
+    FlavourOption,
+    ImageOption,
+    LaneOption,
+    RecipeName,
+    SecretOption,
+    Wheels,
+    pairs,
+)
 
 app = typer.Typer(
     name="ae",
     help="Reproduce five GPU-systems papers: one command per figure, a verdict for every claim.",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a paper, see `ae list`")]
 RunName = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
-]
-ImageOption = Annotated[
-    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
-]
-BaseImage = Annotated[
-    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
-]
-Wheels = Annotated[
-    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
-]
-CaBundle = Annotated[
-    Path | None,
-    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
-]
-SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
-    ),
-]
-FlavourOption = Annotated[
-    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
-]
-LaneOption = Annotated[
-    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
 ]
 
 
@@ -64,6 +47,7 @@ def run_command(argv: list[str]) -> int:
 
     # Typer exports BadParameter but not its base, which every wrong command line raises.
     wrong_command_line: type[Exception] = typer.BadParameter.__mro__[1]
+    register(app, argv)
     try:
         result = get_command(app).main(
             args=argv or ["--help"], prog_name="ae", standalone_mode=False
@@ -186,7 +170,7 @@ def build(
     from ae.commands.session import build_images
     from ae.images.content import BuildOptions
 
-    contexts = {name: Path(path) for name, path in _pairs(context or [], "--context").items()}
+    contexts = {name: Path(path) for name, path in pairs(context, "--context").items()}
     options = BuildOptions(
         base_image=base_image,
         wheels=wheels,
@@ -243,74 +227,15 @@ def pull(
     return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
-@app.command(short_help="Run a paper's experiments and judge its claims.")
-def run(
-    recipe: RecipeName,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help="a design point (its baseline runs too); repeatable"),
-    ] = None,
-    experiment: Annotated[
-        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", help="narrow the datasets; repeatable")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="set a parameter or narrow an axis"),
-    ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
-    ] = None,
-    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="run what the latest run has not finished")
-    ] = False,
-    no_build: Annotated[
-        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
-    ] = False,
-    base_image: BaseImage = None,
-    wheels: Wheels = None,
-    ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--build-network", help="network of a build that is needed")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the plan and its docker commands")
-    ] = False,
+@app.command()
+def runs(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
     as_json: AsJson = False,
-) -> int:
-    """Run a paper's experiments, then print results, figures and verdicts."""
-    from ae.commands.session import print_plan, run_recipe
-    from ae.images.content import BuildOptions
-    from ae.plan.selection import Request
+) -> None:
+    """List the runs: how each ended, how many points are done, how old it is."""
+    from ae.commands.runs import list_runs
 
-    request = Request(
-        recipe=recipe,
-        variants=tuple(variant or ()),
-        experiments=tuple(experiment or ()),
-        settings=_pairs(settings or [], "--set")
-        | ({"dataset": ",".join(dataset)} if dataset else {}),
-        repeat=repeat,
-        quick=quick,
-        gpus=gpus,
-        lane=lane,
-        image=image,
-        engine=engine,
-        secrets=_pairs(secret or [], "--secret"),
-    )
-    if dry_run:
-        return print_plan(request, as_json=as_json)
-    options = BuildOptions(
-        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
-    )
-    return run_recipe(request, resume=resume, build=None if no_build else options, as_json=as_json)
+    _print(as_json, *list_runs(recipe))
 
 
 @app.command(short_help="Draw the figures of a run again.")
@@ -404,33 +329,24 @@ def shell(
     secret: SecretOption = None,
 ) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.commands.session import open_shell
+    from ae.commands.shell import open_shell
 
-    secrets = _pairs(secret or [], "--secret")
-    return open_shell(recipe, engine_name=engine, image=image, secrets=secrets)
+    return open_shell(recipe, engine_name=engine, image=image, secrets=pairs(secret, "--secret"))
 
 
 @app.command(short_help="Remove what dead launchers left behind.")
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    environments: Annotated[
+        bool,
+        typer.Option("--environments", help="also Python environments that no source asks for"),
+    ] = False,
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Remove what dead launchers left behind: containers and processes, nothing else."""
-    from ae.commands.session import clean_leftovers
+    from ae.commands.clean import clean_up
 
-    return clean_leftovers(dry_run=dry_run, as_json=as_json)
-
-
-def _pairs(words: list[str], option: str) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise UsageError(
-                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
-            )
-        pairs[key.strip()] = value.strip()
-    return pairs
+    return clean_up(environments=environments, dry_run=dry_run, as_json=as_json)
 
 
 def _print(as_json: bool, data: Any, text: str) -> None:

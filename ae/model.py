@@ -57,7 +57,7 @@ class Secret:
 
     @property
     def variable(self) -> str:
-        """The variable that can name its file, AE_SECRET_GUROBI for `gurobi`."""
+        """The variable that can name its file, AE_SECRET_LICENCE for `licence`."""
         return "AE_SECRET_" + "".join(c if c.isalnum() else "_" for c in self.name).upper()
 
 

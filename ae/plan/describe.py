@@ -1,17 +1,15 @@
-"""A plan as data: the key of a point, and what is written down of a plan. Pure."""
+"""A plan as data, for the run folder and for `ae run --dry-run --json`. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from ae.model import Plan, Point
+from ae.model import Plan
 
 
 def describe(plan: Plan) -> dict[str, Any]:
@@ -30,24 +28,13 @@ def describe(plan: Plan) -> dict[str, Any]:
     }
 
 
-def point_key(point: Point, gpu_models: Sequence[str]) -> str:
-    """The sha256 over everything that defines a point's result."""
-    image = point.image
-    defines: dict[str, Any] = {
-        "recipe": point.recipe,
-        "experiment": point.experiment,
-        "labels": point.labels,
-        "variants": point.variants,
-        "argv": point.argv,
-        "env": point.env,
-        "image": [image.name, image.flavour, image.content, image.override],
-        "needs": to_jsonable_python(point.needs),
-        "repeat": point.repeat,
-        "gpus": gpu_models,
-    }
-    if not point.needs.secrets:
-        del defines["needs"]["secrets"]  # so that points without any keep their keys
-    if point.parser is not None:
-        defines["parser"] = point.parser
-    text = json.dumps(to_jsonable_python(defines), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def grouped(notes: Iterable[str], experiments: Iterable[str]) -> list[str]:
+    """Notes that say the same of several experiments as one, in the order of the first."""
+    names = sorted(experiments, key=len, reverse=True)
+    found: dict[tuple[str, str], list[str]] = {}
+    for note in notes:
+        start = "left out: " if note.startswith("left out: ") else ""
+        rest = note[len(start) :]
+        name = next((n for n in names if rest.startswith((f"{n} ", f"{n}:"))), "")
+        found.setdefault((start, rest[len(name) :]), []).append(name)
+    return [start + ", ".join(who) + rest for (start, rest), who in found.items()]

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from string import Formatter
 
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.model import Flavour, Gpu, ImageRef, Machine, Plan, Point, RuntimeNeeds
-from ae.plan.describe import point_key
+from ae.model import Flavour, Machine, Plan
 from ae.plan.gpu_axis import PointGpus, choose_for_points, gpu_axis, values_with
-from ae.plan.gpus import GpuChoice
 from ae.plan.needs import runtime_needs, secrets_of
+from ae.plan.points import Slot, image_of, names_in, point_of, with_unique_ids
 from ae.plan.selection import (
     Selection,
-    argument,
     check_selection,
     parameter_values,
     reductions,
 )
-from ae.recipe.models import Experiment, Recipe, Value
+from ae.recipe.models import Recipe
 
 
 def make_plan(
@@ -48,7 +45,7 @@ def make_plan(
     if not recipe.lanes[selection.lane].built:
         notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
     refused: dict[str, UsageError | EnvironmentFault] = {}
-    slots: list[_Slot] = []
+    slots: list[Slot] = []
     for name in _experiments(recipe, selection):
         found = _taking_part(recipe, selection, name, machine, notes, refused)
         if found is None:
@@ -57,10 +54,10 @@ def make_plan(
         given = secrets_of(recipe, name, secrets)
         for labels, chosen in _combinations(recipe, name, ranges, variants):
             choice = gpus.of(labels)
-            image = _image(recipe, selection, choice, root, content, flavours or {})
+            image = image_of(recipe, selection, choice, root, content, flavours or {})
             needs = runtime_needs(recipe.needs_of(name), choice.request, root)
             needs = replace(needs, secrets=given)
-            slots.append(_Slot(name, labels, chosen, image, needs, _models(choice.gpus)))
+            slots.append(Slot(name, labels, chosen, image, needs, choice.gpus))
     counted = [error for name, error in refused.items() if gpu_axis(recipe, name)]
     if any(gpu_axis(recipe, slot.experiment) for slot in slots):
         counted = []
@@ -69,14 +66,14 @@ def make_plan(
     if not slots:
         raise _nothing(recipe, selection, list(refused.values()))
     if selection.gpus and not any(slot.needs.gpus for slot in slots):
-        raise _without_gpus(recipe, list(refused.values()))
+        raise _without_gpus(recipe, selection, machine, list(refused.values()))
     notes += _full_size_on_cpu(recipe, selection, slots)
     points = [
-        _point(recipe, slot, values, repeat, selection.quick)
+        point_of(recipe, slot, values, repeat, selection.quick)
         for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike
         for slot in slots
     ]
-    used = {name for slot in slots for name in _names_in(recipe.experiments[slot.experiment])}
+    used = {name for slot in slots for name in names_in(recipe.experiments[slot.experiment])}
     notes += [
         f"--set {key} has no effect: no chosen experiment uses it"
         for key in selection.settings
@@ -88,7 +85,7 @@ def make_plan(
         lane=selection.lane,
         flavour=Flavour.CUDA if on_gpu else Flavour.CPU,
         quick=selection.quick,
-        points=tuple(_with_unique_ids(points)),
+        points=tuple(with_unique_ids(points)),
         selection=to_jsonable_python(selection),
         reduced=reductions(recipe, selection, values),
         notes=tuple(notes),
@@ -110,7 +107,7 @@ def _taking_part(
     named = name in selection.experiments
     variants = _variants(recipe, selection, name)
     if variants is None:
-        notes.append(f"left out: {name}, in which none of the chosen variants takes part")
+        notes.append(f"left out: {name}: none of the chosen variants takes part")
         return None
     on_cpu = selection.flavour is Flavour.CPU or selection.gpus == 0 or not machine.gpus
     axis = gpu_axis(recipe, name)
@@ -123,7 +120,7 @@ def _taking_part(
                 raise UsageError(
                     f"{name} has no point with {what}", fix=f"it has: {', '.join(there)}"
                 )
-            notes.append(f"left out: {name}, which has no point with {what}")
+            notes.append(f"left out: {name}: no point with {what}")
             return None
         gpus = choose_for_points(recipe, selection, name, machine, ranges.get(axis or "", ()))
     except UsageError as error:
@@ -144,35 +141,20 @@ def _taking_part(
     return variants, ranges, gpus
 
 
-def _full_size_on_cpu(
-    recipe: Recipe, selection: Selection, slots: Iterable[_Slot]
-) -> Iterator[str]:
+def _full_size_on_cpu(recipe: Recipe, selection: Selection, slots: Iterable[Slot]) -> Iterator[str]:
     """A note on what GPUs are meant for, runs on the CPU, and would be smaller with --quick."""
     small = {key for key, about in recipe.parameters.items() if about.quick is not None}
     small |= {axis for axis, about in recipe.axes.items() if about.quick}
     names = [
         name
         for name in dict.fromkeys(slot.experiment for slot in slots if slot.needs.gpus is None)
-        if recipe.experiments[name].gpu == "optional"
-        and small & _names_in(recipe.experiments[name])
+        if recipe.experiments[name].gpu == "optional" and small & names_in(recipe.experiments[name])
     ]
     if names and not selection.quick:
         yield (
             f"{', '.join(names)}: at full size this may take a CPU far longer than the times "
             "shown, or more memory than there is; --quick is the size for a CPU"
         )
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """A point without its repeat number."""
-
-    experiment: str
-    labels: Mapping[str, str]
-    variants: tuple[str, ...]
-    image: ImageRef
-    needs: RuntimeNeeds
-    gpu_models: tuple[str, ...]
 
 
 def _experiments(recipe: Recipe, selection: Selection) -> list[str]:
@@ -246,63 +228,6 @@ def _combinations(
                 yield labels | {"variant": variant}, (variant,)
 
 
-def _image(
-    recipe: Recipe,
-    selection: Selection,
-    choice: GpuChoice,
-    root: Path,
-    content: Mapping[str, str],
-    flavours: Mapping[str, Sequence[Flavour]],
-) -> ImageRef:
-    name = recipe.image_of(selection.lane)
-    allowed = flavours.get(name, (choice.flavour,))
-    # An image of the authors comes for GPUs alone: its points without one run in it, too.
-    flavour = choice.flavour if choice.flavour in allowed else allowed[0]
-    return ImageRef(
-        name=name,
-        flavour=flavour,
-        content=content[name],
-        source=root / "images" / name,
-        override=selection.image_override,
-    )
-
-
-def _point(
-    recipe: Recipe, slot: _Slot, values: Mapping[str, Value], repeat: int, quick: bool
-) -> Point:
-    experiment = recipe.experiments[slot.experiment]
-    texts = {key: argument(value) for key, value in values.items()} | dict(slot.labels)
-    texts |= {
-        "variants": ",".join(slot.variants),
-        "device": "cuda" if slot.needs.gpus else "cpu",
-        "repeat": str(repeat),
-    }
-    parts = [slot.experiment, *slot.labels.values(), *([f"r{repeat}"] if repeat else [])]
-    point = Point(
-        id="-".join(parts),
-        recipe=recipe.name,
-        experiment=slot.experiment,
-        labels=slot.labels,
-        variants=slot.variants,
-        argv=tuple(word.format_map(texts) for word in experiment.command),
-        env={"PYTHONUNBUFFERED": "1"},  # so that output streams live
-        image=slot.image,
-        needs=slot.needs,
-        timeout_s=experiment.timeout.quick if quick else experiment.timeout.full,
-        expected_s=experiment.time.quick if quick else experiment.time.full,
-        disk_bytes=experiment.disk,
-        repeat=repeat,
-        parser=experiment.parse,
-    )
-    return replace(point, key=point_key(point, slot.gpu_models))
-
-
-def _with_unique_ids(points: Sequence[Point]) -> list[Point]:
-    """Names with dashes in them can meet (`a-b` and `c`, `a` and `b-c`): such ids get a tail."""
-    ids = [point.id for point in points]
-    return [p if ids.count(p.id) == 1 else replace(p, id=f"{p.id}-{p.key[:8]}") for p in points]
-
-
 def _nothing(
     recipe: Recipe, selection: Selection, refused: Sequence[UsageError | EnvironmentFault]
 ) -> UsageError | EnvironmentFault:
@@ -317,22 +242,22 @@ def _nothing(
 
 
 def _without_gpus(
-    recipe: Recipe, refused: Sequence[UsageError | EnvironmentFault]
+    recipe: Recipe,
+    selection: Selection,
+    machine: Machine,
+    refused: Sequence[UsageError | EnvironmentFault],
 ) -> UsageError | EnvironmentFault:
     """A person who names GPUs is never given a run without."""
     if refused:
         return refused[0]
+    asked = selection.gpus if isinstance(selection.gpus, int) else len(selection.gpus or ())
+    if len(machine.gpus) < asked:
+        return EnvironmentFault(
+            f"{asked} GPUs were asked for, and this machine shows {len(machine.gpus) or 'none'}",
+            fix="drop --gpus, or run where there are more; see `ae doctor`",
+        )
     with_gpus = [name for name, about in recipe.experiments.items() if about.gpu != "none"]
     return UsageError(
         "GPUs were asked for, and no chosen experiment uses one",
         fix=f"drop --gpus, or name one that does: {', '.join(with_gpus) or 'there is none'}",
     )
-
-
-def _names_in(experiment: Experiment) -> set[str]:
-    fields = (field for word in experiment.command for _, field, _, _ in Formatter().parse(word))
-    return {field for field in fields if field}
-
-
-def _models(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    return tuple(sorted({gpu.name for gpu in gpus}))

@@ -73,6 +73,17 @@ class Run:
         folder = self.path / "points"
         return folder.is_dir() and any(folder.iterdir())
 
+    def is_claimed(self) -> bool:
+        """Whether a launcher writes into it now."""
+        try:
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # never written into, or a file system without locks
+            return False
+        return False
+
     def begin(self, point: Point) -> Path:
         """Return the empty folder that a point's output goes to. Raises EnvironmentFault."""
         self._claim()

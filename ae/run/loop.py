@@ -81,11 +81,11 @@ class _Work:
 
 def _execute_one(point: Point, work: _Work) -> Outcome:
     out = work.run.begin(point)
-    work.display.begin(point)
     outcome: Outcome | None = None
     why = "stopped early"
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
+        work.display.begin(point)
         try:
             with LogFiles(out, work.display) as logs:
                 outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
@@ -97,6 +97,9 @@ def _execute_one(point: Point, work: _Work) -> Outcome:
         return outcome
     except EnvironmentFault as fault:
         why = fault.message
+        raise
+    except BrokenPipeError:  # `ae run 2>&1 | head`
+        why = "nobody reads the launcher's output any more"
         raise
     except OSError as error:  # of the logs, most often: the disk is full
         why = f"the launcher could not go on: {error.strerror or error}"

@@ -11,10 +11,10 @@ import pytest
 
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
-from ae.plan.describe import describe
+from ae.plan.describe import describe, grouped
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import make_plan
-from ae.plan.selection import Selection
+from ae.plan.selection import Request, Selection, select
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.models import PlanRecord
@@ -102,7 +102,7 @@ def test_experiments_without_the_variant_are_left_out_with_a_note(toy: Recipe) -
     recipe = changed(toy, "together", variants=("slow",))
     made = plan(recipe, variants=("fast",))
     assert {point.experiment for point in made.points} == {"apart"}
-    assert made.notes == ("left out: together, in which none of the chosen variants takes part",)
+    assert made.notes == ("left out: together: none of the chosen variants takes part",)
     with pytest.raises(UsageError, match="together has no variant fast"):
         plan(recipe, variants=("fast",), experiments=("together",))
 
@@ -365,7 +365,7 @@ def test_an_experiment_has_only_its_values_of_a_shared_axis(spread: Recipe) -> N
         assert ids(made) == ["apart-ramp-slow", "apart-ramp-fast"]
     both = plan(spread, axes={"dataset": ("ones",), "gpus": ("1",)})
     assert ids(both) == ["together-1-ones"]
-    assert "left out: apart, which has no point with dataset ones" in both.notes
+    assert "left out: apart: no point with dataset ones" in both.notes
     with pytest.raises(UsageError, match="apart has no point with dataset ones") as caught:
         plan(spread, experiments=("apart",), axes={"dataset": ("ones",)})
     assert caught.value.fix == "it has: ramp"
@@ -580,3 +580,38 @@ def test_needs_become_runtime_needs(tmp_path: Path) -> None:
         Mount(source=ROOT / "data", target="/data"),
         Mount(source=Path("/abs"), target="/abs", read_only=False),
     )
+
+
+def test_the_same_note_of_several_experiments_is_said_once() -> None:
+    notes = ("left out: a: none", "b: slow", "left out: a_b: none", "left out: b cannot run", "x")
+    assert grouped(notes, ["a", "a_b", "b"]) == [
+        "left out: a, a_b: none", "b: slow", "left out: b cannot run", "x",
+    ]  # fmt: skip
+
+
+# A person who names GPUs is never given a run without.
+
+
+def test_gpus_that_are_asked_for_and_not_there(toy: Recipe) -> None:
+    with pytest.raises(EnvironmentFault, match="2 GPUs were asked for") as caught:
+        plan(toy, ONE, gpus=2)  # no experiment of a plain run uses any
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT
+    recipe = changed(toy, "either", default=True)
+    with pytest.raises(EnvironmentFault, match="shows no GPU"):
+        plan(recipe, NONE, gpus=2)
+    with pytest.raises(UsageError, match="no chosen experiment uses one") as told:
+        plan(toy, ONE, gpus=1)
+    assert "either" in told.value.fix
+    assert {p.experiment for p in plan(recipe, ONE, gpus=1).points} >= {"either", "together"}
+
+
+def test_one_gpu_picks_the_points_with_one(spread: Recipe) -> None:
+    made = plan(spread, FOUR, experiments=("together",), gpus=1)
+    assert set(counts(made)) == {("1", 1)}
+
+
+def test_a_figure_brings_its_experiments(toy: Recipe) -> None:
+    selection = select(Request(recipe="toy", figures=("times",)), toy)
+    assert selection.experiments == ("together", "apart")
+    with pytest.raises(UsageError, match="no figure 'tims'; did you mean 'times'"):
+        select(Request(recipe="toy", figures=("tims",)), toy)

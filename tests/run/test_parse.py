@@ -9,8 +9,8 @@ import pytest
 
 from ae.errors import RecipeError, WorkloadError
 from ae.model import Machine, Point
-from ae.plan.describe import point_key
 from ae.plan.planner import make_plan
+from ae.plan.points import point_key
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.records.files import read_point

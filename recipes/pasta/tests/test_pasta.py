@@ -19,7 +19,7 @@ from pasta_records import H200, MODELS, Records, everything
 
 from ae.__main__ import guarded
 from ae.commands.compose import compose_text
-from ae.doctor.checks import demands_of
+from ae.doctor.facts import demands_of
 from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan

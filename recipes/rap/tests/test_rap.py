@@ -31,7 +31,7 @@ from rap_records import (
 
 from ae.__main__ import guarded
 from ae.commands.compose import compose_text
-from ae.doctor.checks import demands_of
+from ae.doctor.facts import demands_of
 from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE, draw, load_figures
 from ae.model import Flavour, Gpu, Machine, Plan
