@@ -122,6 +122,8 @@ def test_a_trace_feeds_all_tables_and_replays_are_noted(tmp_path):
     assert batches.profile(0).tolist() == list(range(10))
     assert batches.indices[0].ravel().tolist() == [*range(10, 40), *range(10, 20)]
     assert len(np.unique(batches.indices[1])) == 30  # elsewhere, and rows of its own
+    assert batches.indices[1].max() >= 40
+    assert not np.array_equal(np.sort(batches.profile(1)), np.arange(10))
     assert not np.array_equal(batches.indices[0], batches.indices[1])
     assert batches.source == "trace t.txt"
     assert any("replayed: 40 ids are needed, 30 are there" in note for note in batches.notes)
