@@ -51,6 +51,12 @@ def test_leftovers_go_to_the_last_selected_stage_and_are_counted():
     assert found.overflow_us == pytest.approx(4.0)
 
 
+def test_a_stage_without_capacity_takes_nothing_while_another_has_some():
+    stages = tuple(StageCapacity(name, 10.0, us) for name, us in zip("abc", (5, 5, 0), strict=True))
+    found = schedule([group("x", 0, 10)], stages, linear)
+    assert [(p.stage, len(p.members)) for p in found.placed] == [("a", 3), ("b", 7)]
+
+
 def test_without_capacity_all_is_overflow_of_the_last_stage():
     stages = (StageCapacity("a", 10.0, 0.0), StageCapacity("b", 10.0, 0.0))
     found = schedule([group("x", 0, 3)], stages, linear)
