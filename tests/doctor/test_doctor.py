@@ -214,6 +214,17 @@ def test_a_gpu_that_does_not_fit_is_no_failure_where_the_recipe_also_runs_on_a_c
         assert ("run on the CPU" in found["gpu 0"].sentence) == (verdict == "warn")
 
 
+def test_a_busy_gpu_still_serves() -> None:
+    busy = replace(GOOD, gpus=(replace(A100, processes=(7, 8)), replace(A100, index=1)))
+    for gpu in ("optional", "required"):
+        demands = replace(NEED, gpu=gpu, request=GpuRequest(count=2))  # type: ignore[arg-type]
+        found = verdicts(busy, demands)
+        assert found["gpu 0"].verdict == "warn"
+        assert found["gpu 0"].sentence.endswith("busy with 2 other process(es): 7, 8")
+        assert found["gpu 1"].verdict == "ok"
+        assert "gpu" not in found
+
+
 def test_the_last_line_says_whether_a_run_will_work() -> None:
     assert verdicts(GOOD)["result"] == Check(
         "result", "ok", f"`ae run paper` works here: {DOCKER.detail}"
