@@ -76,7 +76,7 @@ def _options(
 def list_command(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
     from ae.commands.show import list_text, recipe_summary
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.recipe.load import find_root, list_recipes, load_recipe
 
     root = find_root()
     recipes = [load_recipe(root, name) for name in list_recipes(root)]
@@ -86,6 +86,7 @@ def list_command(as_json: AsJson = False) -> None:
 @app.command(short_help="Show a paper: variants, figures, claims, needs, cost.")
 def show(
     recipe: RecipeName,
+    everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
     ] = False,
@@ -93,8 +94,8 @@ def show(
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
     from ae.claims.judge import load_claims
-    from ae.commands.show import recipe_details, show_text
-    from ae.recipe.models import find_root, load_recipe
+    from ae.commands.show import recipe_details, show_text, whole_text
+    from ae.recipe.load import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe)
@@ -104,7 +105,8 @@ def show(
         typer.echo(compose_text(loaded), nl=False)
         return
     claims = load_claims(root, recipe)
-    _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
+    text = whole_text(loaded, claims, root) if everything else show_text(loaded, claims)
+    _print(as_json, recipe_details(loaded, claims), text)
 
 
 @app.command()
@@ -131,7 +133,7 @@ def doctor(
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
     from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
-    from ae.recipe.models import find_root, load_recipe
+    from ae.recipe.load import find_root, load_recipe
 
     root = find_root()
     loaded = load_recipe(root, recipe) if recipe else None

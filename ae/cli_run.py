@@ -127,7 +127,7 @@ def run(
 
 def named_recipes(argv: Sequence[str]) -> list[Recipe]:
     """The recipes that a command line of `ae run` names, as far as they can be read."""
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.recipe.load import find_root, list_recipes, load_recipe
 
     try:
         root = find_root()

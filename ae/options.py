@@ -13,7 +13,7 @@ from ae.errors import UsageError
 
 def recipe_names(incomplete: str) -> list[str]:
     """Names of recipes, for the shell's completion."""
-    from ae.recipe.models import find_root, list_recipes
+    from ae.recipe.load import find_root, list_recipes
 
     return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
 

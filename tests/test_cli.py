@@ -65,7 +65,7 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     assert "upstream" in out
     code, out, _ = ae("show", "toy")
     assert code == 0
-    for word in ("Variants", "slow", "Experiments", "together", "Claims", "Figures", "1 MB"):
+    for word in ("Variants", "slow", "`ae run toy`", "together", "claims", "Figures", "2 MB"):
         assert word in out
     code, out, _ = ae("show", "toy", "--json")
     assert json.loads(out)["recipe"]["name"] == "toy"
@@ -80,7 +80,10 @@ def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> 
     assert set(run_points(root).values()) == {"done"}
     figures = list((root / "results/runs/toy").glob("*/figures/*"))
     assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
-    assert list((root / "results/runs/toy").glob("*/claims.json"))
+    (judged,) = (root / "results/runs/toy").glob("*/claims.json")
+    verdicts = {one["id"]: one for one in json.loads(judged.read_text())["claims"]}
+    assert verdicts["T1"]["verdict"] == "not comparable"  # it holds, in a run that is reduced
+    assert "--quick" in verdicts["T1"]["reason"]
     code, out, _ = ae("plot", "toy")
     assert code == 0
     assert ".png" in out

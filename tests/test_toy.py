@@ -20,7 +20,7 @@ from ae.figures import draw as figures
 from ae.model import Machine, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records import files as records
 from ae.records.folder import Run, RunStore
 from ae.records.models import Provenance

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from ae import statistics
 from ae.claims.expressions import Answer, Expression, NoAnswer, WrongEvidence, parse_expression
 from ae.errors import ExitCode, nearest
-from ae.recipe.models import Recipe, Words, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe, Words
 from ae.recipe.yamlfile import Document, read_yaml, validate
 from ae.records.files import EVIDENCE, Row, gpu_name
 

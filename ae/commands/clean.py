@@ -15,7 +15,7 @@ from ae.errors import ExitCode
 from ae.host.machine import cache_dir
 from ae.images.content import image_ref
 from ae.model import Flavour
-from ae.recipe.models import find_root
+from ae.recipe.load import find_root
 
 
 def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:

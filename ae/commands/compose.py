@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ae.plan.needs import runtime_needs
 from ae.recipe.models import Recipe
 
@@ -16,8 +18,6 @@ def compose_text(recipe: Recipe, lane: str = "native") -> str:
 
     GPUs are left to the service that extends it: a compose file cannot ask whether there are any.
     """
-    import yaml
-
     text = yaml.safe_dump({"services": {"needs": _service(recipe, lane)}}, sort_keys=False)
     return HEADER.format(name=recipe.name) + str(text)
 

@@ -27,7 +27,8 @@ from ae.plan.describe import describe, grouped
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
 from ae.plan.selection import Request, Selection, parse_gpus, select
-from ae.recipe.models import Recipe, find_root, load_recipe
+from ae.recipe.load import find_root, load_recipe
+from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.provenance import gather
 from ae.run.display import Display

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from ae.recipe.models import find_root, list_recipes, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.units import format_seconds
 

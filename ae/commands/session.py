@@ -47,7 +47,7 @@ def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
 
 def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
     """`ae report`: one page of a run, or of the committed reference results of all recipes."""
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.recipe.load import find_root, list_recipes, load_recipe
     from ae.records.folder import RunStore, results_dir
     from ae.report import page as report
     from ae.report.chapter import conclude
@@ -131,14 +131,14 @@ def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None
 
 
 def _load(name: str) -> tuple[Path, Recipe]:
-    from ae.recipe.models import load_recipe
+    from ae.recipe.load import load_recipe
 
     root = _root()
     return root, load_recipe(root, name)
 
 
 def _root() -> Path:
-    from ae.recipe.models import find_root
+    from ae.recipe.load import find_root
 
     return find_root()
 
@@ -168,7 +168,7 @@ def _flavour_of(root: Path, image: str, word: str | None) -> Flavour:
 
 def _image_folder(root: Path, name: str, lane: str | None = None) -> str:
     """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
-    from ae.recipe.models import list_recipes, load_recipe
+    from ae.recipe.load import list_recipes, load_recipe
 
     known = list_recipes(root)
     if name not in known:

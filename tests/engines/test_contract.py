@@ -20,7 +20,7 @@ from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.model import Flavour, RuntimeNeeds, Status
-from tests.engines.acts import Lines, base_image, command, make_job
+from tests.engines.acts import RUN, Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine
 
 
@@ -54,7 +54,7 @@ def engine(
 
 
 def ours(engine: Engine) -> list[Leftover]:
-    return [leftover for leftover in engine.leftovers() if leftover.run == "contract"]
+    return [leftover for leftover in engine.leftovers() if leftover.run == RUN]
 
 
 def perform(

@@ -15,7 +15,8 @@ from ae.plan.describe import describe, grouped
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import make_plan
 from ae.plan.selection import Request, Selection, select
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.models import PlanRecord
 from tests.toy import make_toy
 
@@ -498,6 +499,25 @@ def test_the_key_follows_whatever_defines_the_result(toy: Recipe) -> None:
         plan(toy, experiments=("together",), image_override="mine:1").points[0].key,
     ]
     assert len(set(keys)) == len(keys)
+
+
+def test_repeats_have_keys_of_their_own(toy: Recipe) -> None:
+    """Also where nothing on the command line tells them apart."""
+    made = plan(toy, experiments=("apart",), repeat=2)
+    assert len({point.argv for point in made.points}) == len(made.points) / 2
+    assert len({point.key for point in made.points}) == len(made.points)
+
+
+def test_who_asks_for_no_network_has_none(toy: Recipe) -> None:
+    silent = toy.model_copy(update={"needs": toy.needs.model_copy(update={"network": None})})
+    assert {point.needs.network for point in plan(silent).points} == {"none"}
+
+
+def test_a_gpu_with_just_what_is_needed_will_do() -> None:
+    request = GpuRequest(
+        count=1, min_memory_gib=GPU.memory_gib, min_compute_capability=(9, 0), min_driver=GPU.driver
+    )
+    assert shortcoming(GPU, request) == ""
 
 
 def test_the_key_follows_the_gpu_model_and_not_the_timeout(toy: Recipe) -> None:

@@ -15,7 +15,7 @@ from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Machine, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import Host, Provenance, Resumed
 from tests.toy import make_toy

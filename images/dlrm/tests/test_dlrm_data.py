@@ -66,6 +66,47 @@ def test_a_seed_gives_the_same_ids_whatever_else_is_there():
     assert (many.indices[1][0] != other.indices[1][0]).any()
 
 
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if name != "one_item"])
+def test_no_table_or_batch_is_like_another(dataset):
+    batches = make_batches(dataclasses.replace(SMALL, dataset=dataset))
+    drawn = [batches.indices[table][batch] for table in range(3) for batch in range(2)]
+    sliced = [part for table in range(3) for part in np.split(batches.profile(table), 2)]
+    kinds = [*drawn, *sliced]
+    assert {len(ids) for ids in kinds} == {SMALL.draws}
+    assert len({ids.tobytes() for ids in kinds}) == len(kinds)
+
+
+def test_every_seed_has_its_own_hot_rows():
+    config = dataclasses.replace(SMALL, dataset="high_hot", hot_list="oracle")
+    hottest = [
+        make_batches(dataclasses.replace(config, seed=seed)).hot_rows(0, 1)[0] for seed in (1, 2, 3)
+    ]
+    assert len(set(hottest)) == 3
+
+
+def test_a_short_last_window_bursts_in_proportion():
+    """Half a window: 6 rows recur 19 times each, beside what chance brings."""
+    config = dataclasses.replace(PAPER, dataset="med_hot", tables=1, batches=1, batch=1)
+    ids = make_batches(dataclasses.replace(config, pooling=1150)).indices[0][0]
+    assert sum(np.sort(np.bincount(ids))[::-1][:6] >= 19) == 6
+    assert np.sort(np.bincount(ids))[::-1][6] < 30
+
+
+def test_the_source_names_the_seed_and_the_dataset():
+    batches = make_batches(dataclasses.replace(SMALL, dataset="low_hot", seed=77))
+    assert batches.source == f"generated, seed 77: {SPECS['low_hot'].summary}"
+
+
+def test_hotness_of_a_stream_that_is_known():
+    ids = np.array([[5, 5, 5, 2], [2, 9, 9, 0]])
+    assert hotness.unique_rows(ids) == 4
+    assert hotness.top_rows(ids, 20, 10).tolist() == [5, 2, 9, 0]  # ties by rising id
+    assert hotness.top_rows(ids, 20, 2).tolist() == [5, 2]
+    assert hotness.coverage(ids, 20, (0.0, 0.05, 0.1, 1.0)) == (0.375, 0.375, 0.625, 1.0)
+    assert hotness.zipf(3, 1.0).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    assert hotness.expected_unique(np.array([0.5, 0.5]), 2) == pytest.approx(1.5)
+
+
 def test_every_table_has_its_own_hot_rows():
     batches = make_batches(dataclasses.replace(SMALL, dataset="high_hot"))
     hottest = {int(batches.hot_rows(table, 1)[0]) for table in range(3)}
@@ -92,7 +133,7 @@ def test_a_hot_list_names_only_rows_that_were_seen():
 
 
 def test_medium_is_bursty_and_low_is_not():
-    """Brief, section 2: in medium a few ids recur dozens of times within some 2,300 draws."""
+    """docs/papers/dlrm.md, 2: in medium a few ids recur dozens of times within some 2,300 draws."""
 
     def bursting(dataset):
         """Count (row, window) pairs: 25 times in one window and at most 12 in the one before."""
@@ -114,6 +155,7 @@ def test_table_values_are_uniform_within_the_papers_bound():
     assert table.shape == (4000, 128)
     assert table.dtype == np.float32
     assert np.abs(table).max() <= bound * (1 + 1e-6)
+    assert table.mean() == pytest.approx(0, abs=bound / 100)
     assert table.std() == pytest.approx(bound / 3**0.5, rel=0.01)
     assert not np.array_equal(table, make_table(SMALL, 1))
     np.testing.assert_array_equal(table, make_table(SMALL, 0, np.zeros_like(table)))
