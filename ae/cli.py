@@ -5,28 +5,27 @@ Heavy modules are imported inside the commands, so that `ae --help` stays quick.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from ae import __version__
-from ae.cli_run import register
+from ae.cli_run import clean, register, runs, shell
 from ae.errors import ExitCode, UsageError
 from ae.options import (
     AsJson,
     BaseImage,
     CaBundle,
-    DryRun,
     EngineName,
     FlavourOption,
-    ImageOption,
     LaneOption,
     RecipeName,
-    SecretOption,
     Wheels,
     pairs,
+    print_data,
 )
 
 app = typer.Typer(
@@ -43,8 +42,6 @@ RunName = Annotated[
 
 def run_command(argv: list[str]) -> int:
     """Run one command line and return its exit code (typer's own errors become 2)."""
-    from typer.main import get_command
-
     # Typer exports BadParameter but not its base, which every wrong command line raises.
     wrong_command_line: type[Exception] = typer.BadParameter.__mro__[1]
     register(app, argv)
@@ -57,6 +54,10 @@ def run_command(argv: list[str]) -> int:
         raise UsageError(
             str(say()).rstrip("."), fix="see `ae --help`, or `ae COMMAND --help`"
         ) from error
+    except SystemExit as stop:  # typer's completion has done its work
+        if stop.code:
+            raise
+        result = None
     except typer.Abort as error:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt from error
     return int(result) if isinstance(result, int) else int(ExitCode.OK)
@@ -75,12 +76,9 @@ def _options(
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
-    from ae.commands.show import list_text, recipe_summary
-    from ae.recipe.load import find_root, list_recipes, load_recipe
+    from ae.commands.recipes import listed
 
-    root = find_root()
-    recipes = [load_recipe(root, name) for name in list_recipes(root)]
-    _print(as_json, [recipe_summary(recipe) for recipe in recipes], list_text(recipes))
+    print_data(as_json, *listed())
 
 
 @app.command(short_help="Show a paper: variants, figures, claims, needs, cost.")
@@ -93,20 +91,12 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
-    from ae.claims.judge import load_claims
-    from ae.commands.show import recipe_details, show_text, whole_text
-    from ae.recipe.load import find_root, load_recipe
+    from ae.commands.recipes import composed, shown
 
-    root = find_root()
-    loaded = load_recipe(root, recipe)
     if compose:
-        from ae.commands.compose import compose_text
-
-        typer.echo(compose_text(loaded), nl=False)
-        return
-    claims = load_claims(root, recipe)
-    text = whole_text(loaded, claims, root) if everything else show_text(loaded, claims)
-    _print(as_json, recipe_details(loaded, claims), text)
+        typer.echo(composed(recipe), nl=False)
+    else:
+        print_data(as_json, *shown(recipe, everything=everything))
 
 
 @app.command()
@@ -114,9 +104,7 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
 ) -> None:
     """Print the JSON Schema of recipe.yaml, for editors."""
-    import json
-
-    from ae.recipe.models import json_schema
+    from ae.commands.recipes import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
@@ -132,15 +120,11 @@ def doctor(
     as_json: AsJson = False,
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
-    from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
-    from ae.recipe.load import find_root, load_recipe
+    from ae.commands.recipes import diagnosed
 
-    root = find_root()
-    loaded = load_recipe(root, recipe) if recipe else None
-    checks = diagnose(root, loaded, engine)
-    width = max(80, min(120, get_terminal_size((100, 24)).columns))
-    _print(as_json, checks_to_json(checks), checks_to_text(checks, width))
-    return exit_code(checks)
+    data, text, code = diagnosed(recipe, engine)
+    print_data(as_json, data, text)
+    return code
 
 
 @app.command(short_help="Build the images of papers.")
@@ -227,17 +211,6 @@ def pull(
     return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
 
-@app.command()
-def runs(
-    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the runs: how each ended, how many points are done, how old it is."""
-    from ae.commands.runs import list_runs
-
-    _print(as_json, *list_runs(recipe))
-
-
 @app.command(short_help="Draw the figures of a run again.")
 def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Draw the figures of a run again; needs no GPU and no container."""
@@ -321,37 +294,6 @@ def load(
     load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(short_help="Open a shell where a paper's points run.")
-def shell(
-    recipe: RecipeName,
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
-) -> int:
-    """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.commands.shell import open_shell
-
-    return open_shell(recipe, engine_name=engine, image=image, secrets=pairs(secret, "--secret"))
-
-
-@app.command(short_help="Remove what dead launchers left behind.")
-def clean(
-    environments: Annotated[
-        bool,
-        typer.Option("--environments", help="also Python environments that no source asks for"),
-    ] = False,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> int:
-    """Remove what dead launchers left behind: containers and processes, nothing else."""
-    from ae.commands.clean import clean_up
-
-    return clean_up(environments=environments, dry_run=dry_run, as_json=as_json)
-
-
-def _print(as_json: bool, data: Any, text: str) -> None:
-    if as_json:
-        import json
-
-        text = json.dumps(data, indent=2, default=str)
-    typer.echo(text)
+app.command(short_help="Open a shell where a paper's points run.")(shell)
+app.command(short_help="List the runs.")(runs)
+app.command(short_help="Remove what dead launchers left behind.")(clean)

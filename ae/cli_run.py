@@ -1,39 +1,39 @@
-"""The words of `ae run`: its own options, and those that a recipe brings: axes and parameters."""
+"""The words of `ae run`, with the options that a recipe brings, and of runs, shell and clean."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
-from ae.errors import AeError
 from ae.options import (
     AsJson,
     BaseImage,
     CaBundle,
+    DryRun,
     EngineName,
     ImageOption,
+    RecipeName,
     SecretOption,
     Wheels,
     pairs,
+    print_data,
     recipe_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ae.recipe.models import Recipe
 
 
 def _variants(incomplete: str) -> list[str]:
     """Variants of the recipes on the command line, for the shell's completion."""
-    names = [name for recipe in named_recipes(_typed()) for name in recipe.variants]
-    return [name for name in names if name.startswith(incomplete)]
+    from ae.commands.recipes import named
+
+    variants = [name for recipe in named(_plain_words(())) for name in recipe.variants]
+    return [name for name in variants if name.startswith(incomplete)]
 
 
+_FLAGS = ("--quick", "--resume", "--no-build", "--dry-run", "--json", "--verbose")
 RecipeNames = Annotated[
     list[str],
     typer.Argument(metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names),
@@ -95,9 +95,7 @@ def run(
 
     `ae run RECIPE --help` also shows the options that this paper has.
     """
-    from ae.commands.run import run_recipes, show_plans
-    from ae.images.content import BuildOptions
-    from ae.plan.selection import Request
+    from ae.commands.run import BuildOptions, Request, run_recipes, show_plans
 
     requests = [
         Request(
@@ -125,19 +123,40 @@ def run(
     return run_recipes(requests, resume=resume, build=build, as_json=as_json, verbose=verbose)
 
 
-def named_recipes(argv: Sequence[str]) -> list[Recipe]:
-    """The recipes that a command line of `ae run` names, as far as they can be read."""
-    from ae.recipe.load import find_root, list_recipes, load_recipe
+def runs(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs: how each ended, how many points are done, how old it is."""
+    from ae.commands.runs import list_runs
 
-    try:
-        root = find_root()
-        known = list_recipes(root)
-        plain = [
-            word for word, before in zip(argv, ("", *argv), strict=False) if not _valued(before)
-        ]
-        return [load_recipe(root, word) for word in dict.fromkeys(plain) if word in known]
-    except AeError:  # the command itself will say it
-        return []
+    print_data(as_json, *list_runs(recipe))
+
+
+def shell(
+    recipe: RecipeName,
+    engine: EngineName = None,
+    image: ImageOption = None,
+    secret: SecretOption = None,
+) -> int:
+    """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
+    from ae.commands.shell import open_shell
+
+    return open_shell(recipe, engine_name=engine, image=image, secrets=pairs(secret, "--secret"))
+
+
+def clean(
+    environments: Annotated[
+        bool,
+        typer.Option("--environments", help="also Python environments that no source asks for"),
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Remove what dead launchers left behind: containers and processes, nothing else."""
+    from ae.commands.clean import clean_up
+
+    return clean_up(environments=environments, dry_run=dry_run, as_json=as_json)
 
 
 def register(app: typer.Typer, argv: Sequence[str]) -> None:
@@ -158,11 +177,8 @@ def with_own_options(command: Callable[..., int], argv: Sequence[str]) -> Callab
     shared = [p for name, p in signature.parameters.items() if name != "own"]
     about = [p.annotation.__metadata__[0] for p in shared]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
-    words = argv or _typed()
-    recipes = named_recipes(words) if words else []
-    texts = [_described(recipe) for recipe in recipes]
-    names = [name for name in texts[0] if all(name in other for other in texts)] if texts else []
-    names = [name for name in names if _options(name)[0] not in taken]
+    texts = _texts(_plain_words(argv))
+    names = [name for name in texts if _options(name)[0] not in taken]
 
     def run(**given: Any) -> int:
         values = {name: given.pop(f"own_{name}") for name in names}
@@ -175,7 +191,7 @@ def with_own_options(command: Callable[..., int], argv: Sequence[str]) -> Callab
             default=None,
             annotation=Annotated[
                 list[str] | None,
-                typer.Option(*_options(name), metavar="VALUE", help=texts[0][name]),
+                typer.Option(*_options(name), metavar="VALUE", help=texts[name]),
             ],
         )
         for name in names
@@ -187,32 +203,21 @@ def with_own_options(command: Callable[..., int], argv: Sequence[str]) -> Callab
     return run
 
 
-def _described(recipe: Recipe) -> dict[str, str]:
-    """What a person may change of a recipe, by name, in words."""
-    found = {
-        name: f"{axis.help}: {', '.join(axis.values)}; several with commas"
-        for name, axis in recipe.axes.items()
-    }
-    for name, about in recipe.parameters.items():
-        default = about.value(quick=False)
-        words = ",".join(default) if isinstance(default, tuple) else str(default)
-        choices = f" ({', '.join(about.choices)})" if about.choices else ""
-        found[name] = f"{about.help}{choices}; default {words or 'none'}"
-    return found
+def _texts(words: Sequence[str]) -> dict[str, str]:
+    if not words:
+        return {}
+    from ae.commands.recipes import own_options
+
+    return own_options(words)
 
 
 def _options(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("--" + name.replace("_", "-"), f"--{name}")))
 
 
-_FLAGS = ("--quick", "--resume", "--no-build", "--dry-run", "--json", "--debug", "--verbose")
-
-
-def _valued(word: str) -> bool:
-    """Whether the word after this one is its value."""
-    return word.startswith("--") and "=" not in word and word not in _FLAGS
-
-
-def _typed() -> list[str]:
-    """The words that the shell wants completed."""
-    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+def _plain_words(argv: Sequence[str]) -> list[str]:
+    """The words that are no options and no option's value; those that the shell completes, too."""
+    typed = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", ""))
+    words = list(argv) or typed.split()
+    before = ["", *words]
+    return [w for w, b in zip(words, before, strict=False) if b in _FLAGS or not b.startswith("--")]

@@ -158,3 +158,15 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     cpus: int = 1
     memory_gib: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Status
+    exit_code: int | None
+    seconds: float  # the workload itself, start to exit
+    reason: str = ""  # one sentence when it is not `done`
+    image_id: str = ""  # digest or id of what really ran
+    honoured: Mapping[str, object] = field(default_factory=dict)  # what the engine granted

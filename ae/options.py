@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +14,9 @@ from ae.errors import UsageError
 
 def recipe_names(incomplete: str) -> list[str]:
     """Names of recipes, for the shell's completion."""
-    from ae.recipe.load import find_root, list_recipes
+    from ae.commands.recipes import names
 
-    return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
+    return names(incomplete)
 
 
 RecipeName = Annotated[
@@ -66,3 +67,8 @@ def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
             )
         found[key.strip()] = value.strip()
     return found
+
+
+def print_data(as_json: bool, data: Any, text: str) -> None:
+    """Print what a command found: as JSON, or as text."""
+    typer.echo(json.dumps(data, indent=2, default=str) if as_json else text)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ae.engines import choose as select
 from ae.engines import environments as local
+from ae.engines import secrets
 from ae.engines.base import Engine, Leftover
 from ae.errors import ExitCode
 from ae.host.machine import cache_dir
@@ -41,8 +42,6 @@ def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    from ae.engines import secrets
-
     removed = clean_engines(usable_engines(root), dry_run=dry_run)
     for leftover in orphans(secrets.leftovers()):
         if not dry_run:

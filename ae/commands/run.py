@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import join, quote
 from signal import SIGPIPE
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ae.engines import choose as engines
 from ae.engines.base import Job
@@ -22,6 +22,7 @@ from ae.host import measuring, owner, signals
 from ae.host.machine import detect
 from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
+from ae.images.content import BuildOptions
 from ae.model import Flavour, ImageRef, Machine, Plan, Status
 from ae.plan.describe import describe, grouped
 from ae.plan.gpus import unknown_gpu
@@ -31,12 +32,12 @@ from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.provenance import gather
+from ae.report import chapter
 from ae.run.display import Display
 from ae.run.loop import Result, execute
 from ae.units import format_seconds
 
-if TYPE_CHECKING:
-    from ae.images.content import BuildOptions
+__all__ = ["BuildOptions", "Request"]  # for the command line, which imports no other room
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def measure(
 ) -> tuple[Run, Result]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
-    facts = gather(root, recipe.name, engine.name, engine.available(), machine)
+    found = engine.available()
+    about = {"name": engine.name, "detail": found.detail, **found.facts}
+    facts = gather(root, recipe.name, about, machine)
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
@@ -188,16 +191,13 @@ def measure(
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
     """Print table, figures and counts of verdicts, and what to do next; return them as data."""
-    from ae.report.chapter import chapter_json, chapter_text
-    from ae.report.chapter import conclude as made
-
-    name, chapter = asked.recipe.name, made(asked.root, asked.recipe, run)
+    name, made = asked.recipe.name, chapter.conclude(asked.root, asked.recipe, run)
     if not as_json:
-        print(chapter_text(chapter))
+        print(chapter.chapter_text(made))
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (every verdict), ae report {name} (a page), ae runs")
     statuses = {point: status.status for point, status in run.statuses().items()}
-    return chapter_json(chapter) | {"points": statuses, "folder": str(run.path)}
+    return chapter.chapter_json(made) | {"points": statuses, "folder": str(run.path)}
 
 
 def exit_code(asked: Asked, run: Run, result: Result) -> int:

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ae.errors import EnvironmentFault, RecipeError, UsageError, nearest
 from ae.host.files import write_atomic
-from ae.model import Plan, Point, Status
+from ae.model import Outcome, Plan, Point, Status
 from ae.plan.describe import describe
 from ae.records.models import (
     PlanRecord,
@@ -29,9 +29,6 @@ from ae.records.models import (
     StatusRecord,
     read,
 )
-
-if TYPE_CHECKING:
-    from ae.engines.base import Outcome
 
 
 def results_dir(root: Path) -> Path:

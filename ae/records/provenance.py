@@ -7,11 +7,11 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ae import __version__
-from ae.engines.base import Availability
 from ae.host import processes
 from ae.model import Gpu, Machine
 from ae.records.models import GpuFacts, Host, Provenance, Source
@@ -20,9 +20,7 @@ _MADE_FROM = ("ae", "images", "recipes")
 _LONGEST = 200_000  # characters of a diff
 
 
-def gather(
-    root: Path, recipe: str, engine: str, about: Availability, machine: Machine
-) -> Provenance:
+def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine) -> Provenance:
     """Return what is known of the source, the engine and the machine of a run."""
     return Provenance(
         ae=__version__,
@@ -30,7 +28,7 @@ def gather(
         command=tuple(sys.argv[1:]),
         source=source_facts(root),
         recipe_hash=folder_hash(root / "recipes" / recipe),
-        engine={"name": engine, "detail": about.detail, **about.facts},
+        engine=dict(engine),
         host=Host(
             name=socket.gethostname(),
             system=platform.platform(),

@@ -14,6 +14,7 @@ from ae.records.files import read_point
 from ae.records.folder import Run
 from ae.run.display import Display
 from ae.run.logs import LogFiles
+from ae.run.parse import parse_point
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,6 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
         return outcome
     try:
         if point.parser is not None:
-            from ae.run.parse import parse_point
-
             parse_point(recipe_dir, point, out)
         found = read_point(out)
     except WorkloadError as error:
