@@ -11,14 +11,7 @@ from ae.engines.base import Engine, Leftover
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    from ae.engines import secrets
-
-    removed = clean_engines(usable_engines(root), dry_run=dry_run)
-    for leftover in orphans(secrets.leftovers()):
-        if not dry_run:
-            secrets.remove(leftover)
-        removed.append(leftover)
-    return removed
+    return clean_engines(usable_engines(root), dry_run=dry_run)
 
 
 def usable_engines(root: Path) -> list[Engine]:
@@ -39,10 +32,8 @@ def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]
 
 
 def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """What no living launcher owns, containers first: a volume in use cannot be removed."""
-    return sorted(
-        (one for one in leftovers if not one.owner_alive), key=lambda one: one.kind == "volume"
-    )
+    """What no living launcher owns."""
+    return [one for one in leftovers if not one.owner_alive]
 
 
 def to_text(removed: Sequence[Leftover], *, dry_run: bool) -> str:

@@ -332,25 +332,9 @@ def _secrets(recipe: Recipe, request: Request) -> Given:
 
 
 def _machine(request: Request) -> Machine:
-    """What the planner may know of the machine that points run on: this one, or the daemon's."""
-    from ae.daemon.connection import connect, endpoint_of, looks_far
+    """What the planner may know of the machine that points run on."""
     from ae.host.machine import detect
 
-    if request.engine in (None, "docker") and looks_far(endpoint := endpoint_of()):
-        from ae.engines.far import machine_of
-        from ae.plan.selection import parse_gpus
-
-        count, devices = parse_gpus(request.gpus)
-        try:
-            daemon = connect(endpoint)
-        except EnvironmentFault:
-            if request.engine == "docker" and not request.dry_run:
-                raise
-            return detect()  # it cannot be asked: another engine may do, and a plan needs none
-        try:
-            return machine_of(daemon, devices or count)
-        finally:
-            daemon.close()
     return detect()
 
 

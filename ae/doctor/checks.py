@@ -139,7 +139,6 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     """Look at the machine. Never raises for what is missing: that is what the checks are about."""
     from ae.engines.choose import choose
     from ae.engines.docker import DockerEngine
-    from ae.engines.podman import PodmanEngine
     from ae.host.machine import free_disk, query_gpus
     from ae.images.content import find_client
 
@@ -150,7 +149,7 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
         usable = choose(engine, flavour, root=root)
-        found = usable.starts() if isinstance(usable, PodmanEngine) else usable.available()
+        found = usable.starts()
         if not found.ok:
             raise EnvironmentFault(f"engine {usable.name}: {found.detail}", fix=found.fix)
         chosen = found.detail

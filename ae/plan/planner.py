@@ -247,9 +247,10 @@ def _secrets(recipe: Recipe, experiment: str, given: Collection[str]) -> tuple[S
         if need.name in given:
             found.append(secret)
         elif not need.optional:
-            from ae.engines.secrets import lacking
-
-            raise lacking(secret, experiment, need.why)
+            raise EnvironmentFault(
+                f"{experiment} needs the secret '{secret.name}' ({need.why})",
+                fix=f"give its file: --secret {secret.name}=FILE, or {secret.variable}=FILE",
+            )
     return tuple(found)
 
 
@@ -464,6 +465,8 @@ def point_key(point: Point, gpu_models: Sequence[str]) -> str:
         "repeat": point.repeat,
         "gpus": list(gpu_models),
     }
+    if point.needs.gpus is not None:
+        defines["needs"]["gpus"]["devices"] = []  # of equal GPUs, any gives the same result
     if not point.needs.secrets:
         del defines["needs"]["secrets"]  # so that points without any keep their keys
     if point.parser is not None:

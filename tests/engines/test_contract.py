@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.model import Flavour, RuntimeNeeds, Status
-from tests.engines.acts import Lines, base_image, command, make_job
+from tests.engines.acts import RUN, Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine
 
 
@@ -49,12 +50,11 @@ def engine(
         made = FakeEngine(grace_s=0.3)
     yield made
     assert ours(made) == [], "a test has left something running"
-    if isinstance(made, DockerEngine):
-        made.close()
+    made.close()
 
 
 def ours(engine: Engine) -> list[Leftover]:
-    return [leftover for leftover in engine.leftovers() if leftover.run == "contract"]
+    return [leftover for leftover in engine.leftovers() if leftover.run == RUN]
 
 
 def perform(
@@ -69,6 +69,13 @@ def test_it_says_that_it_is_available(engine: Engine) -> None:
     assert found.ok
     assert found.detail
     assert engine.supports(Flavour.CPU).ok
+    assert engine.starts().ok
+
+
+def test_its_machine_is_looked_at_once(engine: Engine) -> None:
+    machine = engine.machine()
+    assert machine.cpus > 0
+    assert engine.machine() is machine
 
 
 def test_a_job_that_is_done(engine: Engine, tmp_path: Path) -> None:
@@ -218,6 +225,20 @@ def test_an_image_that_cannot_be_had(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as caught:
         engine.prepare(image, Lines())
     assert caught.value.fix
+
+
+def test_a_shell_reads_its_input_where_there_is_no_terminal(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    with open(os.devnull) as nothing, monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", nothing)
+        argv, environment = engine.shell(make_job(tmp_path / "out").point, tmp_path / "out")
+    assert "--tty" not in argv
+    done = subprocess.run(
+        argv, env=environment, input="echo here; exit 7", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (7, "here\n"), done.stderr
 
 
 def test_a_command_to_type(engine: Engine, tmp_path: Path) -> None:
