@@ -197,13 +197,14 @@ def test_a_sink_that_fails_stops_it(engine: Engine, tmp_path: Path) -> None:
 
 def test_what_runs_is_listed_with_its_owner(engine: Engine, tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
+    lines = Lines()
     job = make_job(tmp_path / "out", "print:up", "sleep:60")
-    thread = threading.Thread(target=lambda: outcomes.append(engine.run(job, Lines(), 60)))
+    thread = threading.Thread(target=lambda: outcomes.append(engine.run(job, lines, 60)))
     thread.start()
-    end = time.monotonic() + 20
-    while not (found := ours(engine)) and time.monotonic() < end:
+    end = time.monotonic() + 30
+    while lines.of("stdout") != ["up"] and time.monotonic() < end:
         time.sleep(0.05)
-    time.sleep(0.5)
+    found = ours(engine)
     assert [leftover.owner_alive for leftover in found] == [True]
     engine.remove(found[0])
     thread.join(20)
@@ -236,7 +237,12 @@ def test_a_shell_reads_its_input_where_there_is_no_terminal(
         argv, environment = engine.shell(make_job(tmp_path / "out").point, tmp_path / "out")
     assert "--tty" not in argv
     done = subprocess.run(
-        argv, env=environment, input="echo here; exit 7", capture_output=True, text=True, check=False
+        argv,
+        env=environment,
+        input="echo here; exit 7",
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (7, "here\n"), done.stderr
 
