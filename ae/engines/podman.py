@@ -50,6 +50,7 @@ class PodmanEngine(ContainerEngine):
         "podman finds no CDI spec for NVIDIA GPUs",
         f"install the Container Toolkit, {RENEW}",
     )
+    _monitor = Path("/nonexistent")
     dropped_fix = "use --engine docker, podman as root, or a newer podman; see docs/engines.md"
 
     @cached_property
@@ -123,45 +124,33 @@ class PodmanEngine(ContainerEngine):
         return found
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
-        """Pull what a person named, and the locked image where there is a registry; else copy ours
-        from this machine's Docker Engine, which builds it. Raises EnvironmentFault."""
+        """Pull what a person named, and the locked image where there is a registry. podman builds
+        none: its layers would not be those of our Dockerfiles' builder. Raises EnvironmentFault."""
         if image.override is not None:
             self._pull(image.reference, sink)
-        elif (entry := locked(image)) is not None and (place := settings.registry()) is not None:
-            reference = f"{place}/{image.name}@{entry.digest}"
-            self._pull(reference, sink)
-            found = self.inspect("image", reference)
-            if not found or not entry.names(found) or not self._ours(found, image):
-                raise EnvironmentFault(
-                    f"{reference} is not the image that images/lock.yaml means",
-                    fix="the lock file and the registry disagree: push again from these sources",
-                )
-            self.do("tag", reference, _LOCAL + image.reference)
-        else:
-            from ae.engines.docker import DockerEngine
+            return
+        entry, place = locked(image), settings.registry()
+        if entry is None or place is None:
+            raise EnvironmentFault(
+                f"podman has no image {image.reference} that is built from this tree", fix=_LOAD
+            )
+        reference = f"{place}/{image.name}@{entry.digest}"
+        self._pull(reference, sink)
+        found = self.inspect("image", reference) or {"Id": ""}
+        if not entry.names(found) or labels_of(found).get("ae.content") != image.content:
+            raise EnvironmentFault(
+                f"{reference} is not the image that images/lock.yaml means",
+                fix="the lock file and the registry disagree: push again from these sources",
+            )
+        self.do("tag", reference, _LOCAL + image.reference)
 
-            docker = DockerEngine(build=self._build)
-            try:
-                if not docker.available().ok:
-                    self._needed(image)
-                    raise EnvironmentFault(
-                        f"podman's {image.reference} is not built from this tree", fix=_LOAD
-                    )
-                if not docker.has_image(image):
-                    docker.prepare(image, sink)
-                self._copy(docker, image, sink)
-            finally:
-                docker.close()
-
-    def call(
-        self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S, cwd: Path | None = None
-    ) -> processes.Completed:
+    def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
         """Run a podman command to its end; any exit code is a result."""
-        return processes.run(["podman", *words], timeout_s=timeout_s, cwd=cwd)
+        return processes.run(["podman", *words], timeout_s=timeout_s)
 
-    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S, cwd: Path | None = None) -> str:
+    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """Run a podman command and return what it printed. Raises EnvironmentFault."""
-        done = self.call(*words, timeout_s=timeout_s, cwd=cwd)
+        done = self.call(*words, timeout_s=timeout_s)
         if done.returncode != 0:
             raise fault_of(done.stderr)
         return done.stdout
@@ -185,9 +174,6 @@ class PodmanEngine(ContainerEngine):
         found = (self.inspect("image", name) for name in (*names, image.reference))
         return next((one for one in found if one is not None), None)
 
-    def _ours(self, found: Mapping[str, Any], image: ImageRef) -> bool:
-        return labels_of(found).get("ae.content") == image.content
-
     def _pull(self, reference: str, sink: Sink) -> None:
         said: list[str] = []
 
@@ -200,26 +186,6 @@ class PodmanEngine(ContainerEngine):
         if processes.stream(["podman", "pull", *words, reference], on_line).returncode != 0:
             fault = fault_of("\n".join(said))
             raise EnvironmentFault(f"pulling {reference} failed: {fault.message}", fix=fault.fix)
-
-    def _copy(self, docker: Any, image: ImageRef, sink: Sink) -> None:
-        """Copy an image that a Docker Engine has: same content, same id."""
-        from ae.images.content import client_environment, find_client
-
-        sink.line("stdout", f"copying {image.reference} from {docker.endpoint}")
-        with tempfile.TemporaryDirectory(
-            prefix="ae-podman-", dir=os.environ.get("TMPDIR")
-        ) as folder:
-            archive = f"{folder}/image.tar"
-            saved = processes.run(
-                [find_client(docker.endpoint), "save", "--output", archive, image.reference],
-                env=client_environment(docker.endpoint),
-            )
-            if saved.returncode != 0:
-                raise EnvironmentFault(f"docker save: {saved.stderr.strip()[-300:]}", fix=_LOAD)
-            loaded = self.do("load", "--input", archive, timeout_s=3600).strip().rpartition(" ")[2]
-        if loaded != _LOCAL + image.reference:
-            self.do("tag", loaded, _LOCAL + image.reference)
-            self.do("untag", loaded, loaded)
 
     # -- how a container is asked for, made and removed ----------------------------------------
 
@@ -241,8 +207,12 @@ class PodmanEngine(ContainerEngine):
         # `rm --force` kills at once.
         options = ("--pull", "never", "--log-driver", "none", "--stop-timeout", "0")
         self.do(*self._line(spec, options)[1:], timeout_s=CREATE_TIMEOUT_S)
-        with tempfile.TemporaryDirectory(prefix="ae-podman-", ignore_cleanup_errors=True) as folder:
-            self.do("init", spec.name, timeout_s=CREATE_TIMEOUT_S, cwd=Path(folder))
+        # podman's monitor leaves a file `oom` where it was started.
+        self._monitor = Path(tempfile.mkdtemp(prefix="ae-podman-"))
+        argv = ["podman", "init", spec.name]
+        done = processes.run(argv, timeout_s=CREATE_TIMEOUT_S, cwd=self._monitor)
+        if done.returncode != 0:
+            raise fault_of(done.stderr)
         made = self.inspect("container", spec.name)
         if made is None:
             raise EnvironmentFault(
@@ -274,7 +244,9 @@ class PodmanEngine(ContainerEngine):
         status, reason = classify(
             code,
             # Where podman's monitor cannot see it, the kernel counts what it has killed.
-            oom=bool(state.get("OOMKilled")) or (code == 137 and oom_kills() > kills),
+            oom=bool(state.get("OOMKilled"))
+            or (self._monitor / "oom").exists()
+            or (code == 137 and oom_kills() > kills),
             timed_out=client.timed_out,
             timeout_s=timeout_s,
             last_words=words.last,
@@ -312,6 +284,7 @@ class PodmanEngine(ContainerEngine):
         return self.inspect("container", name)
 
     def _remove(self, name: str) -> None:
+        shutil.rmtree(self._monitor, ignore_errors=True)
         done = self.call("rm", "--force", "--volumes", name)
         if done.returncode != 0 and self.call("container", "exists", name).returncode != 1:
             raise fault_of(done.stderr)

@@ -38,13 +38,15 @@ import json, sys
 from pathlib import Path
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
-from ae.model import Flavour, GpuRequest, ImageRef, RuntimeNeeds
+from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds
 from tests.engines.acts import Lines, make_job
 wanted = json.loads(sys.argv[1])
 out = Path(sys.argv[2])
 engine = PodmanEngine(grace_s=1.0)
 image = ImageRef(name="links", flavour=Flavour.CPU, content="", source=out, override=sys.argv[3])
-gpus = GpuRequest(devices=(wanted["gpu"],)) if wanted.get("gpu") else None
+gpus = None
+if wanted.get("gpu"):
+    gpus = GpuRequest(devices=(GpuId(index=-1, uuid=wanted["gpu"]),))
 needs = RuntimeNeeds(
     gpus=gpus, memory_bytes=wanted.get("memory"), cap_add=tuple(wanted.get("caps", ()))
 )
