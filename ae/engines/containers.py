@@ -227,11 +227,11 @@ class ContainerEngine(ABC):
 
     def _look_inside(self, spec: ContainerSpec, request: GpuRequest) -> None:
         """Raise EnvironmentFault unless the GPUs that a container was granted are there inside."""
-        needs = replace(spec.needs, cap_add=(), memory_bytes=None, mounts=())
         mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
-        look = replace(spec, name=f"{spec.name}-look", argv=("sh", "-c", LOOK), needs=needs)
+        argv = ("sh", "-c", LOOK)
+        look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
-        self._performed(replace(look, mounts=mounts), seen, _LOOK_S)
+        self._performed(look, seen, _LOOK_S)
         check_inside(request, seen.lines)
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:

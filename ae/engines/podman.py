@@ -51,7 +51,10 @@ class PodmanEngine(ContainerEngine):
         f"install the Container Toolkit, {RENEW}",
     )
     _monitor = Path("/nonexistent")
-    dropped_fix = "use --engine docker, podman as root, or a newer podman; see docs/engines.md"
+    dropped_fix = (
+        "an ordinary user gets limits only with cgroup v2 and a delegated controller: else use "
+        "podman as root, or --engine docker; see docs/engines.md"
+    )
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -327,6 +330,8 @@ def as_docker(
     # An IPC namespace of its own is `shareable` to podman, also when `private` was asked for.
     if spec.needs.ipc == "private" and host.get("IpcMode") == "shareable":
         host["IpcMode"] = "private"
+    if spec.userns == "keep-id" and host.get("UsernsMode") == "private":
+        host["UsernsMode"] = "keep-id"
     # What is in effect, and what could ever be: podman names each capability that is dropped.
     host["CapAdd"] = list(made.get("EffectiveCaps") or [])
     bound = {cap.removeprefix("CAP_") for cap in made.get("BoundingCaps") or []}

@@ -29,19 +29,29 @@ def own_daemon(docker_endpoint: str) -> Iterator[OwnDaemon]:
 
 @pytest.fixture(scope="session")
 def gpu() -> Iterator[str]:
-    """A GPU that is none: inside a container a node and a variable show that it was granted."""
+    """A GPU that is none: inside a container a program and a variable show that it was granted.
+
+    Its node is /dev/null: podman as an ordinary user takes no node from another place."""
     if not os.access(CDI if CDI.exists() else CDI.parent, os.W_OK):
         pytest.skip(f"podman reads CDI specs from {CDI}, which only root may write")
     name = f"ae-test-{os.getpid()}"
-    node = {"path": "/dev/nvidia0", "hostPath": "/dev/null"}
-    edits = {"env": [f"AE_FAKE_GPU={name}"], "deviceNodes": [node]}
+    program = CDI / f"{name}.sh"
+    mount = {"hostPath": str(program), "containerPath": "/nvidia/nvidia-smi"}
+    edits = {
+        "env": [f"AE_FAKE_GPU={name}", "PATH=/nvidia:/usr/local/bin:/usr/bin:/bin"],
+        "deviceNodes": [{"path": "/dev/null"}],
+        "mounts": [mount | {"options": ["ro", "bind"]}],
+    }
     spec = {
         "cdiVersion": "0.5.0",
         "kind": "nvidia.com/gpu",
         "devices": [{"name": name, "containerEdits": edits}],
     }
     CDI.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\necho 'GPU 0: Fake (UUID: {name})'\n")
+    program.chmod(0o755)
     path = CDI / f"{name}.json"
     path.write_text(json.dumps(spec))
     yield name
     path.unlink()
+    program.unlink()

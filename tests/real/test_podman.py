@@ -108,19 +108,20 @@ def test_dropped_requests_stop_the_run(
     monkeypatch.setattr(podman_module, "to_argv", without)
     needs = RuntimeNeeds(
         gpus=one(gpu),
-        cap_add=("SYS_PTRACE",),
+        cap_add=("SYS_ADMIN",),
         ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
         shm_bytes=128 * 2**20,
         memory_bytes=10**9,
         mounts=(Mount(source=tmp_path, target="/data"),),
     )
     job = make_job(tmp_path / "out", "write:ran:1", needs=needs, run="dropped")
+    engine = PodmanEngine(user="12345:12346")
     with pytest.raises(EnvironmentFault, match="dropped what the point needs") as caught:
         engine.run(job, Lines(), 60)
     said = caught.value.message
     for words in (
         f"GPUs (nvidia.com/gpu={gpu})",
-        "capability SYS_PTRACE",
+        "capability SYS_ADMIN",
         "ulimit nofile",
         "no-new-privileges",
         "Init True",
@@ -130,7 +131,7 @@ def test_dropped_requests_stop_the_run(
         "tmpfs /tmp",
         "ShmSize 134217728",
         "Memory 1000000000",
-        "user ",
+        "user 12345:12346",
         "mount /data (read-only)",
     ):
         assert words in said
@@ -186,7 +187,7 @@ def test_a_limit_above_what_may_be_given(engine: PodmanEngine, tmp_path: Path) -
         engine.run(job, lines, 60)
         assert lines.of("stdout") == [str(2**40)]
     else:
-        with pytest.raises(EnvironmentFault, match="may not raise a limit"):
+        with pytest.raises(EnvironmentFault, match="rlimit"):
             engine.run(job, lines, 60)
         assert lines.got == []
     assert containers(engine, "limits") == []
