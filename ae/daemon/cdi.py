@@ -7,6 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ae.errors import EnvironmentFault
 from ae.model import GpuRequest
 
@@ -72,8 +74,6 @@ def _read_spec(path: Path) -> object:
             return data
     except (OSError, ValueError):
         return None
-    import yaml  # a tenth of a second that only hosts with such a spec pay
-
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ae.daemon.connection import endpoint_of, refuse_elsewhere
 from ae.engines.base import Availability, Engine
@@ -11,11 +10,9 @@ from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.host.watchdog import Reaper
+from ae.images.content import BuildOptions
 from ae.model import Flavour
-
-if TYPE_CHECKING:
-    from ae.host.watchdog import Reaper
-    from ae.images.content import BuildOptions
 
 NAMES = ("docker", "podman", "local")
 

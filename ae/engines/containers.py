@@ -12,23 +12,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ae.engines import spec as container
 from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
-from ae.engines.inside import LOOK, check_inside
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import ContainerSpec, GpuGrant
 from ae.errors import EnvironmentFault
 from ae.host import owner, signals
 from ae.host.machine import detect, require_disk
+from ae.host.watchdog import Reaper
 from ae.images import settings
+from ae.images.content import BuildOptions
 from ae.images.lockfile import locked
 from ae.model import Flavour, GpuRequest, ImageRef, Machine, Point
-
-if TYPE_CHECKING:
-    from ae.host.watchdog import Reaper
-    from ae.images.content import BuildOptions
 
 _LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
 
@@ -228,11 +225,11 @@ class ContainerEngine(ABC):
     def _look_inside(self, spec: ContainerSpec, request: GpuRequest) -> None:
         """Raise EnvironmentFault unless the GPUs that a container was granted are there inside."""
         mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
-        argv = ("sh", "-c", LOOK)
+        argv = ("sh", "-c", container.LOOK)
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
         self._performed(look, seen, _LOOK_S)
-        check_inside(request, seen.lines)
+        container.check_inside(request, seen.lines)
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""

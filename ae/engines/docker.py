@@ -8,15 +8,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ae.daemon.cdi import cdi_names
 from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
 from ae.daemon.faults import faults
 from ae.engines.base import GRACE_S, OUT_DIR, Availability, Outcome, Sink
 from ae.engines.containers import ContainerEngine
-from ae.engines.exits import LastWords, classify
-from ae.engines.output import follow
+from ae.engines.output import LastWords, classify, follow
 from ae.engines.spec import (
     ContainerSpec,
     GpuGrant,
@@ -26,14 +25,13 @@ from ae.engines.spec import (
     to_argv,
 )
 from ae.errors import EnvironmentFault
-from ae.host import signals
-from ae.images import settings
+from ae.host import owner, signals
+from ae.host.watchdog import Reaper
+from ae.images import registry, settings
+from ae.images.build import build
+from ae.images.content import BuildOptions, client_environment, find_client
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, RuntimeNeeds, Status
-
-if TYPE_CHECKING:
-    from ae.host.watchdog import Reaper
-    from ae.images.content import BuildOptions
 
 
 class DockerEngine(ContainerEngine):
@@ -93,12 +91,8 @@ class DockerEngine(ContainerEngine):
         if image.override is not None:
             self.pull(image.reference, sink)
         elif entry is not None and place is not None:
-            from ae.images.registry import pull
-
-            pull(self.daemon, image, entry, place, sink)
+            registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
-            from ae.images.build import build
-
             build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
         else:
             raise EnvironmentFault(
@@ -131,12 +125,9 @@ class DockerEngine(ContainerEngine):
     # -- how a container is asked for, made and removed ----------------------------------------
 
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
-        if (entry := locked(image)) is not None:
-            from ae.images.registry import find
-
-            if found := find(self.daemon, image, entry):
-                return found
-        return self.daemon.image(image.reference)
+        entry = locked(image)
+        found = registry.find(self.daemon, image, entry) if entry else None
+        return found or self.daemon.image(image.reference)
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
         route = self.daemon.gpu_route() if ask else "nvidia"
@@ -210,23 +201,17 @@ class DockerEngine(ContainerEngine):
                     raise
 
     def _rows(self) -> Iterable[tuple[str, Mapping[str, str]]]:
-        from ae.host.owner import RUN
-
         with faults(self.endpoint):
-            found = self.daemon.control.containers(all=True, filters={"label": [RUN]})
+            found = self.daemon.control.containers(all=True, filters={"label": [owner.RUN]})
         return [(one["Id"], one.get("Labels") or {}) for one in found]
 
     def _line(self, spec: ContainerSpec, options: tuple[str, ...]) -> tuple[str, ...]:
         client = "docker"
         if spec.name:  # not to be read, but to be run
-            from ae.images.content import find_client
-
             client = find_client(self.endpoint)
         return to_argv(spec, (client, "run", *options, "--rm", "--init"))
 
     def _environment(self) -> dict[str, str]:
-        from ae.images.content import client_environment
-
         return client_environment(self.endpoint)
 
     @contextmanager

@@ -9,19 +9,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ae.engines import environments
 from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
-from ae.engines.exits import LastWords, classify
+from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
 from ae.host.machine import detect, oom_kills, require_disk
+from ae.host.watchdog import Reaper
+from ae.images import environments
 from ae.images.content import BuildOptions, source_paths
 from ae.model import Flavour, ImageRef, Machine, Point
-
-if TYPE_CHECKING:
-    from ae.host.watchdog import Reaper
 
 _PYTHONS = ("python", "python3")
 # What a workload may see of the caller's environment: nothing that changes what it computes.

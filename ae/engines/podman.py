@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,15 @@ from typing import Any, Literal
 from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
 from ae.engines.base import Availability, Outcome, Sink
 from ae.engines.containers import ContainerEngine, labels_of
-from ae.engines.exits import LastWords, classify
+from ae.engines.output import LastWords, classify
+from ae.engines.podman_words import (
+    LOAD,
+    STATIC_INITS,
+    as_docker,
+    fault_of,
+    init_program,
+    limit_words,
+)
 from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between, to_argv
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
@@ -35,9 +42,6 @@ CONTROL_TIMEOUT_S = 60
 # Rootless storage without id-mapped mounts copies an image once for each user: minutes.
 CREATE_TIMEOUT_S = 1800
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")  # podman's own where it has no option for them
-# Where podman looks for its init program, and static ones that serve as well.
-_HELPERS = "/usr/libexec/podman:/usr/local/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
-_STATIC_INITS = ("tini-static", "docker-init")
 _LOCAL = "localhost/"  # where podman puts names without a registry; Docker's own mean docker.io
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?/")
 
@@ -110,7 +114,7 @@ class PodmanEngine(ContainerEngine):
         """An init program alone in an empty root, half a second: a podman that answers may still
         lack user ids, or a runtime that knows the control groups."""
         found = self.available()
-        init = _init("catatonit", *_STATIC_INITS)
+        init = init_program("catatonit", *STATIC_INITS)
         if not found.ok or init is None:
             fix = found.fix or "install the package catatonit, or tini"
             return replace(found, ok=False, detail=found.detail or "no init program", fix=fix)
@@ -119,7 +123,7 @@ class PodmanEngine(ContainerEngine):
             for name in ("proc", "sys", "dev", "etc", "run", "tmp"):  # mount points
                 (Path(folder) / name).mkdir()
             shutil.copy2(init, Path(folder) / "program")
-            words = ["run", "--rm", "--network", "none", "--log-driver", "none", *_limits(())]
+            words = ["run", "--rm", "--network", "none", "--log-driver", "none", *limit_words(())]
             try:
                 self.do(*words, "--rootfs", folder, "/program", "--version")
             except EnvironmentFault as fault:
@@ -135,7 +139,7 @@ class PodmanEngine(ContainerEngine):
         entry, place = locked(image), settings.registry()
         if entry is None or place is None:
             raise EnvironmentFault(
-                f"podman has no image {image.reference} that is built from this tree", fix=_LOAD
+                f"podman has no image {image.reference} that is built from this tree", fix=LOAD
             )
         reference = f"{place}/{image.name}@{entry.digest}"
         self._pull(reference, sink)
@@ -303,9 +307,9 @@ class PodmanEngine(ContainerEngine):
                 replace(spec, userns=keep), ("podman", "run", *options, "--rm", "--init")
             )
         verb = ("run", "--rm") if "--interactive" in options else ("create",)
-        init = "" if _init("catatonit") else _init(*_STATIC_INITS)
+        init = "" if init_program("catatonit") else init_program(*STATIC_INITS)
         # Where podman's defaults differ from Docker's and would change what is measured.
-        extra = [*_limits([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
+        extra = [*limit_words([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
         if spec.pids is None:
             extra += ["--pids-limit", "-1"]
         if self.info["host"]["security"]["selinuxEnabled"]:
@@ -313,87 +317,3 @@ class PodmanEngine(ContainerEngine):
         head = ("podman", *verb, *options, "--init", *(("--init-path", init) if init else ()))
         spec = replace(spec, image=spec.image.removeprefix("sha256:"))  # a name could mean several
         return to_argv(spec, head, extra)
-
-
-def as_docker(
-    made: Mapping[str, Any], spec: ContainerSpec, devices: Mapping[str, frozenset[str]]
-) -> dict[str, Any]:
-    """Return what podman says of an initialised container in the words of Docker's inspect.
-
-    `devices`: the device nodes of each CDI name. podman keeps no request, but shows what it came
-    to: a GPU counts as granted when all its nodes are there.
-    """
-    host = dict(made.get("HostConfig") or {})
-    for limit in (limits := [dict(one) for one in host.get("Ulimits") or []]):
-        limit["Name"] = str(limit["Name"]).lower().removeprefix("rlimit_")
-    host["Ulimits"] = limits
-    # An IPC namespace of its own is `shareable` to podman, also when `private` was asked for.
-    if spec.needs.ipc == "private" and host.get("IpcMode") == "shareable":
-        host["IpcMode"] = "private"
-    if spec.userns == "keep-id" and host.get("UsernsMode") == "private":
-        host["UsernsMode"] = "keep-id"
-    # What is in effect, and what could ever be: podman names each capability that is dropped.
-    host["CapAdd"] = list(made.get("EffectiveCaps") or [])
-    bound = {cap.removeprefix("CAP_") for cap in made.get("BoundingCaps") or []}
-    host["CapDrop"] = ["ALL"] if bound <= set(spec.needs.cap_add) else []
-    nodes = {str(one.get("PathInContainer")) for one in host.get("Devices") or []}
-    asked = spec.gpus.devices if spec.gpus else ()
-    granted = [name for name in asked if name in devices and devices[name] <= nodes]
-    host["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": granted}] if granted else []
-    return {**made, "HostConfig": host}
-
-
-def _init(*names: str) -> str | None:
-    """An init program for containers: it reaps children and passes TERM on."""
-    path = f"{_HELPERS}:{os.environ.get('PATH', os.defpath)}"
-    return next((found for name in names if (found := shutil.which(name, path=path))), None)
-
-
-def _limits(given: Iterable[str]) -> list[str]:
-    """Options for the limits that podman would else set above what the caller may have.
-
-    `given`: limits that are asked for anyway.
-    """
-    # podman caps its own number of processes at the kernel's largest id, and can give no more.
-    most = int(Path("/proc/sys/kernel/pid_max").read_text())
-    own = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    number = most if own == resource.RLIM_INFINITY else min(own, most)
-    limits = {"nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "nproc": number}
-    return [
-        word
-        for name, value in limits.items()
-        if name not in given
-        for word in ("--ulimit", f"{name}={value}:{value}")
-    ]
-
-
-def fault_of(text: str) -> EnvironmentFault:
-    """What podman refused, with the fix where the cause is known."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("Error")] or lines or ["no reason given"]
-    said = errors[-1].removeprefix("Error: ")
-    if logged := re.search(r'msg="(.*)"', said):
-        said = logged[1]
-    for layer in ("runc create failed: ", "container process: "):  # which say nothing
-        said = said.rpartition(layer)[2]
-    fixes = (fix for words, fix in _FIXES if re.search(words, text.lower()))
-    return EnvironmentFault(f"podman refused: {said[:300]}", fix=next(fixes))
-
-
-_LOAD = "build it where Docker is, then: docker save IMAGE | podman load"
-_FIXES = (
-    ("unresolvable cdi device|failed to inject devices", RENEW),
-    (r"nvidia\.com/gpu=", "use a podman that is built with CDI, or --engine docker"),
-    ("container-init binary|catatonit", "install the package catatonit, or tini"),
-    ("cgroups in hybrid mode", 'write runtime = "runc" below [engine] in containers.conf'),
-    ("rlimit", "raise the caller's own hard limit (ulimit -H), or use --engine docker"),
-    ("new[ug]idmap|insufficient|subuid|user namespace", "install uidmap, then: sudo usermod "
-     "--add-subuids 100000-165535 --add-subgids 100000-165535 $USER; podman system migrate"),
-    ("no space left on device", "free some: podman system df, podman image prune"),
-    ("no such image|not known|manifest unknown|short-name", _LOAD + ", or --image NAME"),
-    ("statfs", "check the volumes of the recipe"),
-    ("unauthorized|authentication required", "podman login REGISTRY"),
-    ("http response to https", "name it in registries.conf with insecure = true"),
-    ("connection refused|no such host|timeout|registry", "check the name and the network"),
-    ("", "try it by hand: podman info"),
-)  # fmt: skip

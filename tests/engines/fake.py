@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
-from ae.engines.exits import LastWords, classify
+from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.machine import require_disk

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ae.daemon.cdi import cdi_names
-from ae.engines.inside import check_inside
 from ae.engines.spec import (
     WRITABLE,
     GpuGrant,
     borrowed,
+    check_inside,
     dropped,
     seconds_between,
     spec_of,

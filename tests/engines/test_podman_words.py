@@ -11,7 +11,9 @@ import pytest
 
 from ae.daemon.cdi import read_cdi_devices
 from ae.engines import podman as podman_module
-from ae.engines.podman import PodmanEngine, as_docker, fault_of
+from ae.engines import podman_words
+from ae.engines.podman import PodmanEngine
+from ae.engines.podman_words import as_docker, fault_of
 from ae.engines.spec import ContainerSpec, GpuGrant, dropped, spec_of
 from ae.model import GpuId, GpuRequest, Mount, RuntimeNeeds, Ulimit
 from tests.engines.acts import make_job
@@ -164,10 +166,10 @@ def test_cdi_folders_as_podmans_help_names_them(
 
 
 def test_limits_stay_within_what_the_caller_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podman_module.resource, "getrlimit", lambda _: (10, 20))
-    words = podman_module._limits(())
+    monkeypatch.setattr(podman_words.resource, "getrlimit", lambda _: (10, 20))
+    words = podman_words.limit_words(())
     assert list(pairwise(words))[::2] == [("--ulimit", "nofile=20:20"), ("--ulimit", "nproc=20:20")]
-    assert podman_module._limits(["nofile", "nproc"]) == []
+    assert podman_words.limit_words(["nofile", "nproc"]) == []
 
 
 @pytest.mark.parametrize(
