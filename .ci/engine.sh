@@ -73,14 +73,31 @@ write_config() {
     cat >"$HOME_DIR/daemon.json" <<JSON
 {"features": {"cdi": true}, "cdi-spec-dirs": ["$HOME_DIR/cdi"], "bridge": "$BRIDGE"}
 JSON
-    # A GPU that is none: it shows inside a container whether a GPU request was honoured.
-    cat >"$HOME_DIR/cdi/fake-gpu.json" <<JSON
-{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [
-  {"name": "0", "containerEdits": {"env": ["AE_FAKE_GPU=0"], "deviceNodes": [{"path": "/dev/null"}]}},
-  {"name": "1", "containerEdits": {"env": ["AE_FAKE_GPU=1"], "deviceNodes": [{"path": "/dev/null"}]}},
-  {"name": "all", "containerEdits": {"env": ["AE_FAKE_GPU=all"], "deviceNodes": [{"path": "/dev/null"}]}}
+    # GPUs that are none, of which a container sees what a launcher looks at: a node each (it is
+    # /dev/null) and a program that lists the nodes. Number 2 is granted and brings nothing along.
+    cat >"$HOME_DIR/nvidia-smi" <<'SH'
+#!/bin/sh
+[ "$1" = -L ] || exit 9
+for node in /dev/nvidia[0-9]*; do
+    number=${node#/dev/nvidia}
+    [ -e "$node" ] && echo "GPU $number: Fake (UUID: GPU-fake-$number)"
+done
+SH
+    chmod 755 "$HOME_DIR/nvidia-smi"
+    local zero='{"path": "/dev/nvidia0", "hostPath": "/dev/null"}'
+    local one='{"path": "/dev/nvidia1", "hostPath": "/dev/null"}'
+    cat >"$HOME_DIR/cdi/fake-gpu.json.new" <<JSON
+{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "containerEdits": {"mounts": [
+  {"hostPath": "$HOME_DIR/nvidia-smi", "containerPath": "/usr/bin/nvidia-smi", "options": ["ro", "bind"]}
+]}, "devices": [
+  {"name": "0", "containerEdits": {"env": ["AE_FAKE_GPU=0"], "deviceNodes": [$zero]}},
+  {"name": "1", "containerEdits": {"env": ["AE_FAKE_GPU=1"], "deviceNodes": [$one]}},
+  {"name": "GPU-fake-1", "containerEdits": {"env": ["AE_FAKE_GPU=1"], "deviceNodes": [$one]}},
+  {"name": "2", "containerEdits": {"env": ["AE_FAKE_GPU=2"]}},
+  {"name": "all", "containerEdits": {"env": ["AE_FAKE_GPU=all"], "deviceNodes": [$zero, $one]}}
 ]}
 JSON
+    mv "$HOME_DIR/cdi/fake-gpu.json.new" "$HOME_DIR/cdi/fake-gpu.json"
 }
 
 docker_() { /usr/bin/docker -H "unix://$SOCKET" "$@"; }

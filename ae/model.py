@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal, Protocol
 
 
 class Flavour(StrEnum):
@@ -28,11 +29,24 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuId:
+    """One GPU of the machine, as its driver numbers and names it."""
+
+    index: int  # -1: known by UUID alone
+    uuid: str = ""  # empty: not known
+
+    @property
+    def name(self) -> str:
+        """The UUID, which nothing renumbers; else the number."""
+        return self.uuid or str(self.index)
+
+
+@dataclass(frozen=True, kw_only=True)
 class GpuRequest:
     """What a point needs of the GPUs. Memory in GiB, compute capability as (major, minor)."""
 
     count: int = 1
-    devices: tuple[str, ...] = ()  # indices or UUIDs picked by the person (--gpus 0,1); empty: any
+    devices: tuple[GpuId, ...] = ()  # the `count` GPUs that the planner chose
     min_memory_gib: float = 0.0
     min_compute_capability: tuple[int, int] = (0, 0)
     min_driver: str = ""
@@ -149,6 +163,22 @@ class Gpu:
     driver: str
     processes: tuple[int, ...] = ()  # pids of compute processes on it
     known: bool = True  # false: another machine's, of which only its name for the engine is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether an engine can be used, and if not, why and what to do."""
+
+    ok: bool
+    detail: str  # "Docker Engine 26.1.5 at unix:///var/run/docker.sock, CDI"
+    fix: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # endpoint, version, gpu_route ("cdi")
+
+
+class Sink(Protocol):
+    """Where a job's output goes while it runs: whole lines without newline, from any thread."""
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

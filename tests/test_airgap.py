@@ -191,7 +191,7 @@ def test_from_packages_to_a_container(docker_host: str, tmp_path: Path) -> None:
             "assert engine.has_image(image)\n"
             "show = 'import dlrm_inference, os; print(os.path.exists(\"/dev/nvidia0\"))'\n"
             "job = make_job(Path(sys.argv[1]), argv=('python', '-c', show), image=image,"
-            " needs=RuntimeNeeds(gpus=GpuRequest(count=1)))\n"
+            " needs=RuntimeNeeds(gpus=GpuRequest(count=1, devices=(GpuId(index=0),))))\n"
             "print(engine.run(job, lines, 60).status, lines.got)"
         )
         said = on_host(sys.executable, "-c", code, str(tmp_path / "out"))

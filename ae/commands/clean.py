@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ae.engines import choose as select
-from ae.engines import environments as local
-from ae.engines import secrets
 from ae.engines.base import Engine, Leftover
 from ae.errors import ExitCode
 from ae.host.machine import cache_dir
 from ae.images.content import image_ref
+from ae.images.environments import folder as environment_of
 from ae.model import Flavour
 from ae.recipe.load import find_root
 
@@ -42,19 +41,14 @@ def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    removed = clean_engines(usable_engines(root), dry_run=dry_run)
-    for leftover in orphans(secrets.leftovers()):
-        if not dry_run:
-            secrets.remove(leftover)
-        removed.append(leftover)
-    return removed
+    return clean_engines(usable_engines(root), dry_run=dry_run)
 
 
 def old_environments(root: Path) -> list[Path]:
     """Environments, and what they cached, of sources that this checkout does not hold any more."""
     images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
     places = [
-        local.folder(image_ref(root, name, flavour)) for name in images for flavour in Flavour
+        environment_of(image_ref(root, name, flavour)) for name in images for flavour in Flavour
     ]
     current = {name for place in places for name in (place.name, f"{place.name}.cache")}
     folder = cache_dir() / "envs"
@@ -80,7 +74,5 @@ def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]
 
 
 def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """What no living launcher owns, containers first: a volume in use cannot be removed."""
-    return sorted(
-        (one for one in leftovers if not one.owner_alive), key=lambda one: one.kind == "volume"
-    )
+    """What no living launcher owns."""
+    return [one for one in leftovers if not one.owner_alive]

@@ -14,8 +14,7 @@ from signal import SIGPIPE
 from typing import Any
 
 from ae.engines import choose as engines
-from ae.engines.base import Job
-from ae.engines.choose import AnyEngine
+from ae.engines.base import Engine, Job
 from ae.engines.secrets import Given, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import measuring, owner, signals
@@ -23,7 +22,7 @@ from ae.host.machine import detect
 from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
-from ae.model import Flavour, ImageRef, Machine, Plan, Status
+from ae.model import ImageRef, Machine, Plan, Status
 from ae.plan.describe import describe, grouped
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
@@ -117,19 +116,17 @@ def settle(request: Request, *, resume: bool) -> Asked:
 
 def choose_engine(
     request: Request, asked: Asked, reaper: Reaper | None, build: BuildOptions | None
-) -> tuple[AnyEngine, Machine]:
+) -> tuple[Engine, Machine]:
     """The engine that the points run on, and its machine."""
-    machine = detect()
     count, _ = parse_gpus(request.gpus)
     chosen = asked.selection.experiments
     wished = any(
         about.gpu != "none" and (name in chosen or (about.default and not chosen))
         for name, about in asked.recipe.experiments.items()
     )
-    cuda = machine.gpus and wished and count != 0
-    flavour = Flavour.CUDA if cuda else Flavour.CPU
-    engine = engines.choose(request.engine, flavour, root=asked.root, reaper=reaper, build=build)
-    return engine, machine
+    gpus = None if wished and count != 0 else False  # None: where its machine has any
+    engine = engines.choose(request.engine, root=asked.root, gpus=gpus, reaper=reaper, build=build)
+    return engine, engine.machine()
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:
@@ -143,7 +140,7 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
 
 
 def measure(
-    asked: Asked, engine: AnyEngine, machine: Machine, plan: Plan, *, verbose: bool
+    asked: Asked, engine: Engine, machine: Machine, plan: Plan, *, verbose: bool
 ) -> tuple[Run, Result]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
@@ -263,7 +260,7 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
         return replace(plan, notes=(*plan.notes, note))
 
 
-def _image_notes(plan: Plan, engine: AnyEngine) -> list[str]:
+def _image_notes(plan: Plan, engine: Engine) -> list[str]:
     """What is to be known of the images: built here, or not those of the lock file."""
     if engine.name == "local":
         return []

@@ -1,43 +1,80 @@
-"""Which GPUs a daemon is asked for, by the names that its CDI specs give them. Pure."""
+"""GPUs by the names that CDI specs give them (Container Device Interface)."""
 
 from __future__ import annotations
 
-from ae.engines.spec import CDI_KIND
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from ae.errors import EnvironmentFault
 from ae.model import GpuRequest
 
-NO_ROUTE = (
-    "the Docker daemon has no way to hand GPUs to containers: no CDI spec and no NVIDIA runtime",
-    "install the NVIDIA Container Toolkit, then: nvidia-ctk cdi generate "
-    "--output=/etc/cdi/nvidia.yaml, and restart the daemon",
-)
+CDI_KIND = "nvidia.com/gpu"
+ALL = f"{CDI_KIND}=all"
+RENEW = "make the CDI spec again: nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 
-def choose_cdi(request: GpuRequest, names: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the CDI names for a request. `names` None: what the daemon knows cannot be seen.
+def cdi_names(request: GpuRequest, known: Collection[str] | None) -> tuple[str, ...]:
+    """Return the CDI names of a request's GPUs: by UUID or number, as the spec has them.
 
-    Raises EnvironmentFault when a GPU that a person picked has no such name.
+    `known` None: nobody was asked which names there are. A spec that has nothing but `all` (as on
+    WSL) gives all: that these are the GPUs asked for is seen inside. Raises EnvironmentFault.
     """
-    if request.devices:
-        wanted = tuple(f"{CDI_KIND}={device}" for device in request.devices)
-        unknown = [name for name in wanted if names is not None and name not in names]
-        if unknown:
-            raise EnvironmentFault(
-                f"no CDI device {', '.join(unknown)}; the daemon knows {', '.join(names or ())}",
-                fix="pick a GPU by its number (--gpus device=0), or make the CDI spec anew",
-            )
-        return wanted
-    if names is None:
-        return tuple(f"{CDI_KIND}={index}" for index in range(request.count))
-    numbered = sorted(
-        (name for name in names if name.rpartition("=")[2].isdigit()),
-        key=lambda name: int(name.rpartition("=")[2]),
-    )
-    if not numbered and f"{CDI_KIND}=all" in names:
-        return (f"{CDI_KIND}=all",)
-    if len(numbered) < request.count:
+    found: list[str] = []
+    unknown: list[str] = []
+    for device in request.devices:
+        words = [str(device.index)] if device.index >= 0 else []
+        # Nothing renumbers a UUID. A name that nobody was asked about: numbers are in every spec.
+        words = [*words, device.uuid] if known is None else [device.uuid, *words]
+        names = [f"{CDI_KIND}={word}" for word in words if word]
+        name = next((name for name in names if known is None or name in known), None)
+        (unknown if name is None else found).append(name or names[-1])
+    if unknown and set(known or ()) == {ALL}:
+        return (ALL,)
+    if unknown:
         raise EnvironmentFault(
-            f"{request.count} GPUs are needed and the daemon's CDI specs have {len(numbered)}",
-            fix="ask for fewer with --gpus, or make the CDI spec anew: nvidia-ctk cdi generate",
+            f"there is no CDI device {', '.join(unknown)}; there are {', '.join(known or ())}",
+            fix=f"pick another GPU (--gpus device=0), or {RENEW}",
         )
-    return tuple(numbered[: request.count])
+    return tuple(found)
+
+
+def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
+    """The NVIDIA GPUs in the CDI specs of a folder by name, e.g. `nvidia.com/gpu=0`, each with the
+    device nodes that a container sees of it."""
+    found: dict[str, frozenset[str]] = {}
+    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
+        spec = _read_spec(path) if path.suffix in (".json", ".yaml", ".yml") else None
+        if isinstance(spec, dict) and spec.get("kind") == CDI_KIND:
+            devices = [one for one in spec.get("devices") or [] if isinstance(one, dict)]
+            found |= {
+                f"{CDI_KIND}={one['name']}": _nodes(spec) | _nodes(one)
+                for one in devices
+                if "name" in one
+            }
+    return found
+
+
+def _nodes(part: dict[str, Any]) -> frozenset[str]:
+    nodes = (part.get("containerEdits") or {}).get("deviceNodes") or []
+    return frozenset(str(node["path"]) for node in nodes if "path" in node)
+
+
+def _read_spec(path: Path) -> object:
+    """A CDI spec; None for one that is broken, which engines ignore too."""
+    try:
+        text = path.read_text()
+        if CDI_KIND not in text:
+            return None
+        if path.suffix == ".json":
+            data: object = json.loads(text)
+            return data
+    except (OSError, ValueError):
+        return None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None

@@ -13,8 +13,6 @@ from typing import Literal
 from ae.engines.base import Availability, Engine
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
-from ae.engines.local import LocalEngine
-from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host.machine import free_disk, query_gpus
 from ae.images.bake import flavours
@@ -102,8 +100,8 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
         usable = choose(engine, flavour, root=root)
-        found = usable.starts() if isinstance(usable, PodmanEngine) else usable.available()
-        local = isinstance(usable, LocalEngine)
+        found = usable.starts()
+        local = usable.name == "local"
         if found.ok and recipe:
             image = _image(root, recipe, usable, flavour)
         elif not found.ok:

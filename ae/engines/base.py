@@ -7,24 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ae.model import Flavour, ImageRef, Outcome, Point
+from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 
 __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
-
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
-
-
-@dataclass(frozen=True, kw_only=True)
-class Availability:
-    """Whether an engine can be used, and if not, why and what to do."""
-
-    ok: bool
-    detail: str  # "Docker Engine 26.1.5 at unix:///var/run/docker.sock, CDI"
-    fix: str = ""
-    facts: Mapping[str, str] = field(
-        default_factory=dict
-    )  # endpoint, version, gpu route ("cdi" ...)
+GRACE_S = 10.0  # between TERM and KILL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +30,10 @@ class Leftover:
     """Something an earlier launcher left behind."""
 
     engine: str
-    kind: Literal["container", "volume", "process", "secret"]
+    kind: Literal["container", "process"]
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
-
-
-class Sink(Protocol):
-    """Where a job's output goes while it runs: whole lines without newline, from any thread."""
-
-    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None: ...
 
 
 class Engine(Protocol):
@@ -61,9 +43,21 @@ class Engine(Protocol):
 
     name: str
 
-    def available(self) -> Availability: ...
+    def available(self) -> Availability:
+        """Whether it answers."""
+        ...
 
-    def supports(self, flavour: Flavour) -> Availability: ...
+    def starts(self) -> Availability:
+        """Whether a job really starts, where an engine that answers may be unable to."""
+        ...
+
+    def supports(self, flavour: Flavour) -> Availability:
+        """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""
+        ...
+
+    def machine(self) -> Machine:
+        """The machine that points run on; looked at once."""
+        ...
 
     def has_image(self, image: ImageRef) -> bool: ...
 
@@ -75,8 +69,21 @@ class Engine(Protocol):
 
     def leftovers(self) -> list[Leftover]: ...
 
-    def remove(self, leftover: Leftover) -> None: ...
+    def remove(self, leftover: Leftover) -> None:
+        """Remove it; what has gone already is fine."""
+        ...
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
-        """The command a person could type to do the same by hand, as argv."""
+        """The command a person could type to do the same by hand, as argv. Asks nobody."""
+        ...
+
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
+        without a terminal it reads commands from its input."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; it connects again when it is used again."""
         ...

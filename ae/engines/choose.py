@@ -3,63 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
+from ae.daemon.connection import endpoint_of, refuse_elsewhere
+from ae.engines.base import Availability, Engine
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
+from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.host.watchdog import Reaper
+from ae.images.content import BuildOptions
 from ae.model import Flavour
 
-if TYPE_CHECKING:
-    from ae.engines.podman import PodmanEngine
-    from ae.host.watchdog import Reaper
-    from ae.images.content import BuildOptions
-
 NAMES = ("docker", "podman", "local")
-AnyEngine: TypeAlias = "DockerEngine | PodmanEngine | LocalEngine"
 
 
 def choose(
     name: str | None,
-    flavour: Flavour,
+    flavour: Flavour | None = None,
     *,
     root: Path,
+    gpus: bool | None = None,
     reaper: Reaper | None = None,
     build: BuildOptions | None = None,
-) -> AnyEngine:
-    """Return the engine `name`; with None, docker, podman or local: the first that can run this.
+) -> Engine:
+    """Return the engine `name`; with None, docker, podman or local: the first that can.
 
-    A podman that nobody asked for must first show that it starts a container: one that answers
-    may still be unable to, and `local` works then.
-
-    Raises UsageError for an unknown name, EnvironmentFault when the engine asked for cannot run
-    this flavour, or when none can.
+    `gpus`: whether it must hand over GPUs; left out: where `flavour` is `cuda`, or without a
+    flavour, where its machine has any. An engine that nobody asked for must show that it starts.
+    Raises UsageError for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is
+    another machine's and nobody named another engine.
     """
+    refused: dict[str, Availability] = {}
+    if name is None:
+        refuse_elsewhere(endpoint_of())
+    for each in NAMES if name is None else (name,):
+        engine = make(each, root=root, reaper=reaper, build=build)
+        found = engine.available()
+        if found.ok:
+            must = flavour is Flavour.CUDA if flavour else bool(engine.machine().gpus)
+            wanted = Flavour.CUDA if (must if gpus is None else gpus) else Flavour.CPU
+            found = engine.supports(wanted)
+        if found.ok and name is None:
+            found = engine.starts()
+        if found.ok:
+            return engine
+        refused[each] = found
+    why = "; ".join(f"{each}: {found.detail}" for each, found in refused.items())
+    first = next(iter(refused.values()))
     if name is not None:
-        engine = make(name, root=root, reaper=reaper, build=build)
-        found = engine.supports(flavour)
-        if not found.ok:
-            raise EnvironmentFault(f"engine {name}: {found.detail}", fix=found.fix)
-        return engine
-    docker = make("docker", root=root, reaper=reaper, build=build)
-    with_docker = docker.supports(flavour)
-    if with_docker.ok:
-        return docker
-    podman = _podman(reaper, build)
-    with_podman = podman.supports(flavour)
-    if with_podman.ok:
-        with_podman = podman.starts()
-    if with_podman.ok:
-        return podman
-    local = make("local", root=root, reaper=reaper, build=build)
-    found = local.supports(flavour)
-    if not found.ok:
-        raise EnvironmentFault(
-            f"no engine can run flavour {flavour} here: docker: {with_docker.detail}; "
-            f"podman: {with_podman.detail}; local: {found.detail}",
-            fix=with_docker.fix,
-        )
-    return local
+        raise EnvironmentFault(f"engine {why}", fix=first.fix)
+    raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
 
 
 def make(
@@ -68,18 +61,12 @@ def make(
     root: Path,
     reaper: Reaper | None = None,
     build: BuildOptions | None = None,
-) -> AnyEngine:
+) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
     if name == "docker":
         return DockerEngine(reaper, build=build)
     if name == "podman":
-        return _podman(reaper, build)
+        return PodmanEngine(reaper, build=build)
     if name == "local":
         return LocalEngine(root, reaper, build=build)
     raise UsageError(f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`")
-
-
-def _podman(reaper: Reaper | None, build: BuildOptions | None) -> PodmanEngine:
-    from ae.engines.podman import PodmanEngine  # a run on Docker never needs it
-
-    return PodmanEngine(reaper, build=build)

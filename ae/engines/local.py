@@ -7,22 +7,19 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ae.engines import environments
-from ae.engines.base import OUT_DIR, Availability, Job, Leftover, Outcome, Sink
-from ae.engines.exits import LastWords, classify
+from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
-from ae.host.machine import oom_kills, query_gpus, require_disk
+from ae.host.machine import detect, oom_kills, require_disk
+from ae.host.watchdog import Reaper
+from ae.images import environments
 from ae.images.content import BuildOptions, source_paths
-from ae.model import Flavour, ImageRef, Point
+from ae.model import Flavour, ImageRef, Machine, Point
 
-if TYPE_CHECKING:
-    from ae.host.watchdog import Reaper
-
-GRACE_S = 10.0  # between TERM and KILL
 _PYTHONS = ("python", "python3")
 # What a workload may see of the caller's environment: nothing that changes what it computes.
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "CUDA_HOME")
@@ -64,16 +61,26 @@ class LocalEngine:
             facts={"endpoint": "local", "version": "", "gpu_route": "host"},
         )
 
+    def starts(self) -> Availability:
+        return self.available()
+
     def supports(self, flavour: Flavour) -> Availability:
         """`cuda` needs a GPU that the driver lists."""
         found = self.available()
-        if not found.ok or flavour is Flavour.CPU or query_gpus():
+        if not found.ok or flavour is Flavour.CPU or self.machine().gpus:
             return found
         return Availability(
             ok=False,
             detail="nvidia-smi lists no GPU on this machine",
             fix="install the NVIDIA driver, or run on the CPU with --gpus none",
         )
+
+    def machine(self) -> Machine:
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return detect()
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the environment is there, whole, and made from what the tree holds now."""
@@ -183,7 +190,6 @@ class LocalEngine:
         processes.stop_group(int(leftover.id), grace_s=self._grace_s)
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
-        """The command a person could type."""
         env = self._own_environment(job)
         return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
 
@@ -196,6 +202,9 @@ class LocalEngine:
         env = dict(os.environ) | self._own_environment(job)
         env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
         return (os.environ.get("SHELL") or "/bin/sh",), env
+
+    def close(self) -> None:
+        pass
 
     def _argv(self, job: Job) -> tuple[str, ...]:
         argv = tuple(_outside(word, job.out) for word in job.point.argv)
@@ -213,10 +222,9 @@ class LocalEngine:
             "AE_POINT": point.id,
             "PYTHONPATH": os.pathsep.join(str(path) for path in sources),
         }
-        if point.needs.gpus and point.needs.gpus.devices:
-            env["CUDA_VISIBLE_DEVICES"] = ",".join(point.needs.gpus.devices)
-        elif point.image.flavour is Flavour.CPU:
-            env["CUDA_VISIBLE_DEVICES"] = ""
+        gpus = point.needs.gpus.devices if point.needs.gpus else ()
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.name for gpu in gpus)
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver numbers them
         return env | dict(point.env)
 
     def _environment(self, job: Job, home: str) -> dict[str, str]:
@@ -247,7 +255,7 @@ class LocalEngine:
         refused += ["network none"] if needs.network == "none" else []
         facts: dict[str, object] = {"engine": "local", "python": str(python), "refused": refused}
         if needs.gpus is not None:
-            facts["gpus"] = list(needs.gpus.devices) or needs.gpus.count
+            facts["gpus"] = [gpu.name for gpu in needs.gpus.devices]
         if needs.memory_bytes is not None:
             facts["Memory"] = needs.memory_bytes
         return facts

@@ -14,14 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 
 from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.host.lines import LineCutter
-
-if TYPE_CHECKING:
-    import socket
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
@@ -165,26 +162,6 @@ def start_helper(argv: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            bufsize=0,
-        )
-    except OSError as error:
-        raise _cannot_start(argv, error) from error
-
-
-def start_connected(
-    argv: Sequence[str], connection: socket.socket, errors: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    """Start a program whose standard input and output are a socket, in a session of its own.
-
-    It sees the end of the connection as the end of its input. Raises ProcessFault.
-    """
-    try:
-        return subprocess.Popen(
-            tuple(argv),
-            stdin=connection.fileno(),
-            stdout=connection.fileno(),
-            stderr=errors,
-            start_new_session=True,  # a Ctrl-C at the terminal reaches only us
             bufsize=0,
         )
     except OSError as error:

@@ -1,27 +1,13 @@
-"""A watchdog process: when the launcher dies, it stops what the launcher had running.
-
-The launcher holds the only writing end of a pipe and tells the watchdog what it starts:
-`container <endpoint> <id or name>`, `volume <endpoint> <name>`, `group <pgid>`, `folder <path>`,
-`done <id>`. An endpoint is a daemon's, or `podman:<program>`. When the pipe closes, for whatever
-reason, the watchdog removes what is not done, and ends. It imports little, because every run starts
-one, and nothing of `ae`, because it runs as a plain script.
-"""
+"""The launcher's end of the watchdog: it is told what runs, and stops it when the launcher dies."""
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
 import sys
-import time
+from contextlib import suppress
+from types import TracebackType
 
-GRACE_S = 5.0
-# A container may still be in creation when its launcher dies: look again for this long.
-APPEAR_S = 3.0
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    import subprocess
-    from types import TracebackType
+from ae.host import processes, watching
 
 
 class Reaper:
@@ -33,10 +19,8 @@ class Reaper:
     @staticmethod
     def start() -> Reaper:
         """Start the watchdog; does not wait for it."""
-        from ae.host import processes
-
         # Isolated and without site-packages: it starts in a few milliseconds.
-        return Reaper(processes.start_helper([sys.executable, "-I", "-S", __file__]))
+        return Reaper(processes.start_helper([sys.executable, "-I", "-S", watching.__file__]))
 
     @property
     def pid(self) -> int:
@@ -46,14 +30,6 @@ class Reaper:
     def watch_container(self, endpoint: str, container: str) -> None:
         """Have a container removed should the launcher die. Say so before it is created."""
         self._tell(f"container {endpoint} {container}")
-
-    def watch_volume(self, endpoint: str, volume: str) -> None:
-        """Have a volume removed at the end of the run, or should the launcher die."""
-        self._tell(f"volume {endpoint} {volume}")
-
-    def watch_folder(self, folder: str) -> None:
-        """Have a folder of files removed should the launcher die. Its path has no blanks."""
-        self._tell(f"folder {folder}")
 
     def watch_group(self, pgid: int) -> None:
         """Have a process group stopped should the launcher die."""
@@ -82,124 +58,6 @@ class Reaper:
         self.close()
 
     def _tell(self, line: str) -> None:
-        from contextlib import suppress
-
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # somebody killed the watchdog: the run goes on without
             self._process.stdin.write(line.encode() + b"\n")
-
-
-def watch() -> None:
-    """The watchdog itself: read until the pipe closes, then stop what is left."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    os.chdir("/")  # keep no folder busy
-    held: dict[str, tuple[str, str]] = {}  # what to stop -> its kind and endpoint
-    for line in sys.stdin:
-        kind, _, rest = line.rstrip("\n").partition(" ")
-        endpoint, _, name = rest.rpartition(" ")  # a socket's path may hold blanks
-        if kind in ("container", "volume", "group", "folder"):
-            held[name] = (kind, endpoint)
-        elif kind == "done":
-            held.pop(name, None)
-    order = ("group", "container", "volume", "folder")  # a volume in use cannot be removed
-    for name, (kind, endpoint) in sorted(held.items(), key=lambda one: order.index(one[1][0])):
-        if kind == "group":
-            _stop_group(int(name))
-        elif kind == "folder":
-            _remove_folder(name)
-        else:
-            _remove(endpoint, kind, name)
-
-
-def _stop_group(pgid: int) -> None:
-    try:
-        os.killpg(pgid, signal.SIGTERM)
-        end = time.monotonic() + GRACE_S
-        while time.monotonic() < end:
-            os.killpg(pgid, 0)  # raises when all have gone
-            time.sleep(0.05)
-        os.killpg(pgid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _remove_folder(folder: str) -> None:
-    """Remove a folder and the files in it."""
-    try:
-        for entry in os.scandir(folder):
-            os.unlink(entry.path)
-        os.rmdir(folder)
-    except OSError:
-        pass  # it has gone already
-
-
-def _remove(endpoint: str, kind: str, name: str) -> None:
-    end = time.monotonic() + APPEAR_S
-    removed = False
-    while not removed and time.monotonic() < end:
-        try:
-            if endpoint.startswith("podman:"):
-                removed = _remove_from_podman(endpoint.removeprefix("podman:"), kind, name)
-            elif endpoint.startswith("unix://"):
-                removed = _delete(endpoint.removeprefix("unix://"), kind, name)
-            else:
-                removed = _delete_with_client(endpoint, kind, name)
-        except OSError:
-            pass  # the daemon is being restarted, or gone
-        if not removed:
-            time.sleep(0.2)
-
-
-def _delete(path: str, kind: str, name: str) -> bool:
-    """Ask the daemon to remove a container or volume; False when there is none of that name."""
-    import socket
-
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(path)
-        target = f"/{kind}s/{name}?force=1" + ("&v=1" if kind == "container" else "")
-        connection.sendall(f"DELETE {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-        status = connection.makefile("rb").readline().split()
-    # 409: on its way out
-    return len(status) > 1 and status[1] in (b"200", b"204", b"409")
-
-
-def _remove_from_podman(program: str, kind: str, name: str) -> bool:
-    """Have podman kill and remove a container; False when there is none of that name."""
-    if _call(program, kind, "exists", name) != 0:
-        return False  # `rm --force` would take a missing one for success
-    extra = ("--volumes",) if kind == "container" else ()
-    return _call(program, kind, "rm", "--force", *extra, name) == 0
-
-
-def _delete_with_client(endpoint: str, kind: str, name: str) -> bool:
-    """The same through the docker client, which knows TCP with TLS; over ssh, the one there."""
-    words = _client(endpoint)
-    if _call(*words, kind, "inspect", name) != 0:
-        return False  # `rm --force` would take a missing one for success
-    return _call(*words, kind, "rm", "--force", *(["--volumes"][: kind == "container"]), name) == 0
-
-
-def _client(endpoint: str) -> list[str]:
-    if not endpoint.startswith("ssh://"):
-        # Without DOCKER_HOST the endpoint is a docker context's, which may have certificates.
-        return ["docker", "--host", endpoint] if "DOCKER_HOST" in os.environ else ["docker"]
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(endpoint)
-    words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=30"]
-    words += ["-l", parts.username] if parts.username else []
-    words += ["-p", str(parts.port)] if parts.port else []
-    words += ["--", parts.hostname or "", "docker"]
-    return words + (["--host", f"unix://{parts.path}"] if len(parts.path) > 1 else [])
-
-
-def _call(program: str, *arguments: str) -> int:
-    """Run a program to its end, without a word, and return its exit code."""
-    pid = os.posix_spawnp(program, [program, *arguments], os.environ)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-if __name__ == "__main__":
-    watch()

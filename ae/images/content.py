@@ -160,10 +160,5 @@ def _clients() -> Iterator[str]:
 
 def client_environment(endpoint: str) -> dict[str, str]:
     """The environment in which a docker client talks to `endpoint` and no other."""
-    from ae.daemon.connection import tls_folder
-
     environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
-    environment |= {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
-    if folder := tls_folder(endpoint):  # a context's certificates too
-        environment |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(folder)}
-    return environment
+    return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}

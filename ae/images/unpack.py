@@ -55,7 +55,7 @@ def load_bundle(
     folder, write = choose_folder(verified, into, checkout)
     if write:
         require_disk(folder.absolute().parent, verified.restored, f"the tree of {path.name}")
-    if daemon.is_local and (home := Path(str(daemon.info.get("DockerRootDir", "/")))).is_dir():
+    if (home := Path(str(daemon.info.get("DockerRootDir", "/")))).is_dir():
         # Twice: the engine unpacks the archive before it makes layers of it.
         require_disk(home, 2 * verified.layouts, f"loading the images of {path.name}")
     states: dict[str, State] = {}

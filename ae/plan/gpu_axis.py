@@ -60,7 +60,7 @@ def choose_for_points(
     if axis is None or need is None or whole.request is None:
         notes = (f"{name}: {whole.note}",) if whole.note else ()
         return PointGpus(choices={None: whole}, notes=notes)
-    here, asked = len(whole.gpus), axis in selection.axes
+    here, asked = len(whole.suitable), axis in selection.axes
     fitting = [value for value in values if int(value) <= here]
     left = [value for value in values if int(value) > here]
     notes = ()
@@ -76,12 +76,12 @@ def choose_for_points(
                 fix="ask for fewer, or run where there are more; see `ae doctor`",
             )
         notes = (f"left out: {name} with {axis} {', '.join(left)}: {why}",)
-    devices = wanted if isinstance(wanted, tuple) else ()
+    # In one order for all counts: a GPU of fewer is also one of more.
+    words = tuple(gpu.uuid or str(gpu.index) for gpu in whole.suitable)
     choices: dict[str | None, GpuChoice] = {
         value: choose_gpus(
-            name, wish, need.of(int(value)), machine,
-            wanted=devices[: int(value)] or None, flavour=flavour,
+            name, wish, need.of(int(value)), machine, wanted=words[: int(value)], flavour=flavour
         )
         for value in fitting
-    }  # fmt: skip
+    }
     return PointGpus(axis=axis, choices=choices, notes=notes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ae.errors import EnvironmentFault
-from ae.model import Flavour, Gpu, GpuRequest, Machine
+from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine
 
 if TYPE_CHECKING:
     from ae.recipe.needs import GpuNeed
@@ -17,10 +18,11 @@ GIB = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class GpuChoice:
-    """The request to make and the GPUs that can serve it; no request: the CPU."""
+    """The request to make and the GPUs chosen for it; no request: the CPU."""
 
     request: GpuRequest | None = None
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()  # those that `request.devices` names
+    suitable: tuple[Gpu, ...] = ()  # all that could serve, the chosen ones first
     note: str = ""  # what a person should know about the choice
     flavour: Flavour = Flavour.CPU  # of the image; a point without GPUs may run in either
 
@@ -51,10 +53,15 @@ def choose_gpus(
         )
     request = gpu_request(need, wanted)
     insists = wish == "required" or flavour is Flavour.CUDA or bool(wanted)
-    named = _named(machine.gpus, request.devices)
+    words = wanted if isinstance(wanted, tuple) else ()
+    named = _named(machine.gpus, words)
     suitable = [gpu for gpu in named if not shortcoming(gpu, request)]
     if len(suitable) >= request.count:
-        return GpuChoice(request=request, gpus=tuple(suitable), flavour=Flavour.CUDA)
+        ordered = tuple(suitable if words else _alike_first(suitable))
+        chosen = ordered[: request.count]
+        devices = tuple(GpuId(index=gpu.index, uuid=gpu.uuid) for gpu in chosen)
+        request = replace(request, devices=devices)
+        return GpuChoice(request=request, gpus=chosen, suitable=ordered, flavour=Flavour.CUDA)
     why, fix = _explain(named, suitable, request)
     if insists:
         raise EnvironmentFault(f"{experiment} cannot run here: {why}", fix=fix)
@@ -76,19 +83,17 @@ def _flavour_at_hand(
 
 
 def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
-    """The recipe's need and the person's wish as one request."""
-    devices = wanted if isinstance(wanted, tuple) else ()
+    """The recipe's need and the person's wish as one request, whose GPUs are not chosen yet."""
     least = need.least if need else 1
-    asked = len(devices) or (wanted if isinstance(wanted, int) else 0) or least
+    asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
     if asked < least:
         raise EnvironmentFault(
             f"{least} GPUs are needed and {asked} asked for", fix=f"--gpus {least}, or more"
         )
     if need is None:
-        return GpuRequest(count=asked, devices=devices)
+        return GpuRequest(count=asked)
     return GpuRequest(
         count=asked,
-        devices=devices,
         min_memory_gib=need.min_memory / GIB,
         min_compute_capability=need.min_compute_capability,
         min_driver=need.min_driver or "",
@@ -130,6 +135,13 @@ def version(text: str) -> tuple[int, ...]:
     """A driver version as numbers, `550.54.14` -> (550, 54, 14); unknown text is older than any."""
     parts = text.split(".")
     return tuple(int(part) for part in parts) if all(p.isdecimal() for p in parts) else ()
+
+
+def _alike_first(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The model that there is most of first, so that GPUs that work together are alike."""
+    number = Counter(gpu.name for gpu in gpus)
+    first = {gpu.name: index for index, gpu in reversed(list(enumerate(gpus)))}
+    return sorted(gpus, key=lambda gpu: (-number[gpu.name], first[gpu.name]))
 
 
 def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:

@@ -87,12 +87,8 @@ def _execute_one(point: Point, work: _Work) -> Outcome:
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
         work.display.begin(point)
-        try:
-            with LogFiles(out, work.display) as logs:
-                outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
-        finally:
-            for path in work.mask.strike_out(out):
-                work.display.say(f"a secret was struck out of {path.name}, which {point.id} wrote")
+        with LogFiles(out, work.display) as logs:
+            outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
         outcome = replace(outcome, reason=work.mask.text(outcome.reason))
         outcome = _validated(outcome, point, out, work.recipe_dir)
         return outcome

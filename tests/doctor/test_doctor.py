@@ -16,8 +16,7 @@ import pytest
 
 from ae.doctor.checks import Check, checks_to_json, checks_to_text, diagnose, exit_code, judge
 from ae.doctor.facts import Demands, Facts, Image, demands_of
-from ae.engines.base import Availability
-from ae.model import Gpu, GpuRequest
+from ae.model import Availability, Gpu, GpuRequest
 from ae.recipe.load import load_recipe
 from tests.toy import make_toy
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
-from ae.engines.base import Availability, Job, Leftover, Sink
-from ae.engines.exits import LastWords, classify
+from ae.engines.base import Job, Leftover
+from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.machine import require_disk
-from ae.model import Flavour, ImageRef, Outcome
+from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 from tests.engines.acts import PROGRAM
 
 
@@ -28,6 +29,7 @@ class FakeEngine:
         self._running: dict[str, dict[str, str]] = {}
         self._removed: dict[str, threading.Event] = {}
         self._numbers = itertools.count()
+        self._machine = Machine()
 
     def available(self) -> Availability:
         return Availability(ok=True, detail="fake engine", facts={"endpoint": "memory"})
@@ -36,6 +38,12 @@ class FakeEngine:
         if flavour is Flavour.CUDA and not self._gpus:
             return Availability(ok=False, detail="the fake has no GPU", fix="give it one")
         return self.available()
+
+    def starts(self) -> Availability:
+        return self.available()
+
+    def machine(self) -> Machine:
+        return self._machine
 
     def has_image(self, image: ImageRef) -> bool:
         return (image.reference, image.flavour, image.content) in self._images
@@ -95,6 +103,14 @@ class FakeEngine:
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         return job.point.argv
+
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        return ("sh",), {"PATH": "/usr/bin:/bin", "AE_OUT": str(out)}
+
+    def close(self) -> None:
+        pass
 
 
 class _Performance:

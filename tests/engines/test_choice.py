@@ -12,19 +12,21 @@ from pathlib import Path
 import pytest
 
 from ae.commands import clean
-from ae.daemon.connection import DEFAULT_SOCKET, api_fault, endpoint_of, probe, read_cdi_names
+from ae.daemon.cdi import read_cdi_devices
+from ae.daemon.connection import DEFAULT_SOCKET, connect, endpoint_of, probe
+from ae.daemon.faults import api_fault
 from ae.engines import choose as select
 from ae.engines.base import Leftover
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import owner
-from ae.model import Flavour
+from ae.model import Flavour, Gpu
 from tests.engines.acts import RUN
 
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ae.engines.local.query_gpus", lambda: ())
+    monkeypatch.setattr("ae.host.machine.query_gpus", lambda: ())
 
 
 def test_without_docker_it_is_local(tmp_path: Path) -> None:
@@ -39,10 +41,51 @@ def test_an_engine_asked_for_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_no_engine_for_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="no engine can run flavour cuda"):
+    with pytest.raises(
+        EnvironmentFault,
+        match="no engine can run this here",
+    ):
         select.choose(None, Flavour.CUDA, root=tmp_path)
     with pytest.raises(EnvironmentFault, match="nvidia-smi lists no GPU"):
         select.choose("local", Flavour.CUDA, root=tmp_path)
+
+
+def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a flavour, an engine must hand over GPUs where its machine has any."""
+    assert select.choose("local", root=tmp_path).machine().gpus == ()
+    gpu = Gpu(
+        index=0,
+        uuid="GPU-a",
+        name="T4",
+        memory_gib=15.0,
+        memory_free_gib=15.0,
+        compute_capability=(7, 5),
+        driver="580",
+    )
+    monkeypatch.setattr("ae.host.machine.query_gpus", lambda: (gpu,))
+    engine = select.choose(None, root=tmp_path)
+    assert (engine.name, engine.machine().gpus) == ("local", (gpu,))
+    monkeypatch.setattr("ae.host.machine.query_gpus", lambda: ())
+    assert select.choose(None, root=tmp_path, gpus=False).name == "local"
+    with pytest.raises(EnvironmentFault, match="lists no GPU"):
+        select.choose("local", root=tmp_path, gpus=True)
+
+
+@pytest.mark.parametrize("endpoint", ["ssh://gpu", "tcp://10.0.0.1:2376", "tcp://localhost:2375"])
+def test_a_daemon_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", endpoint)
+    for act in (
+        lambda: connect(endpoint),
+        lambda: select.choose(None, root=tmp_path),
+        lambda: select.choose("docker", Flavour.CPU, root=tmp_path),
+    ):
+        with pytest.raises(EnvironmentFault) as caught:
+            act()
+        assert endpoint in caught.value.message
+        assert "ssh HOST ae run" in caught.value.fix
+    assert select.choose("local", Flavour.CPU, root=tmp_path).name == "local"
 
 
 def test_an_unknown_engine(tmp_path: Path) -> None:
@@ -104,8 +147,8 @@ def test_cdi_specs_in_either_format(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("kind: nvidia.com/gpu\ndevices: [\n")
     (tmp_path / "d.json").write_text('{"kind": "vendor.com/net", "devices": [{"name": "0"}]}')
     (tmp_path / "e.txt").write_text("nvidia.com/gpu")
-    assert read_cdi_names(tmp_path) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-x"]
-    assert read_cdi_names(tmp_path / "none") == []
+    assert list(read_cdi_devices(tmp_path)) == ["nvidia.com/gpu=0", "nvidia.com/gpu=GPU-x"]
+    assert read_cdi_devices(tmp_path / "none") == {}
 
 
 def test_who_is_alive() -> None:
@@ -119,12 +162,12 @@ def test_who_is_alive() -> None:
     assert owner.from_environment("") == {}
 
 
-def test_orphans_only_and_containers_first() -> None:
-    def one(name: str, kind: str, alive: bool) -> Leftover:
-        return Leftover(engine="e", kind=kind, id=name, run="r", owner_alive=alive)  # type: ignore[arg-type]
+def test_orphans_only() -> None:
+    def one(name: str, alive: bool) -> Leftover:
+        return Leftover(engine="e", kind="container", id=name, run="r", owner_alive=alive)
 
-    found = [one("v", "volume", False), one("c", "container", False), one("x", "container", True)]
-    assert [leftover.id for leftover in clean.orphans(found)] == ["c", "v"]
+    found = [one("v", False), one("c", False), one("x", True)]
+    assert [leftover.id for leftover in clean.orphans(found)] == ["v", "c"]
 
 
 @pytest.fixture

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ae.daemon.cdi import choose_cdi
-from ae.engines.spec import GpuGrant, dropped, spec_of, to_api, to_argv
-from ae.engines.wording import borrowed, seconds_between, split_reference
+from ae.daemon.cdi import cdi_names
+from ae.engines.spec import (
+    WRITABLE,
+    GpuGrant,
+    borrowed,
+    check_inside,
+    dropped,
+    seconds_between,
+    spec_of,
+    to_api,
+    to_argv,
+)
 from ae.errors import EnvironmentFault
-from ae.model import GpuRequest, Mount, RuntimeNeeds, Ulimit
+from ae.model import GpuId, GpuRequest, Mount, RuntimeNeeds, Ulimit
 from tests.engines.acts import make_job
 
+T4, A100 = GpuId(index=0, uuid="GPU-t4"), GpuId(index=1, uuid="GPU-a100")
 NEEDS = RuntimeNeeds(
-    gpus=GpuRequest(count=1),
+    gpus=GpuRequest(count=1, devices=(T4,)),
     cap_add=("SYS_ADMIN",),
     ipc="private",
     shm_bytes=2**30,
@@ -55,7 +66,32 @@ def test_an_honest_daemon_drops_nothing(spec: Any) -> None:
         ("DeviceRequests", None, "GPUs (nvidia.com/gpu=0)"),
         ("DeviceRequests", [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=1"]}], "GPUs"),
         ("DeviceRequests", [{"Driver": "nvidia", "DeviceIDs": ["nvidia.com/gpu=0"]}], "GPUs"),
+        ("DeviceRequests", [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}], "GPUs"),
+        (
+            "DeviceRequests",
+            [{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]}],
+            "GPUs",
+        ),
+        (
+            "DeviceRequests",
+            [
+                {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=0"]},
+                {"Driver": "nvidia", "Count": -1},
+            ],
+            "GPUs",
+        ),
         ("CapAdd", [], "capability SYS_ADMIN"),
+        ("CapAdd", ["SYS_ADMIN", "NET_ADMIN"], "no capability NET_ADMIN"),
+        ("CapDrop", None, "CapDrop"),
+        ("CapDrop", ["NET_RAW"], "CapDrop"),
+        ("SecurityOpt", None, "no-new-privileges"),
+        ("SecurityOpt", ["seccomp=unconfined"], "no-new-privileges"),
+        ("ReadonlyRootfs", False, "ReadonlyRootfs"),
+        ("PidsLimit", None, "PidsLimit"),
+        ("PidsLimit", -1, "PidsLimit"),
+        ("Privileged", True, "no Privileged"),
+        ("MemorySwap", 2 * 10**9, "MemorySwap 1000000000"),
+        ("Tmpfs", {"/ae/home": ""}, "tmpfs /tmp"),
         ("Ulimits", [{"Name": "memlock", "Soft": 65536, "Hard": 65536}], "ulimit memlock"),
         ("ShmSize", 67108864, "ShmSize"),
         ("Memory", 0, "Memory"),
@@ -69,6 +105,50 @@ def test_whatever_is_dropped_is_named(spec: Any, key: str, value: object, missin
     said["HostConfig"][key] = value
     (found,) = dropped(spec, said)
     assert found.startswith(missing)
+
+
+def test_gpus_that_nobody_asked_for_are_named(tmp_path: Path) -> None:
+    made = spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=None)
+    said = inspected(made)
+    assert dropped(made, said) == []
+    said["HostConfig"]["DeviceRequests"] = [{"Driver": "nvidia", "Count": -1}]
+    assert dropped(made, said) == ["GPUs (none)"]
+
+
+def test_it_gets_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    host = to_api(spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=None))
+    asked = host["HostConfig"]
+    assert (asked["CapDrop"], asked["CapAdd"]) == (["ALL"], [])
+    assert asked["SecurityOpt"] == ["no-new-privileges"]
+    assert asked["ReadonlyRootfs"] is True
+    assert 1000 < asked["PidsLimit"] < 2**20
+    assert set(asked["Tmpfs"]) == {"/ae/home", "/tmp"}
+    assert "NVIDIA_VISIBLE_DEVICES=void" in host["Env"]
+
+
+def test_memory_has_no_swap_on_top(spec: Any) -> None:
+    host = to_api(spec)["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"]) == (10**9, 10**9)
+    argv = to_argv(spec)
+    assert argv[argv.index("--memory-swap") + 1] == str(10**9)
+
+
+def test_outer_mounts_come_first(tmp_path: Path) -> None:
+    """A mount hides what was mounted below it before."""
+    targets = ["/data/a/b", "/data", "/ae/out/deep/x", "/data/a"]
+    needs = RuntimeNeeds(mounts=tuple(Mount(source=tmp_path, target=t) for t in targets))
+    job = make_job(tmp_path, needs=needs)
+    made = spec_of(job, name="n", labels={}, user="0:0", gpus=None, binds=("/usr/lib", "/usr"))
+    order = [mount.target for mount in made.all_mounts()]
+    assert sorted(order) == sorted([*targets, "/ae/out", "/usr/lib", "/usr"])
+    for outer, inner in (
+        ("/data", "/data/a"),
+        ("/data/a", "/data/a/b"),
+        ("/ae/out", "/ae/out/deep/x"),
+        ("/usr", "/usr/lib"),
+    ):
+        assert order.index(outer) < order.index(inner)
+    assert [m["Target"] for m in to_api(made)["HostConfig"]["Mounts"]] == order
 
 
 def test_mounts_and_user_are_checked_too(spec: Any) -> None:
@@ -128,47 +208,96 @@ def test_the_line_has_everything(spec: Any) -> None:
     argv = to_argv(spec)
     for word in ("--cap-add", "SYS_ADMIN", "memlock=-1:-1", "nvidia.com/gpu=0", "A=b c", "7:8"):
         assert word in argv
+    pairs = list(pairwise(argv))
+    for pair in (
+        ("--cap-drop", "ALL"),
+        ("--security-opt", "no-new-privileges"),
+        ("--pids-limit", str(spec.pids)),
+        ("--name", "n"),
+        ("--label", "ae.run=r"),
+    ):
+        assert pair in pairs
+    assert "--read-only" in argv
+    assert [how for word, how in pairs if word == "--tmpfs"] == [
+        f"{path}:{options}" for path, options in WRITABLE.items()
+    ]
     assert argv[-4:] == (spec.image, "python", "-m", "x")
     assert "type=bind,source=/usr,target=/usr,readonly" in argv
 
 
-def test_the_nvidia_runtime() -> None:
-    some = GpuGrant(route="nvidia", count=2).request()
-    assert (some["Count"], some["Driver"]) == (2, "nvidia")
-    picked = GpuGrant(route="nvidia", devices=("GPU-a",), count=1).request()
-    assert picked["DeviceIDs"] == ["GPU-a"]
-    assert "Count" not in picked
+def test_the_nvidia_runtime_is_asked_for_the_chosen_ones(tmp_path: Path) -> None:
+    grant = GpuGrant(route="nvidia", devices=("GPU-a100",))
+    assert grant.request()["DeviceIDs"] == ["GPU-a100"]
+    assert "Count" not in grant.request()
+    made = spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=grant)
+    argv = to_argv(made)
+    assert argv[argv.index("--gpus") + 1] == '"device=GPU-a100"'
+    assert made.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "NVIDIA_VISIBLE_DEVICES" not in made.env
+    said = inspected(made)
+    assert dropped(made, said) == []
+    said["HostConfig"]["DeviceRequests"][0] |= {"DeviceIDs": None, "Count": 1}  # any one
+    assert dropped(made, said) == ["GPUs (GPU-a100)"]
 
 
 @pytest.mark.parametrize(
-    ("request_", "names", "chosen"),
+    ("devices", "names", "chosen"),
     [
-        (GpuRequest(count=2), ("gpu=10", "gpu=2", "gpu=1", "gpu=all"), ("gpu=1", "gpu=2")),
-        (GpuRequest(count=1), ("gpu=all",), ("gpu=all",)),
-        (GpuRequest(count=2), None, ("gpu=0", "gpu=1")),
-        (GpuRequest(count=1, devices=("GPU-x",)), ("gpu=0", "gpu=GPU-x"), ("gpu=GPU-x",)),
-        (GpuRequest(count=1, devices=("3",)), None, ("gpu=3",)),
+        ((A100,), ("0", "1", "all"), ("1",)),
+        ((A100,), ("GPU-t4", "GPU-a100"), ("GPU-a100",)),
+        ((A100,), ("0", "1", "GPU-t4", "GPU-a100"), ("GPU-a100",)),
+        ((A100, T4), ("0", "1", "10", "all"), ("1", "0")),
+        ((GpuId(index=10),), ("0", "1", "10"), ("10",)),
+        ((T4,), ("all",), ("all",)),
+        ((A100,), None, ("1",)),
+        ((GpuId(index=-1, uuid="GPU-x"),), None, ("GPU-x",)),
     ],
 )
-def test_choosing_cdi_names(
-    request_: GpuRequest, names: tuple[str, ...] | None, chosen: tuple[str, ...]
+def test_cdi_names_of_the_chosen_gpus(
+    devices: tuple[GpuId, ...], names: tuple[str, ...] | None, chosen: tuple[str, ...]
 ) -> None:
-    full = None if names is None else tuple(f"nvidia.com/{name}" for name in names)
-    assert choose_cdi(request_, full) == tuple(f"nvidia.com/{name}" for name in chosen)
+    request = GpuRequest(count=len(devices), devices=devices)
+    full = None if names is None else tuple(f"nvidia.com/gpu={name}" for name in names)
+    assert cdi_names(request, full) == tuple(f"nvidia.com/gpu={name}" for name in chosen)
+
+
+def test_a_chosen_gpu_without_a_cdi_name() -> None:
+    with pytest.raises(EnvironmentFault, match=r"no CDI device nvidia\.com/gpu=1") as caught:
+        cdi_names(GpuRequest(count=1, devices=(A100,)), ("nvidia.com/gpu=0", "nvidia.com/gpu=all"))
+    assert "nvidia-ctk" in caught.value.fix
+
+
+NODES = ["/dev/nvidia0", "/dev/nvidia1"]
+SMI = "GPU 0: NVIDIA A100 (UUID: GPU-a100)"
+KERNEL = ["kernel 0 GPU-t4", "kernel 1 GPU-a100"]
 
 
 @pytest.mark.parametrize(
-    ("reference", "parts"),
+    ("devices", "lines", "fits"),
     [
-        ("ae/dlrm:cpu", ("ae/dlrm", "cpu")),
-        ("dlrm", ("dlrm", "latest")),
-        ("host:5000/a/b", ("host:5000/a/b", "latest")),
-        ("host:5000/a/b:tag", ("host:5000/a/b", "tag")),
-        ("host:5000/a@sha256:12", ("host:5000/a", "sha256:12")),
+        ((A100,), ["/dev/nvidia1", SMI, *KERNEL], True),
+        ((A100,), ["/dev/nvidia1", *KERNEL], True),  # without the driver's program
+        ((A100,), ["/dev/nvidia1"], True),  # nodes are all that can be seen
+        ((GpuId(index=4),), ["/dev/nvidia1", SMI], True),  # the launcher knows no UUID
+        ((T4, A100), [*NODES, *KERNEL], True),
+        ((A100,), [], False),
+        ((A100,), KERNEL, False),  # the kernel's list is of the whole host
+        ((T4,), ["/dev/nvidia1", SMI, *KERNEL], False),  # another one
+        ((T4,), ["/dev/nvidia1", *KERNEL], False),
+        ((A100,), [*NODES, *KERNEL], False),  # more than asked for
+        ((T4, A100), ["/dev/nvidia1", SMI], False),
     ],
 )
-def test_references_with_ports_and_digests(reference: str, parts: tuple[str, str]) -> None:
-    assert split_reference(reference) == parts
+def test_the_gpus_inside_are_those_asked_for(
+    devices: tuple[GpuId, ...], lines: list[str], fits: bool
+) -> None:
+    request = GpuRequest(count=len(devices), devices=devices)
+    if fits:
+        assert check_inside(request, lines) == len(devices)
+        return
+    with pytest.raises(EnvironmentFault, match="inside there are") as caught:
+        check_inside(request, lines)
+    assert caught.value.fix
 
 
 @pytest.mark.parametrize("label", ["no json", '"/usr"', '["usr"]', '["/"]', "[1]"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -49,8 +50,7 @@ def engine(
         made = FakeEngine(grace_s=0.3)
     yield made
     assert ours(made) == [], "a test has left something running"
-    if isinstance(made, DockerEngine):
-        made.close()
+    made.close()
 
 
 def ours(engine: Engine) -> list[Leftover]:
@@ -69,6 +69,13 @@ def test_it_says_that_it_is_available(engine: Engine) -> None:
     assert found.ok
     assert found.detail
     assert engine.supports(Flavour.CPU).ok
+    assert engine.starts().ok
+
+
+def test_its_machine_is_looked_at_once(engine: Engine) -> None:
+    machine = engine.machine()
+    assert machine.cpus > 0
+    assert engine.machine() is machine
 
 
 def test_a_job_that_is_done(engine: Engine, tmp_path: Path) -> None:
@@ -190,13 +197,14 @@ def test_a_sink_that_fails_stops_it(engine: Engine, tmp_path: Path) -> None:
 
 def test_what_runs_is_listed_with_its_owner(engine: Engine, tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
+    lines = Lines()
     job = make_job(tmp_path / "out", "print:up", "sleep:60")
-    thread = threading.Thread(target=lambda: outcomes.append(engine.run(job, Lines(), 60)))
+    thread = threading.Thread(target=lambda: outcomes.append(engine.run(job, lines, 60)))
     thread.start()
-    end = time.monotonic() + 20
-    while not (found := ours(engine)) and time.monotonic() < end:
+    end = time.monotonic() + 30
+    while lines.of("stdout") != ["up"] and time.monotonic() < end:
         time.sleep(0.05)
-    time.sleep(0.5)
+    found = ours(engine)
     assert [leftover.owner_alive for leftover in found] == [True]
     engine.remove(found[0])
     thread.join(20)
@@ -218,6 +226,25 @@ def test_an_image_that_cannot_be_had(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault) as caught:
         engine.prepare(image, Lines())
     assert caught.value.fix
+
+
+def test_a_shell_reads_its_input_where_there_is_no_terminal(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    with open(os.devnull) as nothing, monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", nothing)
+        argv, environment = engine.shell(make_job(tmp_path / "out").point, tmp_path / "out")
+    assert "--tty" not in argv
+    done = subprocess.run(
+        argv,
+        env=environment,
+        input="echo here; exit 7",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "here\n"), done.stderr
 
 
 def test_a_command_to_type(engine: Engine, tmp_path: Path) -> None:

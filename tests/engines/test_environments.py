@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines import environments
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault
+from ae.images import environments
 from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef, RuntimeNeeds, Status
 from tests.engines.acts import Lines, make_job

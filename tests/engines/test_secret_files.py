@@ -1,4 +1,4 @@
-"""Secrets: which file is meant, what a recipe may ask for, and striking out what leaked."""
+"""Secrets: which file is meant, what a recipe may ask for, and masked lines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ae.commands import clean
-from ae.engines import secrets
 from ae.engines.local import LocalEngine
-from ae.engines.secrets import Mask, held, resolve
-from ae.errors import AeError, EnvironmentFault, UsageError
-from ae.model import Machine, RuntimeNeeds, Secret, Status
+from ae.engines.secrets import Mask, mounts_of, resolve
+from ae.errors import EnvironmentFault, UsageError
+from ae.model import Machine, Mount, RuntimeNeeds, Secret, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.recipe.needs import Needs
 from tests.engines.acts import Lines, make_job
-from tests.real.acting import make_root
+from tests.real.acting import NAME, make_root
 
 LICENCE = "# Gurobi WLS\nWLSACCESSID=0a1b2c3d-aaaa\nWLSSECRET=s3cr3t-of-the-person\nLICENSEID=42\n"
 
@@ -45,7 +43,7 @@ def test_the_option_beats_the_variable(licence: Path, tmp_path: Path) -> None:
     assert given.files == {"gurobi": licence}
     assert given.notes == ()
     assert resolve(["gurobi"], {}, {}).files == {}
-    assert secrets.variable("my-key") == "AE_SECRET_MY_KEY"
+    assert Secret(name="my-key", target="/x").variable == "AE_SECRET_MY_KEY"
 
 
 def test_a_file_that_everybody_can_read(licence: Path) -> None:
@@ -102,9 +100,9 @@ SECRETS = (
 
 def test_the_plan_stops_without_a_secret_that_it_needs(tmp_path: Path) -> None:
     root = make_root(tmp_path, needs=SECRETS.replace("OPTIONAL", "false"))
-    recipe = load_recipe(root, "acting")
+    recipe = load_recipe(root, NAME)
     assert recipe.secrets() == ["gurobi"]
-    content = {"acting": "c"}
+    content = {NAME: "c"}
     with pytest.raises(EnvironmentFault, match="middle needs the secret 'gurobi'") as caught:
         make_plan(recipe, Selection(), Machine(), root, content)
     assert "--secret gurobi=FILE, or AE_SECRET_GUROBI=FILE" in caught.value.fix
@@ -116,9 +114,9 @@ def test_the_plan_stops_without_a_secret_that_it_needs(tmp_path: Path) -> None:
 
 def test_a_plan_without_an_optional_secret(tmp_path: Path) -> None:
     root = make_root(tmp_path, needs=SECRETS.replace("OPTIONAL", "true"))
-    recipe = load_recipe(root, "acting")
-    without = make_plan(recipe, Selection(), Machine(), root, {"acting": "c"})
-    given = make_plan(recipe, Selection(), Machine(), root, {"acting": "c"}, ["gurobi"])
+    recipe = load_recipe(root, NAME)
+    without = make_plan(recipe, Selection(), Machine(), root, {NAME: "c"})
+    given = make_plan(recipe, Selection(), Machine(), root, {NAME: "c"}, ["gurobi"])
     assert all(point.needs.secrets == () for point in without.points)
     keys = [[point.key for point in plan.points] for plan in (without, given)]
     assert keys[0][0] == keys[1][0]
@@ -135,41 +133,18 @@ def test_what_a_secret_says_is_masked(licence: Path) -> None:
     assert Mask({}).sink(lines) is lines
 
 
-def test_what_was_copied_is_struck_out(
-    licence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where it lies across the pieces in which a file is read."""
-    monkeypatch.setattr(secrets, "_CHUNK", 64)
-    out = tmp_path / "out"
-    (out / "deep").mkdir(parents=True)
-    (out / "deep/copy").write_bytes(b"\xff" * 50 + LICENCE.encode() * 3)
-    (out / "innocent").write_text("a" * 500)
-    (out / "link").symlink_to(licence)
-    before = (out / "deep/copy").stat().st_size
-    assert Mask({"gurobi": licence}).strike_out(out) == [out / "deep/copy"]
-    left = (out / "deep/copy").read_bytes()
-    assert len(left) == before
-    assert left.startswith(b"\xff" * 50)
-    for word in (b"s3cr3t", b"0a1b2c3d", b"LICENSEID=42"):
-        assert word not in left
-    assert licence.read_text() == LICENCE
-
-
-def test_a_copy_is_private_and_goes(licence: Path, tmp_path: Path) -> None:
+def test_a_secret_is_a_read_only_mount_of_the_persons_file(licence: Path, tmp_path: Path) -> None:
     needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target="/run/secrets/g"),))
     job = make_job(tmp_path / "out", "print:x", needs=needs)
-    with pytest.raises(AeError, match="needs the secret"), held(job, "0:0", None):
-        pass
+    with pytest.raises(EnvironmentFault, match="needs the secret"):
+        mounts_of(job)
     job.secrets["gurobi"] = licence  # type: ignore[index]
-    with held(job, "0:0", None) as (mount,):
-        assert (mount.target, mount.read_only) == ("/run/secrets/g", True)
-        assert mount.source.read_text() == LICENCE
-        assert mount.source.stat().st_mode & 0o777 == 0o400
-        assert mount.source.parent.stat().st_mode & 0o777 == 0o700
-        (mine,) = [one for one in secrets.leftovers() if one.id == str(mount.source.parent)]
-        assert mine.owner_alive
-        assert clean.orphans([mine]) == []
-    assert not mount.source.parent.exists()
+    assert mounts_of(job) == (Mount(source=licence, target="/run/secrets/g", read_only=True),)
+
+
+def test_a_file_that_cannot_be_read_cannot_be_masked(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFault, match="gurobi"):
+        Mask({"gurobi": tmp_path / "none"})
 
 
 def test_an_engine_without_containers_gives_none(

@@ -105,7 +105,7 @@ def test_a_run_goes_on_without_its_watchdog() -> None:
 
 
 def test_it_imports_nothing_slow() -> None:
-    script = str(Path(__file__).resolve().parents[2] / "ae/host/watchdog.py")
+    script = str(Path(__file__).resolve().parents[2] / "ae/host/watching.py")
     code = (
         "import runpy, sys; sys.stdin = open('/dev/null');"
         f"runpy.run_path({script!r}, run_name='__main__');"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ae.errors import EnvironmentFault, ExitCode, UsageError
-from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
+from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine, Mount, Plan
 from ae.plan.describe import describe, grouped
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import make_plan
@@ -25,6 +25,7 @@ GPU = Gpu(
     compute_capability=(9, 0), driver="580.159.03",
 )  # fmt: skip
 SECOND = replace(GPU, index=1, uuid="GPU-b")
+FIRST, OTHER = GpuId(index=0, uuid="GPU-a"), GpuId(index=1, uuid="GPU-b")
 NONE = Machine()
 ONE = Machine(gpus=(GPU,))
 TWO = Machine(gpus=(GPU, SECOND))
@@ -205,7 +206,7 @@ def test_optional_follows_the_machine(toy: Recipe) -> None:
     assert on_cpu.notes == ("either: this machine shows no GPU, so it runs on the CPU",)
     on_gpu = plan(toy, ONE, experiments=("either",))
     assert on_gpu.points[0].argv[-1] == "cuda"
-    assert on_gpu.points[0].needs.gpus == GpuRequest(count=1)
+    assert on_gpu.points[0].needs.gpus == GpuRequest(count=1, devices=(FIRST,))
     assert on_gpu.flavour is Flavour.CUDA
 
 
@@ -229,20 +230,24 @@ def test_gpu_none_gets_no_gpu_in_the_image_that_other_points_use(toy: Recipe) ->
 def test_required_asks_for_what_the_recipe_needs(toy: Recipe) -> None:
     made = plan(toy, TWO, experiments=("gpu_only",))
     assert made.points[0].needs.gpus == GpuRequest(
-        count=1, min_memory_gib=8e9 / 2**30, min_compute_capability=(8, 0), min_driver="550.54"
+        count=1,
+        devices=(FIRST,),
+        min_memory_gib=8e9 / 2**30,
+        min_compute_capability=(8, 0),
+        min_driver="550.54",
     )
 
 
 def test_named_and_counted_gpus(toy: Recipe) -> None:
     named = plan(toy, TWO, experiments=("gpu_only",), gpus=("1",)).points[0].needs.gpus
     assert named is not None
-    assert named.devices == ("1",)
+    assert named.devices == (OTHER,)
     by_uuid = plan(toy, TWO, experiments=("gpu_only",), gpus=("GPU-a", "GPU-b"))
     assert by_uuid.points[0].needs.gpus is not None
     assert by_uuid.points[0].needs.gpus.count == 2
     counted = plan(toy, TWO, experiments=("gpu_only",), gpus=2).points[0].needs.gpus
     assert counted is not None
-    assert (counted.count, counted.devices) == (2, ())
+    assert (counted.count, counted.devices) == (2, (FIRST, OTHER))
 
 
 @pytest.mark.parametrize(
@@ -376,7 +381,8 @@ def test_an_axis_says_how_many_gpus(spread: Recipe) -> None:
     assert counts(made) == [("1", 1), ("2", 2), ("4", 4)]
     assert made.notes == ("left out: together with gpus 8: 8 GPUs are needed and there are 4",)
     request = made.points[1].needs.gpus
-    assert request == GpuRequest(count=2, min_memory_gib=8e9 / 2**30)
+    devices = tuple(GpuId(index=index, uuid=f"GPU-{index}") for index in range(2))
+    assert request == GpuRequest(count=2, devices=devices, min_memory_gib=8e9 / 2**30)
     assert made.points[0].key != made.points[1].key
 
 
@@ -437,7 +443,7 @@ def test_named_gpus_serve_the_points_up_to_their_number(spread: Recipe) -> None:
     made = plan(spread, FOUR, gpus=("3", "1"), **chosen)
     assert counts(made) == [("1", 1), ("2", 2)]
     requests = [point.needs.gpus for point in made.points]
-    assert [r.devices for r in requests if r] == [("3",), ("3", "1")]
+    assert [[d.index for d in r.devices] for r in requests if r] == [[3], [3, 1]]
     assert made.notes == ("left out: together with gpus 4, 8: 4 GPUs are needed and there are 2",)
     with pytest.raises(EnvironmentFault, match="there is no GPU 7"):
         plan(spread, FOUR, gpus=("7",), **chosen)
@@ -540,7 +546,7 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
     data = json.loads(texts.pop())
     assert data["points"][0]["image"]["flavour"] == "cuda"
     assert data["points"][0]["image"]["source"] == "images/toy"
-    assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
+    assert data["points"][2]["needs"]["gpus"]["devices"] == [{"index": 0, "uuid": "GPU-a"}]
     assert data["flavour"] == "cuda"
 
 

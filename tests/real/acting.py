@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+NAME = f"acting{os.getpid()}"  # of these tests: others may run on the same machine
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -65,7 +66,7 @@ def make_root(
     folder: Path, *, needs: str = "{}", disk: str = "100MB", timeout: str = "10m"
 ) -> Path:
     """Write the recipe below `folder`; `needs` are the middle point's, as YAML."""
-    recipe, image = folder / "recipes/acting", folder / "images/acting"
+    recipe, image = folder / "recipes" / NAME, folder / "images" / NAME
     recipe.mkdir(parents=True)
     image.mkdir(parents=True)
     (image / "Dockerfile").write_text("FROM scratch\n")
@@ -82,9 +83,9 @@ def make_root(
         for name in ("first", "middle", "last")
     ]
     (recipe / "recipe.yaml").write_text(
-        "schema: 1\nname: acting\ntitle: Acting\n"
+        f"schema: 1\nname: {NAME}\ntitle: Acting\n"
         "paper: {title: Acting, venue: TOY 2000, url: 'https://example.org'}\n"
-        "image: acting\nlanes: {native: {summary: acts}}\n"
+        f"image: {NAME}\nlanes: {{native: {{summary: acts}}}}\n"
         "parameters: {acts: {type: str, default: 'print:middle', help: what to do}}\n"
         "experiments:" + "".join(points)
     )
@@ -127,7 +128,7 @@ class Launch:
 
     def run_folder(self) -> Path:
         """Its run."""
-        (found,) = (self.results / "runs/acting").iterdir()
+        (found,) = (self.results / "runs" / NAME).iterdir()
         return found
 
     def statuses(self) -> dict[str, dict[str, Any]]:
@@ -144,7 +145,7 @@ def ae_run(
     root: Path, results: Path, acts: str, *words: str, verbose: bool = True, **environment: str
 ) -> Launch:
     """Start `ae run` of the recipe in the base image."""
-    argv = ("run", "acting", "--engine", "docker", "--no-build", "--image", "ae/base:cpu")
+    argv = ("run", NAME, "--engine", "docker", "--no-build", "--image", "ae/base:cpu")
     words = (*words, "-v") if verbose else words
     return Launch(root, *argv, "--set", f"acts={acts}", *words, results=results, **environment)
 

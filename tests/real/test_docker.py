@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from ae.commands import clean
-from ae.engines import attachment
+from ae.engines import output
 from ae.engines import spec as container
 from ae.engines.docker import DockerEngine
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.images import content as images
 from ae.images.content import BuildOptions
-from ae.model import Flavour, GpuRequest, ImageRef, RuntimeNeeds, Status, Ulimit
+from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Status, Ulimit
 from tests.engines.acts import Lines, base_image, command, make_job
 
 pytestmark = pytest.mark.docker
@@ -47,9 +47,9 @@ def containers(engine: DockerEngine, run: str) -> list[str]:
 
 
 def test_a_gpu_asked_for_is_a_gpu_inside(engine: DockerEngine, tmp_path: Path) -> None:
-    """The CDI spec of the test daemon only sets a variable: it shows that the request arrived."""
+    """The CDI spec of the test daemon sets a variable: it shows that the request arrived."""
     lines = Lines()
-    needs = RuntimeNeeds(gpus=GpuRequest(count=1))
+    needs = RuntimeNeeds(gpus=gpus(0))
     job = make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU"), needs=needs)
     outcome = engine.run(job, lines, 60)
     assert outcome.status is Status.DONE
@@ -58,11 +58,38 @@ def test_a_gpu_asked_for_is_a_gpu_inside(engine: DockerEngine, tmp_path: Path) -
     assert outcome.honoured["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=0"]
 
 
-def test_the_gpu_that_a_person_picked(engine: DockerEngine, tmp_path: Path) -> None:
+def gpus(*numbers: int, uuid: str = "") -> GpuRequest:
+    devices = tuple(GpuId(index=number, uuid=uuid) for number in numbers)
+    return GpuRequest(count=len(numbers), devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [(gpus(1), "nvidia.com/gpu=1"), (gpus(1, uuid="GPU-fake-1"), "nvidia.com/gpu=GPU-fake-1")],
+)
+def test_the_gpu_that_the_plan_chose(
+    engine: DockerEngine, tmp_path: Path, request_: GpuRequest, name: str
+) -> None:
     lines = Lines()
-    needs = RuntimeNeeds(gpus=GpuRequest(count=1, devices=("1",)))
-    engine.run(make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU"), needs=needs), lines, 60)
-    assert lines.of("stdout") == ["gpu=1"]
+    argv = sh("echo gpu=$AE_FAKE_GPU; nvidia-smi -L")
+    job = make_job(tmp_path, argv=argv, needs=RuntimeNeeds(gpus=request_))
+    outcome = engine.run(job, lines, 60)
+    assert lines.of("stdout") == ["gpu=1", "GPU 1: Fake (UUID: GPU-fake-1)"]
+    requests = outcome.honoured["DeviceRequests"]
+    assert [one["DeviceIDs"] for one in requests] == [[name]]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("request_", [gpus(2), gpus(0, 2), gpus(0, uuid="GPU-other")])
+def test_a_gpu_that_is_granted_and_not_there_inside(
+    engine: DockerEngine, tmp_path: Path, request_: GpuRequest
+) -> None:
+    """Number 2 of the test daemon brings nothing along, and number 0 has another UUID."""
+    job = make_job(tmp_path, "write:ran:1", needs=RuntimeNeeds(gpus=request_), run="hollow")
+    with pytest.raises(EnvironmentFault, match="inside there are") as caught:
+        engine.run(job, Lines(), 60)
+    assert "nvidia-ctk" in caught.value.fix
+    assert not (tmp_path / "ran").exists()
+    assert containers(engine, "hollow") == []
 
 
 def test_without_a_request_there_is_no_gpu(engine: DockerEngine, tmp_path: Path) -> None:
@@ -72,11 +99,8 @@ def test_without_a_request_there_is_no_gpu(engine: DockerEngine, tmp_path: Path)
 
 
 def test_a_gpu_that_the_daemon_does_not_know(engine: DockerEngine, tmp_path: Path) -> None:
-    needs = RuntimeNeeds(gpus=GpuRequest(count=1, devices=("7",)))
+    needs = RuntimeNeeds(gpus=gpus(7))
     with pytest.raises(EnvironmentFault, match=r"no CDI device nvidia\.com/gpu=7"):
-        engine.run(make_job(tmp_path, "write:ran:1", needs=needs), Lines(), 60)
-    needs = RuntimeNeeds(gpus=GpuRequest(count=3))
-    with pytest.raises(EnvironmentFault, match="3 GPUs are needed"):
         engine.run(make_job(tmp_path, "write:ran:1", needs=needs), Lines(), 60)
     assert not (tmp_path / "ran").exists()
 
@@ -88,6 +112,11 @@ def test_a_gpu_that_the_daemon_does_not_know(engine: DockerEngine, tmp_path: Pat
         ("CapAdd", "capability SYS_PTRACE"),
         ("Ulimits", "ulimit nofile"),
         ("ShmSize", "ShmSize 134217728"),
+        ("CapDrop", "CapDrop"),
+        ("SecurityOpt", "no-new-privileges"),
+        ("ReadonlyRootfs", "ReadonlyRootfs True"),
+        ("PidsLimit", "PidsLimit"),
+        ("Tmpfs", "tmpfs /tmp"),
     ],
 )
 def test_a_dropped_request_stops_the_run(
@@ -103,7 +132,7 @@ def test_a_dropped_request_stops_the_run(
 
     monkeypatch.setattr("ae.engines.docker.to_api", without)
     needs = RuntimeNeeds(
-        gpus=GpuRequest(count=1),
+        gpus=gpus(0),
         cap_add=("SYS_PTRACE",),
         ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
         shm_bytes=128 * 2**20,
@@ -429,7 +458,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
         assert not (borrowed / "new").exists()
         (borrowed / "word").unlink()
         borrowed.rmdir()
-        with pytest.raises(EnvironmentFault, match="not on the daemon's machine"):
+        with pytest.raises(EnvironmentFault, match="not where the daemon looks"):
             engine.run(make_job(tmp_path / "out", argv=sh(script), image=image), Lines(), 60)
     finally:
         control.remove_image("ae/borrows:cpu", force=True)
@@ -443,10 +472,96 @@ def test_a_pull_that_fails_is_an_environment_fault(engine: DockerEngine) -> None
     assert caught.value.fix
 
 
-def test_a_shell_is_a_run_on_a_terminal(engine: DockerEngine, tmp_path: Path) -> None:
-    needs = RuntimeNeeds(gpus=GpuRequest(count=1))
+def test_clean_finds_the_container_of_a_killed_shell(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ae shell` becomes the client, whose death leaves the container running."""
+    code = (
+        "import os, sys; from pathlib import Path; from ae.engines.docker import DockerEngine\n"
+        "from tests.engines.acts import make_job\n"
+        "out = Path(sys.argv[1])\n"
+        "argv, env = DockerEngine().shell(make_job(out).point, out)\n"
+        "os.execvpe(argv[0], argv, env)"
+    )
+    shell = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    shell.stdin.write("trap '' HUP TERM PIPE; echo up; sleep 300\n")
+    shell.stdin.flush()
+    assert shell.stdout.readline() == "up\n"
+    pid = str(shell.pid)
+
+    def mine() -> list[str]:
+        filters = {"label": [f"{owner.PID}={pid}", f"{owner.RUN}=shell"]}
+        return [one["Id"] for one in engine.daemon.control.containers(filters=filters)]
+
+    (container_id,) = mine()
+    assert container_id not in [one.id for one in clean.orphans(engine.leftovers())]
+    shell.kill()
+    shell.communicate()
+    every = engine.leftovers
+    monkeypatch.setattr(
+        engine, "leftovers", lambda: [one for one in every() if one.id == container_id]
+    )
+    assert [one.id for one in clean.clean_engines([engine], dry_run=False)] == [container_id]
+    assert mine() == []
+
+
+def test_a_container_gets_what_it_needs_and_no_more(engine: DockerEngine, tmp_path: Path) -> None:
+    lines = Lines()
+    script = (
+        "grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; id -u; "
+        "touch /etc/x /opt/x 2>&1 | grep -c 'Read-only file system'; "
+        "touch /tmp/x ~/x $AE_OUT/x && echo writes; "
+        "printf '#!/bin/sh\necho runs\n' >/tmp/p; chmod +x /tmp/p; /tmp/p"
+    )
+    outcome = engine.run(make_job(tmp_path / "out", argv=sh(script)), lines, 60)
+    assert outcome.status is Status.DONE
+    none = "0" * 16
+    user = "10001" if os.getuid() == 0 else str(os.getuid())
+    said = [line.replace("\t", " ") for line in lines.of("stdout")]
+    assert sorted(said[:3]) == [f"CapBnd: {none}", f"CapEff: {none}", "NoNewPrivs: 1"]
+    assert said[3:] == [user, "2", "writes", "runs"]
+
+
+def test_processes_are_limited(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = container.spec_of
+    monkeypatch.setattr(container, "spec_of", lambda *a, **k: replace(whole(*a, **k), pids=20))
+    script = "for i in $(seq 40); do sleep 5 & done; wait"
+    outcome = engine.run(make_job(tmp_path / "out", argv=sh(script)), Lines(), 60)
+    assert outcome.status is Status.FAILED
+    assert "fork" in outcome.reason.lower()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_outputs_of_root_are_given_back_whole(engine: DockerEngine, tmp_path: Path) -> None:
+    """Folders that only their maker may enter too, links as links, and after a failure."""
+    outside = tmp_path / "outside"
+    outside.touch()
+    os.chown(outside, 7, 7)
+    script = (
+        "mkdir -m 700 -p $AE_OUT/a/b; touch $AE_OUT/a/b/c; ln -s ../../outside $AE_OUT/a/l; exit 3"
+    )
+    engine.run(make_job(tmp_path / "out", argv=sh(script)), Lines(), 60)
+    found = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert len(found) == 5
+    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in found} == {(0, 0)}
+    assert outside.stat().st_uid == 7
+
+
+def test_a_shell_is_a_run_on_a_terminal(
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = RuntimeNeeds(gpus=gpus(0))
     point = make_job(tmp_path, "print:x", needs=needs).point
-    argv, environment = engine.shell(point, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        argv, environment = engine.shell(point, tmp_path)
     assert argv[1:4] == ("run", "--interactive", "--tty")
     assert "nvidia.com/gpu=0" in argv
     assert environment["DOCKER_HOST"] == engine.endpoint
@@ -471,7 +586,7 @@ def test_a_daemon_that_goes_away_is_an_environment_fault(
     def cut(*_: object) -> None:
         raise ConnectionResetError(104, "Connection reset by peer")
 
-    monkeypatch.setattr(attachment.Attachment, "_wait", cut)
+    monkeypatch.setattr(output.Attachment, "_wait", cut)
     with pytest.raises((EnvironmentFault, ConnectionResetError)):
         engine.run(make_job(tmp_path, argv=command("sleep:30"), run="cut"), Lines(), 60)
     assert containers(engine, "cut") == []

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines import attachment
+from ae.engines import output
 from ae.engines.docker import DockerEngine
 from ae.model import Status
 from tests.engines.acts import Lines, make_job
-from tests.real.acting import Launch, ae_resume, ae_run, gone, make_root
-from tests.real.machine import FarMachine
+from tests.real.acting import NAME, Launch, ae_resume, ae_run, gone, make_root
+from tests.real.machine import OwnDaemon
 
 pytestmark = pytest.mark.docker
 
@@ -33,14 +33,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def left(endpoint: str) -> list[str]:
-    """Containers and volumes of our recipe on a daemon."""
-    wanted = ["--quiet", "--filter", "label=ae.recipe=acting"]
-    found = []
-    for words in (["ps", "--all"], ["volume", "ls"]):
-        argv = ["docker", "--host", endpoint, *words, *wanted]
-        said = subprocess.run(argv, capture_output=True, text=True, check=True)
-        found += said.stdout.split()
-    return found
+    """Containers of our recipe on a daemon."""
+    argv = ["docker", "--host", endpoint, "ps", "--all", "--quiet"]
+    argv += ["--filter", f"label=ae.recipe={NAME}"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True)
+    return said.stdout.split()
 
 
 def first_is_kept(launch: Launch) -> None:
@@ -57,14 +54,13 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_daemon_stops_in_the_middle(
-    far_machine: FarMachine, root: Path, tmp_path: Path, number: signal.Signals
+    own_daemon: OwnDaemon, root: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Once with folders that it sees, once with a volume of its own."""
-    results = far_machine.home / "results" if number == signal.SIGTERM else tmp_path / "results"
-    host = far_machine.endpoint
+    results = tmp_path / "results"
+    host = own_daemon.endpoint
     launch = ae_run(root, results, "print:up|sleep:300", DOCKER_HOST=host)
     launch.until("up")
-    far_machine.stop(number)
+    own_daemon.stop(number)
     try:
         code, said = launch.end(30)
         assert code == 3
@@ -76,8 +72,8 @@ def test_the_daemon_stops_in_the_middle(
         assert "Docker daemon" in launch.statuses()["middle"]["reason"]
         assert (launch.run_folder() / "points/middle/stdout.log").read_text() == "up\n"
     finally:
-        far_machine.start()
-    assert len(left(host)) == (1 if number == signal.SIGTERM else 2)
+        own_daemon.start()
+    assert len(left(host)) == 1
     code, said = Launch(root, "clean", results=results, DOCKER_HOST=host).end()
     assert (code, left(host)) == (0, []), said
     again = ae_resume(root, results, "print:again", DOCKER_HOST=host)
@@ -112,7 +108,7 @@ def test_the_results_fill_their_disk(docker_host: str, root: Path, tmp_path: Pat
         code, said = launch.end()
         assert code == 3, said
         assert "No space left on device" in said
-        assert "ae run acting --resume" in said
+        assert f"ae run {NAME} --resume" in said
         assert launch.words() == {"first": "done"}  # no room for more
         assert "1 of 3 points are done and kept" in said
         first_is_kept(launch)
@@ -251,7 +247,7 @@ def test_runs_of_one_recipe_at_once_have_folders_of_their_own(
 ) -> None:
     launches = [ae_run(root, tmp_path / "results", f"print:{number}") for number in range(3)]
     assert [launch.end()[0] for launch in launches] == [0, 0, 0]
-    runs = sorted((tmp_path / "results/runs/acting").iterdir())
+    runs = sorted((tmp_path / "results/runs" / NAME).iterdir())
     logs = [(run / "points/middle/stdout.log").read_text() for run in runs]
     assert sorted(logs) == ["0\n", "1\n", "2\n"]
 
@@ -266,7 +262,7 @@ def test_a_slow_reader_of_a_fast_writer_loses_nothing(
             time.sleep(0.001)
             super().line(stream, text)
 
-    monkeypatch.setattr(attachment, "_DRAIN_S", 0.5)
+    monkeypatch.setattr(output, "_DRAIN_S", 0.5)
     engine = DockerEngine(endpoint=docker_host)
     lines = Slow()
     outcome = engine.run(make_job(tmp_path, argv=("seq", "3000")), lines, 60)

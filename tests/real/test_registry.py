@@ -250,7 +250,7 @@ def test_a_registry_that_falls_silent(
     daemon: Daemon, place: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image, entry = published(daemon, tmp_path, place.name, size=3 * MB)
-    monkeypatch.setattr("ae.daemon.client.SILENCE_S", 0.5)
+    monkeypatch.setattr("ae.daemon.connection.SILENCE_S", 0.5)
     cable = Cable(place.port, limit=MB, silent=True)
     far = f"127.0.0.1:{cable.port}/ae"
     with pytest.raises(EnvironmentFault, match=r"nothing was heard of it any more \(2 times\)"):

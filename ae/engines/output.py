@@ -1,19 +1,131 @@
-"""Follows a running container: its output in one thread, its end in another."""
+"""Output and end of a job: exit codes in the words of the run for every engine, and a daemon's
+container followed from start to end, or to its deadline."""
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ae.engines.base import Sink
+from ae.daemon.connection import Daemon
+from ae.engines.base import SKIP_EXIT_CODE, Sink
 from ae.host.lines import LineCutter
+from ae.model import Status
+from ae.units import format_seconds
 
 if TYPE_CHECKING:
     from docker.api import APIClient
 
+KILLED_S = 30.0  # how long a container may take to be gone after KILL
 _DRAIN_S = 10.0  # after the end of a container: how long nothing may arrive of its output
+
+
+def classify(  # noqa: PLR0911 one line per way to end
+    exit_code: int, *, oom: bool, timed_out: bool, timeout_s: float, last_words: str
+) -> tuple[Status, str]:
+    """Return the status and, unless it is `done`, the reason in one sentence.
+
+    `exit_code` is as a shell says it (128 + n: ended by signal n); `last_words` is the last line
+    that the job wrote to standard error.
+    """
+    if timed_out:
+        return Status.TIMEOUT, f"stopped: it ran longer than its {format_seconds(timeout_s)}"
+    if exit_code == 0:
+        return Status.DONE, ""
+    if oom:
+        return Status.OOM, "killed by the system: it needed more memory than it may use"
+    if exit_code == SKIP_EXIT_CODE:
+        return Status.SKIPPED, last_words or "the workload gave no reason"
+    if exit_code in (126, 127):
+        return Status.FAILED, last_words or f"its program could not be started ({exit_code})"
+    if exit_code > 128 and (name := _signal_name(exit_code - 128)):
+        tail = f"; its last words: {last_words}" if last_words else ""
+        return Status.FAILED, f"ended by {name}{tail}"
+    return Status.FAILED, f"exit code {exit_code}" + (f": {last_words}" if last_words else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""
+
+
+class LastWords:
+    """A sink that passes lines on and remembers the last lines of standard error."""
+
+    def __init__(self, forward: Sink) -> None:
+        self._forward = forward
+        self._errors: deque[str] = deque(maxlen=5)
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        """Pass a line on."""
+        if stream == "stderr" and text.strip():
+            self._errors.append(text.strip())
+        self._forward.line(stream, text)
+
+    @property
+    def last(self) -> str:
+        """The last line of standard error that is not blank; at most 500 characters."""
+        return self._errors[-1][:500] if self._errors else ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A container that has ended, as the daemon describes it; None: somebody has removed it."""
+
+    container: Mapping[str, Any] | None
+    timed_out: bool
+    seconds: float  # as seen from here
+
+
+def follow(daemon: Daemon, name: str, sink: Sink, timeout_s: float, grace_s: float) -> Ended:
+    """Start a created container, pass its output on, and stop it at the deadline.
+
+    Raises docker's and the connection's errors, what the sink raises, and KeyboardInterrupt after
+    the container was stopped.
+    """
+    from docker.errors import NotFound
+
+    timed_out = False
+    started = time.monotonic()
+    attachment = Attachment(daemon.patient, name, sink)
+    container: Mapping[str, Any] | None
+    try:
+        daemon.control.start(name)
+        attachment.follow()
+        if attachment.wait(timeout_s) is None:
+            timed_out = True
+            _stop(daemon, name, attachment, grace_s)
+        attachment.drain()
+        try:
+            container = daemon.control.inspect_container(name)
+        except NotFound:
+            container = None
+    except KeyboardInterrupt:
+        _stop(daemon, name, attachment, grace_s)
+        raise
+    finally:
+        attachment.close()
+    return Ended(container, timed_out, time.monotonic() - started)
+
+
+def _stop(daemon: Daemon, name: str, attachment: Attachment, grace_s: float) -> None:
+    """TERM, a while to clean up, KILL."""
+    from docker.errors import APIError
+
+    for word, patience in (("TERM", grace_s), ("KILL", KILLED_S)):
+        try:
+            daemon.control.kill(name, word)
+        except APIError:
+            return  # it has ended, or never started
+        if attachment.following and attachment.wait(patience) is not None:
+            return
 
 
 class Attachment:

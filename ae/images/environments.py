@@ -12,12 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from ae.engines.base import Sink
 from ae.errors import EnvironmentFault
 from ae.host import processes
 from ae.host.machine import cache_dir, require_disk
 from ae.images.content import BuildOptions
-from ae.model import Flavour, ImageRef
+from ae.model import Flavour, ImageRef, Sink
 
 _NEEDED = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 12 * 10**9}  # bytes, PyTorch included
 _MARK = ".complete"

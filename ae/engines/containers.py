@@ -1,0 +1,296 @@
+"""What engines of containers share: a point is a container, checked against what was asked, always
+removed, and its outputs are the caller's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from ae.engines import spec as container
+from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.secrets import mounts_of
+from ae.engines.spec import ContainerSpec, GpuGrant
+from ae.errors import EnvironmentFault
+from ae.host import owner, signals
+from ae.host.machine import detect, require_disk
+from ae.host.watchdog import Reaper
+from ae.images import settings
+from ae.images.content import BuildOptions
+from ae.images.lockfile import locked
+from ae.model import Flavour, GpuRequest, ImageRef, Machine, Point
+
+_LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
+
+
+class ContainerEngine(ABC):
+    """Runs points in containers. An engine adds how it asks, creates, follows and removes; what it
+    says of images and containers is in the words of Docker's inspect."""
+
+    name: str
+    no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
+    dropped_fix: str
+
+    def __init__(
+        self,
+        reaper: Reaper | None = None,
+        *,
+        build: BuildOptions | None = None,
+        user: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`build` None: images are used as they are, and a missing one is an EnvironmentFault.
+        `user`: whose the outputs will be, "uid:gid"; left out: the caller's."""
+        self._reaper = reaper
+        self._build = build
+        self._caller = user or f"{os.getuid()}:{os.getgid()}"
+        self._grace_s = grace_s
+        self._looked: set[tuple[str, GpuGrant]] = set()
+
+    @abstractmethod
+    def available(self) -> Availability: ...
+
+    @abstractmethod
+    def _image(self, image: ImageRef) -> dict[str, Any] | None:
+        """The image that is to run: the locked one if it is here, else what the tag names."""
+
+    @abstractmethod
+    def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
+        """The names of a request's GPUs; without `ask` nobody is asked whether they are there."""
+
+    @abstractmethod
+    def _fitted(self, spec: ContainerSpec) -> ContainerSpec:
+        """The same with what depends on the engine: who is who, and which limits there are."""
+
+    @abstractmethod
+    def _create(self, spec: ContainerSpec) -> dict[str, Any]:
+        """Create a container and return what the engine made of it."""
+
+    @abstractmethod
+    def _follow(
+        self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
+    ) -> Outcome:
+        """Start a created container and wait for its end, or for the deadline."""
+
+    @abstractmethod
+    def _remove(self, name: str) -> None:
+        """Remove a container; one that has gone already is fine."""
+
+    @abstractmethod
+    def _rows(self) -> Iterable[tuple[str, Mapping[str, str]]]:
+        """Id and labels of every container that carries our label."""
+
+    @abstractmethod
+    def _line(self, spec: ContainerSpec, options: tuple[str, ...]) -> tuple[str, ...]:
+        """The command line that runs a container."""
+
+    @property
+    @abstractmethod
+    def _reached(self) -> str:
+        """How the watchdog reaches the engine."""
+
+    # -- the contract --------------------------------------------------------------------------
+
+    def starts(self) -> Availability:
+        return self.available()
+
+    def supports(self, flavour: Flavour) -> Availability:
+        found = self.available()
+        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
+            return found
+        return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
+
+    def machine(self) -> Machine:
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return detect()
+
+    def has_image(self, image: ImageRef) -> bool:
+        """Whether the image that is to run is there: the locked one where it can be had, else one
+        that is built from what the tree holds now."""
+        found = self._image(image)
+        if found is None or image.override is not None:
+            return found is not None
+        entry = locked(image)
+        there = entry is None or entry.names(found) or settings.registry() is None
+        return there and labels_of(found).get("ae.content") == image.content
+
+    def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
+        require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
+        image = self._needed(job.point.image)
+        request = job.point.needs.gpus
+        grant = self._grant(request, ask=True) if request else None
+        spec = self._spec(job, image, grant, secrets.token_hex(4))
+        if request and grant and (spec.image, grant) not in self._looked:
+            self._look_inside(spec, request)
+            self._looked.add((spec.image, grant))
+        with self._lent(job.out, spec, sink) as spec:
+            outcome = self._performed(spec, sink, timeout_s)
+        entry = locked(job.point.image)
+        facts: dict[str, object] = {"digests": sorted(image.get("RepoDigests") or [])}
+        facts |= {"locked": entry.names(image)} if entry else {}
+        return replace(outcome, honoured={**outcome.honoured, "image": facts})
+
+    def leftovers(self) -> list[Leftover]:
+        """Containers that carry our label, of living launchers too."""
+        return [
+            Leftover(
+                engine=self.name,
+                kind="container",
+                id=name,
+                run=labels.get(owner.RUN, ""),
+                owner_alive=owner.alive(labels),
+            )
+            for name, labels in self._rows()
+        ]
+
+    def remove(self, leftover: Leftover) -> None:
+        self._remove(leftover.id)
+
+    def equivalent(self, job: Job) -> tuple[str, ...]:
+        needs = job.point.needs
+        grant = self._grant(needs.gpus, ask=False) if needs.gpus else None
+        user = "0:0" if needs.cap_add else self._caller
+        if needs.cap_add:  # root has no way into the caller's folder without; `run` lends it
+            needs = replace(needs, cap_add=(*needs.cap_add, "DAC_OVERRIDE"))
+        job = replace(job, point=replace(job.point, needs=needs))
+        return self._line(
+            container.spec_of(
+                job, name="", labels={}, user=user, gpus=grant, secrets=mounts_of(job)
+            ),
+            (),
+        )
+
+    def shell(
+        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        terminal = sys.stdin.isatty()
+        labels = {owner.RUN: "shell", owner.RECIPE: point.recipe}
+        point = replace(point, argv=("sh", "-i") if terminal else ("sh",))
+        job = Job(point=point, out=out.resolve(), labels=labels, secrets=files or {})
+        grant = self._grant(point.needs.gpus, ask=True) if point.needs.gpus else None
+        spec = self._spec(job, self._needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
+        if spec.user == container.ORDINARY:  # nobody is left to give the folder back
+            spec = replace(spec, user=self._caller)
+        options = ("--interactive", "--tty") if terminal else ("--interactive",)
+        return self._line(spec, options), self._environment()
+
+    def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
+        pass
+
+    # -- one container ---------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def _needed(self, image: ImageRef) -> dict[str, Any]:
+        if (found := self._image(image)) is None:
+            raise EnvironmentFault(
+                f"{self.name} has no image {image.reference}",
+                fix=f"ae build {image.name} --flavour {image.flavour}",
+            )
+        return found
+
+    def _spec(
+        self, job: Job, image: dict[str, Any], grant: GpuGrant | None, token: str
+    ) -> ContainerSpec:
+        mounts = mounts_of(job)
+        user = self._caller
+        if os.geteuid() == 0 and user == "0:0":
+            # A file that is somebody's alone can only be read by him.
+            private = [m.source.stat() for m in mounts if not m.source.stat().st_mode & 0o004]
+            user = next((f"{s.st_uid}:{s.st_gid}" for s in private), container.ORDINARY)
+        return self._fitted(
+            container.spec_of(
+                job,
+                name=container.container_name(job.point, token),
+                labels=owner.stamp(job.labels),
+                user=user,
+                gpus=grant,
+                binds=container.borrowed(job.point.image.reference, labels_of(image)),
+                image=str(image["Id"]),  # by id: a tag may be moved at any time
+                secrets=mounts,
+            )
+        )
+
+    def _look_inside(self, spec: ContainerSpec, request: GpuRequest) -> None:
+        """Raise EnvironmentFault unless the GPUs that a container was granted are there inside."""
+        mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
+        argv = ("sh", "-c", container.LOOK)
+        look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
+        seen = _Kept()
+        self._performed(look, seen, _LOOK_S)
+        container.check_inside(request, seen.lines)
+
+    def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
+        """Run a container to its end and remove it whatever comes."""
+        if self._reaper:
+            # Before it exists: a launcher killed during creation leaves nothing either.
+            self._reaper.watch_container(self._reached, spec.name)
+        try:
+            made = self._create(spec)
+            if missing := container.dropped(spec, made):
+                raise EnvironmentFault(
+                    f"{self.name} dropped what the point needs: {', '.join(missing)}",
+                    fix=self.dropped_fix,
+                )
+            return self._follow(spec, made, sink, timeout_s)
+        finally:
+            with signals.shielded():
+                try:
+                    self._remove(spec.name)
+                except EnvironmentFault as fault:  # must not hide why we are here
+                    left = f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
+                    sink.line("stderr", left)
+                else:
+                    if self._reaper:
+                        self._reaper.done(spec.name)
+
+    @contextmanager
+    def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
+        """Let the container's user write to the out folder, and give all in it to the caller after.
+
+        Only a launcher that is root can; on a disk where even root may not, the point is root's.
+        """
+        found = out.stat()
+        if os.geteuid() != 0 or spec.user == f"{found.st_uid}:{found.st_gid}":
+            yield spec
+            return
+        try:
+            os.chown(out, *_ids(spec.user))
+        except OSError:
+            yield replace(spec, user=self._caller)
+            return
+        try:
+            yield spec
+        finally:
+            with signals.shielded():
+                for path in (out, *out.rglob("*")):
+                    os.chown(path, *_ids(self._caller), follow_symlinks=False)
+
+
+class _Kept:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        self.lines.append(text)
+
+
+def labels_of(image: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of an image that an engine describes."""
+    return dict((image.get("Config") or {}).get("Labels") or {})
+
+
+def _ids(user: str) -> tuple[int, int]:
+    uid, _, gid = user.partition(":")
+    return int(uid), int(gid)
