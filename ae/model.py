@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal, Protocol
 
 
 class Flavour(StrEnum):
@@ -25,6 +26,12 @@ class Status(StrEnum):
     OOM = "oom"
     INTERRUPTED = "interrupted"
     PENDING = "pending"
+
+
+class Sink(Protocol):
+    """Where a job's output goes while it runs: whole lines without newline, from any thread."""
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +101,11 @@ class ImageRef:
     def reference(self) -> str:
         """The tag that the engine is asked for."""
         return self.override or f"ae/{self.name}:{self.flavour}"
+
+    @property
+    def root(self) -> Path:
+        """The checkout that it is built from."""
+        return self.source.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from ae.daemon.connection import Daemon, faults, told_far
 from ae.engines import transfer
+from ae.engines.archives import ArchiveFault
 from ae.engines.base import OUT_DIR, Job, Outcome, Sink
 from ae.engines.spec import ContainerSpec
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.images.archives import ArchiveFault
 from ae.model import Machine, Mount, Status
 from ae.plan.gpus import unknown_gpu
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from ae.engines.archives import CHUNK, ArchiveFault, extract
 from ae.engines.base import OUT_DIR
 from ae.errors import EnvironmentFault
-from ae.images.archives import CHUNK, ArchiveFault, extract
 
 if TYPE_CHECKING:
     from docker.api import APIClient

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from ae.images.archives import ArchiveFault, ArchiveReader, Extracted, extract
+from ae.engines.archives import ArchiveFault, ArchiveReader, Extracted, extract
 
 Add = Callable[[tarfile.TarFile], object]
 
