@@ -118,6 +118,8 @@ def check(path: Path) -> Checked:
                 digest.update(piece)
                 texts.setdefault(name, piece)  # the whole of a short one
             sums[name], found[name] = digest.hexdigest(), member
+        if not found:
+            raise _none(path)
         if any(piece.strip(b"\0") for piece in _pieces(file)):
             raise _fault(path, "is damaged, or holds something behind its end")
         if file.tell() % tarfile.RECORDSIZE or SUMS not in sums:
@@ -284,7 +286,11 @@ def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
     with _opened(checked.path) as (_, tar):
         tree = _inner(tar, next(one for one in _members(tar) if one.name == TREE))
         for member in _members(tree):
-            tree.extract(member, part, filter="data")
+            try:
+                tree.extract(member, part, filter="data")
+            except tarfile.FilterError as error:
+                why = f"holds '{member.name}', which would be written elsewhere"
+                raise _fault(checked.path, why) from error
     for image in checked.ids:
         if content_hash(part, image.name) != image.content:
             raise _fault(checked.path, f"holds {image.reference} and other sources than it is of")

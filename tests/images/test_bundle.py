@@ -498,6 +498,7 @@ def renamed(old: str, new: str) -> Change:
     return lambda held: held.update({new: held.pop(old)})
 
 
+ELSE = "which would be written elsewhere"
 OTHER = "does not hold the images"
 WRONG: list[tuple[str, Change, bool, str]] = [
     ("flipped in the tree", lambda h: flip(h, "tree.tar"), False, "not those of its SHA256SUMS"),
@@ -533,12 +534,12 @@ WRONG: list[tuple[str, Change, bool, str]] = [
      "no image of Docker 25"),
     ("an image that is no archive", lambda h: h.update({"images/toy-cpu.tar": b"x"}), True,
      "damaged"),
-    ("a tree that climbs", with_tree(lambda t: t.addfile(tarfile.TarInfo("../x"))), True, "outside"),
-    ("a link out of it", with_tree(lambda t: t.addfile(link("x", "../../x"))), True, "outside"),
-    ("a link that is absolute", with_tree(lambda t: t.addfile(link("x", "/etc"))), True, "damaged"),
+    ("a tree that climbs", with_tree(lambda t: t.addfile(tarfile.TarInfo("../x"))), True, ELSE),
+    ("a link out of it", with_tree(lambda t: t.addfile(link("x", "../../x"))), True, ELSE),
+    ("a link that is absolute", with_tree(lambda t: t.addfile(link("x", "/etc"))), True, ELSE),
     ("a hard link out", with_tree(lambda t: t.addfile(link("x", "/etc/passwd", tarfile.LNKTYPE))),
-     True, "damaged"),
-    ("a device", with_tree(lambda t: t.addfile(link("x", "", tarfile.CHRTYPE))), True, "damaged"),
+     True, ELSE),
+    ("a device", with_tree(lambda t: t.addfile(link("x", "", tarfile.CHRTYPE))), True, ELSE),
     ("a tree that is none", lambda h: h.update({"tree.tar": b"hello" * 1000}), True, "damaged"),
     ("an empty tree", lambda h: h.update({"tree.tar": tar_of({})}), True, "and other sources"),
     ("other sources", with_tree(lambda t: t.addfile(tarfile.TarInfo("images/toy/Dockerfile"))),
