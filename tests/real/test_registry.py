@@ -314,7 +314,7 @@ def test_credentials_come_from_dockers_helpers(
         (folder / "docker-credential-tests").unlink()
         daemon = connect(small_daemon.endpoint)
         image = make_image(daemon, tmp_path)
-        with pytest.raises(EnvironmentFault, match="credential helper"):
+        with pytest.raises(EnvironmentFault, match="Credentials store error"):
             registry.push(daemon, image, place.name, said)
         forget(daemon, image)
         daemon.close()
