@@ -78,8 +78,9 @@ def build(
             wanted = _image(root, target)
             held = labels_of(daemon.image(wanted.reference)).get("ae.content")
             if wanted.reference == image.reference or held != wanted.content:
+                _require_disk(daemon, wanted, options)
                 argv = build_argv(client, root, target, wanted, options, attest=_attests(daemon))
-                built = _run(daemon, root, wanted, argv, environment, sink, options)
+                built = _run(daemon, wanted, argv, environment, sink)
     finally:
         daemon.close()
     return built
@@ -217,21 +218,23 @@ def moving(say: Callable[[str], None], every_s: float) -> Iterator[Callable[[str
         thread.join()
 
 
+def _require_disk(daemon: Daemon, image: ImageRef, options: BuildOptions) -> None:
+    """Check the disk of a daemon on this machine; that of another cannot be seen."""
+    home = Path(str(daemon.info.get("DockerRootDir", "/")))
+    if daemon.is_local and home.is_dir():
+        fix = "free some disk where Docker keeps images: docker system df, docker builder prune"
+        needed = build_disk(image.root, image, options.network)
+        require_disk(home, needed, f"building {image.reference}", fix)
+
+
 def _run(
     daemon: Daemon,
-    root: Path,
     image: ImageRef,
     argv: tuple[str, ...],
     environment: Mapping[str, str],
     sink: Sink,
-    options: BuildOptions,
 ) -> Built:
     """Build one target and check that the daemon holds the result. Raises EnvironmentFault."""
-    home = Path(str(daemon.info.get("DockerRootDir", "/")))
-    if daemon.is_local and home.is_dir():  # the disk of another machine cannot be seen
-        fix = "free some disk where Docker keeps images: docker system df, docker builder prune"
-        needed = build_disk(root, image, options.network)
-        require_disk(home, needed, f"building {image.reference}", fix)
     log = cache_dir() / "builds" / f"{image.name}-{image.flavour}-{image.content[:12]}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     errors: list[str] = []
@@ -248,7 +251,7 @@ def _run(
                     errors.append(text.strip())
                 show(text)
 
-            ended = processes.stream(argv, on_line, env=environment, cwd=root)
+            ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
     if ended.returncode != 0:
         raise _failed(image, errors, log)
     found = daemon.image(image.reference)

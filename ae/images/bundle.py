@@ -1,8 +1,4 @@
-"""A bundle: one tar archive with the checkout, the images and the data that a recipe needs.
-
-`bundle.json` (what is in it), `README.md`, `tree.tar` (a checkout), `images/<name>-<flavour>.tar`
-(as `docker save` writes them), and last `SHA256SUMS`. All is checked before anything is restored.
-"""
+"""Checks a bundle and restores it, see ae/images/pack.py for what it is: all is checked first."""
 
 from __future__ import annotations
 
@@ -19,83 +15,35 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, cast
+from typing import IO, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from ae.daemon.connection import Daemon, api_fault, faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import signals
 from ae.host.machine import require_disk
 from ae.images.content import content_hash, labels_of
+from ae.images.pack import FACTS, README, SUMS, TREE, Facts, ImageFacts, Say
 from ae.units import format_size
 
-FACTS, README, TREE, SUMS = "bundle.json", "README.md", "tree.tar", "SHA256SUMS"
 _PIECE = 2**20  # bytes read at once; no honest header or configuration is longer
 _MOST_FILES = 100_000  # in an archive; a bundle itself has fewer than 200
 _NAMES = re.compile(r"bundle\.json|README\.md|tree\.tar|images/[\w.-]+\.tar|SHA256SUMS", re.ASCII)
 # What tarfile, gzip and json make of bytes that are not what they should be.
 _DAMAGE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, LookupError,
            ArithmeticError, RecursionError)  # fmt: skip
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Say = Callable[[str], None]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class ImageFacts(_Part):
-    """One image of a bundle. `size` in bytes, as the engine says it."""
-
-    name: Name
-    flavour: Literal["cpu", "cuda"]
-    content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    image_id: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    size: Annotated[int, Field(ge=0)]
-
-    @property
-    def reference(self) -> str:
-        """The tag that `ae run` looks for."""
-        return f"ae/{self.name}:{self.flavour}"
-
-    @property
-    def member(self) -> str:
-        """Its file in the bundle."""
-        return f"images/{self.name}-{self.flavour}.tar"
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What the image must say of itself."""
-        return {"ae.image": self.name, "ae.flavour": self.flavour, "ae.content": self.content}
-
-
-class Facts(_Part):
-    """What bundle.json says. `tree`: git's name for all files, which differ (`dirty`) from those of
-    the commit `revision`."""
-
-    kind: Literal["ae-bundle"] = "ae-bundle"
-    schema_version: Literal[2] = Field(default=2, alias="schema")
-    recipe: Name
-    revision: str
-    tree: str
-    date: str
-    dirty: bool
-    images: Annotated[list[ImageFacts], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A bundle all of whose bytes are as its checksums say.
-
-    `text`: of bundle.json; `sizes`: file -> bytes; `ids`: what engines may call each image.
-    """
+    """A bundle all of whose bytes are as its checksums say."""
 
     path: Path
     facts: Facts
-    text: bytes
-    sizes: Mapping[str, int]
-    ids: Mapping[ImageFacts, frozenset[str]]
+    text: bytes  # of bundle.json
+    sizes: Mapping[str, int]  # bytes
+    ids: Mapping[ImageFacts, frozenset[str]]  # what engines may call each image
 
 
 def check(path: Path) -> Checked:
@@ -127,25 +75,16 @@ def check(path: Path) -> Checked:
         listed = "".join(f"{sums[name]}  {name}\n" for name in sums if name != SUMS)
         if texts[SUMS] != listed.encode():
             raise _fault(path, f"is damaged: its files are not those of its {SUMS}")
-        facts = _facts(path, texts[FACTS])
+        try:
+            facts = Facts.model_validate_json(texts[FACTS])
+        except ValidationError as error:
+            why = f"has a {FACTS} that this ae does not read; is it of another version?"
+            raise _fault(path, why) from error
         if set(found) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
             raise _fault(path, f"does not hold the images that its {FACTS} names")
         ids = {image: _image_ids(path, tar, found, image) for image in facts.images}
     sizes = {name: member.size for name, member in found.items()}
     return Checked(path, facts, texts[FACTS], sizes, ids)
-
-
-def _facts(path: Path, text: bytes) -> Facts:
-    try:
-        return Facts.model_validate_json(text)
-    except ValidationError as error:
-        version = re.search(rb'"schema": *(\d{1,9})\b', text)
-        if version and int(version[1]) != 2:
-            raise EnvironmentFault(
-                f"{path.name} is of format {int(version[1])}, and this ae reads format 2",
-                fix="use the ae that is in it, see its README.md",
-            ) from error
-        raise _fault(path, f"has a {FACTS} that does not say what it should") from error
 
 
 def _image_ids(
@@ -213,24 +152,18 @@ def choose_folder(checked: Checked, into: Path | None) -> tuple[Path, bool]:
     `into`; else the folder at or above this one that was restored from the same bundle; else
     `./<recipe>-bundle`.
     """
-    folder = into or Path(f"{checked.facts.recipe}-bundle")
-    here = Path.cwd()
+    folder, here = into or Path(f"{checked.facts.recipe}-bundle"), Path.cwd()
     for place in (folder, *(() if into else (here, *here.parents))):
         facts = place / FACTS
         if facts.is_file() and facts.read_bytes() == checked.text:
             return place, False
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()) or _filled(folder):
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if folder.is_symlink() or not empty or not folder.absolute().parent.is_dir():
         raise UsageError(
-            f"{folder} is there already and holds something else",
-            fix="name another folder with --into, or remove that one",
+            f"{folder} cannot be written: it holds something else, or its parent is missing",
+            fix="name another folder with --into",
         )
-    if not folder.absolute().parent.is_dir():
-        raise UsageError(f"there is no folder {folder.absolute().parent}", fix="make it")
     return folder, True
-
-
-def _filled(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _find(daemon: Daemon, ids: frozenset[str]) -> str | None:

@@ -1,4 +1,8 @@
-"""Writes a bundle, see ae/images/bundle.py for what it is."""
+"""A bundle, and how it is written: one tar archive with all that a recipe needs.
+
+`bundle.json` (what is in it), `README.md`, `tree.tar` (a checkout, input data and wheels),
+`images/<name>-<flavour>.tar` (as `docker save` writes them), and last `SHA256SUMS`.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,68 @@ import hashlib
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from ae.daemon.connection import Daemon, faults
 from ae.errors import UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk
-from ae.images.bundle import FACTS, README, SUMS, TREE, Facts, ImageFacts, Say
 from ae.images.content import labels_of, source_files
 from ae.images.registry import built
 from ae.model import ImageRef
 from ae.recipe.models import Recipe
 from ae.units import format_size
+
+FACTS, README, TREE, SUMS = "bundle.json", "README.md", "tree.tar", "SHA256SUMS"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Say = Callable[[str], None]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ImageFacts(_Part):
+    """One image of a bundle. `size` in bytes, as the engine says it."""
+
+    name: Name
+    flavour: Literal["cpu", "cuda"]
+    content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    image_id: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)]
+
+    @property
+    def reference(self) -> str:
+        """The tag that `ae run` looks for."""
+        return f"ae/{self.name}:{self.flavour}"
+
+    @property
+    def member(self) -> str:
+        """Its file in the bundle."""
+        return f"images/{self.name}-{self.flavour}.tar"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What the image must say of itself."""
+        return {"ae.image": self.name, "ae.flavour": self.flavour, "ae.content": self.content}
+
+
+class Facts(_Part):
+    """What bundle.json says. `tree`: git's name for all files, which differ (`dirty`) from those of
+    the commit `revision`."""
+
+    kind: Literal["ae-bundle"] = "ae-bundle"
+    schema_version: Literal[2] = Field(default=2, alias="schema")
+    recipe: Name
+    revision: str
+    tree: str
+    date: str
+    dirty: bool
+    images: Annotated[list[ImageFacts], Field(min_length=1)]
 
 
 def write(
