@@ -52,8 +52,9 @@ def tar_of(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def saved(labels: dict[str, str], tag: str | None = None) -> tuple[str, bytes]:
-    """The id of an image and what `docker save` gives for it."""
+def saved(labels: dict[str, str], tag: str | None = None, named: str = "") -> tuple[str, bytes]:
+    """The id of an image and what `docker save` gives for it, by id or, with `named`, by a name
+    in the place of that name."""
     layer = b"layer" * 9000
     config = json.dumps({"config": {"Labels": labels}}).encode()
     blobs = {f"blobs/sha256/{sha(data)}": data for data in (config, layer)}
@@ -62,13 +63,15 @@ def saved(labels: dict[str, str], tag: str | None = None) -> tuple[str, bytes]:
          "layers": [{"digest": f"sha256:{sha(layer)}"}]}
     ).encode()  # fmt: skip
     blobs[f"blobs/sha256/{sha(manifest)}"] = manifest
-    index = {"manifests": [{"digest": f"sha256:{sha(manifest)}"}]}
+    annotated = {"annotations": {"io.containerd.image.name": "x"}} if named == "index" else {}
+    index = {"manifests": [{"digest": f"sha256:{sha(manifest)}", **annotated}]}
     row = {"Config": f"blobs/sha256/{sha(config)}", "RepoTags": [tag] if tag else None}
     texts = {
         "index.json": json.dumps(index),
         "manifest.json": json.dumps([row]),
         "oci-layout": "{}",
     }
+    texts |= {"repositories": "{}"} if named == "repositories" else {}
     files = dict(sorted(blobs.items())) | {name: text.encode() for name, text in texts.items()}
     return f"sha256:{sha(config)}", tar_of(files)
 
@@ -451,13 +454,15 @@ def with_facts(**fields: object) -> Change:
     return change
 
 
-def with_image(labels: dict[str, str] | None = None, tag: str | None = None) -> Change:
+def with_image(
+    labels: dict[str, str] | None = None, tag: str | None = None, named: str = ""
+) -> Change:
     """Another image, that bundle.json names by its id; `labels` are beside or in place of ours."""
 
     def change(held: dict[str, bytes]) -> None:
         (image,) = json.loads(held["bundle.json"])["images"]
         own = {"ae.image": "toy", "ae.flavour": "cpu", "ae.content": image["content"]}
-        image["image_id"], held["images/toy-cpu.tar"] = saved(own | (labels or {}), tag)
+        image["image_id"], held["images/toy-cpu.tar"] = saved(own | (labels or {}), tag, named)
         with_facts(images=[image])(held)
 
     return change
@@ -527,6 +532,8 @@ WRONG: list[tuple[str, Change, bool, str]] = [
     ("of another paper", with_image({"ae.image": "x"}), True, "holds another image"),
     ("of another flavour", with_image({"ae.flavour": "cuda"}), True, "holds another image"),
     ("with a tag of its own", with_image(tag="debian:latest"), True, "holds another image"),
+    ("with a name in its index", with_image(named="index"), True, "holds another image"),
+    ("with a list of names", with_image(named="repositories"), True, "holds another image"),
     ("an image that is none", lambda h: h.update({"images/toy-cpu.tar": tar_of({"x": b"x"})}), True,
      "no image of Docker 25"),
     ("an image that is no archive", lambda h: h.update({"images/toy-cpu.tar": b"x"}), True,
