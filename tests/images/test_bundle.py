@@ -623,6 +623,21 @@ def test_a_link_in_a_bundle_is_refused(
     refused(made, tmp_path, daemon, engine, "no part of a bundle")
 
 
+@pytest.mark.parametrize("name", ["README.md", "tree.tar", "images/toy-cpu.tar"])
+def test_a_member_that_comes_twice_is_refused(
+    made: Path, tmp_path: Path, daemon: Daemon, engine: Engine, name: str
+) -> None:
+    """Another file first, then the honest one, which the checksums are of."""
+    held = members(made)
+    with tarfile.open(made, "w") as tar:
+        for member, data in held.items():
+            for content in [b"other", data] if member == name else [data]:
+                info = tarfile.TarInfo(member)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    refused(made, tmp_path, daemon, engine, f"holds '{name}'")
+
+
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
 def test_a_header_that_would_fill_the_memory(
     tmp_path: Path, daemon: Daemon, engine: Engine, kind: bytes
