@@ -378,6 +378,17 @@ def test_data_that_is_not_there(root: Path, tmp_path: Path, daemon: Daemon) -> N
         make(root, tmp_path / "toy.tar", daemon)
 
 
+def test_a_folder_that_containers_write_to_stays_out(
+    root: Path, tmp_path: Path, daemon: Daemon
+) -> None:
+    make(root, tmp_path / "toy.tar", daemon)
+    assert "data/numbers.txt" in tree(tmp_path / "toy.tar")
+    recipe = root / "recipes/toy/recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("why: input", "why: input, read_only: false"))
+    make(root, tmp_path / "toy.tar", daemon)
+    assert "data/numbers.txt" not in tree(tmp_path / "toy.tar")
+
+
 # -- loading --------------------------------------------------------------------------------------
 
 
