@@ -147,11 +147,11 @@ def build(
     ] = False,
     fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print what the bake file says, build nothing")
+        bool, typer.Option("--dry-run", help="print the commands, build nothing")
     ] = False,
-) -> int:
+) -> None:
     """Build the images of papers, with live output; the bake files are below images/."""
-    from ae.commands.session import build_images
+    from ae.commands.images import build_images
     from ae.images.content import BuildOptions
 
     contexts = {name: Path(path) for name, path in pairs(context, "--context").items()}
@@ -164,20 +164,7 @@ def build(
         cache=cache,
         fresh=fresh,
     )
-    return build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
-
-
-@app.command(short_help="List what an image is made of, as SPDX.")
-def sbom(
-    name: Annotated[str, typer.Argument(metavar="RECIPE", help="a paper or an image")],
-    flavour: FlavourOption = None,
-    lane: LaneOption = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
-) -> None:
-    """List what an image is made of, as SPDX 2.3: packages, versions, licences, checksums."""
-    from ae.commands.session import show_sbom
-
-    show_sbom(name, flavour=flavour, lane=lane, output=output)
+    build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
 
 
 @app.command(short_help="Publish images and lock their digests.")
@@ -188,7 +175,7 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
-    from ae.commands.publishing import push_images
+    from ae.commands.images import push_images
 
     push_images(names, flavour=flavour, lane=lane, as_json=as_json)
 
@@ -199,16 +186,14 @@ def pull(
     flavour: FlavourOption = None,
     lane: LaneOption = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="fetch nothing; check what is here, layer by layer")
+        bool, typer.Option("--verify", help="fetch nothing; check that what is here is locked")
     ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Fetch the locked images from the registry, by digest; or check them."""
-    from ae.commands.publishing import pull_images, verify_images
+    from ae.commands.images import pull_images
 
-    if verify:
-        return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
-    return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
+    return pull_images(names, flavour=flavour, lane=lane, verify=verify, as_json=as_json)
 
 
 @app.command(short_help="Draw the figures of a run again.")
@@ -258,21 +243,12 @@ def bundle(
             "--wheels", metavar="DIR", help="put in wheels of what ae needs, for a reader offline"
         ),
     ] = None,
-    engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
-    from ae.commands.bundling import bundle_recipe
+    from ae.commands.images import bundle_recipe
 
-    bundle_recipe(
-        recipe,
-        output,
-        lane=lane,
-        flavours=flavour or (),
-        engine_name=engine,
-        wheels=wheels,
-        as_json=as_json,
-    )
+    bundle_recipe(recipe, output, lane=lane, kinds=flavour or (), wheels=wheels, as_json=as_json)
 
 
 @app.command(short_help="Check a bundle and restore all of it, or nothing.")
@@ -285,13 +261,12 @@ def load(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only check the archive")] = False,
-    engine: EngineName = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle, then load its images and restore its checkout; or nothing at all."""
-    from ae.commands.bundling import load_file
+    from ae.commands.images import load_file
 
-    load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
+    load_file(file, into, dry_run=dry_run, as_json=as_json)
 
 
 app.command(short_help="Open a shell where a paper's points run.")(shell)

@@ -114,6 +114,11 @@ class ImageRef:
         """The tag that the engine is asked for."""
         return self.override or f"ae/{self.name}:{self.flavour}"
 
+    @property
+    def root(self) -> Path:
+        """The checkout that it is built from."""
+        return self.source.parent.parent
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:

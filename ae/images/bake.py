@@ -6,45 +6,57 @@ network, and so that every image has its own log and the label of its own conten
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.model import Flavour
 from ae.units import parse_size
 
-DISK_LABEL = "ae.build.disk"
 SHARED = Path("images/docker-bake.hcl")
-_LINK = "target:"  # a build context that is another target's result
+LINK = "target:"  # a build context that is another target's result
 _OURS = ("AE_BASE_IMAGE", "AE_WHEELS", "AE_CA_BUNDLE", "AE_CACHE", "AE_REVISION", "AE_SOURCE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+def _words(items: Any) -> Any:
+    """Older buildx prints `id=ca,src=x`, newer ones an object."""
+    return [",".join(f"{k}={v}" for k, v in x.items()) if isinstance(x, dict) else x for x in items]
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Labels = Annotated[Mapping[str, str], BeforeValidator(lambda x: {k: v for k, v in x.items() if v})]
+
+
+class Target(BaseModel):
     """One image of the bake file. Paths are relative to the repository's root."""
 
-    name: str  # <image>-<flavour>
-    context: str
-    dockerfile: str  # below the context
-    stage: str | None
-    tags: tuple[str, ...]
-    args: Mapping[str, str]
-    labels: Mapping[str, str]
-    contexts: Mapping[str, str]  # name -> folder, docker-image://..., or target:...
-    secrets: tuple[str, ...]
-    cache_from: tuple[str, ...]
-    cache_to: tuple[str, ...]
+    model_config = ConfigDict(populate_by_name=True, frozen=True)
+    name: str = ""  # <image>-<flavour>
+    context: str = "."
+    dockerfile: str = "Dockerfile"  # below the context
+    stage: str | None = Field(None, alias="target")
+    tags: tuple[str, ...] = ()
+    args: Mapping[str, str] = {}
+    labels: Labels = {}
+    contexts: Mapping[str, str] = {}  # name -> folder, docker-image://..., or target:...
+    secrets: Words = Field((), alias="secret")
+    cache_from: Words = Field((), alias="cache-from")
+    cache_to: Words = Field((), alias="cache-to")
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The targets that this one is built on."""
         values = self.contexts.values()
-        return tuple(v.removeprefix(_LINK) for v in values if v.startswith(_LINK))
+        return tuple(v.removeprefix(LINK) for v in values if v.startswith(LINK))
+
+
+class _Plan(BaseModel):
+    target: dict[str, Target]
 
 
 def files(root: Path, image: str) -> tuple[Path, ...]:
@@ -62,26 +74,19 @@ def files(root: Path, image: str) -> tuple[Path, ...]:
 
 def flavours(root: Path, image: str) -> tuple[Flavour, ...]:
     """The flavours that an image comes in: its fragment names them. Raises UsageError."""
-    text = (root / files(root, image)[-1]).read_text()
-    found = tuple(f for f in Flavour if re.search(rf'["-]{f}"', text))
+    path = files(root, image)[-1]
+    text = (root / path).read_text()
+    found = tuple(flavour for flavour in Flavour if re.search(rf'["-]{flavour}"', text))
     if not found:
-        raise UsageError(
-            f"{files(root, image)[-1]} names no flavour", fix="name a target <image>-cpu or -cuda"
-        )
+        raise UsageError(f"{path} names no flavour", fix="name a target <image>-cpu or -cuda")
     return found
 
 
 def stated_disk(root: Path, image: str) -> int | None:
-    """The free disk (bytes) that an image's fragment asks a build for; None: it says nothing."""
+    """The free disk (bytes) that an image's label `ae.build.disk` asks a build for."""
     text = (root / files(root, image)[-1]).read_text()
-    match = re.search(rf'"{re.escape(DISK_LABEL)}"\s*=\s*"([^"]+)"', text)
+    match = re.search(r'"ae\.build\.disk"\s*=\s*"([^"]+)"', text)
     return parse_size(match[1]) if match else None
-
-
-def plan_argv(buildx: Sequence[str], root: Path, image: str, target: str) -> tuple[str, ...]:
-    """The command that prints what bake would build."""
-    named = [word for path in files(root, image) for word in ("--file", str(path))]
-    return (*buildx, "bake", *named, "--print", target)
 
 
 def resolve(
@@ -94,52 +99,24 @@ def resolve(
     """
     # Ours come from the options alone: a stray variable of the shell changes nothing unseen.
     clean = {key: value for key, value in environment.items() if value or key not in _OURS}
-    argv = plan_argv(buildx, root, image, target)
+    named = [word for path in files(root, image) for word in ("--file", str(path))]
+    argv = (*buildx, "bake", *named, "--print", target)
     done = processes.run(argv, timeout_s=60, env=clean, cwd=root)
     if done.returncode != 0:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = words[0].removeprefix("ERROR: ") if words else done.stderr.strip()[-300:]
         raise UsageError(f"the bake files of {image} give no {target}: {why}", fix=" ".join(argv))
     try:
-        plan = json.loads(done.stdout)["target"]
-        found = {name: _target(name, data) for name, data in plan.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return _below(_Plan.model_validate_json(done.stdout).target, target)
+    except (ValidationError, KeyError) as error:
         raise EnvironmentFault(
-            f"buildx prints its plan in a form that is not known here ({error})",
+            "buildx prints its plan in a form that is not known here",
             fix="use buildx 0.13 or later",
         ) from error
-    ordered: list[Target] = []
-
-    def visit(name: str) -> None:
-        if any(one.name == name for one in ordered):
-            return
-        for below in found[name].needs:
-            visit(below)
-        ordered.append(found[name])
-
-    visit(target)
-    return ordered
 
 
-def _target(name: str, data: Mapping[str, Any]) -> Target:
-    return Target(
-        name=name,
-        context=data.get("context", "."),
-        dockerfile=data.get("dockerfile", "Dockerfile"),
-        stage=data.get("target"),
-        tags=tuple(data.get("tags", ())),
-        args=dict(data.get("args", {})),
-        labels={key: value for key, value in data.get("labels", {}).items() if value},
-        contexts=dict(data.get("contexts", {})),
-        secrets=_words(data.get("secret", ())),
-        cache_from=_words(data.get("cache-from", ())),
-        cache_to=_words(data.get("cache-to", ())),
-    )
-
-
-def _words(items: Sequence[Any]) -> tuple[str, ...]:
-    """Older buildx prints `id=ca,src=x`, newer ones an object."""
-    return tuple(
-        item if isinstance(item, str) else ",".join(f"{k}={v}" for k, v in item.items())
-        for item in items
-    )
+def _below(found: Mapping[str, Target], name: str) -> list[Target]:
+    """What a target is built on, in order, and itself."""
+    own = found[name].model_copy(update={"name": name})
+    below = {one.name: one for need in own.needs for one in _below(found, need)}
+    return [*below.values(), own]

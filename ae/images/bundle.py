@@ -1,349 +1,312 @@
-"""A bundle: one archive with all that a recipe needs on a machine without a network. Writing it."""
+"""Checks a bundle and restores it, see ae/images/pack.py for what it is: all is checked first."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
-import os
+import re
+import shutil
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast
+from typing import IO, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError
 
-from ae import __version__
-from ae.claims.judge import load_claims
+from ae.daemon.connection import Daemon, api_fault, faults
 from ae.errors import EnvironmentFault, UsageError
+from ae.host import signals
 from ae.host.machine import require_disk
-from ae.images import bake, contents, layout, readme
-from ae.images.archives import pack, pack_end
-from ae.images.content import content_hash, image_ref
-from ae.images.lockfile import locked
-from ae.model import Flavour, ImageRef
-from ae.recipe.models import Recipe
-from ae.records.provenance import folder_hash
+from ae.images.content import content_hash, labels_of
+from ae.images.pack import FACTS, README, SUMS, TREE, Facts, ImageFacts, Say
 from ae.units import format_size
 
-if TYPE_CHECKING:
-    from ae.daemon.connection import Daemon
-
-SCHEMA = 1
-FACTS, README, LICENSE, CITATION = "bundle.json", "README.md", "LICENSE", "CITATION.cff"
-SUMS = "SHA256SUMS"
-_EPOCH = 315532800  # 1980-01-01, where nothing says when: some programs know no earlier date
-_SLACK = 50 * 10**6  # headers, the list of checksums, what the layouts add
-
-Say = Callable[[str], None]
-Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class ImageFacts(_Part):
-    """One image of a bundle. `size` in bytes, as the engine says it; `digests` in registries."""
-
-    name: Name
-    flavour: Literal["cpu", "cuda"]
-    content: Hex
-    image_id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
-    digests: list[str]
-    size: int = Field(ge=0)
-    platform: str
-    created: str
-    labels: dict[str, str]
-
-    @property
-    def reference(self) -> str:
-        """The tag that `ae run` looks for."""
-        return f"ae/{self.name}:{self.flavour}"
-
-    @property
-    def folder(self) -> str:
-        """Where its layout is in the bundle."""
-        return f"images/{self.name}-{self.flavour}"
-
-
-class Source(_Part):
-    """The commit that the tree comes from; `dirty`: files differ from it."""
-
-    revision: str | None
-    dirty: bool
-
-
-class Facts(_Part):
-    """What bundle.json says. `contents`: image folder -> hash of what it is built from."""
-
-    kind: Literal["ae-bundle"] = "ae-bundle"
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    recipe: Name
-    title: str
-    lane: str
-    ae: str
-    date: str
-    source: Source
-    recipe_hash: Hex
-    contents: dict[Name, Hex]
-    images: list[ImageFacts]
-    references: list[str]
-    data: list[str]
-    wheels: int = Field(ge=0)
+_PIECE = 2**20  # bytes read at once; no honest header or configuration is longer
+_MOST_FILES = 100_000  # in an archive; a bundle itself has fewer than 200
+_NAMES = re.compile(r"bundle\.json|README\.md|tree\.tar|images/[\w.-]+\.tar|SHA256SUMS", re.ASCII)
+# What tarfile, gzip and json make of bytes that are not what they should be.
+_DAMAGE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, LookupError,
+           ArithmeticError, RecursionError)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Bundled:
-    """A bundle that has been written. `size` in bytes, `sha256` of the whole file."""
+class Checked:
+    """A bundle all of whose bytes are as its checksums say."""
 
     path: Path
-    size: int
-    sha256: str
-    members: int
-    facts: Facts = field(repr=False)
+    facts: Facts
+    text: bytes  # of bundle.json
+    sizes: Mapping[str, int]  # bytes
+    ids: Mapping[ImageFacts, frozenset[str]]  # what engines may call each image
 
 
-def write_bundle(
-    root: Path,
-    recipe: Recipe,
-    output: Path,
-    daemon: Daemon,
-    *,
-    lane: str | None = None,
-    flavours: Sequence[Flavour] = (),
-    wheels: Path | None = None,
-    say: Say,
-) -> Bundled:
-    """Write the bundle of a recipe to `output`, under a temporary name until it is whole.
+def check(path: Path) -> Checked:
+    """Read a bundle and check every byte of it. Writes nothing.
 
-    `lane` None: native, or the only one there is. No flavours: those that the engine has an image
-    of. Raises UsageError and EnvironmentFault before anything is written where it can.
+    Raises UsageError when it is no bundle, EnvironmentFault when it is damaged.
     """
-    _check_name(output)
-    chosen = _lane(recipe, lane)
-    files = contents.tree_files(root, recipe) + contents.data_files(root, recipe)
-    if wheels is not None:
-        files += contents.wheel_files(wheels)
-    refs = _images(root, recipe, chosen, flavours, daemon)
-    images = [_image_facts(daemon, image) for image in refs]
-    sha, dirty, date = contents.revision(root)
-    stamp = int(os.environ.get("SOURCE_DATE_EPOCH") or date or _newest(images))
-    facts = Facts(
-        recipe=recipe.name,
-        title=recipe.title,
-        lane=chosen,
-        ae=__version__,
-        date=datetime.fromtimestamp(stamp, UTC).isoformat(timespec="seconds"),
-        source=Source(revision=sha, dirty=dirty),
-        recipe_hash=folder_hash(root / "recipes" / recipe.name),
-        contents={name: content_hash(root, name) for name in contents.image_names(root, recipe)},
-        images=images,
-        references=sorted({f.name.split("/")[2] for f in files if f.name.startswith("results/")}),
-        data=[f.name.removeprefix("data/") for f in files if f.name.startswith("data/")],
-        wheels=sum(f.name.startswith("wheels/") for f in files),
-    )
-    needed = sum(file.size for file in files) + sum(image.size for image in images) + _SLACK
-    require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
-    if dirty:
-        say("note: files differ from the commit that the bundle names; it says so (dirty)")
-    for note in _notes(refs, images):
-        say(f"note: {note}")
-    with _writing(output, stamp) as writer:
-        writer.add_text(FACTS, _json(facts))
-        writer.add_text(
-            README, readme.render(recipe, load_claims(root, recipe.name), facts, output.name)
+    sums: dict[str, str] = {}
+    found: dict[str, tarfile.TarInfo] = {}
+    texts: dict[str, bytes] = {}
+    with _opened(path) as (file, tar):
+        for member in _members(tar, 200):
+            name = member.name
+            if not found and name != FACTS:
+                raise _none(path)
+            if not _NAMES.fullmatch(name) or not member.isreg() or name in found:
+                raise _fault(path, f"holds '{name}', which is no part of a bundle")
+            digest = hashlib.sha256()
+            for piece in _pieces(tar.extractfile(member)):
+                digest.update(piece)
+                texts.setdefault(name, piece)  # the whole of a short one
+            sums[name], found[name] = digest.hexdigest(), member
+        if not found:
+            raise _none(path)
+        if any(piece.strip(b"\0") for piece in _pieces(file)):
+            raise _fault(path, "is damaged, or holds something behind its end")
+        if file.tell() % tarfile.RECORDSIZE:
+            raise _fault(path, "is cut off, or damaged")
+        listed = "".join(f"{sums[name]}  {name}\n" for name in sums if name != SUMS)
+        if texts.get(SUMS) != listed.encode():
+            raise _fault(path, f"is damaged: its files are not those of its {SUMS}")
+        try:
+            facts = Facts.model_validate_json(texts[FACTS])
+        except ValidationError as error:
+            why = f"has a {FACTS} that this ae does not read; is it of another version?"
+            raise _fault(path, why) from error
+        if set(found) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
+            raise _fault(path, f"does not hold the images that its {FACTS} names")
+        ids = {image: _image_ids(path, tar, found, image) for image in facts.images}
+    sizes = {name: member.size for name, member in found.items()}
+    return Checked(path, facts, texts[FACTS], sizes, ids)
+
+
+def _image_ids(
+    path: Path, tar: tarfile.TarFile, found: Mapping[str, tarfile.TarInfo], image: ImageFacts
+) -> frozenset[str]:
+    """Look into a saved image before an engine does; returns what engines may call it."""
+    texts: dict[str, bytes] = {}
+    with _inner(tar, found[image.member]) as saved:
+        for member in _members(saved):
+            data = saved.extractfile(member) if member.size <= _PIECE else None
+            if data and len(texts) < 200:
+                texts[member.name] = data.read(_PIECE)
+    try:
+        (row,) = json.loads(texts["manifest.json"])
+        index = json.loads(texts["index.json"])["manifests"]
+        names = row["RepoTags"] or [one["annotations"] for one in index if "annotations" in one]
+        config = texts[row["Config"]]
+        labels = json.loads(config)["config"]["Labels"].items()
+        ids = {
+            "sha256:" + hashlib.sha256(config).hexdigest(),
+            *(str(one["digest"]) for one in index),
+        }
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _fault(
+            path, f"has an {image.member} that is no image of Docker 25 or later"
+        ) from error
+    if (
+        names
+        or "repositories" in texts
+        or image.image_id not in ids
+        or image.labels.items() - labels
+    ):
+        raise _fault(path, f"holds another image as {image.reference} than it says")
+    return frozenset(ids)
+
+
+def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path, bool]:
+    """Check a bundle, load its images into an engine and write its tree, or nothing at all.
+
+    Returns what was checked, the folder to run from, and whether that was written now.
+    """
+    checked = check(path)
+    folder, absent = choose_folder(checked, into)
+    if absent:
+        require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
+    home = Path(str(daemon.info.get("DockerRootDir", "/")))
+    if home.is_dir():  # twice: the engine unpacks before it makes layers
+        needed = 2 * sum(checked.sizes[image.member] for image in checked.ids)
+        require_disk(home, needed, f"loading the images of {path.name}")
+    with ExitStack() as undo:
+        ids = {image: _load_image(checked, image, daemon, undo, say) for image in checked.ids}
+        part = _write_tree(checked, folder, undo) if absent else None
+        with signals.shielded():  # short steps, and the last: all of them, or all taken back
+            for image, image_id in ids.items():
+                _tag(image, image_id, daemon, undo)
+            if part is not None:
+                part.rename(folder)  # which is empty or not there, or this fails
+            undo.pop_all()
+    return checked, folder, absent
+
+
+def choose_folder(checked: Checked, into: Path | None) -> tuple[Path, bool]:
+    """Where the tree is to be, and whether it must be written. Raises UsageError.
+
+    `into`; else the folder at or above this one that was restored from the same bundle; else
+    `./<recipe>-bundle`.
+    """
+    folder, here = into or Path(f"{checked.facts.recipe}-bundle"), Path.cwd()
+    for place in (folder, *(() if into else (here, *here.parents))):
+        facts = place / FACTS
+        if facts.is_file() and facts.read_bytes() == checked.text:
+            return place, False
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if folder.is_symlink() or not empty or not folder.absolute().parent.is_dir():
+        raise UsageError(
+            f"{folder} cannot be written: it holds something else, or its parent is missing",
+            fix="name another folder with --into",
         )
-        by_name = {file.name: file for file in files}
-        for name in (LICENSE, CITATION):
-            writer.add_file(contents.File(name, by_name[f"tree/{name}"].path))
-        for file in files:
-            writer.add_file(file)
-        for image in images:
-            say(f"{image.reference}: {format_size(image.size)}")
-            _add_image(writer, daemon, image)
-        writer.add_sums()
-    return Bundled(output, writer.size, writer.sha256, len(writer.sums) + 1, facts)
+    return folder, True
 
 
-class _Writer:
-    """The archive being written: members one after the other, their checksums kept."""
-
-    def __init__(self, out: BinaryIO, stamp: int) -> None:
-        self._out = out
-        self._stamp = stamp
-        self.sums: dict[str, str] = {}
-        self.size = 0
-        self.sha256 = ""
-
-    def add(
-        self, name: str, size: int, chunks: Iterable[bytes], *, executable: bool = False
-    ) -> None:
-        """Write one file."""
-        digest = hashlib.sha256()
-
-        def hashed() -> Iterator[bytes]:
-            for chunk in chunks:
-                digest.update(chunk)
-                yield chunk
-
-        for piece in pack(name, size, hashed(), executable=executable, mtime=self._stamp):
-            self._out.write(piece)
-        self.sums[name] = digest.hexdigest()
-
-    def add_text(self, name: str, text: str) -> None:
-        """Write a file of text."""
-        data = text.encode()
-        self.add(name, len(data), [data])
-
-    def add_file(self, file: contents.File) -> None:
-        """Write a file of the checkout."""
-        self.add(file.name, file.size, file.chunks(), executable=file.executable)
-
-    def add_sums(self) -> None:
-        """Write the list of checksums, which ends the archive."""
-        text = "".join(f"{digest}  {name}\n" for name, digest in self.sums.items())
-        for piece in pack(SUMS, len(text.encode()), [text.encode()], mtime=self._stamp):
-            self._out.write(piece)
-        self._out.write(pack_end())
+def _find(daemon: Daemon, ids: frozenset[str]) -> str | None:
+    return next((name for name in sorted(ids) if daemon.image(name)), None)
 
 
-class _Hashing:
-    """A file that hashes and counts what is written to it."""
+def _load_image(
+    checked: Checked, image: ImageFacts, daemon: Daemon, undo: ExitStack, say: Say
+) -> str:
+    """Give an engine an image without a tag; returns the id that it has there."""
+    ids = checked.ids[image]
+    if found := _find(daemon, ids):
+        return found
+    undo.push(_remover(daemon, ids))
+    say(f"loading {image.reference} ({format_size(image.size)})")
+    with _opened(checked.path) as (_, tar), faults(daemon.endpoint):
+        data = tar.extractfile(next(one for one in _members(tar) if one.name == image.member))
+        for event in daemon.patient.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
+            if "error" in event:
+                raise api_fault(RuntimeError(str(event["error"])))
+    found = _find(daemon, ids)
+    if found is None or image.labels.items() - labels_of(daemon.image(found)).items():
+        raise EnvironmentFault(
+            f"the engine took {image.reference} and does not have it now",
+            fix="see the daemon's log, and `docker images --all`",
+        )
+    return found
 
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.digest = hashlib.sha256()
-        self.size = 0
 
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.size += len(data)
-        return self.file.write(data)
+def _remover(daemon: Daemon, ids: frozenset[str]) -> Callable[..., None]:
+    """What removes an image that we loaded. An engine that we left in the middle of loading may
+    still finish: then it is waited for."""
 
-    def flush(self) -> None:
-        self.file.flush()
+    def remove(kind: type[BaseException] | None, *_: object) -> None:
+        end = time.monotonic() + (3.0 if kind is KeyboardInterrupt else 0)
+        with suppress(EnvironmentFault):  # the error that brings us here is told
+            while (found := _find(daemon, ids)) is None and time.monotonic() < end:
+                time.sleep(0.2)
+            if found:
+                with faults(daemon.endpoint):
+                    daemon.control.remove_image(found)
+
+    return remove
+
+
+def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
+    """Write the checkout below a temporary name beside `folder`."""
+    if not hasattr(tarfile, "data_filter"):
+        raise EnvironmentFault("this Python cannot extract safely", fix="use 3.11.4 or later")
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    undo.callback(shutil.rmtree, part, ignore_errors=True)
+    part.chmod(0o755)
+    with _opened(checked.path) as (_, tar):
+        tree = _inner(tar, next(one for one in _members(tar) if one.name == TREE))
+        for member in _members(tree):
+            try:
+                tree.extract(member, part, filter="data")
+            except tarfile.FilterError as error:
+                why = f"holds '{member.name}', which would be written elsewhere"
+                raise _fault(checked.path, why) from error
+    for image in checked.ids:
+        if content_hash(part, image.name) != image.content:
+            raise _fault(checked.path, f"holds {image.reference} and other sources than it is of")
+    return part
+
+
+def _tag(image: ImageFacts, image_id: str, daemon: Daemon, undo: ExitStack) -> None:
+    """Give an image the name that `ae run` looks for; what has it now gets it back on a fault."""
+    repository, _, tag = image.reference.rpartition(":")
+    before = daemon.image(image.reference)
+
+    def back() -> None:
+        with suppress(EnvironmentFault), faults(daemon.endpoint):
+            if before is None:
+                daemon.control.remove_image(image.reference, noprune=True)
+            else:
+                daemon.control.tag(before["Id"], repository, tag)
+
+    with faults(daemon.endpoint):
+        daemon.control.tag(image_id, repository, tag)
+    undo.callback(back)
+
+
+class _Bounded:
+    """A file that is read in small pieces only: tarfile takes a header whole, however long."""
+
+    def __init__(self, file: Any) -> None:
+        self.tell, self.seek, self.seekable = file.tell, file.seek, file.seekable
+        self._read = file.read
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= _PIECE:
+            raise ValueError("a header of a megabyte and more")
+        return cast("bytes", self._read(size))
 
 
 @contextmanager
-def _writing(output: Path, stamp: int) -> Iterator[_Writer]:
-    """A writer whose file gets its name when all is in it; on a fault nothing stays."""
-    number, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.absolute().parent)
-    part = Path(name)
-    try:
-        with open(number, "wb") as file:
-            hashing = _Hashing(file)
-            if output.name.endswith((".gz", ".tgz")):
-                with gzip.GzipFile("", "wb", 6, cast("BinaryIO", hashing), mtime=stamp) as packed:
-                    writer = _Writer(cast("BinaryIO", packed), stamp)
-                    yield writer
-            else:
-                writer = _Writer(cast("BinaryIO", hashing), stamp)
-                yield writer
-            file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
-        part.replace(output)
-        writer.size, writer.sha256 = hashing.size, hashing.digest.hexdigest()
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
+def _opened(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarFile]]:
+    """A bundle's bytes, decompressed, and as an archive. What is wrong with it is one sentence."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", fix="check the spelling")
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        file = _Bounded(gzip.GzipFile(fileobj=raw) if packed else raw)
+        try:
+            try:
+                tar = tarfile.TarFile(fileobj=cast("IO[bytes]", file))
+            except _DAMAGE as error:
+                raise _none(path) from error
+            yield file, tar
+        except _DAMAGE as error:
+            raise _fault(path, f"is cut off, or damaged ({str(error)[:100]})") from error
 
 
-def _add_image(writer: _Writer, daemon: Daemon, image: ImageFacts) -> None:
-    def fault(why: str) -> EnvironmentFault:
-        return EnvironmentFault(
-            f"what the engine gives for {image.reference} {why}",
-            fix="try again; if it stays, build the image anew",
-        )
-
-    checked = layout.Layout(fault)
-    for name, size, chunks in layout.save(daemon, image.reference):
-        writer.add(f"{image.folder}/{name}", size, checked.passing(name, size, chunks))
-    if image.image_id not in checked.ids():
-        raise fault("is another image by now")
+def _inner(tar: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarFile:
+    """An archive in the bundle."""
+    return tarfile.TarFile(fileobj=cast("IO[bytes]", _Bounded(tar.extractfile(member))))
 
 
-def _images(
-    root: Path, recipe: Recipe, lane: str, flavours: Sequence[Flavour], daemon: Daemon
-) -> list[ImageRef]:
-    name = recipe.image_of(lane)
-    if flavours:
-        return [image_ref(root, name, flavour) for flavour in dict.fromkeys(flavours)]
-    images = [image_ref(root, name, flavour) for flavour in bake.flavours(root, name)]
-    there = [image for image in images if daemon.image(image.reference) is not None]
-    return there or images[:1]
+def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.TarInfo]:
+    for count in range(most + 1):
+        member = tar.next()
+        if member is None:
+            return
+        if count == most or member.size < 0 or member.issparse():
+            raise tarfile.ReadError(f"more than {most} files, or a size that cannot be")
+        cast("Any", tar).members.clear()  # it would keep every header
+        yield member
 
 
-def _image_facts(daemon: Daemon, image: ImageRef) -> ImageFacts:
-    """What the engine says of an image. Raises EnvironmentFault when it is not the tree's."""
-    found = daemon.image(image.reference)
-    fix = f"ae build {image.name} --flavour {image.flavour}"
-    if found is None:
-        raise EnvironmentFault(f"the image {image.reference} is not there", fix=fix)
-    labels: Mapping[str, str] = (found.get("Config") or {}).get("Labels") or {}
-    if labels.get("ae.content") != image.content:
-        raise EnvironmentFault(
-            f"the image {image.reference} is not built from this tree, but from another state",
-            fix=fix,
-        )
-    return ImageFacts(
-        name=image.name,
-        flavour=image.flavour.value,
-        content=image.content,
-        image_id=str(found["Id"]),
-        digests=sorted(found.get("RepoDigests") or []),
-        size=int(found.get("Size") or 0),
-        platform=f"{found.get('Os')}/{found.get('Architecture')}",
-        created=str(found.get("Created") or ""),
-        labels={
-            k: v for k, v in sorted(labels.items()) if k.startswith(("ae.", "org.opencontainers."))
-        },
+def _pieces(file: Any) -> Iterator[bytes]:
+    return iter(lambda: file.read(_PIECE), b"")
+
+
+def _fault(path: Path, why: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"{path.name} {why}",
+        fix="download or copy it again, and compare its sha256 with the published one",
     )
 
 
-def _notes(refs: Sequence[ImageRef], images: Sequence[ImageFacts]) -> Iterator[str]:
-    """What a person should know before publishing these images."""
-    for ref, image in zip(refs, images, strict=True):
-        if "ae.binds" in image.labels:
-            yield f"{image.reference} borrows folders of this host, so it runs on no other"
-        entry = locked(ref)
-        if entry and not entry.names({"Id": image.image_id, "RepoDigests": image.digests}):
-            yield f"{image.reference} is not the published image that images/lock.yaml names"
-
-
-def _newest(images: Sequence[ImageFacts]) -> int:
-    """When the newest image was made (s since 1970): a date where there is no commit."""
-    try:
-        dates = [datetime.fromisoformat(f"{image.created[:19]}+00:00") for image in images]
-    except ValueError:
-        return _EPOCH
-    return max(_EPOCH, *(int(date.timestamp()) for date in dates))
-
-
-def _lane(recipe: Recipe, lane: str | None) -> str:
-    chosen = lane or ("native" if "native" in recipe.lanes else next(iter(recipe.lanes)))
-    if chosen not in recipe.lanes:
-        raise UsageError(
-            f"the recipe {recipe.name} has no lane '{chosen}'",
-            fix=f"--lane {' or --lane '.join(recipe.lanes)}",
-        )
-    return chosen
-
-
-def _check_name(output: Path) -> None:
-    if not output.name.endswith((".tar", ".tar.gz", ".tgz")):
-        raise UsageError(
-            f"{output.name} ends neither in .tar nor in .tar.gz",
-            fix="-o NAME.tar; compress it afterwards with the program of your choice",
-        )
-    if not output.absolute().parent.is_dir() or output.is_dir():
-        raise UsageError(f"{output} cannot be written there", fix="name a file in a folder that is")
-
-
-def _json(facts: Facts) -> str:
-    return json.dumps(facts.model_dump(by_alias=True), indent=2) + "\n"
+def _none(path: Path) -> UsageError:
+    return UsageError(
+        f"{path.name} is not a bundle of ae", fix="ae bundle RECIPE -o FILE makes one"
+    )

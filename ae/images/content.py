@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.host import processes
 from ae.model import Flavour, ImageRef
 
 # Folders under images/ that are shared without sources on the path of Python.
@@ -19,16 +21,8 @@ _TOOLS = ("common", "sources")
 _TAKES_SOURCES = re.compile(
     r"(?:(?<![\w./-])(?P<copied>\w[\w.-]*)/src|\bsource=(?P<bound>\w[\w.-]*))(?![\w.-])"
 )
-
 # What does not change an image.
-_IGNORED = {
-    "tests",
-    "docs",
-    "build",
-    "dist",
-    "__pycache__",
-    "node_modules",
-}
+_IGNORED = {"tests", "docs", "build", "dist", "__pycache__", "node_modules"}
 _IGNORED_ENDINGS = (".pyc", ".md", ".egg-info", ".rst", ".swp", "~")
 
 
@@ -58,19 +52,21 @@ def image_ref(root: Path, name: str, flavour: Flavour) -> ImageRef:
 
 
 def content_hash(root: Path, name: str) -> str:
-    """Return a hash over all that images/<name> is built from: the folders of `made_from`.
-
-    Names, contents and executable bits count; tests, documentation and caches do not.
-    """
+    """Return a hash over all that images/<name> is built from, see `source_files`."""
     digest = hashlib.sha256()
+    for path in source_files(root, name):
+        data = path.read_bytes()
+        executable = "x" if os.access(path, os.X_OK) else "-"
+        label = path.relative_to(root / "images").as_posix()
+        digest.update(f"{label}\0{executable}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()
+
+
+def source_files(root: Path, name: str) -> Iterator[Path]:
+    """The files that images/<name> is built from: no tests, documentation and caches."""
     for part in made_from(root, name):
         folder = root / "images" / part
-        for path in sorted(_sources(folder), key=lambda p: p.relative_to(folder).as_posix()):
-            executable = "x" if os.access(path, os.X_OK) else "-"
-            data = path.read_bytes()
-            label = f"{part}/{path.relative_to(folder).as_posix()}\0{executable}\0{len(data)}\0"
-            digest.update(label.encode() + data)
-    return digest.hexdigest()
+        yield from sorted(_sources(folder), key=lambda path: path.relative_to(folder).as_posix())
 
 
 def made_from(root: Path, name: str) -> tuple[str, ...]:
@@ -100,11 +96,12 @@ def source_paths(root: Path, name: str) -> tuple[Path, ...]:
 
 def labels(image: ImageRef) -> dict[str, str]:
     """The labels by which a built image is known again."""
-    return {
-        "ae.image": image.name,
-        "ae.flavour": str(image.flavour),
-        "ae.content": image.content,
-    }
+    return {"ae.image": image.name, "ae.flavour": str(image.flavour), "ae.content": image.content}
+
+
+def labels_of(found: Mapping[str, Any] | None) -> dict[str, str]:
+    """The labels of an image as `docker image inspect` gives it; none of no image."""
+    return dict(((found or {}).get("Config") or {}).get("Labels") or {})
 
 
 def find_client(endpoint: str) -> str:
@@ -112,8 +109,6 @@ def find_client(endpoint: str) -> str:
 
     Raises EnvironmentFault when there is none.
     """
-    from ae.host import processes
-
     environment = client_environment(endpoint)
     candidates = list(_clients())
     for path in candidates:
@@ -131,14 +126,24 @@ def find_client(endpoint: str) -> str:
     )
 
 
+def client_environment(endpoint: str) -> dict[str, str]:
+    """The environment in which a docker client talks to `endpoint` and no other."""
+    environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
+    return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
+
+
+def _clients() -> Iterator[str]:
+    folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]
+    found = [shutil.which("docker", path=folder) for folder in folders if folder]
+    yield from dict.fromkeys(path for path in found if path)
+
+
 def _text(path: Path) -> str:
     return path.read_text() if path.is_file() else ""
 
 
 def _sources(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
-        return
-    for entry in folder.iterdir():
+    for entry in folder.iterdir() if folder.is_dir() else ():
         name = entry.name
         if name.startswith(".") or name in _IGNORED or name.endswith(_IGNORED_ENDINGS):
             continue
@@ -146,19 +151,3 @@ def _sources(folder: Path) -> Iterator[Path]:
             yield from _sources(entry)
         elif entry.is_file():
             yield entry
-
-
-def _clients() -> Iterator[str]:
-    seen: set[str] = set()
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]
-    for folder in folders:
-        path = shutil.which("docker", path=folder) if folder else None
-        if path and path not in seen:
-            seen.add(path)
-            yield path
-
-
-def client_environment(endpoint: str) -> dict[str, str]:
-    """The environment in which a docker client talks to `endpoint` and no other."""
-    environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
-    return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}

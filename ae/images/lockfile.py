@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from ae.errors import EnvironmentFault
+from ae.host.files import write_atomic
 from ae.model import Flavour, ImageRef
 from ae.recipe.yamlfile import read_yaml, validate
 
@@ -78,42 +79,25 @@ def locked(image: ImageRef) -> Entry | None:
     """The entry that an image must obey: that of the sources it is of; None: it is not locked."""
     if image.override is not None:
         return None
-    entry = load(image.source.parent.parent).entry(image.name, image.flavour)
+    entry = load(image.root).entry(image.name, image.flavour)
     return entry if entry is not None and entry.content == image.content else None
 
 
 def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
     """Put an entry into the lock file, which is replaced as a whole."""
-    import yaml
-
     path = path_of(root)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with _alone(path.parent):
-        images = {key: dict(value) for key, value in load(root).images.items()}
-        images.setdefault(name, {})[flavour.value] = entry
-        data = {
-            key: {kind: images[key][kind].model_dump() for kind in sorted(images[key])}
-            for key in sorted(images)
-        }
-        text = yaml.safe_dump({"schema": 1, "images": data}, sort_keys=False)
-        try:
-            temporary.write_text(HEADER + str(text), encoding="utf-8")
-            temporary.replace(path)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
-            ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two pushes at once must not lose an entry; nothing is left behind."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        fcntl.flock(handle, fcntl.LOCK_EX)  # two pushes at once must not lose an entry
+        images = load(root).model_dump()["images"]
+        images.setdefault(name, {})[flavour.value] = entry.model_dump()
+        ordered = {key: dict(sorted(images[key].items())) for key in sorted(images)}
+        text = yaml.safe_dump({"schema": 1, "images": ordered}, sort_keys=False)
+        write_atomic(path, HEADER + str(text))
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
+        ) from error
     finally:
         os.close(handle)
 
@@ -122,10 +106,8 @@ def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
     """What a person should know of images and lock file before a run."""
     said = []
     for image in images:
-        if image.override is not None:
-            continue
-        entry = load(image.source.parent.parent).entry(image.name, image.flavour)
-        if entry is None:
+        entry = load(image.root).entry(image.name, image.flavour)
+        if image.override is not None or entry is None:
             continue
         if entry.content != image.content:
             said.append(

@@ -7,9 +7,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
+
 from ae.errors import UsageError
+from ae.recipe.yamlfile import read_yaml, validate
 
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
+
+
+class Settings(BaseModel):
+    """The keys that the file may have."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    registry: str | None = None
 
 
 def config_file(environment: Mapping[str, str] = os.environ) -> Path:
@@ -24,12 +34,10 @@ def registry(environment: Mapping[str, str] = os.environ) -> str | None:
     Raises UsageError for a name that no registry can have, RecipeError (file and line) for a
     settings file that is wrong.
     """
+    path = config_file(environment)
     named, where = environment.get("AE_REGISTRY"), "AE_REGISTRY"
-    if not named:
-        path = config_file(environment)
-        if not path.is_file():
-            return None
-        named, where = _from_file(path), str(path)
+    if not named and path.is_file():
+        named, where = validate(read_yaml(path, path.parent), Settings).registry, str(path)
     if named and not _REGISTRY.fullmatch(named):
         raise UsageError(
             f"'{named}' ({where}) is no registry", fix="write HOST[:PORT]/PATH, as ghcr.io/you/ae"
@@ -46,17 +54,3 @@ def require_registry() -> str:
             fix=f"set AE_REGISTRY=HOST[:PORT]/PATH, or `registry:` in {config_file()}",
         )
     return found
-
-
-def _from_file(path: Path) -> str | None:
-    from pydantic import BaseModel, ConfigDict
-
-    from ae.recipe.yamlfile import read_yaml, validate
-
-    class Settings(BaseModel):
-        """The keys that the file may have."""
-
-        model_config = ConfigDict(extra="forbid", strict=True)
-        registry: str | None = None
-
-    return validate(read_yaml(path, path.parent), Settings).registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -116,6 +117,40 @@ def test_a_wrong_file_names_the_line(root: Path, text: str, message: str) -> Non
     with pytest.raises(RecipeError) as caught:
         lockfile.load(root)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("content", "c" * 63), ("content", "c" * 65), ("content", "C" * 64),
+        ("digest", "1" * 64), ("digest", "sha256:" + "1" * 63), ("digest", "sha512:" + "1" * 64),
+        ("image_id", "sha256:" + "g" * 64), ("image_id", "x sha256:" + "1" * 64),
+        ("size", -1), ("size", "5"), ("size", 5.0), ("platform", "linux"), ("platform", "Linux/x"),
+        ("more", 1),
+    ],
+)  # fmt: skip
+def test_what_an_entry_cannot_hold(root: Path, key: str, value: object) -> None:
+    wrong = ENTRY.model_dump() | {key: value}
+    lockfile.path_of(root).write_text(
+        json.dumps({"schema": 1, "images": {"toy": {"cpu": wrong}}}, indent=1)
+    )
+    with pytest.raises(RecipeError, match=key):
+        lockfile.load(root)
+    lockfile.path_of(root).write_text(
+        json.dumps({"schema": 1, "images": {"toy": {"cpu": ENTRY.model_dump() | {"size": 0}}}})
+    )
+    assert lockfile.load(root).entry("toy", Flavour.CPU) == ENTRY.model_copy(update={"size": 0})
+
+
+def test_an_entry_that_is_stored_again_takes_the_place_of_the_old(root: Path) -> None:
+    newer = ENTRY.model_copy(update={"content": "d" * 64})
+    for entry in (ENTRY, newer):
+        lockfile.store(root, "toy", Flavour.CPU, entry)
+    lockfile.store(root, "toy", Flavour.CUDA, ENTRY)
+    lock = lockfile.load(root)
+    assert (lock.entry("toy", Flavour.CPU), lock.entry("toy", Flavour.CUDA)) == (newer, ENTRY)
+    assert lockfile.locked(image(root)) is None
+    assert lockfile.locked(image(root, "d")) == newer
 
 
 def test_the_file_of_this_repository() -> None:

@@ -18,8 +18,7 @@ import pytest
 
 from ae.daemon.connection import Daemon, connect
 from ae.errors import EnvironmentFault
-from ae.images import unpack
-from ae.images.bundle_checks import verify
+from ae.images.bundle import check, load
 from tests.toy import make_checkout
 
 pytestmark = pytest.mark.docker
@@ -95,6 +94,9 @@ def made(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("bundle")
     name = f"toy{secrets.token_hex(4)}"
     root = make_checkout(folder / "checkout", name)
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "all")):
+        subprocess.run(["git", "-C", str(root), *words], check=True)
     options = ("--flavour", "cpu", "--base-image", "ae/base:cpu")
     ae("build", name, *options, cwd=root, endpoint=docker_endpoint, network=True)
     path = folder / f"{name}.tar"
@@ -111,6 +113,7 @@ def test_the_whole_circle_without_a_network(
     made.forget()
     out, _ = ae("load", str(made.path), cwd=tmp_path, endpoint=docker_endpoint)
     assert f"{made.reference}: loaded" in out
+    assert f"checkout: {made.name}-bundle (written)" in out  # not where this ae comes from
     found = made.inspect(made.reference)
     assert found is not None
     assert found["Id"] == made.image_id
@@ -123,20 +126,22 @@ def test_the_whole_circle_without_a_network(
     assert "done" in status.read_text()
     out, _ = ae("load", str(made.path), "--json", cwd=folder, endpoint=docker_endpoint)
     again = json.loads(out)
-    assert (again["wrote_tree"], again["images"]) == (False, {made.reference: "already there"})
+    assert (again["wrote_tree"], again["folder"]) == (False, str(folder))
 
 
-def test_the_layout_is_one_that_other_programs_read(made: Made, tmp_path: Path) -> None:
-    """By hand, with tar and the engine alone, as the README of the bundle says."""
+def test_by_hand_as_the_readme_says(made: Made, docker_endpoint: str, tmp_path: Path) -> None:
+    """With tar, sha256sum and docker alone; the lines are taken from the README."""
     made.forget()
-    top = f"images/{made.name}-cpu"
-    subprocess.run(["tar", "-xf", str(made.path), "-C", str(tmp_path), top], check=True)
-    layout = tmp_path / top
-    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
-    manifest = json.loads((layout / "blobs" / entry["digest"].replace(":", "/")).read_text())
-    assert manifest["config"]["digest"] == made.image_id
-    packed = subprocess.run(["tar", "-C", str(layout), "-c", "."], check=True, capture_output=True)
-    list(made.daemon.patient.load_image(packed.stdout, quiet=True))
+    subprocess.run(["tar", "-xf", str(made.path), "-C", str(tmp_path)], check=True)
+    text = (tmp_path / "README.md").read_text().partition("By hand")[2]
+    lines = "\n".join(line for line in text.splitlines() if line.startswith("    "))
+    assert "sha256sum --check" in lines
+    assert "docker load" in lines
+    subprocess.run(
+        ["sh", "-eu", "-c", lines], cwd=tmp_path, check=True,
+        env=os.environ | {"DOCKER_HOST": docker_endpoint},
+    )  # fmt: skip
+    assert (tmp_path / f"checkout/recipes/{made.name}/recipe.yaml").is_file()
     found = made.inspect(made.reference)
     assert found is not None
     assert found["Id"] == made.image_id
@@ -156,7 +161,7 @@ def test_a_flipped_byte_is_found_before_the_engine_sees_it(
     (tmp_path / "empty").mkdir()
     since = time.time()
     _, err = ae("load", str(broken), cwd=tmp_path / "empty", endpoint=docker_endpoint, code=3)
-    assert "not those of its digest" in err
+    assert "not those of its SHA256SUMS" in err
     assert "fix: " in err
     assert not list((tmp_path / "empty").iterdir())
     assert made.inspect(made.image_id) is None
@@ -167,6 +172,7 @@ def test_a_dry_run_needs_no_engine(made: Made, tmp_path: Path) -> None:
     nowhere = f"unix://{tmp_path}/no.sock"
     out, _ = ae("load", str(made.path), "--dry-run", cwd=tmp_path, endpoint=nowhere)
     assert "would be loaded" in out
+    assert "would be written" in out
     ae("load", str(made.path), cwd=tmp_path, endpoint=nowhere, code=3)
     assert not list(tmp_path.iterdir())
 
@@ -181,15 +187,15 @@ def test_a_late_fault_gives_the_tag_back(
     control.tag(older, f"ae/{made.name}", "cpu")
     since = time.time()
 
-    def fail(part: Path, folder: Path) -> None:
+    def fail(self: Path, target: Path) -> None:
         found = made.inspect(made.reference)
         assert found is not None
         assert found["Id"] == made.image_id
         raise EnvironmentFault("the folder is gone", fix="none")
 
-    monkeypatch.setattr(unpack, "_put", fail)
+    monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(EnvironmentFault, match="the folder is gone"):
-        unpack.load_bundle(made.path, tmp_path / "new", None, made.daemon, lambda text: None)
+        load(made.path, tmp_path / "new", made.daemon, lambda text: None)
     found = made.inspect(made.reference)
     assert found is not None
     assert found["Id"] == older
@@ -242,9 +248,8 @@ def test_an_image_changed_after_the_bundle_is_not_bundled(
 
 
 def test_what_the_bundle_says_of_itself(made: Made) -> None:
-    facts = verify(made.path).facts
+    facts = check(made.path).facts
     assert facts.recipe == made.name
     (image,) = facts.images
-    assert image.platform == "linux/amd64"
-    assert image.labels["ae.content"] == image.content
+    assert (image.reference, image.flavour) == (made.reference, "cpu")
     assert image.size > 10**8

@@ -57,7 +57,8 @@ def daemon(
             process.wait()
             for _ in range(2):  # its own mount of the folder, then ours
                 if os.path.ismount(folder / "data"):
-                    subprocess.run(["umount", folder / "data"], check=True)
+                    # Lazily: the containerd of a daemon that was killed may still be ending.
+                    subprocess.run(["umount", "--lazy", folder / "data"], check=True)
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
