@@ -126,7 +126,7 @@ FAIL = [
     (small(needs={"secrets": [{**SECRET, "target": "/ae/out/x"}]}), "cannot be put at /ae/out/x"),
     (small(needs={"secrets": [{**SECRET, "target": "/run/../x"}]}), "cannot be put at /run/../x"),
     (small(needs={"ulimits": [{"name": "stack", "soft": -2, "hard": -1, "why": "w"}]}), "soft"),
-    (small(needs={"network": need(value="all")}), "needs.network.value: must be 'none', 'bridge'"),
+    (small(needs={"network": need(value="all")}), "needs.network.value: must be 'none', 'bridge' or 'host', not 'all'"),
     (of(time={"full": "0s", "quick": "1s"}), "time.full"),
     (of(interleave="yes"), "interleave: must be true or false"),
     (number(min=6), "must be at least 6, not 5"),
