@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import select
 import sys
 import traceback
 from io import TextIOWrapper
@@ -29,11 +30,13 @@ def guarded(argv: list[str]) -> int:
     debug = "--debug" in argv
     try:
         return _run([word for word in argv if word != "--debug"])
-    except (BrokenPipeError, SystemExit):  # the latter is what typer makes of the former
-        return int(ExitCode.BROKEN_PIPE)  # the reader of our output has gone (`ae list | head`)
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 the last handler of all
+    except (Exception, KeyboardInterrupt, SystemExit) as ending:  # noqa: BLE001 the last of all
+        # Typer makes a SystemExit of a broken pipe.
+        error = ending.__context__ or ending if isinstance(ending, SystemExit) else ending
+        if isinstance(error, BrokenPipeError) and _unread():
+            return int(ExitCode.BROKEN_PIPE)
         if debug:
-            traceback.print_exc()
+            traceback.print_exception(error)
         code, message, fix = _told(error)
         print(message, *([f"  fix: {fix}"] if fix else []), sep="\n", file=sys.stderr)
         return int(code)
@@ -45,6 +48,14 @@ def _run(argv: list[str]) -> int:
     code = run_command(argv)
     print(end="", flush=True)  # what is buffered may meet a closed pipe: find out in time
     return code
+
+
+def _unread() -> bool:
+    """Whether the reader of our output has gone (`ae list | head`)."""
+    poll = select.poll()
+    for number in (1, 2):
+        poll.register(number, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _told(error: BaseException) -> tuple[ExitCode, str, str]:

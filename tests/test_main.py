@@ -80,6 +80,16 @@ def test_a_reader_that_goes_away_gets_the_code_of_a_broken_pipe(
     assert ended.returncode == ExitCode.BROKEN_PIPE
 
 
+def test_a_pipe_of_another_that_breaks_is_the_machines_fault(environment: dict[str, str]) -> None:
+    code = FAULT.replace("._folders = None", "._folders = lambda folder: os.write(write, b'x')")
+    code = "import os\nread, write = os.pipe()\nos.close(read)\n" + code.format(words=["list"])
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == ExitCode.ENVIRONMENT
+    assert ended.stderr.startswith("error: the system refused: Broken pipe\n")
+
+
 def test_no_output_at_all_is_fine(environment: dict[str, str]) -> None:
     words = ["bash", "-c", f"exec {sys.executable} -m ae list >&-"]
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)

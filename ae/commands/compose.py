@@ -29,20 +29,12 @@ def _service(recipe: Recipe, lane: str) -> dict[str, Any]:
         "image": f"ae/{image}:${{FLAVOUR:-cpu}}",
         "pull_policy": "never",
         "network_mode": needs.network,
+        "cap_add": list(needs.cap_add),
+        "ulimits": {u.name: {"soft": u.soft, "hard": u.hard} for u in needs.ulimits},
+        "ipc": needs.ipc,
+        "shm_size": None if needs.ipc == "host" else needs.shm_bytes,
+        "mem_limit": needs.memory_bytes,
+        "memswap_limit": needs.memory_bytes,
+        "volumes": [f"{m.source}:{m.target}{':ro' if m.read_only else ''}" for m in needs.mounts],
     }
-    if needs.cap_add:
-        service["cap_add"] = list(needs.cap_add)
-    if needs.ulimits:
-        service["ulimits"] = {u.name: {"soft": u.soft, "hard": u.hard} for u in needs.ulimits}
-    if needs.ipc is not None:
-        service["ipc"] = needs.ipc
-    if needs.shm_bytes is not None and needs.ipc != "host":
-        service["shm_size"] = needs.shm_bytes
-    if needs.memory_bytes is not None:
-        service["mem_limit"] = service["memswap_limit"] = needs.memory_bytes
-    if needs.mounts:
-        service["volumes"] = [
-            f"{mount.source}:{mount.target}" + (":ro" if mount.read_only else "")
-            for mount in needs.mounts
-        ]
-    return service
+    return {key: value for key, value in service.items() if value}
