@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 WIDTH = 100
+_CODE = re.compile(r"`[^`]*`")
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])\s+")
 _FIXED = re.compile(r"\s*(\||#|>|<|!\[|\[[^\]]+\]:|---|===)")
 # Words that would mean something else at the start of a line.
@@ -21,7 +22,7 @@ _SENTENCE_ENDS = re.compile(r"[.!?][)*`\"]*\s+[A-Z`*\[]")
 def long_lines(text: str) -> Iterator[tuple[int, str]]:
     """The lines that are too long, by number."""
     for number, line, is_prose in _lines(text):
-        if is_prose and len(line) > WIDTH and _SENTENCE_ENDS.search(line):
+        if is_prose and len(line) > WIDTH and _SENTENCE_ENDS.search(_CODE.sub("`code`", line)):
             yield number, line
 
 
@@ -67,7 +68,7 @@ def _wrapped(block: list[str]) -> Iterator[str]:
     rest = " " * len(first)
     words: list[str] = []
     text = " ".join([block[0][len(first) :], *(line.strip() for line in block[1:])])
-    for word in re.findall(r"(?:`[^`]*`|\S)+", text):  # code in backquotes stays together
+    for word in re.findall(rf"(?:{_CODE.pattern}|\S)+", text):  # code in backquotes stays together
         if words and _SYNTAX.match(word):
             words[-1] += " " + word
         else:

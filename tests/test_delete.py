@@ -22,7 +22,7 @@ from ae.recipe.load import list_recipes
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[1]
 LEFT = (
-    "tests/claims", "tests/images", "tests/recipe", "tests/test_expected.py",
+    "tests/claims", "tests/images", "tests/recipe/test_load.py", "tests/test_expected.py",
     "tests/test_reference.py", "tests/test_toy.py", "tests/test_words.py",
 )  # fmt: skip
 

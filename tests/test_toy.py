@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ae.claims import judge as claims
-from ae.engines.base import SKIP_EXIT_CODE, Outcome
+from ae.engines.base import SKIP_EXIT_CODE
 from ae.errors import WorkloadError
 from ae.figures import draw as figures
-from ae.model import Machine, Plan, Point, Status
+from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe

@@ -75,8 +75,9 @@ def test_format_size(size: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.25, "0.25 s"), (9.94, "9.9 s"), (9.96, "10 s"), (9.99, "10 s"), (59.7, "1 min"), (60, "1 min"),
-     (320, "5 min 20 s"), (3600, "1 h"), (5400, "1 h 30 min"), (7199, "2 h"), (float("inf"), "?")],
+    [(0.25, "0.25 s"), (9.94, "9.9 s"), (9.96, "10 s"), (9.99, "10 s"), (59.7, "1 min"),
+     (60, "1 min"), (320, "5 min 20 s"), (3600, "1 h"), (5400, "1 h 30 min"), (7199, "2 h"),
+     (float("inf"), "?")],
 )  # fmt: skip
 def test_format_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

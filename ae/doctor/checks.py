@@ -97,7 +97,7 @@ def _gpus(facts: Facts, demands: Demands) -> list[Check]:
     checks = [_gpu(gpu, demands) for gpu in facts.gpus]
     unfit = [check for check in checks if check.verdict == "fail"]
     fit = len(checks) - len(unfit)
-    if demands.name and demands.gpu == "optional":
+    if demands.gpu == "optional":
         # As `ae run` does: what finds no suitable GPU runs on the CPU.
         softer = "; points run on the CPU"
     elif demands.request.count <= fit:

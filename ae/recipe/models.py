@@ -98,13 +98,12 @@ class Parameter(Part):
         if self.type == "list":
             return self.check([word.strip() for word in text.split(",") if word.strip()])
         if self.type in ("int", "float"):
+            kind, words = (int, "whole number") if self.type == "int" else (float, "number")
             try:
-                return self.check(int(text.replace("_", "")) if self.type == "int" else float(text))
+                number = kind(text.replace("_", ""))
             except ValueError as error:
-                if str(error).startswith("must"):
-                    raise
-                kind = "whole number" if self.type == "int" else "number"
-                raise ValueError(f"must be a {kind}, not '{text}'") from error
+                raise ValueError(f"must be a {words}, not '{text}'") from error
+            return self.check(number)
         return self.check(text)
 
     def check(self, value: object) -> Value:

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -246,30 +246,15 @@ def dotted(place: Sequence[str | int]) -> str:
 
 def known_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
     """The keys that may stand at `place` of a document of this model, in the model's order."""
-    kind: Any = model
-    for part in place:
-        kind = _plain(kind)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-            if str(part) not in fields:
-                return []
-            kind = fields[str(part)].annotation
-        else:
-            kind = (get_args(kind) or (None, None))[0 if isinstance(part, int) else -1]
-    kind = _plain(kind)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return [field.alias or name for name, field in kind.model_fields.items()]
-    return []
-
-
-def _plain(kind: Any) -> Any:
-    """A type without `Annotated` and `| None`."""
-    while True:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-            continue
-        rest = [one for one in get_args(kind) if one is not type(None)]
-        if type(None) in get_args(kind) and len(rest) == 1:
-            kind = rest[0]
-            continue
-        return kind
+    schema = model.model_json_schema(by_alias=True)
+    node: Any = schema
+    for part in (*place, ""):
+        options = node.get("anyOf") or node.get("allOf") or [node]
+        node = next(one for one in options if one.get("type") != "null")
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        if part == "":
+            break
+        named = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+        inner = node.get("items") if isinstance(part, int) else named[0]
+        node = node.get("properties", {}).get(part, inner) or {}
+    return list(node.get("properties", ()))

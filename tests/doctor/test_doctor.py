@@ -214,6 +214,17 @@ def test_a_gpu_that_does_not_fit_is_no_failure_where_the_recipe_also_runs_on_a_c
         assert ("run on the CPU" in found["gpu 0"].sentence) == (verdict == "warn")
 
 
+def test_a_busy_gpu_still_serves() -> None:
+    busy = replace(GOOD, gpus=(replace(A100, processes=(7, 8)), replace(A100, index=1)))
+    for gpu in ("optional", "required"):
+        demands = replace(NEED, gpu=gpu, request=GpuRequest(count=2))  # type: ignore[arg-type]
+        found = verdicts(busy, demands)
+        assert found["gpu 0"].verdict == "warn"
+        assert found["gpu 0"].sentence.endswith("busy with 2 other process(es): 7, 8")
+        assert found["gpu 1"].verdict == "ok"
+        assert "gpu" not in found
+
+
 def test_the_last_line_says_whether_a_run_will_work() -> None:
     assert verdicts(GOOD)["result"] == Check(
         "result", "ok", f"`ae run paper` works here: {DOCKER.detail}"
@@ -308,3 +319,62 @@ def test_a_socket_without_permission(tmp_path: Path) -> None:
         _, found = ask_doctor(tmp_path, *(meek if os.getuid() == 0 else []))
     assert "no Docker Engine answers" in found["engine"]["sentence"]
     assert "result" in found
+
+
+def test_an_engine_that_was_asked_for_is_fine_without_docker() -> None:
+    bare = replace(GOOD, docker=NONE, engine=LOCAL)
+    assert verdicts(replace(bare, wanted_engine="local"))["engine"] == Check(
+        "engine", "ok", LOCAL.detail
+    )
+    assert "gpu route" not in verdicts(bare)
+
+
+def test_docker_without_a_gpu_route_fails_only_what_needs_docker_and_a_gpu() -> None:
+    bare = replace(GOOD, docker=replace(DOCKER, facts={}), wanted_engine="docker")
+    assert verdicts(bare, replace(NEED, gpu="optional"))["gpu route"].verdict == "warn"
+    assert verdicts(bare)["gpu route"].verdict == "fail"
+    nvidia = replace(GOOD, docker=replace(DOCKER, facts={"gpu_route": "nvidia"}))
+    assert "the NVIDIA runtime" in verdicts(nvidia)["gpu route"].sentence
+
+
+def test_the_edges_of_disk_and_image() -> None:
+    assert verdicts(replace(GOOD, disk_free=NEED.disk))["disk"].verdict == "ok"
+    assert verdicts(replace(GOOD, disk_free=NEED.disk - 1))["disk"].verdict == "fail"
+    assert verdicts(replace(GOOD, disk_free=1), Demands())["disk"].sentence.endswith(
+        "and a run needs 1 GB"
+    )
+    ready = replace(MISSING, ready=True, disk_free=0)
+    assert verdicts(replace(GOOD, image=ready))["image"].verdict == "ok"
+    for free, verdict in ((0, "warn"), (MISSING.disk_needed - 1, "fail"), (10**11, "warn")):
+        image = replace(MISSING, disk_free=free)  # 0: nobody knows
+        assert verdicts(replace(GOOD, image=image))["image"].verdict == verdict
+    assert "image" not in verdicts(GOOD)
+
+
+def test_what_only_gpus_take_counts_where_a_gpu_is_required() -> None:
+    bare = replace(GOOD, gpus=(), disk_free=5 * 10**8)
+    demands = replace(NEED, disk_on_gpus_alone=6 * 10**8)
+    assert verdicts(bare, demands)["disk"].verdict == "fail"
+    assert verdicts(bare, replace(demands, gpu="optional"))["disk"].verdict == "ok"
+    assert verdicts(bare)["gpu"].fix.startswith("install the NVIDIA driver")
+
+
+def test_the_fix_of_a_gpu_that_does_not_fit_and_the_count_of_warnings() -> None:
+    old = verdicts(replace(GOOD, gpus=(replace(A100, driver="500.1"),)))["gpu 0"]
+    small = verdicts(replace(GOOD, gpus=(replace(A100, memory_gib=1.0),)))["gpu 0"]
+    assert (old.fix, small.fix) == ("update the NVIDIA driver", "use another GPU")
+    two = verdicts(replace(GOOD, mps_pipe="/p", counters_restricted=True))["result"]
+    assert two.sentence.endswith("mind the 2 warnings above")
+
+
+def test_what_experiments_take_of_the_disk(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
+    path = root / "recipes" / "toy" / "recipe.yaml"
+    path.write_text(path.read_text().replace("    gpu: none\n", "    gpu: optional\n", 1))
+    demands = demands_of(load_recipe(root, "toy"))
+    assert (demands.gpu, demands.on_gpus_alone) == ("optional", ())
+    path.write_text(path.read_text().replace("    gpu: optional\n", "    gpu: required\n", 1)
+        .replace("\nneeds:\n", "\nneeds:\n  gpus: {why: x}\n"))  # fmt: skip
+    demands = demands_of(load_recipe(root, "toy"))
+    assert (demands.gpu, demands.on_gpus_alone) == ("optional", ("together",))
+    assert (demands.disk, demands.disk_on_gpus_alone) == (6 * 10**6, 2 * 10**6)

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.base import Outcome
 from ae.errors import EnvironmentFault, ExitCode, UsageError
-from ae.model import Machine, Plan, Point, Status
+from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe

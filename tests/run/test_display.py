@@ -6,8 +6,7 @@ import io
 import time
 from pathlib import Path
 
-from ae.engines.base import Outcome
-from ae.model import Flavour, ImageRef, Point, RuntimeNeeds, Status
+from ae.model import Flavour, ImageRef, Outcome, Point, RuntimeNeeds, Status
 from ae.run.display import Display
 
 

@@ -22,6 +22,15 @@ def test_draws_are_of_one_batch():
     assert Config(batch=7, pooling=5, batches=3, tables=2).draws == 35
 
 
+@pytest.mark.parametrize(
+    "name", ["tables", "rows", "dim", "batch", "pooling", "batches", "samples", "threads"]
+)
+def test_there_is_at_least_one_of_each(name):
+    assert getattr(Config(**{name: 1}), name) == 1
+    with pytest.raises(ConfigError, match=f"--{name} 0 is out of range"):
+        Config(**{name: 0})
+
+
 @pytest.mark.parametrize("fields", [{"rows": 2**31 - 1}, {"batch": 2**30, "pooling": 1}])
 def test_int32_holds_rows_and_draws_below_its_end(fields):
     assert Config(index_dtype="int32", **fields).index_dtype == "int32"

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from dlrm_inference import hotness
+from dlrm_inference import data, hotness
 from dlrm_inference.config import DATASETS, Config
 from dlrm_inference.data import SPECS, Burst, make_batches, make_table
 
@@ -85,11 +85,13 @@ def test_every_seed_has_its_own_hot_rows():
 
 
 def test_a_short_last_window_bursts_in_proportion():
-    """Half a window: 6 rows recur 19 times each, beside what chance brings."""
-    config = dataclasses.replace(PAPER, dataset="med_hot", tables=1, batches=1, batch=1)
-    ids = make_batches(dataclasses.replace(config, pooling=1150)).indices[0][0]
-    assert sum(np.sort(np.bincount(ids))[::-1][:6] >= 19) == 6
-    assert np.sort(np.bincount(ids))[::-1][6] < 30
+    ranks = np.full(2300 + 1150, -1)
+    data._add_bursts(
+        np.random.default_rng(1), data._cumulative(4000, 0.0), ranks, SPECS["med_hot"].burst
+    )
+    for window, repeats in ((ranks[:2300], 38), (ranks[2300:], 19)):
+        _, counts = np.unique(window[window >= 0], return_counts=True)
+        assert counts.tolist() == [repeats] * 6
 
 
 def test_the_source_names_the_seed_and_the_dataset():

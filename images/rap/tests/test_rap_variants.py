@@ -81,7 +81,8 @@ def methods(name: str, of: str) -> dict[str, ast.FunctionDef]:
 
 def test_one_loop_trains_every_variant() -> None:
     assert called(tree_of("measure.py"))["step"] == 1
-    others = ("throughput.py", "timeline.py", *(f"experiments/{name}.py" for name in EXPERIMENTS))
+    trained = set(EXPERIMENTS) - {"fusion"}  # which solves graphs, and starts no rank
+    others = ("throughput.py", "timeline.py", *(f"experiments/{name}.py" for name in trained))
     for module in others:
         # `rank.tell("step", ...)` is a message; the loop itself is not called by another name.
         assert called(tree_of(module))["step"] == 0
