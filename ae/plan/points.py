@@ -96,6 +96,8 @@ def point_key(point: Point, gpu_models: Sequence[str]) -> str:
         "repeat": point.repeat,
         "gpus": gpu_models,
     }
+    if point.needs.gpus is not None:
+        defines["needs"]["gpus"]["devices"] = []  # of equal GPUs, any gives the same result
     if not point.needs.secrets:
         del defines["needs"]["secrets"]  # so that points without any keep their keys
     if point.parser is not None:
