@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from shlex import join, quote
-from signal import SIGPIPE
 from typing import Any
 
 from ae.engines import choose as engines
@@ -76,10 +75,6 @@ def run_recipes(
                 run, result = measure(one, engine, machine, plan, verbose=verbose)
                 data.append(conclude(one, run, as_json=as_json))
                 codes.append(exit_code(one, run, result))
-            except BrokenPipeError:  # the reader has gone: `ae run ... 2>&1 | head`
-                for stream in (1, 2):
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-                return 128 + SIGPIPE
             except AeError as error:
                 if len(ready) == 1:
                     raise

@@ -13,8 +13,13 @@ from ae.host.machine import cache_dir
 def here(name: str) -> Iterator[str]:
     """Yield the name of a run that measures here already, empty when there is none."""
     path = cache_dir() / "measuring"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a+", encoding="utf-8")
+    except OSError:  # a home that cannot be written to: nobody can know
+        yield ""
+        return
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

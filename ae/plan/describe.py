@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -17,11 +15,13 @@ def describe(plan: Plan) -> dict[str, Any]:
 
     The folders of images start at the repository's root: a run's record goes to other machines.
     """
-    points = tuple(
-        replace(point, image=replace(point.image, source=Path("images") / point.image.name))
-        for point in plan.points
-    )
-    described: dict[str, Any] = to_jsonable_python(replace(plan, points=points))
+    described: dict[str, Any] = to_jsonable_python(plan)
+    for point, about in zip(plan.points, described["points"], strict=True):
+        about["image"] |= {
+            "source": f"images/{point.image.name}",
+            "reference": point.image.reference,
+        }
+    described["selection"]["reduced"] = described.pop("reduced")
     return described | {
         "expected_s": sum(point.expected_s for point in plan.points),
         "disk_bytes": sum(point.disk_bytes for point in plan.points),

@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
+from pydantic_core import to_jsonable_python
 
 from ae.errors import RecipeError
-from ae.model import Flavour, Point, Status
+from ae.model import Flavour, Status
 from ae.plan.selection import Selection
 
 
@@ -19,8 +27,8 @@ class Kept(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     def text(self) -> str:
-        """As JSON; what is not there (None) is left out."""
-        return self.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+        """As JSON."""
+        return self.model_dump_json(by_alias=True, indent=1) + "\n"
 
 
 class Source(Kept):
@@ -68,6 +76,40 @@ class Provenance(Kept):
     gpus: tuple[GpuFacts, ...] = ()
 
 
+class _Open(Kept):
+    """A part whose other keys are kept as they were written."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="allow")
+
+
+class PlannedImage(_Open):
+    """The image of a point. `content` is the hash of all that it is built from."""
+
+    reference: str
+    content: str
+
+
+class PlannedGpus(_Open):
+    """The GPUs of a point."""
+
+    count: int = 0
+
+
+class PlannedNeeds(_Open):
+    """What a point was given."""
+
+    gpus: PlannedGpus | None = None
+
+
+class PlannedPoint(_Open):
+    """A point as it was planned."""
+
+    id: str
+    key: str
+    image: PlannedImage
+    needs: PlannedNeeds = PlannedNeeds()
+
+
 class PlanRecord(Kept):
     """What was to run. `reduced`: how it differs from the paper's size, as a person types it."""
 
@@ -76,21 +118,23 @@ class PlanRecord(Kept):
     flavour: Flavour
     quick: bool
     selection: Selection
-    reduced: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = Field((), exclude=True)  # in the file it stands in the selection
     notes: tuple[str, ...] = ()
     expected_s: float = 0.0
     disk_bytes: int = 0
-    points: tuple[Point, ...]
+    points: tuple[PlannedPoint, ...]
 
     @model_validator(mode="before")
     @classmethod
-    def _older(cls, data: Any) -> Any:
-        """Older files hold `reduced` within the selection."""
-        if isinstance(data, Mapping) and "reduced" not in data:
-            selection = data.get("selection")
-            if isinstance(selection, Mapping) and "reduced" in selection:
-                return {**data, "reduced": selection["reduced"]}
+    def _from_selection(cls, data: Any) -> Any:
+        selection = data.get("selection") if isinstance(data, Mapping) else None
+        if isinstance(selection, Mapping) and "reduced" in selection:
+            return {**data, "reduced": selection["reduced"]}
         return data
+
+    @field_serializer("selection")
+    def _to_selection(self, selection: Selection) -> dict[str, Any]:
+        return {**to_jsonable_python(selection), "reduced": list(self.reduced)}
 
 
 class Resumed(Kept):

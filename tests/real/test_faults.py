@@ -167,7 +167,7 @@ def test_200_megabytes_of_lines(docker_host: str, tmp_path: Path) -> None:
     assert log.stat().st_size == 200_000_000
     with log.open() as file:
         assert sum(line == "x" * 99 + "\n" for line in file) == 2_000_000
-    assert len(said.splitlines()) < 20
+    assert len(said.splitlines()) < 40  # it fits a screen
     assert "x" * 99 not in said
     assert 20 * MIB < max(peaks) < 150 * MIB
     assert launch.words()["middle"] == "done"

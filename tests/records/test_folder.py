@@ -186,6 +186,21 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
     assert store.list("toy") == []
 
 
+def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
+    run = store.create(replace(plan, reduced=("--quick",)), Provenance())
+    data = json.loads((run.path / "run.json").read_text())
+    assert data["plan"]["selection"]["reduced"] == ["--quick"]  # where it has always stood
+    data["plan"]["points"][0]["needs"] = {"gpus": {"count": 2, "devices": ["0", "GPU-b"]}}
+    data |= {"unknown": 1, "resumed": [{"at": "2026", "provenance": {"gone": True}}]}
+    (run.path / "run.json").write_text(json.dumps(data))
+    record = store.find("toy", run.name).record
+    assert record.plan.reduced == ("--quick",)
+    gpus = record.plan.points[0].needs.gpus
+    assert gpus is not None
+    assert gpus.count == 2
+    assert record.resumed[0].at == "2026"
+
+
 def test_update(store: RunStore, plan: Plan) -> None:
     run = store.create(plan, Provenance(ae="a"))
     run.update(resumed=(Resumed(at="2026"),))
