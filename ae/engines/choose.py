@@ -55,11 +55,6 @@ def choose(
     raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
 
 
-def offline(name: str | None, root: Path) -> AnyEngine:
-    """Return an engine whose commands are only to be read; nothing is asked whether it is there."""
-    return make(name or "docker", root=root)
-
-
 def make(
     name: str,
     *,
