@@ -20,8 +20,8 @@ from ae.engines.base import Leftover
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import owner
-from ae.model import Flavour, Gpu
-from tests.engines.acts import RUN
+from ae.model import Flavour, Gpu, GpuId, GpuRequest, RuntimeNeeds
+from tests.engines.acts import RUN, Lines, make_job
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +200,24 @@ def test_clean_stops_processes_of_dead_launchers(
     assert [one.id for one in listed] == [str(orphan)]
     removed = clean.clean_engines([engine], dry_run=False)
     assert str(orphan) in [one.id for one in removed]
+
+
+@pytest.mark.parametrize(
+    ("devices", "seen"),
+    [
+        ((GpuId(index=1, uuid="GPU-a100"),), "GPU-a100"),
+        ((GpuId(index=3), GpuId(index=1)), "3,1"),
+        ((), ""),
+    ],
+)
+def test_a_local_process_sees_the_gpus_that_the_plan_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[GpuId, ...], seen: str
+) -> None:
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    request = GpuRequest(count=len(devices), devices=devices) if devices else None
+    acts = ("env:CUDA_VISIBLE_DEVICES", "env:CUDA_DEVICE_ORDER")
+    job = make_job(tmp_path / "out", *acts, needs=RuntimeNeeds(gpus=request))
+    lines = Lines()
+    LocalEngine(tmp_path).run(job, lines, 60)
+    assert lines.of("stdout") == [seen, "PCI_BUS_ID"]

@@ -324,7 +324,7 @@ def test_the_image_is_missing_and_may_not_be_built(engine: DockerEngine, tmp_pat
     with pytest.raises(EnvironmentFault, match="not there") as caught:
         engine.prepare(image, Lines())
     assert "ae build nowhere" in caught.value.fix
-    with pytest.raises(EnvironmentFault, match="is not there"):
+    with pytest.raises(EnvironmentFault, match="has no image ae/nowhere:cpu"):
         engine.run(make_job(tmp_path / "out", "print:x", image=image), Lines(), 60)
 
 
@@ -590,3 +590,41 @@ def test_a_daemon_that_goes_away_is_an_environment_fault(
     with pytest.raises((EnvironmentFault, ConnectionResetError)):
         engine.run(make_job(tmp_path, argv=command("sleep:30"), run="cut"), Lines(), 60)
     assert containers(engine, "cut") == []
+
+
+ORDINARY = """
+import sys
+from pathlib import Path
+from ae.engines.docker import DockerEngine
+from ae.model import RuntimeNeeds
+from tests.engines.acts import Lines, make_job
+lines = Lines()
+script = "id -u; grep CapEff /proc/self/status; mkdir -m 700 $AE_OUT/d; touch $AE_OUT/d/f"
+needs = RuntimeNeeds(cap_add=("SYS_PTRACE",))
+job = make_job(Path(sys.argv[1]), argv=("sh", "-c", script), needs=needs)
+print(DockerEngine().run(job, lines, 60).status, *lines.of("stdout"), sep="|")
+"""
+
+
+def test_a_capability_for_an_ordinary_caller(docker_host: str, tmp_path: Path) -> None:
+    """The point is root inside with that capability alone; what it wrote is the caller's."""
+    user = ["setpriv", "--reuid=12345", "--regid=12346"]
+    group = os.stat(docker_host.removeprefix("unix://")).st_gid
+    python = "/usr/bin/python3"  # ours may lie in a home that is closed to others
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    paths = f"{ROOT}{os.pathsep}{packages}"
+    argv = [*user, f"--groups={group}", "env", "PYTHONDONTWRITEBYTECODE=1", f"PYTHONPATH={paths}"]
+    probe = [*argv, python, "-c", "import ae.engines.docker, docker.api"]
+    if os.geteuid() != 0 or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("only root can become another user, and he must be able to import ae")
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o055)
+    out = tmp_path / "out"
+    out.mkdir(mode=0o755)
+    os.chown(out, 12345, 12346)
+    argv += [f"HOME={tmp_path}", python, "-c", ORDINARY, str(out)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == f"done|0|CapEff:\t{1 << 19:016x}\n"
+    found = [path.stat() for path in (out, *out.rglob("*"))]
+    assert {(one.st_uid, one.st_gid) for one in found} == {(12345, 12346)}
+    assert len(found) == 3
