@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from shutil import get_terminal_size
 from threading import Timer
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -81,7 +80,7 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
                 for note in lockfile.notes(_images(plan), settings.registry()):
                     display.say(f"note: {note}")
             display.say(f"run {run.name} on engine {engine.name}: {len(plan.points)} points")
-            _import_ahead("ae.report.chapter", "ae.claims.judge", "ae.report.tables")
+            _import_ahead("ae.report.chapter", "rich.table")
             try:
                 result = execute(
                     plan,
@@ -99,9 +98,12 @@ def run_recipe(request: Request, *, resume: bool, build: BuildOptions | None, as
 
 
 def _conclude(root: Path, recipe: Recipe, run: Run, result: Result, *, as_json: bool) -> int:
+    from ae.claims.verdicts import write_claims
+    from ae.records.results import load_run
     from ae.report.chapter import chapter_json, chapter_text, conclude
 
-    chapter = conclude(root, recipe, run)
+    chapter = conclude(root, recipe, load_run(run.path), run.path / "figures")
+    write_claims(run.path, chapter.judgements)
     if as_json:
         statuses = {name: status["status"] for name, status in run.statuses().items()}
         _print_json(chapter_json(chapter) | {"points": statuses, "folder": str(run.path)})
@@ -120,58 +122,6 @@ def _conclude(root: Path, recipe: Recipe, run: Run, result: Result, *, as_json: 
             f"this machine could run none of the points: {reasons}",
             fix=f"see `ae doctor {recipe.name}`",
         )
-    return ExitCode.OK
-
-
-def plot_run(name: str, run_name: str | None, *, as_json: bool) -> int:
-    """`ae plot`: draw the figures of a run again and print where they are."""
-    from ae.report.chapter import chapter_json, conclude, figures_text
-
-    root, recipe = _load(name)
-    chapter = conclude(root, recipe, _store(root).find(name, run_name))
-    if as_json:
-        _print_json(chapter_json(chapter)["figures"])
-    else:
-        print(figures_text(chapter) or f"the run has no records that a figure of {name} draws")
-    return ExitCode.OK
-
-
-def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
-    """`ae check`: the verdict for every claim; 1 when one is not reproduced."""
-    from ae.claims.judge import exit_code, to_json
-    from ae.report.chapter import judge_run
-    from ae.report.tables import verdict_text
-
-    root, recipe = _load(name)
-    verdicts = judge_run(root, recipe, _store(root).find(name, run_name))
-    if as_json:
-        _print_json(to_json(verdicts))
-    else:
-        print(verdict_text(verdicts, width=_terminal_width()))
-    return exit_code(verdicts)
-
-
-def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
-    """`ae report`: one page of a run, or of the committed reference results of all recipes."""
-    from ae.recipe.models import find_root, list_recipes, load_recipe
-    from ae.records.folder import RunStore, results_dir
-    from ae.report import page as report
-    from ae.report.chapter import conclude
-
-    root = find_root()
-    store = RunStore(results_dir(root))
-    if name is not None:
-        found = [(load_recipe(root, name), store.find(name, run_name))]
-    else:
-        recipes = [load_recipe(root, each) for each in list_recipes(root)]
-        latest = [(recipe, store.latest(recipe.name)) for recipe in recipes]
-        found = [(recipe, run) for recipe, run in latest if run is not None]
-        found += [(r, run) for r in recipes for run in store.references(r.name)]
-    if not found:
-        raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
-    chapters = [conclude(root, recipe, run) for recipe, run in found]
-    page, text = report.write_report(chapters, output or results_dir(root) / "report")
-    print(f"report: {page}\n        {text}")
     return ExitCode.OK
 
 
@@ -462,10 +412,6 @@ def _image_folder(root: Path, name: str, lane: str | None = None) -> str:
             f"{name} has no lane '{lane}'; {nearest(lane, recipe.lanes)}", fix="see `ae list`"
         )
     return recipe.image_of(lane)
-
-
-def _terminal_width() -> int:
-    return max(80, min(120, get_terminal_size((100, 24)).columns))
 
 
 def _print_json(data: Any) -> None:

@@ -222,11 +222,6 @@ class RunStore:
             (run.path / "points").mkdir()
         return run
 
-    def references(self, recipe: str) -> list[Run]:
-        """The committed runs of a recipe, `reference/<gpu>/<recipe>/`, by GPU."""
-        found = sorted(self.results.glob(f"reference/*/{recipe}/run.json"))
-        return [Run(path.parent) for path in found]
-
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first."""
         folder = self.folder(recipe)

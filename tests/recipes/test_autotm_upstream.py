@@ -14,13 +14,13 @@ from types import ModuleType
 import pytest
 
 from ae.claims.judge import judge, load_claims
-from ae.figures.draw import draw
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import Selection, make_plan
 from ae.recipe.code import load_code
 from ae.recipe.models import load_recipe
 from ae.records.files import Row, frame
+from ae.report.drawing import draw
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipes/autotm"
@@ -207,8 +207,8 @@ def test_plan_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
             )
             for one in parse.read_run(log(tmp_path, text), labels)
         ]  # fmt: skip
-    (drawn,) = draw(RECIPE, ["managed"], frame(rows), {}, tmp_path / "figures")
-    assert drawn.png is not None
+    (drawn,) = draw(RECIPE, ["managed"], frame(rows), {}, None)
+    assert drawn.table is not None, drawn.reason
     judged = judge(load_claims(ROOT, "autotm"), rows, {"gpu": "NVIDIA GeForce RTX 2080 Ti"})
     assert {one.id: str(one.verdict) for one in judged} == {
         "F12": "not transcribed",
