@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from ae.model import Status
 from ae.records.files import (
@@ -58,31 +58,63 @@ class Origin(BaseModel):
     about: tuple[str, ...] = ()  # what else a reader must know, a sentence each
     provenance: dict[str, Any] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_run(cls, data: Any) -> Any:
-        """Take what run.json holds, where that is what is read."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("plan"), Mapping):
-            return data
-        plan = data["plan"]
-        points = [one for one in plan.get("points", ()) if isinstance(one, Mapping)]
-        images = [one["image"] for one in points if isinstance(one.get("image"), Mapping)]
-        needs = [one["needs"].get("gpus") or {} for one in points if one.get("needs")]
-        notes = list(plan.get("notes", ()))
-        if plan.get("quick"):
-            notes.insert(0, "run with --quick: small sizes, for a look at the mechanism only")
-        selection = plan.get("selection") or {}
-        return {
-            "recipe": data.get("recipe"),
-            "run": data.get("name"),
-            "created": data.get("created"),
-            "reduced": plan.get("reduced", selection.get("reduced", ())),
-            "notes": notes,
-            "gpus": max((int(need.get("count", 0)) for need in needs), default=0),
-            "images": {one.get("reference"): one.get("content") for one in images},
-            "points": {one.get("key"): one.get("id") for one in points},
-            "provenance": data.get("provenance", {}),
-        }
+
+class _Gpus(BaseModel):
+    count: int = 0
+
+
+class _Needs(BaseModel):
+    gpus: _Gpus | None = None
+
+
+class _Image(BaseModel):
+    reference: str
+    content: str
+
+
+class _Planned(BaseModel):
+    id: str
+    key: str
+    image: _Image | None = None
+    needs: _Needs = _Needs()
+
+
+class _Selection(BaseModel):
+    reduced: tuple[str, ...] = ()
+
+
+class _Plan(BaseModel):
+    points: tuple[_Planned, ...]
+    quick: bool = False
+    notes: tuple[str, ...] = ()
+    selection: _Selection = _Selection()
+
+
+class _RunFile(BaseModel):
+    """run.json, as far as results need it."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    recipe: str
+    name: str
+    created: str
+    plan: _Plan
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+    def origin(self) -> Origin:
+        plan = self.plan
+        quick = ("run with --quick: small sizes, for a look at the mechanism only",)
+        images = [point.image for point in plan.points if point.image]
+        return Origin(
+            recipe=self.recipe,
+            run=self.name,
+            created=self.created,
+            reduced=plan.selection.reduced,
+            notes=(*(quick if plan.quick else ()), *plan.notes),
+            gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
+            images={image.reference: image.content for image in images},
+            points={point.key: point.id for point in plan.points},
+            provenance=self.provenance,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +217,7 @@ class Results:
 
 def load_run(folder: Path) -> Results:
     """Read a run's folder. Raises RecordsFault, and OSError where there is no run.json."""
-    origin = read_object(folder / "run.json", Origin)
+    origin = read_object(folder / "run.json", _RunFile).origin()
     points = list(read_points(folder, dict.fromkeys(origin.points, origin), origin))
     order = list(origin.points.values())
     points.sort(key=lambda p: order.index(p.status.id) if p.status.id in order else len(order))

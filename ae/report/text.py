@@ -182,7 +182,7 @@ def grid(
         room += 0 if index == last else longest + 2
         table.add_column(
             Text(name), justify="right" if index in flush else "left",
-            no_wrap=index != last, min_width=None if index == last else longest,
+            no_wrap=index != last, min_width=None if index == last else longest, overflow="fold",
         )  # fmt: skip
     for line in lines[1:]:
         table.add_row(*map(Text, line))
