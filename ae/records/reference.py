@@ -41,29 +41,20 @@ def load_reference(folder: Path) -> Results:
     )
 
 
-def load_results(path: Path) -> Results:
-    """Read a run's folder or a reference set. Raises UsageError when it is neither."""
-    if (path / "runs").is_dir():
-        return load_reference(path)
-    if (path / "run.json").is_file():
-        return load_run(path)
-    raise UsageError(
-        f"{path} is neither a run nor a reference set",
-        fix="name a folder with run.json, or a machine of results/reference",
-    )
-
-
 def find_results(results: Path, recipe: str, name: str) -> Results | None:
     """The results called `name`: a folder, or a machine of the reference sets; None: neither."""
-    for path in (Path(name), results / "reference" / name / recipe):
-        if (path / "run.json").is_file() or (path / "runs").is_dir():
-            found = load_results(path.resolve())
-            if found.recipe != recipe:
-                raise UsageError(
-                    f"{name} is of {found.recipe}, not of {recipe}",
-                    fix=f"name a run of {recipe}",
-                )
-            return found
+    for path in (Path(name).resolve(), results / "reference" / name / recipe):
+        if (path / "run.json").is_file():
+            found = load_run(path)
+        elif (path / "runs").is_dir() and (path / "points").is_dir():
+            found = load_reference(path)
+        else:
+            continue
+        if found.recipe != recipe:
+            raise UsageError(
+                f"{name} is of {found.recipe}, not of {recipe}", fix=f"name a run of {recipe}"
+            )
+        return found
     return None
 
 

@@ -50,8 +50,8 @@ def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter
     )
 
 
-def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path) -> list[Drawn]:
-    """Draw the figures that the results have records for."""
+def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None) -> list[Drawn]:
+    """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}
     names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
     folder = root / "recipes" / recipe.name
