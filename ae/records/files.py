@@ -158,7 +158,7 @@ def read_object(path: Path, model: type[Model]) -> Model:
 def sentence(error: ValidationError, model: type[BaseModel]) -> str:
     """The first thing that is wrong, in a few words."""
     first = error.errors(include_url=False, include_input=False)[0]
-    kind, where = first["type"], ".".join(map(str, first["loc"]))
+    kind, where = first["type"], " ".join(".".join(map(str, first["loc"])).split())
     if kind in ("json_invalid", "model_type", "dataclass_type"):
         said = first.get("ctx", {}).get("error", "")
         return f"not a JSON object{f': {said}' if said else ''}"
