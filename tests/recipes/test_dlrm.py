@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -216,9 +217,15 @@ def test_pin_adds_the_cost_of_pinning_once(frame: pd.DataFrame) -> None:
 def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
     records = Records()
     embedding(records, {"base": 1.0, "rpf": 0.8, "l2p": 0.9})
+    records.rows = [
+        replace(row, evidence="emulated") if row.labels.get("variant") == "l2p" else row
+        for row in records.rows
+    ]
     (drawn,) = draw(ROOT / "recipes" / "dlrm", ["speedup"], records.frame(), CPU, None)
     assert drawn.table is not None
     assert set(drawn.table["variant"]) == {"base", "rpf", "l2p"}
+    stand_in = drawn.table["variant"] == "l2p"
+    assert drawn.table["row"].str.contains("(emulated)", regex=False).equals(stand_in)
 
 
 @pytest.mark.parametrize("name", ["speedup", "bandwidth", "endtoend", "pin", "occupancy"])

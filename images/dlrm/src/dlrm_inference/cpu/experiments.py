@@ -67,7 +67,15 @@ def embedding(config: Config, out: RecordWriter) -> None:
     for variant in variants:
         labels = {**_labels(config, variant), "launch": "one_table"}
         note = "; ".join(filter(None, (variant.note, _STATE)))
-        out.write("kernel_time", "us", kept[variant.name], labels, warmup=config.warmup, note=note)
+        out.write(
+            "kernel_time",
+            "us",
+            kept[variant.name],
+            labels,
+            evidence=variant.evidence,
+            warmup=config.warmup,
+            note=note,
+        )
     _write_limit(config, out, batches)
 
 
@@ -107,10 +115,18 @@ def endtoend(config: Config, out: RecordWriter) -> None:
             "us",
             kept[variant.name],
             labels,
+            evidence=variant.evidence,
             warmup=config.warmup,
             note=variant.note or None,
         )
-        out.write("embedding_share", "%", share, labels, warmup=config.warmup)
+        out.write(
+            "embedding_share",
+            "%",
+            share,
+            labels,
+            evidence=variant.evidence,
+            warmup=config.warmup,
+        )
 
 
 def _set_up(config: Config, out: RecordWriter) -> tuple[Batches, list[Variant]]:
@@ -161,8 +177,11 @@ def _write_hot_cost(config: Config, out: RecordWriter, tables: Tables) -> None:
     """Write what L2P costs beside its kernel: `pin_time` a table, `remap_time` a batch (us)."""
     copies, rewrites = tables.fill_hot()
     labels = {"dataset": config.dataset, "device": "cpu", "hot_list": config.hot_list}
-    out.write("pin_time", "us", copies, labels, note="copying a table's hot rows together")
-    out.write("remap_time", "us", rewrites, labels, note="rewriting a batch's ids")
+    for metric, samples, note in (
+        ("pin_time", copies, "copying a table's hot rows together"),
+        ("remap_time", rewrites, "rewriting a batch's ids"),
+    ):
+        out.write(metric, "us", samples, labels, evidence="emulated", note=note)
 
 
 def _write_limit(config: Config, out: RecordWriter, batches: Batches) -> None:
