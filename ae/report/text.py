@@ -127,21 +127,22 @@ def judgement_cells(one: Judgement) -> list[str]:
 
 
 def verdict_text(judgements: Iterable[Judgement], width: int = 100) -> str:
-    """The verdict table, what is not reproduced first; then what has no value; then the counts."""
+    """The verdicts, what is not reproduced first; below, why, a line a reason; then the counts."""
     judged = sorted(judgements, key=lambda one: _ORDER.index(one.verdict))
     if not judged:
         return "no claims"
-    silent = (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)
-    rows = [judgement_cells(one) for one in judged if one.verdict not in silent]
-    header = ["claim", "paper", "ours", "verdict", "why"]
-    groups: dict[tuple[Verdict, str], list[str]] = {}
+    shown = [one for one in judged if one.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)]
+    reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in judged:
-        if one.verdict in silent:
-            groups.setdefault((one.verdict, clean(one.reason)), []).append(one.id)
-    lines = [_wrapped(f"{verdict}, {why}: {', '.join(ids)}", width)
-             for (verdict, why), ids in groups.items()]  # fmt: skip
-    parts = [grid(header, rows, width=width) if rows else "", "\n".join(lines)]
-    parts.append(verdict_counts(one.verdict for one in judged))
+        if one.reason != "holds":
+            reasons.setdefault((one.verdict, one.reason), []).append(one.id)
+    parts = [
+        grid(["claim", "paper", "ours", "verdict"], [judgement_cells(one)[:4] for one in shown],
+             width=width) if shown else "",
+        "\n".join(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width)
+                  for (verdict, why), ids in reasons.items()),
+        verdict_counts(one.verdict for one in judged),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
 
 

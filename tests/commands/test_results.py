@@ -94,7 +94,7 @@ def test_check_says_first_what_is_not_reproduced(ae: Ae) -> None:
     code, out, _ = ae("check", "toy")
     assert code == ExitCode.CLAIM
     head, _, first, *_ = out.splitlines()
-    assert head.split() == ["claim", "paper", "ours", "verdict", "why"]
+    assert head.split() == ["claim", "paper", "ours", "verdict"]
     assert first.startswith("T3")
     assert "not reproduced" in first
     assert "1,000 x" in first

@@ -243,24 +243,27 @@ def test_verdict_table_shows_both_values_and_wraps_reasons() -> None:
     )
     assert max(map(len, text.splitlines())) <= 100
     head, _, first, *rest = text.splitlines()
-    assert head.split() == ["claim", "paper", "ours", "verdict", "why"]
+    assert head.split() == ["claim", "paper", "ours", "verdict"]
     assert first.startswith("D2")  # what is not reproduced comes first
     assert "D1     3 x             3.200 x (3.100 to 3.300)  reproduced" in text
     assert "1 x (our goal)  2 x  " in text
-    assert " ".join(long.split()[-2:]) in " ".join(text.split())
+    assert f"D2: not reproduced, {long.strip()}" in " ".join(text.split())
     assert rest[-1] == "3 claims: 1 not reproduced, 2 reproduced"
 
 
-def test_verdicts_without_a_value_are_grouped_by_their_reason() -> None:
-    silent = [
+def test_claims_of_one_reason_are_one_line() -> None:
+    several = [
         judged("U1", Verdict.NOT_TRANSCRIBED, "nobody could read it"),
         judged("D5", Verdict.NOT_RUN, "no records of x"),
         judged("D6", Verdict.NOT_RUN, "no records of x"),
+        judged("D7", Verdict.REPRODUCED, "holds"),
     ]
-    assert verdict_text(silent).splitlines() == [
-        "not run, no records of x: D5, D6", "not transcribed, nobody could read it: U1", "",
-        "3 claims: 2 not run, 1 not transcribed",
+    assert verdict_text(several).splitlines()[2:] == [
+        "D7                  reproduced", "", "D5, D6: not run, no records of x",
+        "U1: not transcribed, nobody could read it", "",
+        "4 claims: 1 reproduced, 2 not run, 1 not transcribed",
     ]  # fmt: skip
+    assert verdict_text(several[:1]).splitlines()[0] == "U1: not transcribed, nobody could read it"
     assert verdict_text([]) == "no claims"
 
 
