@@ -135,7 +135,7 @@ def test_refused(text: str, message: str) -> None:
         ("median(tim, variant=base)", NoRecords, "no records of tim (variant base)"),
         ("median(time, variant=slow)", NoRecords, "no records of time (variant slow)"),
         ("median(time, variant=base)", NoAnswer,
-         "several records match time, variant=base: dataset is cold, hot, lone"),
+         "several records match time (variant base): dataset is cold, hot, lone"),
         ("best_over(dataset, median(nothing))", NoRecords, "no records of nothing (dataset "),
         ("best_over(colour, median(time))", NoRecords, "no records with a colour"),
         ("median(energy, variant=base)", WrongEvidence,
