@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint images gpu-test report clean
+.PHONY: setup demo test lint lock images gpu-test report clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.dev
@@ -11,12 +12,19 @@ setup: $(VENV)/.dev
 demo: $(VENV)/.run
 	$(BIN)/ae run dlrm --quick
 
+# The tests of the engine have one worker, the others share the second, by file (conftest.py).
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 	$(BIN)/hadolint --config .hadolint.yaml images/*/Dockerfile
+
+# What `make setup` installs, by hash. `make lock UPGRADE=--upgrade` takes the newest that fit.
+lock: setup
+	$(BIN)/uv pip compile pyproject.toml --extra dev --output-file requirements-dev.txt \
+	    --universal --python-version 3.11 --generate-hashes --only-binary :all: \
+	    --no-annotate --custom-compile-command "make lock" --quiet $(UPGRADE)
 
 images: $(VENV)/.run
 	$(BIN)/ae build dlrm
@@ -32,14 +40,19 @@ clean:
 	@if [ -x $(BIN)/ae ]; then $(BIN)/ae clean; fi
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
-# What running needs; a tool for development less to download.
-$(VENV)/.run: pyproject.toml
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("ae needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	@echo "making $(VENV) (once)"
 	@$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable .
+
+# What running needs; a tool for development less to download.
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	@echo "installing ae and what it needs (a minute or two)"
+	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable ".[dev]"
-	@touch $@
+$(VENV)/.dev: pyproject.toml requirements-dev.txt | $(VENV)/bin/python
+	@echo "installing ae and the tools of its tests, as locked (a few minutes)"
+	@$(PIP) --require-hashes --requirement requirements-dev.txt
+	@$(PIP) --no-deps --config-settings editable_mode=compat --editable .
+	@touch $(VENV)/.run $@

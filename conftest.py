@@ -1,20 +1,86 @@
-"""Which tests may run beside which, where pytest-xdist spreads them (`make test`)."""
+"""What every test run shares: the images' sources, signals, a cache, the order, allowed skips."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import signal
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 
+IMAGES = Path(__file__).parent / "images"
+sys.path += sorted(map(str, [*IMAGES.glob("*/src"), *IMAGES.glob("*/tests")]))
+ALLOWED_SKIPS = Path(__file__).parent / "tests" / "allowed_skips.txt"
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker for the launcher's tests, which share an engine; the images' tests by file."""
-    from xdist.scheduler import LoadScopeScheduling
+# Whoever started the tests may ignore these (nohup, a shell's background job); programs that the
+# tests start would inherit it.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(
+            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
+        )
 
-    class ByEngine(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = nodeid.split("::", 1)[0]
-            return "launcher" if path.startswith("tests/") else path
+# What tests compile is kept here, named by its content, for later tests and later runs.
+_CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("AE_TEST_CACHE", str(_CACHES / "ae-tests"))
 
-    return ByEngine(config, log)
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`: one worker for the tests of the engine, the others by file."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        engine = item.get_closest_marker("docker") is not None
+        file = item.nodeid.split("::", 1)[0]
+        item.add_marker(pytest.mark.xdist_group("engine" if engine else file))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In CI no test may be skipped that is not on the list."""
+    if os.environ.get("CI") == "true" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Skips(ALLOWED_SKIPS))
+
+
+class Skips:
+    """Fails a run in which a test was skipped that the list does not allow.
+
+    A line of the list is a pattern for node ids without parameters, then why it may be skipped.
+    """
+
+    def __init__(self, allowed: Path) -> None:
+        lines = allowed.read_text().splitlines() if allowed.is_file() else []
+        self._name = allowed.name
+        self._patterns = [line.split()[0] for line in lines if line and not line.startswith("#")]
+        self._refused: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test, or its set-up, was skipped."""
+        self._see(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A whole file was skipped."""
+        self._see(report)
+
+    def _see(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if not report.skipped or hasattr(report, "wasxfail"):
+            return
+        name = report.nodeid.split("[")[0].split("@")[0]  # @ and a group: what xdist adds
+        if not any(fnmatchcase(name, pattern) for pattern in self._patterns):
+            why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            self._refused[report.nodeid] = str(why)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """The exit code says it."""
+        if self._refused and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name them."""
+        if self._refused:
+            terminalreporter.section(f"skipped, and not in {self._name}", red=True)
+            for name, why in sorted(self._refused.items()):
+                terminalreporter.line(f"{name}: {why}")

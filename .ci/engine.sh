@@ -5,15 +5,20 @@
 #   .ci/engine.sh stop    stop that daemon (and no other)
 #   .ci/engine.sh env     print the line that points the tests at it: eval "$(.ci/engine.sh env)"
 #
-# Every step is skipped when it is done already. Nothing outside $HOME_DIR is touched but the
-# packages: own socket, data, exec root, pid file and CDI folder, so another daemon is not disturbed.
+# Every step is skipped when it is done already. AE_CI_ENGINE is the daemon's folder; each checkout
+# has one of its own unless it is given. Nothing outside it is touched but the packages and one base
+# image for all: own socket, data, exec root, pid file, bridge and CDI folder, so that another daemon
+# is not disturbed.
 set -euo pipefail
 
-HOME_DIR=${AE_CI_ENGINE:-/tmp/ae-ci}
+hash_of() { printf %s "$1" | sha256sum | cut -c1-8; }
+
+HOME_DIR=${AE_CI_ENGINE:-/tmp/ae-ci-$(hash_of "$(cd "$(dirname "$0")/.." && pwd -P)")}
 CACHE=${AE_CI_CACHE:-/var/cache/ae-ci}
 SOCKET=$HOME_DIR/docker.sock
 PID_FILE=$HOME_DIR/dockerd.pid
-BRIDGE=ae-ci0 # of its own: a daemon that has no bridge removes docker0 under everybody else
+# Of its own: a daemon that has no bridge removes docker0 under everybody else.
+BRIDGE=ae-ci-$(hash_of "$HOME_DIR")
 BASE_IMAGE=ae/base:cpu
 DEBIAN_IMAGE=debian:bookworm-slim
 BASE_PACKAGES=python3,python3-venv,python3-pip,ca-certificates
@@ -82,14 +87,26 @@ docker_() { /usr/bin/docker -H "unix://$SOCKET" "$@"; }
 
 alive() { [ -s "$PID_FILE" ] && kill -0 "$(cat "$PID_FILE")" 2>/dev/null && docker_ version >/dev/null 2>&1; }
 
+# The first network of 10.231.0.0/16 that no interface has, beginning where the folder's name says.
+make_bridge() {
+    if [ -e "/sys/class/net/$BRIDGE" ]; then return; fi
+    local first n
+    first=$((16#$(hash_of "$HOME_DIR" | cut -c1-2)))
+    for n in $(seq "$first" 255) $(seq 0 $((first - 1))); do
+        if ip -4 -oneline address | grep -qF " 10.231.$n.1/24 "; then continue; fi
+        ip link add "$BRIDGE" type bridge
+        ip address add "10.231.$n.1/24" dev "$BRIDGE"
+        ip link set "$BRIDGE" up
+        return
+    done
+    say "every network of 10.231.0.0/16 is in use"
+    return 1
+}
+
 start_daemon() {
     write_config
     if alive; then return; fi
-    if [ ! -e "/sys/class/net/$BRIDGE" ]; then
-        ip link add "$BRIDGE" type bridge
-        ip address add 10.231.0.1/24 dev "$BRIDGE"
-        ip link set "$BRIDGE" up
-    fi
+    make_bridge
     say "starting dockerd at unix://$SOCKET"
     rm -f "$PID_FILE"
     setsid /usr/sbin/dockerd --config-file "$HOME_DIR/daemon.json" --data-root "$HOME_DIR/data" \
@@ -150,9 +167,9 @@ stop_daemon() {
 case "${1:-}" in
 start)
     [ "$(id -u)" = 0 ] || { say "needs root"; exit 1; }
-    mkdir -p "$HOME_DIR"
-    exec 9>"$HOME_DIR/lock"
-    flock 9 # two starts at once: the second finds everything done
+    mkdir -p "$HOME_DIR" "$CACHE"
+    exec 9>"$CACHE/lock"
+    flock 9 # two starts at once, of any folder: the second finds packages and base image done
     install_docker 9>&-
     install_podman 9>&-
     start_daemon 9>&-
@@ -162,7 +179,7 @@ start)
 stop) stop_daemon ;;
 env) echo "export AE_TEST_DOCKER_HOST=unix://$SOCKET DOCKER_HOST=unix://$SOCKET" ;;
 *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,10p' "$0" >&2
     exit 2
     ;;
 esac

@@ -5,24 +5,36 @@ Heavy modules are imported inside the commands, so that `ae --help` stays quick.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from ae import __version__
+from ae.cli_run import clean, register, runs, shell
 from ae.errors import ExitCode, UsageError
+from ae.options import (
+    AsJson,
+    BaseImage,
+    CaBundle,
+    EngineName,
+    FlavourOption,
+    LaneOption,
+    RecipeName,
+    Wheels,
+    pairs,
+    print_data,
+)
 
 app = typer.Typer(
     name="ae",
     help="Reproduce five GPU-systems papers: one command per figure, a verdict for every claim.",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a paper, see `ae list`")]
 RunName = Annotated[
     str | None,
     typer.Argument(
@@ -34,44 +46,13 @@ ReportFolder = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="DIR", help="where to write; default: results/report"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
-]
-ImageOption = Annotated[
-    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
-]
-BaseImage = Annotated[
-    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
-]
-Wheels = Annotated[
-    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
-]
-CaBundle = Annotated[
-    Path | None,
-    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
-]
-SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
-    ),
-]
-FlavourOption = Annotated[
-    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
-]
-LaneOption = Annotated[
-    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-]
 
 
 def run_command(argv: list[str]) -> int:
     """Run one command line and return its exit code (typer's own errors become 2)."""
-    from typer.main import get_command
-
     # Typer exports BadParameter but not its base, which every wrong command line raises.
     wrong_command_line: type[Exception] = typer.BadParameter.__mro__[1]
+    register(app, argv)
     try:
         result = get_command(app).main(
             args=argv or ["--help"], prog_name="ae", standalone_mode=False
@@ -81,6 +62,10 @@ def run_command(argv: list[str]) -> int:
         raise UsageError(
             str(say()).rstrip("."), fix="see `ae --help`, or `ae COMMAND --help`"
         ) from error
+    except SystemExit as stop:  # typer's completion has done its work
+        if stop.code:
+            raise
+        result = None
     except typer.Abort as error:  # what typer makes of Ctrl-C
         raise KeyboardInterrupt from error
     return int(result) if isinstance(result, int) else int(ExitCode.OK)
@@ -99,36 +84,27 @@ def _options(
 @app.command("list")
 def list_command(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
-    from ae.commands.show import list_text, recipe_summary
-    from ae.recipe.models import find_root, list_recipes, load_recipe
+    from ae.commands.recipes import listed
 
-    root = find_root()
-    recipes = [load_recipe(root, name) for name in list_recipes(root)]
-    _print(as_json, [recipe_summary(recipe) for recipe in recipes], list_text(recipes))
+    print_data(as_json, *listed())
 
 
 @app.command(short_help="Show a paper: variants, figures, claims, needs, cost.")
 def show(
     recipe: RecipeName,
+    everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
     compose: Annotated[
         bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
-    from ae.claims.judge import load_claims
-    from ae.commands.show import recipe_details, show_text
-    from ae.recipe.models import find_root, load_recipe
+    from ae.commands.recipes import composed, shown
 
-    root = find_root()
-    loaded = load_recipe(root, recipe)
     if compose:
-        from ae.commands.compose import compose_text
-
-        typer.echo(compose_text(loaded), nl=False)
-        return
-    claims = load_claims(root, recipe)
-    _print(as_json, recipe_details(loaded, claims), show_text(loaded, claims))
+        typer.echo(composed(recipe), nl=False)
+    else:
+        print_data(as_json, *shown(recipe, everything=everything))
 
 
 @app.command()
@@ -136,9 +112,7 @@ def schema(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
 ) -> None:
     """Print the JSON Schema of recipe.yaml, for editors."""
-    import json
-
-    from ae.recipe.models import json_schema
+    from ae.commands.recipes import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if output is None:
@@ -154,15 +128,11 @@ def doctor(
     as_json: AsJson = False,
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
-    from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
-    from ae.recipe.models import find_root, load_recipe
+    from ae.commands.recipes import diagnosed
 
-    root = find_root()
-    loaded = load_recipe(root, recipe) if recipe else None
-    checks = diagnose(root, loaded, engine)
-    width = max(80, min(120, get_terminal_size((100, 24)).columns))
-    _print(as_json, checks_to_json(checks), checks_to_text(checks, width))
-    return exit_code(checks)
+    data, text, code = diagnosed(recipe, engine)
+    print_data(as_json, data, text)
+    return code
 
 
 @app.command(short_help="Build the images of papers.")
@@ -192,7 +162,7 @@ def build(
     from ae.commands.session import build_images
     from ae.images.content import BuildOptions
 
-    contexts = {name: Path(path) for name, path in _pairs(context or [], "--context").items()}
+    contexts = {name: Path(path) for name, path in pairs(context, "--context").items()}
     options = BuildOptions(
         base_image=base_image,
         wheels=wheels,
@@ -247,77 +217,6 @@ def pull(
     if verify:
         return verify_images(names, flavour=flavour, lane=lane, as_json=as_json)
     return pull_images(names, flavour=flavour, lane=lane, as_json=as_json)
-
-
-@app.command(short_help="Run a paper's experiments and judge its claims.")
-def run(
-    recipe: RecipeName,
-    variant: Annotated[
-        list[str] | None,
-        typer.Option("--variant", help="a design point (its baseline runs too); repeatable"),
-    ] = None,
-    experiment: Annotated[
-        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
-    ] = None,
-    dataset: Annotated[
-        list[str] | None, typer.Option("--dataset", help="narrow the datasets; repeatable")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="set a parameter or narrow an axis"),
-    ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
-    ] = None,
-    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="run what the latest run has not finished")
-    ] = False,
-    no_build: Annotated[
-        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
-    ] = False,
-    base_image: BaseImage = None,
-    wheels: Wheels = None,
-    ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--build-network", help="network of a build that is needed")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the plan and its docker commands")
-    ] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Run a paper's experiments, then print results, figures and verdicts."""
-    from ae.commands.session import print_plan, run_recipe
-    from ae.images.content import BuildOptions
-    from ae.plan.selection import Request
-
-    request = Request(
-        recipe=recipe,
-        variants=tuple(variant or ()),
-        experiments=tuple(experiment or ()),
-        datasets=tuple(dataset or ()),
-        settings=_pairs(settings or [], "--set"),
-        repeat=repeat,
-        quick=quick,
-        gpus=gpus,
-        lane=lane,
-        image=image,
-        engine=engine,
-        secrets=_pairs(secret or [], "--secret"),
-        dry_run=dry_run,
-    )
-    if dry_run:
-        return print_plan(request, as_json=as_json)
-    options = BuildOptions(
-        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
-    )
-    return run_recipe(request, resume=resume, build=None if no_build else options, as_json=as_json)
 
 
 @app.command(short_help="Draw the figures of a run again.")
@@ -429,46 +328,6 @@ def load(
     load_file(file, into, engine_name=engine, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(short_help="Open a shell where a paper's points run.")
-def shell(
-    recipe: RecipeName,
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
-) -> int:
-    """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.commands.session import open_shell
-
-    secrets = _pairs(secret or [], "--secret")
-    return open_shell(recipe, engine_name=engine, image=image, secrets=secrets)
-
-
-@app.command(short_help="Remove what dead launchers left behind.")
-def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
-    as_json: AsJson = False,
-) -> int:
-    """Remove what dead launchers left behind: containers and processes, nothing else."""
-    from ae.commands.session import clean_leftovers
-
-    return clean_leftovers(dry_run=dry_run, as_json=as_json)
-
-
-def _pairs(words: list[str], option: str) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise UsageError(
-                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
-            )
-        pairs[key.strip()] = value.strip()
-    return pairs
-
-
-def _print(as_json: bool, data: Any, text: str) -> None:
-    if as_json:
-        import json
-
-        text = json.dumps(data, indent=2, default=str)
-    typer.echo(text)
+app.command(short_help="Open a shell where a paper's points run.")(shell)
+app.command(short_help="List the runs.")(runs)
+app.command(short_help="Remove what dead launchers left behind.")(clean)

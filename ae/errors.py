@@ -1,7 +1,7 @@
 """Every failure a person may see: one sentence, how to fix it, and an exit code.
 
-Exit codes: 0 ok, 1 a claim was not met, 2 usage or recipe, 3 environment, 4 workload,
-130 interrupted.
+Exit codes: 0 ok, 1 a claim was not met, 2 usage or recipe, 3 environment, 4 workload, 70 a fault
+in ae itself, 130 interrupted, 141 nobody reads the output any more.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ class ExitCode(IntEnum):
     USAGE = 2
     ENVIRONMENT = 3
     WORKLOAD = 4
+    FAULT = 70  # as EX_SOFTWARE of sysexits.h
     INTERRUPTED = 130
+    BROKEN_PIPE = 141  # as a program that SIGPIPE ended
 
 
 class AeError(Exception):
-    """A failure with one clear sentence (`message`) and how to mend it (`fix`)."""
+    """A failure with one clear sentence (`message`) and how to put it right (`fix`)."""
 
     exit_code = ExitCode.USAGE
 
@@ -51,12 +53,6 @@ class WorkloadError(AeError):
     """The program inside the container failed."""
 
     exit_code = ExitCode.WORKLOAD
-
-
-class Interrupted(AeError):
-    """A person or the system asked us to stop (Ctrl-C, SIGTERM, SIGHUP)."""
-
-    exit_code = ExitCode.INTERRUPTED
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

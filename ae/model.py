@@ -55,6 +55,11 @@ class Secret:
     target: str
     optional: bool = False
 
+    @property
+    def variable(self) -> str:
+        """The variable that can name its file, AE_SECRET_LICENCE for `licence`."""
+        return "AE_SECRET_" + "".join(c if c.isalnum() else "_" for c in self.name).upper()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ulimit:
@@ -103,7 +108,7 @@ class Point:
     id: str
     recipe: str
     experiment: str
-    labels: Mapping[str, str]  # axis name -> value, e.g. {"dataset": "high_hot"}
+    labels: Mapping[str, str]  # axis name -> value, e.g. {"size": "small"}
     variants: tuple[str, ...]
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -126,7 +131,8 @@ class Plan:
     flavour: Flavour
     quick: bool
     points: tuple[Point, ...]
-    selection: Mapping[str, object] = field(default_factory=dict)
+    selection: Mapping[str, object] = field(default_factory=dict)  # of plan/selection, as JSON
+    reduced: tuple[str, ...] = ()  # in what it differs from the paper's size, as a person types it
     notes: tuple[str, ...] = ()  # what the planner left out, and why
 
 
@@ -152,3 +158,15 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     cpus: int = 1
     memory_gib: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended."""
+
+    status: Status
+    exit_code: int | None
+    seconds: float  # the workload itself, start to exit
+    reason: str = ""  # one sentence when it is not `done`
+    image_id: str = ""  # digest or id of what really ran
+    honoured: Mapping[str, object] = field(default_factory=dict)  # what the engine granted

@@ -18,6 +18,7 @@ _SIZES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_MOST = 2.0**63  # bytes that the system can count
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 _TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", re.ASCII)
@@ -26,9 +27,11 @@ _TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", re.ASCII)
 def parse_size(text: str) -> int:
     """Return the bytes of `200MB` (10^6) or `1GiB` (2^30). Raises ValueError."""
     match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in _SIZES or (not match[2] and match[1] != "0"):
-        raise ValueError(f"'{text}' is not a size; write it as 200MB, 8GB or 1GiB")
-    return round(float(match[1]) * _SIZES[match[2]])
+    if match and match[2] in _SIZES and (match[2] or match[1] == "0"):
+        size = float(match[1]) * _SIZES[match[2]]
+        if size < _MOST:
+            return round(size)
+    raise ValueError(f"'{text}' is not a size; write it as 200MB, 8GB or 1GiB")
 
 
 def parse_seconds(text: str) -> float:
@@ -38,7 +41,7 @@ def parse_seconds(text: str) -> float:
     while end < len(stripped) and (match := _TIME_PART.match(stripped, end)):
         seconds += float(match[1]) * _SECONDS[match[2]]
         end = match.end()
-    if not stripped or end != len(stripped):
+    if not stripped or end != len(stripped) or not math.isfinite(seconds):
         raise ValueError(f"'{text}' is not a time; write it as 20s, 5m or 1h30m")
     return seconds
 

@@ -90,7 +90,8 @@ def lock(source: Path, *, wheels: Path | None, upgrade: bool) -> str:
             raise Fault(f"{source.name} does not resolve: {done.stderr.strip()}")
         resolved = target.read_text()
     body = [line for line in resolved.splitlines() if not line.startswith(("#", "--find-links"))]
-    made = f"# Made from {source.name} by: python images/lock.py {source.parent.name}"
+    folder = source.parent.relative_to(IMAGES)
+    made = f"# Made from {source.name} by: python images/lock.py {folder}"
     return "\n".join([*head(source.read_text()), made, *(line for line in body if line), ""])
 
 

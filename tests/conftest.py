@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -19,14 +18,6 @@ import pytest
 IN_CI = os.environ.get("CI") == "true"
 BASE_IMAGE = "ae/base:cpu"
 _DAEMONS = ("docker.sock", "podman.sock", "containerd.sock", "buildkitd.sock")
-
-# Whoever started the tests may ignore these (nohup, a shell's background job); launchers that the
-# tests start would inherit it.
-for _number in (signal.SIGHUP, signal.SIGINT):
-    if signal.getsignal(_number) is signal.SIG_IGN:
-        signal.signal(
-            _number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL
-        )
 
 
 class Reached(AssertionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     assert "upstream" in out
     code, out, _ = ae("show", "toy")
     assert code == 0
-    for word in ("Variants", "slow", "Experiments", "together", "Claims", "Figures", "1 MB"):
+    for word in ("Variants", "slow", "`ae run toy`", "together", "claims", "Figures", "2 MB"):
         assert word in out
     code, out, _ = ae("show", "toy", "--json")
     assert json.loads(out)["recipe"]["name"] == "toy"
@@ -79,7 +80,10 @@ def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> 
     assert set(run_points(root).values()) == {"done"}
     figures = list((root / "results/runs/toy").glob("*/figures/*"))
     assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
-    assert list((root / "results/runs/toy").glob("*/claims.json"))
+    (judged,) = (root / "results/runs/toy").glob("*/claims.json")
+    verdicts = {one["id"]: one for one in json.loads(judged.read_text())["claims"]}
+    assert verdicts["T1"]["verdict"] == "not comparable"  # it holds, in a run that is reduced
+    assert "--quick" in verdicts["T1"]["reason"]
     code, out, _ = ae("plot", "toy")
     assert code == 0
     assert ".png" in out
@@ -207,10 +211,13 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert "speed-up" in out
     before = run_points(root)
     assert sorted(before.values()) == ["done", "done", "failed"]
+    code, out, _ = ae("run", "toy", "--resume", "--dry-run", "--engine", "local")
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("#")] == ["broken"]
     code, _, err = ae("run", "toy", "--resume", "--engine", "local")
     assert code == ExitCode.WORKLOAD
     assert "] broken" in err
     assert "] together-ones" not in err
+    assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == before
 
 
@@ -242,7 +249,7 @@ def _wait_for(process: subprocess.Popen[str], words: str, timeout_s: float = 60)
 
 def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(root: Path) -> None:
     process = _start(
-        root, "run", "toy", "--quick", "--engine", "local", "--dataset", "ones",
+        root, "run", "toy", "--quick", "--engine", "local", "--dataset", "ones", "-v",
         "--experiment", "together", "--experiment", "stuck",
     )  # fmt: skip
     _wait_for(process, "] stuck")
@@ -251,6 +258,7 @@ def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(ro
     _, err = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED
     assert "interrupted" in err
+    assert "1 of 2 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == {"together-ones": "done", "stuck": "interrupted"}
     left = subprocess.run(["pgrep", "-f", "toy stuck"], capture_output=True, text=True, check=False)
     assert left.stdout == ""
@@ -301,3 +309,173 @@ def test_a_plan_for_a_gpu_can_be_read_where_there_is_none(ae: Ae) -> None:
     assert code == 0
     assert "this is the plan for a machine with the GPUs that it needs" in err
     assert "--gpus" in out or "nvidia.com/gpu" in out
+
+
+def test_two_runs_that_measure_at_once_are_told(root: Path) -> None:
+    first = _start(root, "run", "toy", "--engine", "local", "--experiment", "stuck", "-v")
+    _wait_for(first, "] stuck")
+    second = _start(root, "run", "toy", "--engine", "local", "--experiment", "noop")
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 0, err
+    stuck = next((root / "results/runs/toy").glob("*/points/.stuck.tmp")).parents[1]
+    assert f"toy {stuck.name} measures on this machine, too" in err
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=60)
+    assert "measures on this machine" not in err
+
+
+def test_a_run_whose_reader_goes_away_ends_and_leaves_nothing(root: Path) -> None:
+    words = f"{sys.executable} -m ae run toy --engine local -v --experiment noop --experiment stuck"
+    done = subprocess.run(
+        ["bash", "-c", f"{words} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"],
+        env={**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    left = subprocess.run(["pgrep", "-f", "toy stuck"], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+    assert not list((root / "results/runs/toy").glob("*/points/.*"))
+
+
+def test_a_run_that_never_started_a_point_is_never_the_latest(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ae("run", "toy", "--quick", "--engine", "local", "--dataset", "ones")[0] == 0
+    (good,) = (root / "results/runs/toy").iterdir()
+    with monkeypatch.context() as without:
+        without.delenv("AE_LOCAL_PYTHON")
+        code, _, err = ae("run", "toy", "--engine", "local", "--no-build")
+    assert code == ExitCode.ENVIRONMENT
+    assert "to run the rest" not in err
+    assert len(list((root / "results/runs/toy").iterdir())) == 2
+    code, out, _ = ae("runs", "--json")
+    assert [(run["state"], run["done"]) for run in json.loads(out)] == [
+        ("finished", 3), ("never started", 0),
+    ]  # fmt: skip
+    assert good.name in ae("plot", "toy")[1]
+    assert "4 not comparable, 1 not run" in ae("check", "toy")[1]  # a quick run of all
+    assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
+
+
+def test_resume_does_not_follow_other_settings(ae: Ae, root: Path) -> None:
+    words = ("run", "toy", "--engine", "local", "--experiment", "noop", "--experiment", "unfit")
+    assert ae(*words)[0] == 0
+    before = run_points(root)
+    for other in (("--size", "5"), ("--quick",), ("--experiment", "apart"), ("--repeat", "2")):
+        code, _, err = ae("run", "toy", "--engine", "local", "--resume", *other)
+        assert code == ExitCode.USAGE
+        assert "was started with other" in err
+    assert ae(*words, "--resume")[0] == 0  # the same words are no other settings
+    assert run_points(root) == before
+    assert len(list((root / "results/runs/toy").iterdir())) == 1
+
+
+def test_a_recipes_axes_and_parameters_are_options(ae: Ae, root: Path) -> None:
+    _, out, _ = ae("run", "toy", "--help")
+    for word in ("--dataset", "--size", "--gpu-name", "which numbers: ones, ramp", "default 20000"):
+        assert word in out
+    assert "--dataset" not in ae("run", "--help")[1]
+    words = ("--dataset", "ones", "--dataset", "ramp", "--samples", "5", "--gpu-name", "G")
+    code, out, err = ae("run", "toy", *words, "--dry-run", "--json")
+    assert code == 0, err
+    points = json.loads(out)["points"]
+    assert len(points) == 6
+    assert points[0]["argv"][points[0]["argv"].index("--gpu-name") + 1] == "G"
+    for wrong in ("--datset", "--sample"):
+        code, _, err = ae("run", "toy", wrong, "ones")
+        assert code == ExitCode.USAGE
+        assert f"No such option: {wrong}" in err
+        assert "--dataset" in err or "--samples" in err
+
+
+def test_several_papers_at_once(ae: Ae, root: Path) -> None:
+    other = root / "recipes/other"
+    shutil.copytree(root / "recipes/toy", other)
+    text = (other / "recipe.yaml").read_text().replace("name: toy\n", "name: other\n")
+    (other / "recipe.yaml").write_text(
+        text.replace("  scale: {", "  factor: {").replace("{scale}", "{factor}")
+    )
+    _, out, _ = ae("run", "toy", "other", "--help")
+    assert "--size" in out  # what both have
+    assert "--scale" not in out
+    words = ("--engine", "local", "--experiment", "together", "--size", "100", "--dataset", "ones")
+    code, out, err = ae("run", "toy", "other", *words, "--json")
+    assert code == 0, err
+    assert [one["recipe"] for one in json.loads(out)] == ["toy", "other"]
+    assert [len(run_points(root, name)) for name in ("toy", "other")] == [1, 1]
+    code, _, err = ae("run", "toy", "other", "--engine", "local", "--experiment", "broken")
+    assert code == ExitCode.WORKLOAD  # and the second ran all the same
+    assert run_points(root, "other") == {"broken": "failed"}
+
+
+def test_a_reduced_run_is_not_scored(ae: Ae) -> None:
+    scored = {}
+    for words in ((), ("--quick",)):
+        assert ae("run", "toy", "--engine", "local", *words)[0] == 0
+        claims = json.loads(ae("check", "toy", "--json")[1])["claims"]
+        scored[words] = {claim["id"]: claim["verdict"] for claim in claims}
+    assert scored[()]["T1"] == "reproduced"
+    assert set(scored[("--quick",)].values()) == {"not comparable", "not run", "not transcribed"}
+
+
+def test_lines_of_a_dry_run_can_be_pasted(ae: Ae, root: Path, tmp_path: Path) -> None:
+    words = ("--experiment", "together", "--gpu-name", "it's a \"G $HOME", "--size", "10")
+    code, out, _ = ae("run", "toy", "--engine", "local", *words, "--dry-run")
+    assert code == 0
+    done = subprocess.run(
+        ["bash", "-c", out], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = sorted((root / "results/shell/toy").glob("*/records.jsonl"))
+    assert [path.parent.name for path in found] == ["together-ones", "together-ramp"]
+    environment = json.loads((found[0].parent / "environment.json").read_text())
+    assert environment["gpu"] == "it's a \"G $HOME"
+
+
+def test_gpus_that_are_not_there_are_not_left_out(ae: Ae, root: Path) -> None:
+    for words in (("--experiment", "either"), ()):
+        code, _, err = ae("run", "toy", "--engine", "local", "--gpus", "2", *words)
+        assert code == ExitCode.ENVIRONMENT, err
+    assert not (root / "results").exists()
+
+
+def test_clean_takes_environments_that_no_source_asks_for(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ae.engines import environments
+    from ae.images.content import image_ref
+    from ae.model import Flavour
+
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    now = environments.folder(image_ref(root, "toy", Flavour.CPU))
+    old = now.with_name("toy-cpu-0123456789ab")
+    for path in (now, old, Path(f"{now}.cache"), Path(f"{old}.cache")):
+        (path / "bin").mkdir(parents=True)
+    assert old.name in ae("clean", "--environments", "--dry-run")[1]
+    assert old.exists()
+    code, out, _ = ae("clean", "--environments")
+    assert code == 0
+    assert now.name not in out
+    assert sorted(path.name for path in now.parent.iterdir()) == [now.name, f"{now.name}.cache"]
+
+
+def test_the_shell_completes_recipes_variants_and_their_options(root: Path) -> None:
+    for words, found in (
+        ("ae run to", ["toy"]),
+        ("ae run toy --variant f", ["fast"]),
+        ("ae run toy --datas", ["--dataset"]),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ae"],
+            env={
+                **os.environ, "PYTHONPATH": str(Path.cwd()), "_AE_COMPLETE": "complete_bash",
+                "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1),
+            },
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.stdout.split() == found, done.stderr

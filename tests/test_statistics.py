@@ -25,6 +25,18 @@ def test_same_samples_same_interval() -> None:
     )
 
 
+def test_the_interval_is_that_of_95_percent() -> None:
+    found = statistics.interval(np.concatenate([[500.0], np.arange(1001.0)]))
+    assert found == (500.0, 25.0, 975.0)
+
+
+@pytest.mark.parametrize("value", [-7.0, 7.0])
+def test_the_interval_holds_the_value(value: float) -> None:
+    """Percentiles of few and skewed samples need not."""
+    found = statistics.interval(np.array([value, 0.0, 0.5, 1.0]))
+    assert found.low <= value <= found.high
+
+
 def test_one_sample_has_no_spread() -> None:
     assert statistics.median_interval([3.5]) == (3.5, 3.5, 3.5)
 

@@ -16,6 +16,10 @@ from ae.units import format_seconds, format_size, parse_seconds, parse_size
         ("1.5 MiB", 1_572_864),
         ("64kB", 64_000),
         ("512B", 512),
+        ("64KB", 64_000),
+        ("2TB", 2 * 10**12),
+        ("3KiB", 3072),
+        ("1TiB", 2**40),
         ("0", 0),
     ],
 )
@@ -24,7 +28,20 @@ def test_size(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "12", "MB", "1 XB", "-1MB", "1,5GB", "1gb", "1MB 2MB", "１MB"]
+    "text",
+    [
+        "",
+        "12",
+        "MB",
+        "1 XB",
+        "-1MB",
+        "1,5GB",
+        "1gb",
+        "1MB 2MB",
+        "１MB",
+        "9000000TiB",
+        "9" * 400 + "B",
+    ],
 )
 def test_bad_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
@@ -39,7 +56,9 @@ def test_seconds(text: str, seconds: float) -> None:
     assert parse_seconds(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5 minutes", "-5s", "5s later", "1:30"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "m", "5 minutes", "-5s", "5s later", "1:30", "9" * 400 + "h"]
+)
 def test_bad_seconds(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
         parse_seconds(text)
@@ -56,8 +75,9 @@ def test_format_size(size: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.25, "0.25 s"), (9.99, "10 s"), (59.7, "1 min"), (60, "1 min"), (320, "5 min 20 s"),
-     (3600, "1 h"), (5400, "1 h 30 min"), (7199, "2 h"), (float("inf"), "?")],
+    [(0.25, "0.25 s"), (9.94, "9.9 s"), (9.96, "10 s"), (9.99, "10 s"), (59.7, "1 min"),
+     (60, "1 min"), (320, "5 min 20 s"), (3600, "1 h"), (5400, "1 h 30 min"), (7199, "2 h"),
+     (float("inf"), "?")],
 )  # fmt: skip
 def test_format_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from ae import statistics
 from ae.claims.expressions import Answer, Expression, NoAnswer, WrongEvidence, parse_expression
 from ae.errors import nearest
-from ae.recipe.models import Recipe, Words, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe, Words
 from ae.recipe.yamlfile import Document, read_yaml, validate
 from ae.records.files import EVIDENCE, Environment, Row
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ae.errors import UsageError, nearest
 from ae.model import Flavour
-from ae.recipe.models import find_root, load_recipe
+from ae.recipe.load import find_root, load_recipe
 
 if TYPE_CHECKING:
     from ae.daemon.connection import Daemon

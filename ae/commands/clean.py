@@ -1,24 +1,65 @@
-"""Removes what dead launchers left behind. What a living launcher owns, or another's, stays."""
+"""`ae clean`: removes what dead launchers left; what a living one owns, or another's, stays."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ae.engines import choose as select
+from ae.engines import environments as local
+from ae.engines import secrets
 from ae.engines.base import Engine, Leftover
+from ae.errors import ExitCode
+from ae.host.machine import cache_dir
+from ae.images.content import image_ref
+from ae.model import Flavour
+from ae.recipe.load import find_root
+
+
+def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
+    """Remove the orphans of every engine here, and old environments where that is asked for."""
+    root = find_root()
+    found = clean(root, dry_run=dry_run)
+    old = old_environments(root) if environments else []
+    for path in [] if dry_run else old:
+        shutil.rmtree(path)
+    if as_json:
+        data = [asdict(leftover) for leftover in found]
+        print(json.dumps(data + [{"kind": "environment", "id": str(path)} for path in old]))
+        return ExitCode.OK
+    verb = "would remove" if dry_run else "removed"
+    for one in found:
+        print(f"{verb} {one.kind} {one.id[:12]} of run {one.run} ({one.engine})")
+    for path in old:
+        print(f"{verb} environment {path.name}")
+    if not found and not old:
+        print("nothing is left behind")
+    return ExitCode.OK
 
 
 def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    from ae.engines import secrets
-
     removed = clean_engines(usable_engines(root), dry_run=dry_run)
     for leftover in orphans(secrets.leftovers()):
         if not dry_run:
             secrets.remove(leftover)
         removed.append(leftover)
     return removed
+
+
+def old_environments(root: Path) -> list[Path]:
+    """Environments, and what they cached, of sources that this checkout does not hold any more."""
+    images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
+    places = [
+        local.folder(image_ref(root, name, flavour)) for name in images for flavour in Flavour
+    ]
+    current = {name for place in places for name in (place.name, f"{place.name}.cache")}
+    folder = cache_dir() / "envs"
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in there if path.is_dir() and path.name not in current]
 
 
 def usable_engines(root: Path) -> list[Engine]:
@@ -43,11 +84,3 @@ def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
     return sorted(
         (one for one in leftovers if not one.owner_alive), key=lambda one: one.kind == "volume"
     )
-
-
-def to_text(removed: Sequence[Leftover], *, dry_run: bool) -> str:
-    """A line for each leftover."""
-    if not removed:
-        return "nothing was left behind"
-    verb = "would remove" if dry_run else "removed"
-    return "\n".join(f"{verb} {one.kind} {one.id[:12]} of run {one.run}" for one in removed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ae.plan.planner import runtime_needs
+import yaml
+
+from ae.plan.needs import runtime_needs
 from ae.recipe.models import Recipe
 
 HEADER = "# Written by `ae show {name} --compose`; what `ae run {name}` gives a container.\n"
@@ -16,8 +18,6 @@ def compose_text(recipe: Recipe, lane: str = "native") -> str:
 
     GPUs are left to the service that extends it: a compose file cannot ask whether there are any.
     """
-    import yaml
-
     text = yaml.safe_dump({"services": {"needs": _service(recipe, lane)}}, sort_keys=False)
     return HEADER.format(name=recipe.name) + str(text)
 

@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from ae.errors import ExitCode, UsageError, nearest
-from ae.recipe.models import find_root, list_recipes, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import RunStore, results_dir
 from ae.records.reference import (
     find_results,

@@ -1,19 +1,18 @@
-"""What `ae list` and `ae show` print: a recipe in words, and the same as data. Pure functions."""
+"""What `ae list` and `ae show` print: a recipe in words, and the same as data."""
 
 from __future__ import annotations
 
-import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from ae.claims.judge import Claim
+from ae.recipe.models import Recipe
 from ae.units import format_seconds, format_size
 
-if TYPE_CHECKING:
-    from ae.claims.judge import Claim
-    from ae.recipe.models import Recipe
-    from ae.recipe.needs import Needs
-
-_WIDTH = 100
+_WIDTH = 80
+_UNBUILT = "* the recipe is written, and nobody of us has built and run it"
 
 
 def recipe_summary(recipe: Recipe) -> dict[str, Any]:
@@ -23,7 +22,7 @@ def recipe_summary(recipe: Recipe) -> dict[str, Any]:
         "title": recipe.title,
         "venue": recipe.paper.venue,
         "lanes": {
-            name: {"summary": lane.summary, "built": lane.built}
+            name: lane.model_dump(include={"summary", "built"})
             for name, lane in recipe.lanes.items()
         },
         "experiments": list(recipe.experiments),
@@ -36,8 +35,7 @@ def list_text(recipes: Sequence[Recipe]) -> str:
     rows = [
         (
             recipe.name,
-            lane,
-            "yes" if about.built else "never built here",
+            lane + ("" if about.built else "*"),
             recipe.paper.venue,
             recipe.title if lane == "native" else about.summary,
         )
@@ -46,149 +44,104 @@ def list_text(recipes: Sequence[Recipe]) -> str:
     ]
     if not rows:
         return "no recipe yet"
-    head = ("recipe", "lane", "built", "venue", "what it measures")
-    foot = "never built here: the recipe is written, and nobody of us has built and run it"
-    unbuilt = any(not about.built for recipe in recipes for about in recipe.lanes.values())
-    return "\n".join([*_columns([head, *rows]), *(["", foot] if unbuilt else [])])
+    lines = _columns([("recipe", "lane", "venue", "what it measures"), *rows])
+    unbuilt = any(row[1].endswith("*") for row in rows)
+    lines = [_cut(line, _WIDTH) for line in lines]
+    return "\n".join([*lines, *(["", _UNBUILT] if unbuilt else [])])
 
 
 def recipe_details(recipe: Recipe, claims: Sequence[Claim]) -> dict[str, Any]:
     """Everything `ae show` says, as data: the recipe itself and its claims."""
+    said = {"id", "figure", "sentence", "kind", "reference", "transcribed"}
     return {
         "recipe": recipe.model_dump(mode="json", by_alias=True),
-        "claims": [
-            {
-                "id": claim.id,
-                "figure": claim.figure,
-                "sentence": claim.sentence,
-                "kind": claim.kind,
-                "reference": claim.reference,
-                "transcribed": claim.transcribed,
-            }
-            for claim in claims
-        ],
+        "claims": [claim.model_dump(mode="json", include=said) for claim in claims],
     }
 
 
 def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
-    """Everything a person needs before a run, one section each."""
-    paper = recipe.paper
+    """What a person wants to know before a run: at most 40 lines of 80 characters."""
+    paper, (lane, plain) = recipe.paper, recipe.plain_run()
     lines = [f"{recipe.name}: {recipe.title}", f"  {paper.title} ({paper.venue})", f"  {paper.url}"]
-    if paper.artifact:
-        lines.append(f"  artifact: {paper.artifact}")
-    lines += _section("Lanes", _lanes(recipe))
-    lines += _section("Variants", _variants(recipe))
-    for name, axis in recipe.axes.items():
-        rows = [
-            (value, about.summary + ("" if about.default else " [only by name]"))
-            for value, about in axis.values.items()
-        ]
-        lines += _section(f"Values of {name} (--set {name}=...)", rows)
-    lines += _section("Experiments", _experiments(recipe))
-    lines += _section("Figures", [(name, figure.title) for name, figure in recipe.figures.items()])
-    lines += _section("Needs", _needs(recipe.needs))
-    lines += _section("Parameters (--set key=value)", _parameters(recipe))
-    lines += _section("Claims", _claims(claims))
-    return "\n".join(lines)
-
-
-def _section(title: str, rows: Iterable[tuple[str, ...]]) -> list[str]:
-    rows = list(rows)
-    return ["", title, *(f"  {line}" for line in _columns(rows, _WIDTH - 2))] if rows else []
-
-
-def _lanes(recipe: Recipe) -> list[tuple[str, ...]]:
-    return [
-        (name, lane.summary + ("" if lane.built else " (recipe written, never built here)"))
-        for name, lane in recipe.lanes.items()
+    lines += [f"  artifact: {paper.artifact}"] if paper.artifact else []
+    lanes = [
+        (name, ("" if about.built else "(never built here) ") + about.summary)
+        for name, about in recipe.lanes.items()
     ]
+    lines += _section("Lanes (--lane)", _columns(lanes))
+    command = f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}")
+    lines += _section(f"`{command}`: {_total(recipe, plain)}", _experiments(recipe, plain))
+    if rest := [name for name in recipe.experiments if name not in plain]:
+        lines += [f"  by name (--experiment): {', '.join(rest)}"]
+    variants = [f"{name}: {about.title}" for name, about in recipe.variants.items()]
+    lines += _section("Variants (--variant)", _table(variants, 6))
+    figures = [f"{name}: {about.title}" for name, about in recipe.figures.items()]
+    lines += _section("Figures", _table(figures, 5))
+    sources = Counter(claim.source for claim in claims).most_common()
+    counts = ", ".join(f"{count} {source}" for source, count in sources)
+    lines += ["", f"{len(claims)} claims" + (f" by source: {counts}" if counts else "")]
+    lines += [f"Needs, parameters and every claim: ae show {recipe.name} --all"]
+    return "\n".join(_cut(line, _WIDTH) for line in lines)
 
 
-def _variants(recipe: Recipe) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for name, variant in recipe.variants.items():
-        against = f" [against {variant.baseline}]" if variant.baseline else ""
-        rows.append((name, variant.title, variant.summary + against))
-    return rows
+def whole_text(recipe: Recipe, claims: Sequence[Claim], root: Path) -> str:
+    """All that a recipe says, in its own words, and its claims."""
+    text = (root / "recipes" / recipe.name / "recipe.yaml").read_text(encoding="utf-8")
+    unread = " (not transcribed)"
+    told = [(c.id, c.figure, c.sentence + ("" if c.transcribed else unread)) for c in claims]
+    return "\n".join([text.rstrip(), *_section("# Claims", _columns(told))])
 
 
-def _experiments(recipe: Recipe) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for name, experiment in recipe.experiments.items():
-        points = recipe.points_of(name)
+def _total(recipe: Recipe, names: Iterable[str]) -> str:
+    """What experiments take together: time, disk, GPUs."""
+    costs = [(recipe.points_of(name), recipe.experiments[name]) for name in names]
+    took = format_seconds(sum(points * one.time.full for points, one in costs))
+    disk = format_size(sum(points * one.disk for points, one in costs))
+    needs = [recipe.needs_of(name).gpus for name in names if recipe.experiments[name].gpu != "none"]
+    if not needs:
+        return f"{took}, {disk}, no GPU"
+    count = max(recipe.gpu_counts(need)[-1] for need in needs)
+    memory = format_size(max(need.min_memory if need else 0 for need in needs))
+    return f"{took}, {disk}, {f'up to {count} GPUs' if count > 1 else '1 GPU'} of {memory}"
+
+
+def _experiments(recipe: Recipe, names: Iterable[str]) -> list[str]:
+    rows = []
+    for name in names:
+        experiment, points = recipe.experiments[name], recipe.points_of(name)
         gpu = {"required": "GPU", "optional": "GPU or CPU", "none": "no GPU"}[experiment.gpu]
-        cost = (
-            f"{points} point{'s' if points > 1 else ''}, "
-            f"{format_seconds(points * experiment.time.full)}, "
-            f"{format_size(points * experiment.disk)}"
-        )
-        when = "" if experiment.default else "; by name only"
-        rows.append((name, f"{gpu}; {cost}{when}", experiment.summary))
-        own = _needs(experiment.needs)
-        rows += [("", "needs " + row[0], row[1]) for row in own]
-    return rows
+        took = format_seconds(points * experiment.time.full)
+        disk = format_size(points * experiment.disk)
+        count = f"{points} point{'s' if points > 1 else ''}"
+        rows.append((name, gpu, count, took, disk, experiment.title))
+    return _few(_columns(rows), 12)
 
 
-def _needs(needs: Needs) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    if needs.gpus is not None:
-        gpu = needs.gpus
-        count = f"as {gpu.axis} says:" if gpu.axis else f"{gpu.count} x"
-        words = [f"{count} {format_size(gpu.min_memory)}"]
-        words.append(f"compute capability {'.'.join(map(str, gpu.min_compute_capability))}")
-        if gpu.min_driver:
-            words.append(f"driver {gpu.min_driver}")
-        rows.append(("GPU " + ", ".join(words), gpu.why))
-    if needs.memory is not None:
-        rows.append((f"memory {format_size(needs.memory.value)}", needs.memory.why))
-    if needs.shm_size is not None:
-        rows.append((f"shm {format_size(needs.shm_size.value)}", needs.shm_size.why))
-    if needs.ipc is not None:
-        rows.append((f"ipc {needs.ipc.value}", needs.ipc.why))
-    if needs.network is not None:
-        rows.append((f"network {needs.network.value}", needs.network.why))
-    rows += [(f"capability {cap.value}", cap.why) for cap in needs.cap_add]
-    rows += [(f"ulimit {u.name}={u.soft}:{u.hard}", u.why) for u in needs.ulimits]
-    rows += [(f"volume {volume.target}", volume.why) for volume in needs.volumes]
-    rows += [
-        (f"secret {secret.name}" + (" (optional)" if secret.optional else ""), secret.why)
-        for secret in needs.secrets
-    ]
-    return rows
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _parameters(recipe: Recipe) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for name, parameter in recipe.parameters.items():
-        default = parameter.default
-        words = ",".join(default) if isinstance(default, list) else str(default)
-        if parameter.quick is not None:
-            words += f" (quick {parameter.quick})"
-        rows.append((name, words, parameter.help))
-    return rows
+def _table(words: Sequence[str], most: int) -> list[str]:
+    """Words below each other in two columns, or three where they are many."""
+    columns = 3 if len(words) > 2 * most else 2
+    height, width = -(-len(words) // columns), (_WIDTH - 2) // columns - 2
+    cut = [_cut(word, width).ljust(width) for word in words]
+    return _few(["  ".join(cut[row::height]).rstrip() for row in range(height)], most)
 
 
-def _claims(claims: Sequence[Claim]) -> list[tuple[str, ...]]:
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows as lines, all but the last cell aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return [
-        (
-            claim.id,
-            claim.figure,
-            claim.sentence + ("" if claim.transcribed else " [not transcribed]"),
-        )
-        for claim in claims
+        "".join(f"{cell:{width}}  " for cell, width in zip(row, widths, strict=False)) + row[-1]
+        for row in rows
     ]
 
 
-def _columns(rows: Sequence[tuple[str, ...]], width: int = _WIDTH) -> list[str]:
-    """Align rows in columns; the last column is wrapped under itself."""
-    columns = max(len(row) for row in rows)
-    limits = [max(len(row[i]) for row in rows if i < len(row) - 1) for i in range(columns - 1)]
-    limits = [min(limit, 48) for limit in limits]
-    lines = []
-    for row in rows:
-        head = "  ".join(cell.ljust(limit) for cell, limit in zip(row[:-1], limits, strict=False))
-        indent = len(head) + 2 if head else 0
-        text = textwrap.wrap(row[-1], max(24, width - indent)) or [""]
-        lines.append(f"{head}  {text[0]}" if head else text[0])
-        lines += [" " * indent + more for more in text[1:]]
-    return [line.rstrip() for line in lines]
+def _few(lines: list[str], most: int) -> list[str]:
+    more = len(lines) - most + 1
+    return lines if more < 2 else [*lines[: most - 1], f"... and {more} more (--all)"]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3].rstrip() + "..."

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ae.engines.tunnel import Tunnel
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+PING_TIMEOUT_S = 10
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 
 
@@ -161,14 +162,17 @@ def _context(environment: Mapping[str, str]) -> tuple[str, Path] | None:
 
 
 def probe(endpoint: str) -> None:
-    """Raise EnvironmentFault when nothing answers at a local endpoint. Takes a millisecond."""
+    """Raise EnvironmentFault when nothing answers at a local endpoint. Takes a millisecond, or
+    PING_TIMEOUT_S where somebody listens and says nothing."""
     if not endpoint.startswith("unix://"):
         return
     path = endpoint.removeprefix("unix://")
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(5)
+            connection.settimeout(PING_TIMEOUT_S)
             connection.connect(path)
+            connection.sendall(b"GET /_ping HTTP/1.1\r\nHost: docker\r\n\r\n")
+            connection.recv(1)
     except OSError as error:
         raise _unreachable(endpoint, error) from error
 

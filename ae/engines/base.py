@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ae.model import Flavour, ImageRef, Point, Status
+from ae.model import Flavour, ImageRef, Outcome, Point
+
+__all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
@@ -33,18 +35,6 @@ class Job:
     out: Path  # exists, empty, owned by the caller
     labels: Mapping[str, str]  # ae.run, ae.recipe, ae.host, ae.pid
     secrets: Mapping[str, Path] = field(default_factory=dict)  # name -> the person's own file
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a job ended."""
-
-    status: Status
-    exit_code: int | None
-    seconds: float  # the workload itself, start to exit
-    reason: str = ""  # one sentence when it is not `done`
-    image_id: str = ""  # digest or id of what really ran
-    honoured: Mapping[str, object] = field(default_factory=dict)  # what the engine granted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,11 +62,6 @@ def choose(
     return local
 
 
-def offline(name: str | None, root: Path) -> AnyEngine:
-    """Return an engine whose commands are only to be read; nothing is asked whether it is there."""
-    return make(name or "docker", root=root)
-
-
 def make(
     name: str,
     *,

@@ -77,7 +77,8 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
             if options.ca_bundle is not None:
                 pip += ["--cert", str(options.ca_bundle.resolve())]
             pip += ["--requirement", str(requirements)]
-            _step(pip, sink, f"installing {requirements.name}")
+            count = len(re.findall(r"^[a-z].*==", requirements.read_text(), re.M))
+            _step(pip, sink, f"installing {requirements.name}", count)
             (place / _MARK).write_text(image.content + "\n")
         finally:
             if not (place / _MARK).is_file():
@@ -90,13 +91,20 @@ def _index(requirements: Path) -> str:
     return found[1] if found else ""
 
 
-def _step(argv: list[str], sink: Sink, what: str) -> None:
+def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
+    """One line a step, not pip's hundreds; a package that it has found moves the bar."""
     errors: list[str] = []
+    found = 0
+    sink.line("stdout", f"{what} (packages: {packages})" if packages else what)
 
     def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
+        nonlocal found
         if "ERROR" in text or (stream == "stderr" and text.strip()):
             errors.append(text.strip())
-        sink.line("stdout", text)
+        package = re.match(r"(?:Collecting|Processing) (\S+)", text)
+        if package and packages:
+            found = min(found + 1, packages)
+            sink.line("stdout", f"::progress {found}/{packages} {Path(package[1]).name}")
 
     ended = processes.stream(argv, on_line)
     if ended.returncode != 0:

@@ -41,7 +41,7 @@ class Given:
 
 
 def variable(name: str) -> str:
-    """The variable that names a secret's file, AE_SECRET_GUROBI for `gurobi`."""
+    """The variable that names a secret's file, AE_SECRET_LICENCE for `licence`."""
     return "AE_SECRET_" + "".join(c if c.isalnum() else "_" for c in name).upper()
 
 

@@ -55,7 +55,7 @@ def files(root: Path, image: str) -> tuple[Path, ...]:
         if not (root / path).is_file():
             raise UsageError(
                 f"there is no {path}, which says how the image {image} is built",
-                fix="write it like images/dlrm/bake.hcl (docs/adding-a-paper.md)",
+                fix="write it like that of another image (docs/adding-a-paper.md)",
             )
     return wanted
 

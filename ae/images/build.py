@@ -275,7 +275,7 @@ def bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
     from ae.records.provenance import source_facts
 
     facts = source_facts(root)
-    revision = (facts["revision"] or "") + ("-dirty" if facts["dirty"] else "")
+    revision = (facts.revision or "") + ("-dirty" if facts.dirty else "")
     found = {"AE_REVISION": revision, "AE_BASE_IMAGE": options.base_image or ""}
     found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
     found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""

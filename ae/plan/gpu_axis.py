@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ae.errors import EnvironmentFault, UsageError
 from ae.model import Machine
 from ae.plan.gpus import GpuChoice, choose_gpus
-
-if TYPE_CHECKING:
-    from ae.plan.planner import Selection
-    from ae.recipe.models import Recipe
+from ae.plan.selection import Selection
+from ae.recipe.models import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

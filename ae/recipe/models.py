@@ -1,24 +1,15 @@
-"""A recipe: one paper as data. The models of `recipe.yaml`, and where recipes are found."""
+"""A recipe: one paper as data. The models of `recipe.yaml`."""
 
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    Strict,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, model_validator
 
 from ae import units
-from ae.errors import UsageError, nearest
+from ae.errors import nearest
 from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text, text_schema
-from ae.recipe.yamlfile import read_yaml, validate
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
 
@@ -98,6 +89,8 @@ class Parameter(Part):
 
     def parse(self, text: str) -> Value:
         """Read what a person typed. Raises ValueError with words that follow the key's name."""
+        if not text.isprintable():  # a broken character or a control code, from a wrong terminal
+            raise ValueError(f"must be plain text, not {text!r}")
         if self.type == "bool":
             if text.lower() not in ("true", "false"):
                 raise ValueError(f"must be true or false, not '{text}'")
@@ -105,13 +98,12 @@ class Parameter(Part):
         if self.type == "list":
             return self.check([word.strip() for word in text.split(",") if word.strip()])
         if self.type in ("int", "float"):
+            kind, words = (int, "whole number") if self.type == "int" else (float, "number")
             try:
-                return self.check(int(text.replace("_", "")) if self.type == "int" else float(text))
+                number = kind(text.replace("_", ""))
             except ValueError as error:
-                if str(error).startswith("must"):
-                    raise
-                kind = "whole number" if self.type == "int" else "number"
-                raise ValueError(f"must be a {kind}, not '{text}'") from error
+                raise ValueError(f"must be a {words}, not '{text}'") from error
+            return self.check(number)
         return self.check(text)
 
     def check(self, value: object) -> Value:
@@ -141,8 +133,8 @@ class Parameter(Part):
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError(f"must be of type {self.type}, not {value!r}")
         assert isinstance(value, int | float)
-        if not math.isfinite(value):
-            raise ValueError("must be a finite number")
+        if not abs(value) < (2**63 if self.type == "int" else math.inf):
+            raise ValueError("must be a finite number of a sensible size")
         if self.min is not None and value < self.min:
             raise ValueError(f"must be at least {self.min:g}, not {value}")
         if self.max is not None and value > self.max:
@@ -232,6 +224,12 @@ class Recipe(Part):
         listed = self.experiments[experiment].variants
         return tuple(name for name in self.variants if listed == ("all",) or name in listed)
 
+    def plain_run(self) -> tuple[str, tuple[str, ...]]:
+        """The lane of `ae run` without options where it has one, and that lane's experiments."""
+        lane = "native" if "native" in self.lanes else next(iter(self.lanes))
+        own = [name for name, one in self.experiments.items() if one.lane == lane]
+        return lane, tuple(n for n in own if self.experiments[n].default) or tuple(own)
+
     def values_of(self, experiment: str, axis: str, *, quick: bool = False) -> tuple[str, ...]:
         """The values of an axis that an experiment has when nobody narrows it, in display order."""
         about, there = self.axes[axis], self.possible_values(experiment, axis)
@@ -276,63 +274,7 @@ class Recipe(Part):
         return self.lanes[lane].image or self.image
 
 
-def load_recipe(root: Path, name: str) -> Recipe:
-    """Read `recipes/<name>/recipe.yaml` below `root` and check all of it.
-
-    Raises UsageError when there is no such recipe, RecipeError with file and line for the rest.
-    """
-    from ae.recipe.rules import check_recipe
-
-    known = list_recipes(root)
-    if name not in known:
-        raise UsageError(
-            f"there is no recipe '{name}'; {nearest(name, known)}", fix="see `ae list`"
-        )
-    document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
-    recipe = validate(document, Recipe)
-    check_recipe(recipe, document, folder=name, images=_folders(root / "images"))
-    return recipe
-
-
-def list_recipes(root: Path) -> list[str]:
-    """The names of all recipes below `root`, sorted."""
-    folder = root / "recipes"
-    return [name for name in _folders(folder) if (folder / name / "recipe.yaml").is_file()]
-
-
-def find_root(start: Path | None = None) -> Path:
-    """The folder that holds `recipes/` and `images/`.
-
-    $AE_ROOT; else the nearest such folder at or above `start` (default: the working folder); else
-    the checkout that this package lies in. Raises UsageError.
-    """
-    named = os.environ.get("AE_ROOT")
-    if named:
-        if not _is_root(Path(named)):
-            raise UsageError(
-                f"AE_ROOT is {named}, which has no recipes/ and images/",
-                fix="set AE_ROOT to the checkout, or unset it",
-            )
-        return Path(named).resolve()
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
-        if _is_root(folder):
-            return folder
-    raise UsageError(
-        f"no folder with recipes/ and images/ at or above {here}",
-        fix="change into the checkout, or set AE_ROOT to it",
-    )
-
-
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of recipe.yaml, for editors."""
     schema = Recipe.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def _is_root(folder: Path) -> bool:
-    return (folder / "recipes").is_dir() and (folder / "images").is_dir()
-
-
-def _folders(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []

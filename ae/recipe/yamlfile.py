@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -18,7 +19,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 # The C parser is ten times faster; PyYAML may be built without it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+_MOST_BYTES, _MOST_VALUES = 1 << 20, 50_000
+_DEEPEST = 50
+_LONGEST = 200  # characters of a number or a key
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = ("null", "bool", "int", "float")
 _WORDS = {
     "string_type": "must be text; put it in quotes",
     "int_type": "must be a whole number",
@@ -55,29 +60,33 @@ class Document:
 def read_yaml(path: Path, root: Path) -> Document:
     """Read a YAML mapping. Raises RecipeError with file and line; OSError if it cannot be read."""
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    with path.open("rb") as file:
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise RecipeError(f"{name}:1: the file is larger than 1 MiB", fix="see if it is the file")
+
+    def fault(line: int, why: str, fix: str) -> RecipeError:
+        return RecipeError(f"{name}:{line}: {why}", fix=fix)
+
     try:
-        text = path.read_bytes().decode("utf-8")
+        events = _Events(raw.decode("utf-8"))
+        data = events.document()
     except UnicodeDecodeError as error:
-        raise RecipeError(f"{name}: not UTF-8 text", fix="save the file as UTF-8") from error
-    lines: dict[Place, int] = {(): 1}
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        data = _construct(loader, node, (), lines, frozenset()) if node is not None else None
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise fault(line, "not UTF-8 text", "save the file as UTF-8") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise RecipeError(
-            f"{name}:{line}: not valid YAML: {error.problem or error.context}",
-            fix="check the indentation, quotes and brackets around that line",
-        ) from error
-    except yaml.YAMLError as error:
-        why = str(error).splitlines()[0]
-        raise RecipeError(f"{name}: not valid YAML: {why}", fix="save it as plain text") from error
+        why = f"not valid YAML: {error.problem or error.context}"
+        fix = "check the indentation, quotes and brackets around that line"
+        raise fault(mark.line + 1 if mark else 1, why, fix) from error
+    except yaml.reader.ReaderError as error:
+        line = raw.count(b"\n", 0, error.position) + 1
+        why = f"not valid YAML: {error.reason}"
+        raise fault(line, why, "save it as plain text, without control characters") from error
     if not isinstance(data, dict):
         what = "is empty" if data is None else "is not a mapping (key: value)"
-        raise RecipeError(f"{name}:1: the file {what}", fix="see docs/contracts.md for an example")
-    return Document(name, data, lines)
+        raise fault(1, f"the file {what}", "see docs/contracts.md for an example")
+    return Document(name, data, events.lines)
 
 
 def validate(document: Document, model: type[Model]) -> Model:
@@ -85,80 +94,148 @@ def validate(document: Document, model: type[Model]) -> Model:
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
-        found = [(e["type"] == "missing", *_explain(document, model, dict(e))) for e in errors]
-        found.sort()  # a misspelt key comes before the key that is missing because of it
-        _, line, message, fix = found[0]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise RecipeError(f"{document.name}:{line}: {message}{more}", fix=fix) from error
+        # A misspelt key comes before the key that is missing because of it.
+        errors = sorted(
+            error.errors(include_url=False),
+            key=lambda found: (found["type"] == "missing", document.line(_place(found["loc"]))),
+        )
+        place, message, fix = _explain(model, dict(errors[0]))
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise document.fault(place, message + more, fix=fix) from error
 
 
-def _construct(
-    loader: yaml.SafeLoader | yaml.CSafeLoader,
-    node: yaml.Node,
-    place: Place,
-    lines: dict[Place, int],
-    above: frozenset[int],
-) -> Any:
-    if id(node) in above:
-        raise yaml.constructor.ConstructorError(
-            None, None, "an alias inside what it stands for", node.start_mark
-        )
-    above = above | {id(node)}
-    if isinstance(node, yaml.ScalarNode):
-        return loader.construct_object(node)
-    if node.tag not in _PLAIN_TAGS:
-        raise yaml.constructor.ConstructorError(
-            None, None, f"the tag {node.tag} is not allowed", node.start_mark
-        )
-    if isinstance(node, yaml.SequenceNode):
-        items = []
-        for index, item in enumerate(node.value):
-            lines[(*place, index)] = item.start_mark.line + 1
-            items.append(_construct(loader, item, (*place, index), lines, above))
+class _Events:
+    """Builds plain data from the events of a YAML text and notes where everything stands.
+
+    Nothing recurses or grows without bound: not nesting, not aliases, not numbers. What YAML takes
+    for a date, a merge or a binary stays the text that it is.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.lines: dict[Place, int] = {(): 1}
+        self._loader = _Loader(text)
+        self._next: Callable[[], Any] = self._loader.get_event
+        self._anchors: dict[str, Any] = {}
+        self._values = 0
+
+    def document(self) -> Any:
+        """The one document of the text; None when it holds none."""
+        self._next()  # the stream begins
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return None
+        data = self._value(self._next(), ())
+        self._next()  # the document ends
+        if not isinstance(after := self._next(), yaml.StreamEndEvent):
+            raise _fault(after, "a second document begins")
+        return data
+
+    def _value(self, event: Any, place: Place) -> Any:
+        self._count(event, place)
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise _fault(event, f"nothing whole before this is called &{event.anchor}")
+            return self._again(event, place, self._anchors[event.anchor])
+        if isinstance(event, yaml.ScalarEvent):
+            data = self._scalar(event)
+        elif event.tag is not None:
+            raise _fault(event, f"the tag {event.tag} is not allowed")
+        elif isinstance(event, yaml.SequenceStartEvent):
+            data = self._list(place)
+        else:
+            data = self._mapping(place)
+        if event.anchor:
+            self._anchors[event.anchor] = data
+        return data
+
+    def _list(self, place: Place) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            self.lines[(*place, len(items))] = _line(event)
+            items.append(self._value(event, (*place, len(items))))
         return items
-    result: dict[Hashable, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a key must be a plain word", key_node.start_mark
-            )
-        key = str(key_node.value)  # as written: `on`, `1` and `8.0` stay words
-        if key in result:
-            first = lines[(*place, key)]
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key '{key}' stands twice, first in line {first}",
-                key_node.start_mark,
-            )  # fmt: skip
-        lines[(*place, key)] = key_node.start_mark.line + 1
-        result[key] = _construct(loader, value_node, (*place, key), lines, above)
-    return result
+
+    def _mapping(self, place: Place) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent) or len(event.value) > _LONGEST:
+                raise _fault(event, "a key must be a plain word")
+            key = str(event.value)  # as written: `on`, `1` and `8.0` stay words
+            if key in result:
+                first = self.lines[(*place, key)]
+                raise _fault(event, f"the key '{key}' stands twice, first in line {first}")
+            self.lines[(*place, key)] = _line(event)
+            result[key] = self._value(self._next(), (*place, key))
+        return result
+
+    def _again(self, event: Any, place: Place, data: Any) -> Any:
+        """A copy of what an alias stands for; all of it stands where the alias stands."""
+        self._count(event, place)
+        if isinstance(data, list):
+            return [self._again(event, (*place, i), item) for i, item in enumerate(data)]
+        if isinstance(data, dict):
+            return {key: self._again(event, (*place, key), item) for key, item in data.items()}
+        return data
+
+    def _count(self, event: Any, place: Place) -> None:
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise _fault(event, f"more than {_MOST_VALUES} values, aliases written out")
+        if len(place) > _DEEPEST:
+            raise _fault(event, f"nested more than {_DEEPEST} deep")
+
+    def _scalar(self, event: Any) -> Any:
+        tag, text = event.tag, event.value
+        if tag not in (None, "!") and tag.removeprefix(_TAG) not in ("str", *_SCALARS):
+            raise _fault(event, f"the tag {tag} is not allowed")
+        if "\0" in text:
+            raise _fault(event, "a zero byte is no text")
+        if tag in (None, "!"):
+            tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+        kind = tag.removeprefix(_TAG)
+        if kind not in _SCALARS:
+            return text
+        try:
+            if len(text) > _LONGEST:
+                raise ValueError
+            return self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark))
+        except (ValueError, LookupError) as error:
+            shown = reprlib.repr(text)
+            raise _fault(event, f"{shown} cannot be read as {kind}; put text in quotes") from error
 
 
-def _explain(
-    document: Document, model: type[BaseModel], error: Mapping[str, Any]
-) -> tuple[int, str, str]:
-    """One pydantic error as (line, sentence, fix)."""
-    place: Place = tuple(part for part in error["loc"] if part != "[key]")
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _fault(event: Any, why: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=why, problem_mark=event.start_mark)
+
+
+def _place(found: Sequence[str | int]) -> Place:
+    return tuple(part for part in found if part != "[key]")
+
+
+def _explain(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Place, str, str]:
+    """One pydantic error as (place, sentence, fix)."""
+    place = _place(error["loc"])
     kind = str(error["type"])
     around, last = place[:-1], str(place[-1]) if place else ""
     where = f" in {dotted(around)}" if around else ""
-    line = document.line(place)
     if kind == "extra_forbidden":
         known = known_keys(model, around)
         message = f"unknown key '{last}'{where}; {nearest(last, known)}"
-        return line, message, f"the keys{where} are: {', '.join(known)}"
+        return place, message, f"the keys{where} are: {', '.join(known)}"
     if kind == "missing":
         example = "; every need says why" if last == "why" else ""
-        return document.line(around), f"missing key '{last}'{where}{example}", f"add '{last}:'"
+        return around, f"missing key '{last}'{where}{example}", f"add '{last}:'"
     said = _WORDS.get(kind) or re.sub(r"^Value error, ", "", str(error["msg"]))
     subject = dotted(place) if place else "the file"
     given = error.get("input")
     if kind == "literal_error":
-        said = f"must be {error['ctx']['expected']}, not {given!r}"
+        said = f"must be {error['ctx']['expected']}, not {reprlib.repr(given)}"
     elif kind == "string_pattern_mismatch":
-        said = f"'{given}' does not match {error['ctx']['pattern']}"
-    return line, f"{subject}: {said}", "see docs/contracts.md for what may stand there"
+        said = f"{reprlib.repr(given)} does not match {error['ctx']['pattern']}"
+    return place, f"{subject}: {said}", "see docs/contracts.md for what may stand there"
 
 
 def dotted(place: Sequence[str | int]) -> str:
@@ -169,30 +246,15 @@ def dotted(place: Sequence[str | int]) -> str:
 
 def known_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
     """The keys that may stand at `place` of a document of this model, in the model's order."""
-    kind: Any = model
-    for part in place:
-        kind = _plain(kind)
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-            if str(part) not in fields:
-                return []
-            kind = fields[str(part)].annotation
-        else:
-            kind = (get_args(kind) or (None, None))[0 if isinstance(part, int) else -1]
-    kind = _plain(kind)
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return [field.alias or name for name, field in kind.model_fields.items()]
-    return []
-
-
-def _plain(kind: Any) -> Any:
-    """A type without `Annotated` and `| None`."""
-    while True:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-            continue
-        rest = [one for one in get_args(kind) if one is not type(None)]
-        if type(None) in get_args(kind) and len(rest) == 1:
-            kind = rest[0]
-            continue
-        return kind
+    schema = model.model_json_schema(by_alias=True)
+    node: Any = schema
+    for part in (*place, ""):
+        options = node.get("anyOf") or node.get("allOf") or [node]
+        node = next(one for one in options if one.get("type") != "null")
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+        if part == "":
+            break
+        named = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
+        inner = node.get("items") if isinstance(part, int) else named[0]
+        node = node.get("properties", {}).get(part, inner) or {}
+    return list(node.get("properties", ()))

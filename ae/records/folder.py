@@ -10,22 +10,25 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ae.errors import EnvironmentFault, UsageError, nearest
-from ae.model import Plan, Point, Status
-from ae.plan.planner import describe
-
-if TYPE_CHECKING:
-    from ae.engines.base import Outcome
-
-SCHEMA = 1
-_RESERVE = 64 * 1024  # bytes kept free while a point runs, so that its end can be written down
+from ae.errors import EnvironmentFault, RecipeError, UsageError, nearest
+from ae.host.files import write_atomic
+from ae.model import Outcome, Plan, Point, Status
+from ae.plan.describe import describe
+from ae.records.models import (
+    PlanRecord,
+    Provenance,
+    Resumed,
+    RunRecord,
+    StatusRecord,
+    read,
+)
 
 
 def results_dir(root: Path) -> Path:
@@ -38,6 +41,7 @@ class Run:
     """One run's folder. One launcher at a time writes points into it."""
 
     path: Path
+    _record: RunRecord | None = field(default=None, repr=False, compare=False)
     _started: dict[str, str] = field(default_factory=dict, repr=False)
     _lock: int | None = field(default=None, repr=False)
 
@@ -47,25 +51,35 @@ class Run:
         return self.path.name
 
     @property
-    def recipe(self) -> str:
-        """The recipe's name."""
-        return str(self.facts["recipe"])
+    def record(self) -> RunRecord:
+        """What run.json holds, read once. Raises UsageError."""
+        if self._record is None:
+            try:
+                self._record = read(self.path / "run.json", RunRecord)
+            except (OSError, RecipeError) as error:
+                why = error.message if isinstance(error, RecipeError) else "it has no run.json"
+                raise UsageError(
+                    f"{self.path} is not a run that can be read: {why}",
+                    fix="see the other runs there: `ae runs`",
+                ) from error
+        return self._record
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What run.json holds (recipe, created, plan, provenance ...). Raises UsageError."""
+    def began(self) -> bool:
+        """Whether any point was ever started."""
+        folder = self.path / "points"
+        return folder.is_dir() and any(folder.iterdir())
+
+    def is_claimed(self) -> bool:
+        """Whether a launcher writes into it now."""
         try:
-            data = json.loads((self.path / "run.json").read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"{self.path} is not a run: run.json cannot be read", fix="see the other runs there"
-            ) from error
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            raise UsageError(
-                f"{self.path}/run.json is not of schema {SCHEMA}",
-                fix="read it with the revision of ae that wrote it",
-            )
-        return data
+            with (self.path / ".lock").open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # never written into, or a file system without locks
+            return False
+        return False
 
     def begin(self, point: Point) -> Path:
         """Return the empty folder that a point's output goes to. Raises EnvironmentFault."""
@@ -75,68 +89,67 @@ class Run:
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
             folder.mkdir(parents=True)
-            with self._reserve.open("wb") as file:
-                file.write(bytes(_RESERVE))
         self._started[point.id] = _now()
         return folder
 
     def finish(self, point: Point, outcome: Outcome) -> Path:
         """Write status.json and give the point's folder its final name. Raises EnvironmentFault."""
         temporary, final = self._temporary(point), self.path / "points" / point.id
-        status = {
-            "schema": SCHEMA,
-            "id": point.id,
-            "key": point.key,
-            "status": str(outcome.status),
-            "exit_code": outcome.exit_code,
-            "seconds": outcome.seconds,
-            "reason": outcome.reason,
-            "started": self._started.get(point.id),
-            "ended": _now(),
-            "attempt": self._attempts(point.id) + (2 if final.exists() else 1),
-            "experiment": point.experiment,
-            "labels": dict(point.labels),
-            "variants": list(point.variants),
-            "repeat": point.repeat,
-            "argv": list(point.argv),
-            "image": point.image.reference,
-            "image_id": outcome.image_id,
-            "honoured": dict(outcome.honoured),
-        }
-        self._reserve.unlink(missing_ok=True)
+        status = StatusRecord(
+            id=point.id,
+            key=point.key,
+            status=outcome.status,
+            exit_code=outcome.exit_code,
+            seconds=outcome.seconds,
+            reason=outcome.reason,
+            started=self._started.get(point.id),
+            ended=_now(),
+            attempt=self._attempts(point.id) + (2 if final.exists() else 1),
+            experiment=point.experiment,
+            labels=dict(point.labels),
+            variants=point.variants,
+            repeat=point.repeat,
+            argv=point.argv,
+            image=point.image.reference,
+            image_id=outcome.image_id,
+            honoured=dict(outcome.honoured),
+        )
         with _writing(self.path):
-            _write_json(temporary / "status.json", status)
+            write_atomic(temporary / "status.json", status.text())
             if final.exists():
                 self._set_aside(final, point.id)
             temporary.rename(final)
         return final
 
-    def statuses(self) -> dict[str, dict[str, Any]]:
-        """The status of every point that has ended, by point id."""
+    def statuses(self) -> dict[str, StatusRecord]:
+        """The status of every point that has ended, by id; a damaged one counts as not run."""
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
             try:
-                found[path.parent.name] = json.loads(path.read_bytes())
-            except ValueError:  # damaged: the point counts as not run
+                found[path.parent.name] = read(path, StatusRecord)
+            except (OSError, RecipeError):
                 continue
         return found
 
-    def finished(self) -> dict[str, dict[str, Any]]:
+    def finished(self) -> dict[str, StatusRecord]:
         """The status of every point that is done, by point key."""
-        return {s["key"]: s for s in self.statuses().values() if s["status"] == Status.DONE}
+        return {s.key: s for s in self.statuses().values() if s.status is Status.DONE}
 
-    def resume(self, plan: Plan, provenance: Mapping[str, Any]) -> None:
+    def resume(self, plan: Plan, provenance: Provenance) -> None:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
         self._claim()
-        earlier = self.facts.get("resumed", [])
-        now = {"at": _now(), "provenance": dict(provenance)}
-        self.update(plan=describe(plan), resumed=[*earlier, now])
+        earlier = self.record.resumed
+        self.update(
+            plan=PlanRecord.model_validate(describe(plan)),
+            resumed=(*earlier, Resumed(at=_now(), provenance=provenance)),
+        )
 
     def update(self, **facts: Any) -> None:
-        """Put further facts into run.json, e.g. what resumed it. Raises EnvironmentFault."""
-        data = self.facts | facts
+        """Write run.json with other fields of RunRecord. Raises EnvironmentFault."""
+        record = self.record.model_copy(update=facts)
         with _writing(self.path):
-            _write_json(self.path / "run.json", data)
+            write_atomic(self.path / "run.json", record.text())
+        self._record = record
 
     def close(self) -> None:
         """Let another launcher write into this run."""
@@ -163,10 +176,6 @@ class Run:
             return
         self._lock = lock
 
-    @property
-    def _reserve(self) -> Path:
-        return self.path / ".reserve"
-
     def _temporary(self, point: Point) -> Path:
         return self.path / "points" / f".{point.id}.tmp"
 
@@ -192,12 +201,12 @@ class RunStore:
         """Where the runs of a recipe lie."""
         return self.results / "runs" / recipe
 
-    def create(self, recipe: str, plan: Plan, provenance: Mapping[str, Any]) -> Run:
+    def create(self, plan: Plan, provenance: Provenance) -> Run:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
         utc = created[:19].replace("-", "").replace(":", "") + "Z"
         described = describe(plan)
-        parent = self.folder(recipe)
+        parent = self.folder(plan.recipe)
         with _writing(self.results):
             parent.mkdir(parents=True, exist_ok=True)
             attempt = 0
@@ -209,36 +218,30 @@ class RunStore:
                     break
                 except FileExistsError:
                     attempt += 1
-            run = Run(parent / name)
-            facts = {
-                "schema": SCHEMA,
-                "recipe": recipe,
-                "name": name,
-                "created": created,
-                "plan": described,
-                "provenance": dict(provenance),
-            }
-            _write_json(run.path / "run.json", facts)
-            (run.path / "points").mkdir()
-        return run
+            record = RunRecord(
+                recipe=plan.recipe,
+                name=name,
+                created=created,
+                plan=PlanRecord.model_validate(described),
+                provenance=provenance,
+            )
+            write_atomic(parent / name / "run.json", record.text())
+            (parent / name / "points").mkdir()
+        return Run(parent / name, record)
 
     def list(self, recipe: str) -> list[Run]:
-        """The runs of a recipe, oldest first."""
-        folder = self.folder(recipe)
-        if not folder.is_dir():
-            return []
-        created = {}
-        for path in folder.iterdir():
+        """The runs of a recipe, oldest first; what cannot be read is no run."""
+        runs = []
+        for path in self.folder(recipe).glob("*/run.json"):
             try:
-                created[path] = str(Run(path).facts["created"])
-            except UsageError:  # not a run, or one of another schema
+                runs.append(Run(path.parent, read(path, RunRecord)))
+            except (OSError, RecipeError):
                 continue
-        return [Run(path) for path in sorted(created, key=lambda path: created[path])]
+        return sorted(runs, key=lambda run: run.record.created)
 
     def latest(self, recipe: str) -> Run | None:
-        """The newest run of a recipe."""
-        runs = self.list(recipe)
-        return runs[-1] if runs else None
+        """The newest run of a recipe that started a point."""
+        return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
     def find(self, recipe: str, name: str | Path | None = None) -> Run:
         """The run of that name or folder, by default the latest. Raises UsageError."""
@@ -252,9 +255,9 @@ class RunStore:
         for path in (self.folder(recipe) / str(name), Path(name)):
             if (path / "run.json").is_file():
                 run = Run(path.resolve())
-                if run.facts["recipe"] != recipe:
+                if run.record.recipe != recipe:
                     raise UsageError(
-                        f"{name} is a run of {run.facts['recipe']}, not of {recipe}",
+                        f"{name} is a run of {run.record.recipe}, not of {recipe}",
                         fix=f"name a run of {recipe}",
                     )
                 return run
@@ -275,13 +278,6 @@ def _writing(folder: Path) -> Iterator[None]:
             f"cannot write {where}: {error.strerror or error}",
             fix="free disk space or mend the permissions there, or set AE_RESULTS elsewhere",
         ) from error
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a file that is either the old one or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")
-    temporary.replace(path)
 
 
 def _now() -> str:

@@ -7,78 +7,78 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ae import __version__
-from ae.engines.base import Availability
 from ae.host import processes
 from ae.model import Gpu, Machine
+from ae.records.models import GpuFacts, Host, Provenance, Source
 
 _MADE_FROM = ("ae", "images", "recipes")
+_LONGEST = 200_000  # characters of a diff
 
 
-def gather(
-    root: Path, recipe: str, engine: str, about: Availability, machine: Machine
-) -> dict[str, Any]:
-    """Return JSON-able facts about the source, the engine and the machine of a run."""
-    return {
-        "ae": __version__,
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": sys.argv[1:],
-        "source": source_facts(root),
-        "recipe_hash": folder_hash(root / "recipes" / recipe),
-        "engine": {"name": engine, "detail": about.detail, **about.facts},
-        "host": {
-            "name": socket.gethostname(),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "cpus": machine.cpus,
-            "memory_gib": round(machine.memory_gib, 1),
-        },
-        "gpus": [gpu_facts(gpu) for gpu in machine.gpus],
-    }
+def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine) -> Provenance:
+    """Return what is known of the source, the engine and the machine of a run."""
+    return Provenance(
+        ae=__version__,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=tuple(sys.argv[1:]),
+        source=source_facts(root),
+        recipe_hash=folder_hash(root / "recipes" / recipe),
+        engine=dict(engine),
+        host=Host(
+            name=socket.gethostname(),
+            system=platform.platform(),
+            python=platform.python_version(),
+            cpus=machine.cpus,
+            memory_gib=round(machine.memory_gib, 1),
+        ),
+        gpus=tuple(gpu_facts(gpu) for gpu in machine.gpus),
+    )
 
 
-def gpu_facts(gpu: Gpu) -> dict[str, Any]:
-    """What is kept about one GPU; other processes on it are kept because they disturb timings."""
+def gpu_facts(gpu: Gpu) -> GpuFacts:
+    """What is kept about one GPU."""
     if not gpu.known:
-        return {"index": gpu.index, "name": gpu.name}
-    return {
-        "index": gpu.index,
-        "name": gpu.name,
-        "memory_gib": round(gpu.memory_gib, 1),
-        "compute_capability": ".".join(map(str, gpu.compute_capability)),
-        "driver": gpu.driver,
-        "other_processes": len(gpu.processes),
-    }
+        return GpuFacts(index=gpu.index, name=gpu.name)
+    return GpuFacts(
+        index=gpu.index,
+        name=gpu.name,
+        memory_gib=round(gpu.memory_gib, 1),
+        compute_capability=".".join(map(str, gpu.compute_capability)),
+        driver=gpu.driver,
+        other_processes=len(gpu.processes),
+    )
 
 
-def source_facts(root: Path) -> dict[str, Any]:
+def source_facts(root: Path) -> Source:
     """Return the git revision and what differs from it, or say that there is no git.
 
-    Files that git does not know yet count where a run is made from them: they are named with their
-    sha256. `stated_revision` is what AE_REVISION says, on a host that has only a copy of a tree.
+    Files that git does not know yet count where a run is made from them. `stated_revision` is what
+    AE_REVISION says, on a host that has only a copy of a tree.
     """
     stated = os.environ.get("AE_REVISION") or None
     revision = _git(root, "rev-parse", "HEAD")
     if revision is None:
-        return {"revision": stated, "dirty": None}
+        return Source(revision=stated)
     diff = _git(root, "diff", "HEAD") or ""
+    changed = bool(diff.strip())
     new = (_git(root, "ls-files", "--others", "--exclude-standard", *_MADE_FROM) or "").splitlines()
-    facts: dict[str, Any] = {"revision": revision.strip(), "dirty": bool(diff.strip() or new)}
-    if stated:
-        facts["stated_revision"] = stated
-    if diff.strip():
-        facts["diff_sha256"] = hashlib.sha256(diff.encode()).hexdigest()
-        facts["diff"] = diff if len(diff) < 200_000 else diff[:200_000] + "\n[cut]\n"
-    if new:
-        found = {name: root / name for name in sorted(new) if (root / name).is_file()}
-        facts["new_files"] = {
+    found = {name: root / name for name in sorted(new) if (root / name).is_file()}
+    return Source(
+        revision=revision.strip(),
+        dirty=bool(changed or new),
+        stated_revision=stated,
+        diff_sha256=hashlib.sha256(diff.encode()).hexdigest() if changed else None,
+        diff=(diff if len(diff) < _LONGEST else diff[:_LONGEST] + "\n[cut]\n") if changed else None,
+        new_files={
             name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()
         }
-    return facts
+        or None,
+    )
 
 
 def folder_hash(folder: Path) -> str:

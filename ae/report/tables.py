@@ -80,7 +80,7 @@ def result_table(
 ) -> ResultTable:
     """Collect the result table of `metric` from a record table.
 
-    `keys` are label columns, e.g. dataset and variant; labels that tell apart records which agree
+    `keys` are label columns, e.g. size and variant; labels that tell apart records which agree
     in them are added. The speed-up of a row is over its variant's entry in `baselines`, else over
     `baseline`, at the same other keys (a label the baseline lacks does not count). `order` gives
     the display order of a key's values.

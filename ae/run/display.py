@@ -1,4 +1,4 @@
-"""What a person sees while points run: live output, a bar with time left, or plain lines."""
+"""What a person sees while points run: a bar with time left, or one line a point."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ from collections.abc import Sequence
 from typing import Literal, TextIO
 
 from ae.engines.base import Outcome
-from ae.model import Point
+from ae.model import Point, Status
 from ae.units import format_seconds
 
 _PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAR_WIDTH = 24
-BURST = 500  # lines of a workload that are shown however fast they come
-RATE = 50.0  # lines a second that are shown in the long run; the logs have all
+_LONGEST = 2000  # characters of a line that are shown
 
 
 class Display:
     """Shows one run on a stream (standard error by default); thread-safe, keeps nothing.
 
-    On a terminal the last line is a bar; elsewhere every event is one plain line.
+    On a terminal the last line is a bar with the workload's current line, and points that end well
+    are shown by it alone; elsewhere every point is one line. `verbose` shows all that workloads
+    print; left out, it does so where there are no points, as in a build.
     """
 
     def __init__(
-        self, points: Sequence[Point], *, stream: TextIO | None = None, tty: bool | None = None
+        self,
+        points: Sequence[Point],
+        *,
+        verbose: bool | None = None,
+        stream: TextIO | None = None,
+        tty: bool | None = None,
     ) -> None:
+        self._verbose = verbose if verbose is not None else not points
         self._stream = stream if stream is not None else sys.stderr
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
@@ -43,15 +50,12 @@ class Display:
         self._words = ""
         self._last_draw = 0.0
         self._bar_shown = False
-        self._allowance = float(BURST)  # lines that may be shown now
-        self._allowed_at = time.monotonic()
-        self._hidden = 0  # lines not shown since the last that was
+        self._reasons: set[str] = set()  # of skipped points, said once on a terminal
 
     def say(self, text: str) -> None:
         """Print one line of our own."""
         with self._lock:
             self._print(text)
-            self._draw()
 
     def begin(self, point: Point) -> None:
         """Announce the next point."""
@@ -60,7 +64,8 @@ class Display:
             self._index += 1
             self._started = time.monotonic()
             self._fraction, self._words = 0.0, ""
-            self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
+            if self._verbose:
+                self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
             self._draw(force=True)
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
@@ -70,68 +75,48 @@ class Display:
             if match:
                 self._fraction = min(1.0, int(match[1]) / max(1, int(match[2])))
                 self._words = match[3] or ""
-                if not self._tty:
-                    return
-            elif not self._may_show():
-                self._hidden += 1
-                return
+            elif self._verbose:
+                self._print("    " + _CONTROL.sub("?", text)[:_LONGEST])
             else:
-                self._say_hidden()
-                self._print("    " + _CONTROL.sub("?", text)[:2000])
-            self._draw(force=match is None)
+                self._words = _CONTROL.sub("?", text[:_LONGEST])
+            self._draw()
 
     def end(self, point: Point, outcome: Outcome) -> None:
         """Say how the point ended."""
         with self._lock:
             self._spent_expected += self._expected.get(point.id, 0.0)
             self._spent_real += outcome.seconds
-            self._current = None
-            self._say_hidden()
+            self._current, self._words = None, ""
             why = f": {outcome.reason}" if outcome.reason else ""
-            self._print(
-                f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
-                f"in {format_seconds(outcome.seconds)}{why}"
-            )
+            quiet = outcome.status is Status.DONE or outcome.reason in self._reasons
+            if outcome.status is Status.SKIPPED:
+                self._reasons.add(outcome.reason)
+            if self._verbose or not self._tty or not quiet:
+                self._print(
+                    f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
+                    f"in {format_seconds(outcome.seconds)}{why}"
+                )
             self._draw(force=True)
 
     def close(self) -> None:
         """Take the bar away."""
         with self._lock:
-            self._say_hidden()
             self._clear()
             self._tty = False
 
     def remaining_s(self) -> float:
         """Expected seconds until the last point ends, scaled by how the ended ones did."""
-        total = sum(self._expected.values())
         pace = self._spent_real / self._spent_expected if self._spent_expected else 1.0
-        left = (total - self._spent_expected) * pace
-        if self._current is None:
-            return max(0.0, left)
-        elapsed = time.monotonic() - self._started
-        mine = self._expected[self._current.id] * pace
-        if self._fraction > 0.02:
-            mine_left = elapsed * (1 - self._fraction) / self._fraction
-        else:
-            mine_left = max(0.0, mine - elapsed)
-        return max(0.0, left - mine + mine_left)
+        left = (sum(self._expected.values()) - self._spent_expected) * pace
+        if self._current is not None:
+            elapsed, mine = self._elapsed(), self._expected[self._current.id] * pace
+            known = self._fraction > 0.02
+            here = elapsed / self._fraction - elapsed if known else max(0.0, mine - elapsed)
+            left += here - mine
+        return max(0.0, left)
 
-    def _may_show(self) -> bool:
-        """Whether one more line may be shown: a flood of them would hide all else."""
-        now = time.monotonic()
-        earned = (now - self._allowed_at) * RATE
-        self._allowance = min(float(BURST), self._allowance + earned)
-        self._allowed_at = now
-        if self._allowance < 1 or (self._hidden and self._allowance < RATE):
-            return False  # once lines are hidden, show some in a row, not every n-th
-        self._allowance -= 1
-        return True
-
-    def _say_hidden(self) -> None:
-        if self._hidden:
-            lines = "line" if self._hidden == 1 else "lines"
-            self._print(f"    [{self._hidden} {lines} not shown here; the log has them]")
-            self._hidden = 0
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._started
 
     def _print(self, text: str) -> None:
         self._clear()
@@ -144,23 +129,17 @@ class Display:
 
     def _draw(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if not self._tty or (not force and now - self._last_draw < 0.1):
+        if not self._tty or (not force and self._bar_shown and now - self._last_draw < 0.1):
             return
         self._last_draw = now
-        total = sum(self._expected.values())
-        done = self._spent_expected
+        total, done, name = sum(self._expected.values()), self._spent_expected, ""
         if self._current is not None:
-            share = self._fraction or min(
-                0.95, (now - self._started) / self._expected[self._current.id]
-            )
-            done += self._expected[self._current.id] * share
-        part = min(1.0, done / total) if total else 1.0
-        filled = round(part * _BAR_WIDTH)
+            name, mine = self._current.id, self._expected[self._current.id]
+            done += mine * (self._fraction or min(0.95, self._elapsed() / mine))
+        filled = round(min(1.0, done / total) * _BAR_WIDTH) if total else 0
         bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-        name = self._current.id if self._current else ""
-        text = (
-            f"[{bar}] {part:4.0%}  {format_seconds(self.remaining_s())} left  {name} {self._words}"
-        )
+        left = format_seconds(self.remaining_s())
+        text = f"[{bar}] {self._index}/{len(self._expected)}  {left} left  {name} {self._words}"
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[2K" + text[:width])
         self._stream.flush()

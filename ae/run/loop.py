@@ -14,6 +14,7 @@ from ae.records.files import read_point
 from ae.records.folder import Run
 from ae.run.display import Display
 from ae.run.logs import LogFiles
+from ae.run.parse import parse_point
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,11 @@ class _Work:
 
 def _execute_one(point: Point, work: _Work) -> Outcome:
     out = work.run.begin(point)
-    work.display.begin(point)
     outcome: Outcome | None = None
     why = "stopped early"
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
+        work.display.begin(point)
         try:
             with LogFiles(out, work.display) as logs:
                 outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
@@ -97,6 +98,9 @@ def _execute_one(point: Point, work: _Work) -> Outcome:
         return outcome
     except EnvironmentFault as fault:
         why = fault.message
+        raise
+    except BrokenPipeError:  # `ae run 2>&1 | head`
+        why = "nobody reads the launcher's output any more"
         raise
     except OSError as error:  # of the logs, most often: the disk is full
         why = f"the launcher could not go on: {error.strerror or error}"
@@ -119,8 +123,6 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
         return outcome
     try:
         if point.parser is not None:
-            from ae.run.parse import parse_point
-
             parse_point(recipe_dir, point, out)
         found = read_point(out)
     except WorkloadError as error:

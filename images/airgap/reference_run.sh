@@ -45,7 +45,7 @@ ae=(python3 -m ae)
 
 # The tests of an image and of what it is made from.
 tests_of() {
-    python3 -c 'import sys; from pathlib import Path; from ae.images import made_from
+    python3 -c 'import sys; from pathlib import Path; from ae.images.content import made_from
 print(*filter(lambda path: Path(path).is_dir(),
               (f"images/{part}/tests" for part in made_from(Path("."), sys.argv[1]))))' "$1"
 }

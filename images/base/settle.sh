@@ -1,7 +1,7 @@
 #!/bin/sh
 # The end of a RUN step, bound into it from the build context (it is in no image):
 #
-#   RUN --mount=type=bind,source=base/settle.sh,target=/settle ...; sh /settle [FOLDER...]
+#   RUN --mount=type=bind,source=base,target=/base ...; sh /base/settle.sh [FOLDER...]
 #
 # Compiles the Python modules that the step has put into the folders: what is compiled holds its
 # source's hash and not its time, and is not checked again at every start. Takes out what the step

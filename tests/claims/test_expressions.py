@@ -67,6 +67,8 @@ def test_numbers(text: str, expected: float) -> None:
         ("1 < 2 < 3", True),
         ("1 < 2 > 3", False),
         ("1 <= 1 and not 2 >= 3 or 1 != 1", True),
+        ("1 < 2 and 1 > 2", False),
+        ("1 < 2 or 1 > 2", True),
         ("1 == 1 + 0.0000000000001", True),
         ("median(regs, arch=sm_80) == 74", True),
         ("all_over(dataset, median(time, variant=fast) < median(time, variant=base))", True),

@@ -12,7 +12,7 @@ import pytest
 from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims
 from ae.claims.verdicts import exit_code, to_json, verdict_lines, write_claims
 from ae.errors import ExitCode, RecipeError, UsageError
-from ae.recipe.models import list_recipes
+from ae.recipe.load import list_recipes
 from ae.records.files import Environment, Row
 from tests.toy import make_toy
 
@@ -85,6 +85,23 @@ def test_numbers(environment: Mapping[str, Any], fields: dict[str, Any], verdict
     found = one(environment, **fields)
     assert found.verdict == verdict
     assert found.reason
+
+
+def test_no_infinity_reaches_a_verdict() -> None:
+    huge = [row("base", 1e300, 1e300), row("fast", 1e-300, 1e-300)]
+    found = one(A100, huge, upper=None)
+    assert found.verdict == "not run"
+    assert (found.value, found.low, found.high) == (None, None, None)
+
+
+def test_no_infinity_reaches_an_interval() -> None:
+    """Some draws of the divisor are nearly nothing, the median is not."""
+    rows = [row("base", 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
+    found = one(A100, rows, upper=None)
+    assert found.value == 1e200
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high < float("inf")
 
 
 @pytest.mark.parametrize(

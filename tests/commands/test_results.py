@@ -15,7 +15,7 @@ import pytest
 
 from ae.__main__ import guarded
 from ae.errors import ExitCode
-from ae.recipe import models
+from ae.recipe import load as models
 from ae.records import results as loading
 from tests.toy import make_toy
 

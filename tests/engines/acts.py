@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ae.engines.base import Job
 from ae.model import Flavour, ImageRef, Point, RuntimeNeeds
 
+RUN = f"contract-{os.getpid()}"  # of these tests: others may run on the same machine
 PROGRAM = """
 import os, signal, sys, time
 def clean_up(*_):
@@ -48,7 +50,7 @@ def make_job(
     needs: RuntimeNeeds | None = None,
     env: Mapping[str, str] | None = None,
     disk_bytes: int = 0,
-    run: str = "contract",
+    run: str = RUN,
 ) -> Job:
     """A job that performs `acts` (or runs `argv`) with its outputs in `out`, which is made."""
     out.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ae.engines.base import Availability, Job, Leftover, Outcome, Sink
+from ae.engines.base import Availability, Job, Leftover, Sink
 from ae.engines.exits import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.machine import require_disk
-from ae.model import Flavour, ImageRef
+from ae.model import Flavour, ImageRef, Outcome
 from tests.engines.acts import PROGRAM
 
 

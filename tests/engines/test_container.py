@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,32 @@ def test_the_hosts_shared_memory_has_the_hosts_size(tmp_path: Path) -> None:
 def test_nothing_is_privileged(spec: Any) -> None:
     assert "Privileged" not in to_api(spec)["HostConfig"]
     assert "--privileged" not in to_argv(spec)
+
+
+def test_no_privileges_no_swap_no_entry_point(spec: Any) -> None:
+    body = to_api(spec)
+    host = body["HostConfig"]
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["MemorySwap"] == host["Memory"] > 0  # no swap on top
+    argv = to_argv(spec)
+    assert argv[argv.index("--memory-swap") + 1] == argv[argv.index("--memory") + 1]
+    assert body["Entrypoint"] == []  # or the image's would run
+
+
+def test_outer_folders_are_mounted_before_those_in_them(spec: Any) -> None:
+    deep = Mount(source=Path("/usr"), target="/a/b/c")
+    made = replace(spec, mounts=(deep, replace(deep, target="/a"), replace(deep, target="/a/b")))
+    targets = [mount["Target"] for mount in to_api(made)["HostConfig"]["Mounts"]]
+    assert [target for target in targets if target.startswith("/a")] == ["/a", "/a/b", "/a/b/c"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_neither_fewer_nor_more_gpus_than_asked(spec: Any, count: int) -> None:
+    made = replace(spec, gpus=GpuGrant(route="nvidia", count=2))
+    said = inspected(made)
+    assert dropped(made, said) == []
+    said["HostConfig"]["DeviceRequests"][0]["Count"] = count
+    assert dropped(made, said) == ["GPUs (2)"]
 
 
 def test_the_line_has_everything(spec: Any) -> None:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.base import Engine, Leftover, Outcome
+from ae.engines.base import Engine, Leftover
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.model import Flavour, RuntimeNeeds, Status
-from tests.engines.acts import Lines, base_image, command, make_job
+from ae.model import Flavour, Outcome, RuntimeNeeds, Status
+from tests.engines.acts import RUN, Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine
 
 
@@ -54,7 +54,7 @@ def engine(
 
 
 def ours(engine: Engine) -> list[Leftover]:
-    return [leftover for leftover in engine.leftovers() if leftover.run == "contract"]
+    return [leftover for leftover in engine.leftovers() if leftover.run == RUN]
 
 
 def perform(

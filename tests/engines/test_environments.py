@@ -35,7 +35,12 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageRef:
 def test_made_once_and_used(image: ImageRef, tmp_path: Path) -> None:
     engine = LocalEngine(tmp_path, build=BuildOptions())
     assert not engine.has_image(image)
-    engine.prepare(image, Lines())
+    steps = Lines()
+    engine.prepare(image, steps)
+    assert [text for text in steps.of("stdout") if not text.startswith("::progress ")] == [
+        "making an environment",
+        "installing requirements-cpu.txt",
+    ]
     assert engine.has_image(image)
     assert not engine.has_image(replace(image, content="f" * 64))
     made = environments.interpreter(image).stat().st_mtime_ns
@@ -85,8 +90,14 @@ def test_the_index_that_a_lock_names_is_asked(
     (image.source / "requirements-cpu.txt").write_text(f"{head}onlythere==1.0\n")
     with pytest.raises(EnvironmentFault, match="onlythere"):
         LocalEngine(tmp_path, build=BuildOptions(wheels=tmp_path)).prepare(image, Lines())
-    LocalEngine(tmp_path, build=BuildOptions()).prepare(image, Lines())
+    steps = Lines()
+    LocalEngine(tmp_path, build=BuildOptions()).prepare(image, steps)
     assert list(environments.folder(image).glob("lib/*/site-packages/onlythere.py"))
+    assert steps.of("stdout") == [  # and none of pip's own lines
+        "making an environment",
+        "installing requirements-cpu.txt (packages: 1)",
+        f"::progress 1/1 {wheel.name}",
+    ]
 
 
 def test_an_image_for_containers_only(image: ImageRef, tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from ae.daemon.connection import Daemon, endpoint_of, looks_far, tls_folder
-from ae.engines.base import Outcome
 from ae.engines.far import judged, machine_of
 from ae.engines.tunnel import dial_argv, ssh_argv
 from ae.errors import EnvironmentFault
-from ae.model import Flavour, Status
+from ae.model import Flavour, Outcome, Status
 from ae.plan.gpus import choose_gpus
 from ae.recipe.needs import GpuNeed
 from ae.records.provenance import gpu_facts

@@ -17,8 +17,9 @@ from ae.engines.local import LocalEngine
 from ae.engines.secrets import Mask, held, resolve
 from ae.errors import AeError, EnvironmentFault, UsageError
 from ae.model import Machine, RuntimeNeeds, Secret, Status
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
 from ae.recipe.needs import Needs
 from tests.engines.acts import Lines, make_job
 from tests.real.acting import make_root

@@ -28,7 +28,7 @@ from ae.images.bundle import Bundled, write_bundle
 from ae.images.bundle_checks import verify
 from ae.images.content import content_hash
 from ae.model import Flavour
-from ae.recipe.models import load_recipe
+from ae.recipe.load import load_recipe
 from tests.toy import make_checkout
 
 ROOT = Path(__file__).resolve().parents[2]

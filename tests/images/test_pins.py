@@ -125,13 +125,10 @@ def test_every_python_package_is_on_pypi(
 
 def test_a_hash_that_pypi_does_not_know(docker_host: str) -> None:
     """The check above can fail: a wrong hash, and wheels of other Pythons only."""
-    (pinned,) = [
-        one
-        for path in LOCKS
-        if label(path) == "dlrm/requirements-cpu.txt"
-        for one in entries(path)
+    pinned = next(
+        one for path in LOCKS for one in entries(path)
         if one.name == "cuda-bindings"  # wheels and no sources
-    ]
+    )  # fmt: skip
     same = {"file": "f", "name": pinned.name, "version": pinned.version, "python": "3.11"}
     wanted = [
         {**same, "hashes": ["0" * 64]},

@@ -11,9 +11,13 @@ import pytest
 
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuRequest, Machine, Mount, Plan
+from ae.plan.describe import describe, grouped
 from ae.plan.gpus import gpu_request, shortcoming, version
-from ae.plan.planner import Selection, describe, make_plan
-from ae.recipe.models import Recipe, load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.selection import Request, Selection, select
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
+from ae.records.models import PlanRecord
 from tests.toy import make_toy
 
 GPU = Gpu(
@@ -98,7 +102,7 @@ def test_experiments_without_the_variant_are_left_out_with_a_note(toy: Recipe) -
     recipe = changed(toy, "together", variants=("slow",))
     made = plan(recipe, variants=("fast",))
     assert {point.experiment for point in made.points} == {"apart"}
-    assert made.notes == ("left out: together, in which none of the chosen variants takes part",)
+    assert made.notes == ("left out: together: none of the chosen variants takes part",)
     with pytest.raises(UsageError, match="together has no variant fast"):
         plan(recipe, variants=("fast",), experiments=("together",))
 
@@ -121,13 +125,13 @@ def test_quick_and_settings(toy: Recipe) -> None:
     assert argv[argv.index("--size") + 1] == "2000"
     assert argv[argv.index("--samples") + 1] == "5"
     assert made.points[-1].timeout_s == 2.0
-    assert made.selection["reduced"] == ["--quick"]
+    assert made.reduced == ("--quick",)
 
 
 def test_a_smaller_problem_is_told_apart_from_more_samples(toy: Recipe) -> None:
-    assert plan(toy, settings={"samples": "500"}).selection["reduced"] == []
-    assert plan(toy, settings={"size": "20000"}).selection["reduced"] == []
-    assert plan(toy, settings={"size": "100"}).selection["reduced"] == ["--set size=100"]
+    assert plan(toy, settings={"samples": "500"}).reduced == ()
+    assert plan(toy, settings={"size": "20000"}).reduced == ()
+    assert plan(toy, settings={"size": "100"}).reduced == ("--set size=100",)
 
 
 def test_repeats_go_around_all_points(toy: Recipe) -> None:
@@ -361,7 +365,7 @@ def test_an_experiment_has_only_its_values_of_a_shared_axis(spread: Recipe) -> N
         assert ids(made) == ["apart-ramp-slow", "apart-ramp-fast"]
     both = plan(spread, axes={"dataset": ("ones",), "gpus": ("1",)})
     assert ids(both) == ["together-1-ones"]
-    assert "left out: apart, which has no point with dataset ones" in both.notes
+    assert "left out: apart: no point with dataset ones" in both.notes
     with pytest.raises(UsageError, match="apart has no point with dataset ones") as caught:
         plan(spread, experiments=("apart",), axes={"dataset": ("ones",)})
     assert caught.value.fix == "it has: ramp"
@@ -497,6 +501,25 @@ def test_the_key_follows_whatever_defines_the_result(toy: Recipe) -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_repeats_have_keys_of_their_own(toy: Recipe) -> None:
+    """Also where nothing on the command line tells them apart."""
+    made = plan(toy, experiments=("apart",), repeat=2)
+    assert len({point.argv for point in made.points}) == len(made.points) / 2
+    assert len({point.key for point in made.points}) == len(made.points)
+
+
+def test_who_asks_for_no_network_has_none(toy: Recipe) -> None:
+    silent = toy.model_copy(update={"needs": toy.needs.model_copy(update={"network": None})})
+    assert {point.needs.network for point in plan(silent).points} == {"none"}
+
+
+def test_a_gpu_with_just_what_is_needed_will_do() -> None:
+    request = GpuRequest(
+        count=1, min_memory_gib=GPU.memory_gib, min_compute_capability=(9, 0), min_driver=GPU.driver
+    )
+    assert shortcoming(GPU, request) == ""
+
+
 def test_the_key_follows_the_gpu_model_and_not_the_timeout(toy: Recipe) -> None:
     h200 = plan(toy, ONE, experiments=("gpu_only",)).points[0].key
     a100 = Machine(gpus=(replace(GPU, name="NVIDIA A100", uuid="GPU-c"),))
@@ -515,7 +538,7 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
     }
     assert len(texts) == 1
     data = json.loads(texts.pop())
-    assert data["points"][0]["image"]["reference"] == "ae/toy:cuda"
+    assert data["points"][0]["image"]["flavour"] == "cuda"
     assert data["points"][0]["image"]["source"] == "images/toy"
     assert data["points"][2]["needs"]["gpus"]["devices"] == ["0"]
     assert data["flavour"] == "cuda"
@@ -523,12 +546,15 @@ def test_describe_is_json_and_stable(toy: Recipe) -> None:
 
 def test_a_selection_survives_json(toy: Recipe) -> None:
     selection = Selection(
-        experiments=("together",), variants=("fast",), axes={"dataset": ("ones",)},
-        settings={"size": "5"}, repeat=2, quick=True, gpus=("0",), flavour=Flavour.CPU,
+        experiments=("together", "either"), variants=("fast",), axes={"dataset": ("ones",)},
+        settings={"size": "5"}, repeat=2, quick=True, gpus=("0",), flavour=Flavour.CUDA,
     )  # fmt: skip
     made = make_plan(toy, selection, ONE, ROOT, {"toy": "1"})
-    written = json.loads(json.dumps(describe(made)))["selection"]
-    assert Selection.from_json(written) == selection
+    written = PlanRecord.model_validate_json(json.dumps(describe(made)))
+    assert written.selection == selection
+    assert written.points[0] == replace(
+        made.points[0], image=replace(made.points[0].image, source=Path("images/toy"))
+    )
 
 
 def test_needs_become_runtime_needs(tmp_path: Path) -> None:
@@ -554,3 +580,38 @@ def test_needs_become_runtime_needs(tmp_path: Path) -> None:
         Mount(source=ROOT / "data", target="/data"),
         Mount(source=Path("/abs"), target="/abs", read_only=False),
     )
+
+
+def test_the_same_note_of_several_experiments_is_said_once() -> None:
+    notes = ("left out: a: none", "b: slow", "left out: a_b: none", "left out: b cannot run", "x")
+    assert grouped(notes, ["a", "a_b", "b"]) == [
+        "left out: a, a_b: none", "b: slow", "left out: b cannot run", "x",
+    ]  # fmt: skip
+
+
+# A person who names GPUs is never given a run without.
+
+
+def test_gpus_that_are_asked_for_and_not_there(toy: Recipe) -> None:
+    with pytest.raises(EnvironmentFault, match="2 GPUs were asked for") as caught:
+        plan(toy, ONE, gpus=2)  # no experiment of a plain run uses any
+    assert caught.value.exit_code == ExitCode.ENVIRONMENT
+    recipe = changed(toy, "either", default=True)
+    with pytest.raises(EnvironmentFault, match="shows no GPU"):
+        plan(recipe, NONE, gpus=2)
+    with pytest.raises(UsageError, match="no chosen experiment uses one") as told:
+        plan(toy, ONE, gpus=1)
+    assert "either" in told.value.fix
+    assert {p.experiment for p in plan(recipe, ONE, gpus=1).points} >= {"either", "together"}
+
+
+def test_one_gpu_picks_the_points_with_one(spread: Recipe) -> None:
+    made = plan(spread, FOUR, experiments=("together",), gpus=1)
+    assert set(counts(made)) == {("1", 1)}
+
+
+def test_a_figure_brings_its_experiments(toy: Recipe) -> None:
+    selection = select(Request(recipe="toy", figures=("times",)), toy)
+    assert selection.experiments == ("together", "apart")
+    with pytest.raises(UsageError, match="no figure 'tims'; did you mean 'times'"):
+        select(Request(recipe="toy", figures=("tims",)), toy)

@@ -140,10 +140,23 @@ class Launch:
         return {name: status["status"] for name, status in self.statuses().items()}
 
 
-def ae_run(root: Path, results: Path, acts: str, *words: str, **environment: str) -> Launch:
+def ae_run(
+    root: Path, results: Path, acts: str, *words: str, verbose: bool = True, **environment: str
+) -> Launch:
     """Start `ae run` of the recipe in the base image."""
     argv = ("run", "acting", "--engine", "docker", "--no-build", "--image", "ae/base:cpu")
+    words = (*words, "-v") if verbose else words
     return Launch(root, *argv, "--set", f"acts={acts}", *words, results=results, **environment)
+
+
+def ae_resume(root: Path, results: Path, acts: str, **environment: str) -> Launch:
+    """Take the latest run up again, with a middle point whose recipe now says `acts`."""
+    recipe = root / "recipes/acting/recipe.yaml"
+    text = recipe.read_text()
+    assert '"{acts}"' in text
+    recipe.write_text(text.replace('"{acts}"', json.dumps(acts) + ', "{acts}"'))
+    argv = ("run", "acting", "--engine", "docker", "--no-build", "--resume", "-v")
+    return Launch(root, *argv, results=results, **environment)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from ae.commands.compose import compose_text
 from ae.images.build import build
 from ae.images.content import BuildOptions, client_environment, find_client, image_ref
 from ae.model import Flavour
-from ae.recipe.models import list_recipes, load_recipe
+from ae.recipe.load import list_recipes, load_recipe
 from tests.engines.acts import Lines
 
 pytestmark = pytest.mark.docker

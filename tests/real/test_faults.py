@@ -19,7 +19,7 @@ from ae.engines import attachment
 from ae.engines.docker import DockerEngine
 from ae.model import Status
 from tests.engines.acts import Lines, make_job
-from tests.real.acting import Launch, ae_run, gone, make_root
+from tests.real.acting import Launch, ae_resume, ae_run, gone, make_root
 from tests.real.machine import FarMachine
 
 pytestmark = pytest.mark.docker
@@ -80,7 +80,7 @@ def test_the_daemon_stops_in_the_middle(
     assert len(left(host)) == (1 if number == signal.SIGTERM else 2)
     code, said = Launch(root, "clean", results=results, DOCKER_HOST=host).end()
     assert (code, left(host)) == (0, []), said
-    again = ae_run(root, results, "print:again", "--resume", DOCKER_HOST=host)
+    again = ae_resume(root, results, "print:again", DOCKER_HOST=host)
     code, said = again.end()
     assert code == 0, said
     assert again.words() == {"first": "done", "middle": "done", "last": "done"}
@@ -113,12 +113,12 @@ def test_the_results_fill_their_disk(docker_host: str, root: Path, tmp_path: Pat
         assert code == 3, said
         assert "No space left on device" in said
         assert "ae run acting --resume" in said
-        assert launch.words() == {"first": "done", "middle": "interrupted"}
-        assert "No space left" in launch.statuses()["middle"]["reason"]
+        assert launch.words() == {"first": "done"}  # no room for more
+        assert "1 of 3 points are done and kept" in said
         first_is_kept(launch)
         assert left(docker_host) == []
-        (launch.run_folder() / "points/middle/filler").unlink()
-        again = ae_run(root, results, "print:again", "--resume")
+        (launch.run_folder() / "points/.middle.tmp/filler").unlink()
+        again = ae_resume(root, results, "print:again")
         code, said = again.end()
         assert code == 0, said
         assert again.words() == {"first": "done", "middle": "done", "last": "done"}
@@ -129,8 +129,8 @@ def test_the_log_fills_the_disk(docker_host: str, root: Path, tmp_path: Path) ->
         launch = ae_run(root, results, "lines:100|sleep:300")
         code, said = launch.end()  # it does not wait for the workload's own end
         assert code == 3, said[-2000:]
-        assert launch.words() == {"first": "done", "middle": "interrupted"}
-        log = launch.run_folder() / "points/middle/stdout.log"
+        assert launch.words() == {"first": "done"}
+        log = launch.run_folder() / "points/.middle.tmp/stdout.log"
         assert log.stat().st_size > 10 * MIB
         first_is_kept(launch)
         assert left(docker_host) == []
@@ -149,7 +149,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 def test_200_megabytes_of_lines(docker_host: str, tmp_path: Path) -> None:
     """All of them are in the log; the terminal gets few, and the launcher's memory none."""
     root = make_root(tmp_path / "root", disk="300MB")
-    launch = ae_run(root, tmp_path / "results", "lines:200")
+    launch = ae_run(root, tmp_path / "results", "lines:200", verbose=False)
     peaks = [0]
 
     def watch() -> None:
@@ -171,9 +171,8 @@ def test_200_megabytes_of_lines(docker_host: str, tmp_path: Path) -> None:
     assert log.stat().st_size == 200_000_000
     with log.open() as file:
         assert sum(line == "x" * 99 + "\n" for line in file) == 2_000_000
-    assert len(said) < 2 * MIB
-    shown, hidden = said.count("x" * 99), re.findall(r"\[(\d+) lines? not shown here", said)
-    assert shown + sum(int(word) for word in hidden) == 2_000_000
+    assert len(said.splitlines()) < 20
+    assert "x" * 99 not in said
     assert 20 * MIB < max(peaks) < 150 * MIB
     assert launch.words()["middle"] == "done"
     log.unlink()  # the temporary folders of three sessions are kept
@@ -212,7 +211,7 @@ def test_the_launcher_is_killed(
     assert gone(lambda: left(docker_host)) == []
     first_is_kept(launch)
     assert launch.words() == {"first": "done"}  # the middle one has not ended, and nothing says so
-    again = ae_run(root, results, "print:again", "--resume")
+    again = ae_resume(root, results, "print:again")
     code, said = again.end()
     assert code == 0, said
     assert again.words() == {"first": "done", "middle": "done", "last": "done"}

@@ -24,12 +24,17 @@ from tests.images.layers import File, Saved, read_image
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 CA = Path(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
+NATIVE = sorted(path.parent.name for path in ROOT.glob("images/*/src") if
+                (path.parent / "Dockerfile").is_file())  # fmt: skip
 # Everybody may write there: temporary folders, and the cache of compiled CPU kernels.
 OPEN = re.compile(r"tmp|var/tmp|run/lock|opt/ae/kernels(/.*)?")
 PRIVATE_KEY = b"PRIVATE KEY-----\n"  # the end of the first line of a key of any kind
 LEFT_BEHIND = re.compile(
     r"run/secrets(/.*)?"
-    r"|(wheels|requirements|settle|stock21|common|dlrm)(/.*)?"  # what the steps bind at the root
+    # What the steps bind at the root.
+    r"|(wheels|requirements|settle|base|extra|fbgemm|stock21|common|collector|"
+    + "|".join(NATIVE)
+    + r")(/.*)?"
     r"|root/\.(cache|netrc|docker|config|pip|ssh)(/.*)?"
     r"|tmp/.+|var/tmp/.+"
     r"|var/lib/apt/lists/.+|var/cache/apt/(archives/[^/]+\.deb|.*\.bin)"
@@ -86,14 +91,15 @@ def require(docker_host: str, reference: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_layers_of_dlrm(docker_host: str) -> None:
-    require(docker_host, "ae/dlrm:cpu")
+@pytest.mark.parametrize("name", NATIVE[:1])  # what the steps share is in base/install.sh
+def test_the_layers_of_an_image(docker_host: str, name: str) -> None:
+    require(docker_host, f"ae/{name}:cpu")
     base = read_image(docker_host, BASE_IMAGE, keep="etc/ssl/certs/ca-certificates.crt")
     words = [PRIVATE_KEY, *builders_certificates(base)]
-    saved = read_image(docker_host, "ae/dlrm:cpu", words)
-    assert saved.diff_ids[: len(base.layers)] == base.diff_ids, "dlrm is not built on this base"
+    saved = read_image(docker_host, f"ae/{name}:cpu", words)
+    assert saved.diff_ids[: len(base.layers)] == base.diff_ids, f"{name} is not built on this base"
     added = saved.layers[len(base.layers) :]
-    assert any(file.path.startswith("opt/ae/dlrm/") for layer in added for file in layer)
+    assert any(file.path.startswith(f"opt/ae/{name}/") for layer in added for file in layer)
     assert leftovers(added) == []
     assert writable(saved.layers) == []
     assert privileged(added) - privileged(base.layers) == set()

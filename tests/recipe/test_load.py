@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ae.errors import RecipeError, UsageError
-from ae.recipe.models import Recipe, find_root, json_schema, list_recipes, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.recipe.models import Parameter, Recipe, json_schema
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -281,3 +282,10 @@ def test_recipes_are_frozen(toy: Path) -> None:
     assert isinstance(recipe, Recipe)
     with pytest.raises(ValueError, match="frozen"):
         recipe.name = "other"  # type: ignore[misc]
+
+
+def test_a_word_of_a_list_is_one_word() -> None:
+    """Words are handed to a workload with commas between them."""
+    with pytest.raises(ValueError, match="must be a list of words"):
+        Parameter(type="list", default=["one,two"], help="x")
+    assert Parameter(type="list", default=["one", "two"], help="x").value(False) == ("one", "two")

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.base import Outcome
 from ae.errors import EnvironmentFault, ExitCode, UsageError
-from ae.model import Machine, Plan, Point, Status
-from ae.plan.planner import Selection, make_plan
-from ae.recipe.models import load_recipe
+from ae.model import Machine, Outcome, Plan, Point, Status
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import Host, Provenance, Resumed
 from tests.toy import make_toy
 
 DONE = Outcome(status=Status.DONE, exit_code=0, seconds=1.5, image_id="sha256:1")
@@ -39,26 +40,27 @@ def run_point(run: Run, point: Point, outcome: Outcome, text: str = "x\n") -> Pa
 
 
 def test_a_run_is_made_whole(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {"host": {"name": "h"}})
+    run = store.create(plan, Provenance(host=Host(name="h")))
     assert run.path.parent == store.results / "runs" / "toy"
     assert len(run.name.partition("Z-")[2]) == 8
-    assert run.facts["provenance"] == {"host": {"name": "h"}}
-    assert [point["id"] for point in run.facts["plan"]["points"]] == [p.id for p in plan.points]
-    assert run.recipe == "toy"
-    assert Selection.from_json(run.facts["plan"]["selection"]) == Selection()
+    assert run.record.provenance.host.name == "h"
+    assert [point.id for point in run.record.plan.points] == [p.id for p in plan.points]
+    assert run.record.recipe == "toy"
+    assert run.record.plan.selection == Selection()
+    assert Run(run.path).record == run.record
 
 
 def test_names_are_unique_in_the_same_moment(
     store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ae.records.folder._now", lambda: "2026-01-02T03:04:05.000006+00:00")
-    names = {store.create("toy", plan, {}).name for _ in range(5)}
+    names = {store.create(plan, Provenance()).name for _ in range(5)}
     assert len(names) == 5
     assert all(name.startswith("20260102T030405Z-") for name in names)
 
 
 def test_a_point_has_its_name_only_when_it_has_ended(store: RunStore, plan: Plan) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     folder = run.begin(point)
     assert folder.name == f".{point.id}.tmp"
     assert list(folder.iterdir()) == []
@@ -73,19 +75,19 @@ def test_a_point_has_its_name_only_when_it_has_ended(store: RunStore, plan: Plan
     assert status["started"] <= status["ended"]
     assert (status["status"], status["exit_code"], status["seconds"]) == ("done", 0, 1.5)
     assert status["labels"] == {"dataset": "ones"}
-    assert run.finished()[point.key]["id"] == point.id
+    assert run.finished()[point.key].id == point.id
 
 
 def test_only_done_points_are_finished(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {})
+    run = store.create(plan, Provenance())
     for point, status in zip(plan.points, Status, strict=False):
         run_point(run, point, Outcome(status=status, exit_code=None, seconds=0.0))
     assert list(run.finished()) == [plan.points[0].key]
-    assert run.statuses()[plan.points[2].id]["status"] == "failed"
+    assert run.statuses()[plan.points[2].id].status is Status.FAILED
 
 
 def test_resume_keeps_what_failed(store: RunStore, plan: Plan) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     run_point(run, point, FAILED, "first\n")
     run.close()
     again = store.find("toy")
@@ -100,24 +102,14 @@ def test_resume_keeps_what_failed(store: RunStore, plan: Plan) -> None:
     assert (final / "records.jsonl").read_text() == "third\n"
 
 
-def test_the_end_of_a_point_can_be_written_on_a_full_disk(store: RunStore, plan: Plan) -> None:
-    """Room for it is set aside while the point runs, and not kept afterwards."""
-    run = store.create("toy", plan, {})
-    run.begin(plan.points[0])
-    (reserve,) = run.path.glob(".reserve")
-    assert reserve.stat().st_blocks * 512 >= 64 * 1024
-    run.finish(plan.points[0], DONE)
-    assert not reserve.exists()
-
-
 def test_another_key_is_not_finished(store: RunStore, plan: Plan) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     run_point(run, point, DONE)
     assert replace(point, key="other").key not in run.finished()
 
 
 def test_what_a_killed_launcher_left_is_kept(store: RunStore, plan: Plan) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     (run.begin(point) / "records.jsonl").write_text("half\n")
     run.close()  # as if it had died here
     again = store.find("toy")
@@ -125,17 +117,17 @@ def test_what_a_killed_launcher_left_is_kept(store: RunStore, plan: Plan) -> Non
     kept = run.path / "attempts" / point.id / "1" / "records.jsonl"
     assert kept.read_text() == "half\n"
     again.finish(point, DONE)
-    assert again.finished()[point.key]["attempt"] == 2
+    assert again.finished()[point.key].attempt == 2
 
 
 def test_a_damaged_status_counts_as_not_run(store: RunStore, plan: Plan) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     (run_point(run, point, DONE) / "status.json").write_text("{")
     assert run.finished() == {}
 
 
 def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {})
+    run = store.create(plan, Provenance())
     run.begin(plan.points[0])
     code = (
         "import sys; from pathlib import Path; from ae.records.folder import Run\n"
@@ -154,11 +146,17 @@ def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None
 
 def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.latest("toy") is None
-    moments = iter(f"2026-01-02T03:04:05.{n:06}+00:00" for n in (3, 1, 2))
+    moments = iter(f"2026-01-02T03:04:05.{n:06}+00:00" for n in (3, 1, 2, 4, 5))
     monkeypatch.setattr("ae.records.folder._now", lambda: next(moments))
-    first, second, third = (store.create("toy", plan, {}) for _ in range(3))
+    first, second, third = (store.create(plan, Provenance()) for _ in range(3))
     (store.folder("toy") / "stray").mkdir()
     assert [run.name for run in store.list("toy")] == [second.name, third.name, first.name]
+    assert store.latest("toy") is None  # no point of theirs was ever started
+    with pytest.raises(UsageError, match="there is no run of toy yet"):
+        store.find("toy")
+    second.begin(plan.points[0])
+    assert store.find("toy").path == second.path
+    first.begin(plan.points[0])
     latest = store.latest("toy")
     assert latest is not None
     assert latest.name == first.name
@@ -167,7 +165,8 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
 def test_find(store: RunStore, plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no run of toy yet"):
         store.find("toy")
-    run = store.create("toy", plan, {})
+    run = store.create(plan, Provenance())
+    run.begin(plan.points[0])
     assert store.find("toy").path == run.path
     assert store.find("toy", run.name).path == run.path
     assert store.find("toy", run.path).path == run.path
@@ -180,34 +179,37 @@ def test_find(store: RunStore, plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {})
+    run = store.create(plan, Provenance())
     (run.path / "run.json").write_text('{"schema": 2}')
-    with pytest.raises(UsageError, match="not of schema 1"):
+    with pytest.raises(UsageError, match="schema: Input should be 1"):
         store.find("toy", run.name)
     assert store.list("toy") == []
 
 
 def test_update(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {"a": 1})
-    run.update(resumed=["2026"])
-    assert run.facts["resumed"] == ["2026"]
-    assert run.facts["provenance"] == {"a": 1}
+    run = store.create(plan, Provenance(ae="a"))
+    run.update(resumed=(Resumed(at="2026"),))
+    assert Run(run.path).record.resumed == (Resumed(at="2026"),)
+    assert run.record.provenance == Provenance(ae="a")
     assert not list(run.path.glob(".run.json*"))
 
 
 def test_a_resumed_run_follows_the_new_plan(store: RunStore, plan: Plan) -> None:
-    run = store.create("toy", plan, {"a": 1})
-    run.resume(replace(plan, points=plan.points[:1]), {"b": 2})
-    run.resume(replace(plan, points=plan.points[:2]), {"c": 3})
-    assert [point["id"] for point in run.facts["plan"]["points"]] == [p.id for p in plan.points[:2]]
-    assert run.facts["provenance"] == {"a": 1}
-    assert [entry["provenance"] for entry in run.facts["resumed"]] == [{"b": 2}, {"c": 3}]
+    run = store.create(plan, Provenance(ae="a"))
+    run.resume(replace(plan, points=plan.points[:1]), Provenance(ae="b"))
+    run.resume(replace(plan, points=plan.points[:2]), Provenance(ae="c"))
+    assert [point.id for point in run.record.plan.points] == [p.id for p in plan.points[:2]]
+    assert run.record.provenance == Provenance(ae="a")
+    assert [entry.provenance for entry in Run(run.path).record.resumed] == [
+        Provenance(ae="b"),
+        Provenance(ae="c"),
+    ]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, plan: Plan) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentFault, match="cannot write") as caught:
-        RunStore(tmp_path / "file" / "results").create("toy", plan, {})
+        RunStore(tmp_path / "file" / "results").create(plan, Provenance())
     assert "AE_RESULTS" in caught.value.fix
     assert caught.value.exit_code == ExitCode.ENVIRONMENT
 
@@ -215,7 +217,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, plan: Plan) -> None:
 def test_a_full_disk_leaves_no_half_status(
     store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, point = store.create("toy", plan, {}), plan.points[0]
+    run, point = store.create(plan, Provenance()), plan.points[0]
     folder = run.begin(point)
 
     def full(self: Path, *_: object, **__: object) -> int:

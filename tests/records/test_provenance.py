@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ae.records.models import Source
 from ae.records.provenance import source_facts
 
 
@@ -28,18 +29,17 @@ def git(folder: Path, *words: str) -> str:
 
 
 def test_a_clean_checkout_is_its_revision(checkout: Path) -> None:
-    assert source_facts(checkout) == {
-        "revision": git(checkout, "rev-parse", "HEAD"),
-        "dirty": False,
-    }
+    assert source_facts(checkout) == Source(
+        revision=git(checkout, "rev-parse", "HEAD"), dirty=False
+    )
 
 
 def test_a_change_is_kept_with_its_hash(checkout: Path) -> None:
     (checkout / "images/Dockerfile").write_text("FROM other\n")
     facts = source_facts(checkout)
-    assert facts["dirty"] is True
-    assert "+FROM other" in facts["diff"]
-    assert facts["diff_sha256"] == hashlib.sha256(facts["diff"].encode()).hexdigest()
+    assert facts.dirty is True
+    assert "+FROM other" in (facts.diff or "")
+    assert facts.diff_sha256 == hashlib.sha256((facts.diff or "").encode()).hexdigest()
     assert "new_files" not in facts
 
 
@@ -47,13 +47,13 @@ def test_new_files_that_a_run_is_made_from_count(checkout: Path) -> None:
     (checkout / "images/kernel.py").write_text("x = 1\n")
     (checkout / "notes.txt").write_text("mine\n")
     facts = source_facts(checkout)
-    assert facts["dirty"] is True
-    assert facts["new_files"] == {"images/kernel.py": hashlib.sha256(b"x = 1\n").hexdigest()}
+    assert facts.dirty is True
+    assert facts.new_files == {"images/kernel.py": hashlib.sha256(b"x = 1\n").hexdigest()}
 
 
 def test_a_stray_note_does_not(checkout: Path) -> None:
     (checkout / "notes.txt").write_text("mine\n")
-    assert source_facts(checkout)["dirty"] is False
+    assert source_facts(checkout).dirty is False
 
 
 def test_a_stated_revision_is_kept_beside_what_git_says(
@@ -61,7 +61,7 @@ def test_a_stated_revision_is_kept_beside_what_git_says(
 ) -> None:
     monkeypatch.setenv("AE_REVISION", "abc")
     facts = source_facts(checkout)
-    assert facts["stated_revision"] == "abc"
-    assert facts["revision"] == git(checkout, "rev-parse", "HEAD")
+    assert facts.stated_revision == "abc"
+    assert facts.revision == git(checkout, "rev-parse", "HEAD")
     bare = tmp_path_factory.mktemp("bare")
-    assert source_facts(bare) == {"revision": "abc", "dirty": None}
+    assert source_facts(bare) == Source(revision="abc")

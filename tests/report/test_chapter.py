@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ae.model import Status
-from ae.recipe.models import Recipe, load_recipe
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.results import Origin, PointResult, PointStatus, Results
 from ae.report.chapter import chapter_json, chapter_text, conclude, figures_text

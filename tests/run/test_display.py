@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
-import pytest
-
-from ae.engines.base import Outcome
-from ae.model import Flavour, ImageRef, Point, RuntimeNeeds, Status
-from ae.run.display import BURST, Display
+from ae.model import Flavour, ImageRef, Outcome, Point, RuntimeNeeds, Status
+from ae.run.display import Display
 
 
 def make_point(name: str, expected_s: float = 10.0) -> Point:
@@ -34,7 +32,7 @@ def done(seconds: float) -> Outcome:
     return Outcome(status=Status.DONE, exit_code=0, seconds=seconds)
 
 
-def test_plain_lines_elsewhere_than_on_a_terminal() -> None:
+def test_one_line_a_point_elsewhere_than_on_a_terminal() -> None:
     stream = io.StringIO()
     point = make_point("a")
     display = Display([point], stream=stream, tty=False)
@@ -42,23 +40,40 @@ def test_plain_lines_elsewhere_than_on_a_terminal() -> None:
     display.line("stdout", "hello")
     display.line("stdout", "::progress 1/4 warming up")
     display.end(point, done(2.0))
-    text = stream.getvalue()
-    assert "[1/1] a" in text
-    assert "hello" in text
-    assert "done" in text
-    assert "::progress" not in text
-    assert "\x1b" not in text
-    assert "\r" not in text
+    assert stream.getvalue() == "[1/1] a done in 2 s\n"
 
 
-def test_a_bar_with_time_left_on_a_terminal() -> None:
+def test_verbose_shows_what_workloads_print() -> None:
     stream = io.StringIO()
     point = make_point("a")
-    display = Display([point], stream=stream, tty=True)
+    display = Display([point], verbose=True, stream=stream, tty=False)
     display.begin(point)
-    display.line("stdout", "x")
-    assert "left" in stream.getvalue()
-    assert "\x1b[2K" in stream.getvalue()
+    display.line("stdout", "hello")
+    display.line("stdout", "::progress 1/4 warming up")
+    display.end(point, done(2.0))
+    assert stream.getvalue().splitlines() == ["[1/1] a", "    hello", "[1/1] a done in 2 s"]
+
+
+def test_a_bar_with_time_left_and_the_current_line_on_a_terminal() -> None:
+    stream = io.StringIO()
+    points = [make_point(name) for name in "abcd"]
+    display = Display(points, stream=stream, tty=True)
+    display.begin(points[0])
+    time.sleep(0.11)  # the bar moves ten times a second at most
+    display.line("stdout", "fitting \x1b[31mthe model")
+    assert "1/4" in stream.getvalue()
+    assert "left  a fitting ?[31mthe model" in stream.getvalue()
+    assert "\n" not in stream.getvalue()
+    display.end(points[0], done(1.0))
+    assert "\n" not in stream.getvalue()  # what ends well is shown by the bar alone
+    for point in points[1:3]:
+        display.begin(point)
+        reason = "no such GPU"
+        display.end(point, Outcome(status=Status.SKIPPED, exit_code=77, seconds=0, reason=reason))
+    assert stream.getvalue().count("no such GPU") == 1
+    display.begin(points[3])
+    display.end(points[3], Outcome(status=Status.FAILED, exit_code=1, seconds=0, reason="broke"))
+    assert "d failed in 0 s: broke\n" in stream.getvalue()
 
 
 def test_time_left_follows_the_pace_of_what_has_ended() -> None:
@@ -72,7 +87,7 @@ def test_time_left_follows_the_pace_of_what_has_ended() -> None:
 
 def test_control_characters_of_a_workload_do_not_reach_the_terminal() -> None:
     stream = io.StringIO()
-    display = Display([make_point("a")], stream=stream, tty=False)
+    display = Display([make_point("a")], verbose=True, stream=stream, tty=False)
     display.line("stderr", "\x1b[31mred\x00\x9bworld")
     assert "\x1b" not in stream.getvalue()
     assert "red" in stream.getvalue()
@@ -88,33 +103,3 @@ def test_the_reason_of_a_bad_end_is_said() -> None:
     display.end(point, outcome)
     assert "failed" in stream.getvalue()
     assert "exit code 1" in stream.getvalue()
-
-
-def test_a_flood_is_counted_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    stream = io.StringIO()
-    point = make_point("a")
-    display = Display([point], stream=stream, tty=False)
-    display.begin(point)
-    for number in range(BURST + 300):
-        display.line("stdout", f"line {number}")
-    clock[0] += 10.0
-    display.line("stdout", "and on")
-    for _ in range(BURST + 1):
-        display.line("stdout", "again")
-    display.end(point, done(1.0))
-    said = stream.getvalue().splitlines()
-    assert f"    line {BURST - 1}" in said
-    assert said.index("    [300 lines not shown here; the log has them]") < said.index("    and on")
-    hidden = sum(int(line.split()[0].strip("[")) for line in said if "not shown here" in line)
-    shown = sum(line.startswith(("    line", "    and on", "    again")) for line in said)
-    assert shown + hidden == 2 * BURST + 302
-
-
-def test_what_does_not_flood_is_all_shown() -> None:
-    stream = io.StringIO()
-    display = Display((), stream=stream, tty=False)
-    for number in range(BURST):
-        display.line("stdout", f"line {number}")
-    assert len(stream.getvalue().splitlines()) == BURST

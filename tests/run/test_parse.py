@@ -9,8 +9,10 @@ import pytest
 
 from ae.errors import RecipeError, WorkloadError
 from ae.model import Machine, Point
-from ae.plan.planner import Selection, make_plan, point_key
-from ae.recipe.models import load_recipe
+from ae.plan.planner import make_plan
+from ae.plan.points import point_key
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
 from ae.records.files import read_point
 from ae.run.parse import parse_point
 from tests.toy import make_toy

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accel_trace.events import Alloc, Event, Free, Launch, TensorAlloc, TensorFree, Touched
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 from accel_trace.session import Session
 
 MIB = 1 << 20

@@ -1,6 +1,6 @@
 """What the tests of the native part share: builds, scenarios on a synthetic driver.
 
-Builds are kept in a folder of the machine's temporary one, named by what went into them.
+Builds are kept in the tests' cache, named by what went into them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -45,8 +44,8 @@ def built(name: str, make: Any, *parts: object) -> Path:
     for path in sorted([*NATIVE.iterdir(), *TESTING.iterdir()]):
         if path.is_file():
             digest.update(path.name.encode() + path.read_bytes())
-    root = Path(tempfile.gettempdir()) / f"accel-trace-tests-{os.getuid()}"
-    root.mkdir(exist_ok=True)
+    root = Path(os.environ["AE_TEST_CACHE"]) / "collector"
+    root.mkdir(parents=True, exist_ok=True)
     folder = root / f"{name}-{digest.hexdigest()[:16]}"
     with (root / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

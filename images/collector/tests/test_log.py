@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 from accel_trace.events import EVENTS, FRAME, HEADER, MAGIC, End, Event, Hot, Launch, Note, Touched
-from accel_trace.log import LAYOUTS, LogError, LogReader, LogWriter, Status, read_status
+from accel_trace.layouts import LAYOUTS
+from accel_trace.log import LogError, LogReader, Status, read_status
+from accel_trace.log_writer import LogWriter
 
 _FULL_DISK = """
 import resource, sys
 from accel_trace.events import Hot
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 writer = LogWriter(sys.argv[1])
 kept = sum(writer.write(Hot(launch=n, block=n, count=1)) for n in range(20_000))
@@ -260,7 +262,7 @@ def test_a_forked_child_leaves_its_parents_log_alone(tmp_path):
     program = """
 import os, sys
 from accel_trace.events import Hot
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 writer = LogWriter(sys.argv[1])
 writer.write(Hot(launch=1, block=1, count=1))
 child = os.fork()
@@ -283,7 +285,7 @@ def test_a_killed_writer_leaves_a_log_with_whole_frames(tmp_path):
     program = """
 import sys
 from accel_trace.events import Hot
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 writer = LogWriter(sys.argv[1])
 n = 0
 while True:

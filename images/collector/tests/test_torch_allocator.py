@@ -1,8 +1,9 @@
 """The hooks on PyTorch's real CUDA allocator, over a stand-in for the CUDA runtime: no GPU needed.
 
-Needs a PyTorch that is built with CUDA, and the headers of that CUDA. The allocator is driven from
-C++ through allocations, frees, other streams, an emptied cache and full cards; after every step the
-hooks' totals must be the allocator's own.
+Needs a PyTorch that is built with CUDA, and the headers of that CUDA: marked `gpu`, because it is
+GPU hosts that have them. The allocator is driven from C++ through allocations, frees, other
+streams, an emptied cache and full cards; after every step the hooks' totals must be the
+allocator's own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from accel_trace.handlers import torch_native  # noqa: E402
 from accel_trace.handlers.compiling import cuda_headers  # noqa: E402
 
 pytestmark = [
+    pytest.mark.gpu,  # not for a GPU: a PyTorch that is built with CUDA is found where one is
     pytest.mark.torch,
     pytest.mark.skipif(COMPILER is None, reason="needs g++"),
     pytest.mark.skipif(not torch.version.cuda, reason="needs a PyTorch that is built with CUDA"),

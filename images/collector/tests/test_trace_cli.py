@@ -17,7 +17,8 @@ import pytest
 from accel_trace import build, cli, probe
 from accel_trace.builds import BuildError
 from accel_trace.events import Hot, Note
-from accel_trace.log import LogReader, LogWriter
+from accel_trace.log import LogReader
+from accel_trace.log_writer import LogWriter
 from collector_logs import launch, write
 
 # A target that does what an injected one would: it writes a log where it is told to.
@@ -28,7 +29,7 @@ print("and errors", file=sys.stderr, flush=True)
 folder = os.environ.get("ACCEL_TRACE_OUT")
 if folder:
     from accel_trace.events import Launch, Stack, Touched, TensorAlloc
-    from accel_trace.log import LogWriter
+    from accel_trace.log_writer import LogWriter
     zeros = dict.fromkeys(("device", "stream", "context", "thread", "grid_y", "grid_z", "block_x",
                            "block_y", "block_z"), 1) | {"grid_x": 4, "operator": "", "region": ""}
     with LogWriter.in_folder(folder) as log:
@@ -163,7 +164,7 @@ def test_a_target_that_crashes_keeps_its_code_and_its_log_is_told_to_be_cut(tmp_
     program = (
         "import os, signal\n"
         "from accel_trace.events import Note\n"
-        "from accel_trace.log import LogWriter\n"
+        "from accel_trace.log_writer import LogWriter\n"
         "log = LogWriter.in_folder(os.environ['ACCEL_TRACE_OUT'])\n"
         "log.write(Note(level=2, text='odd'))\n"
         "log.flush()\n"
@@ -181,7 +182,7 @@ def test_a_full_disk_in_the_target_is_told_and_changes_nothing(tmp_path, library
     program = (
         "import os, resource\n"
         "from accel_trace.events import Hot\n"
-        "from accel_trace.log import LogWriter\n"
+        "from accel_trace.log_writer import LogWriter\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "log = LogWriter.in_folder(os.environ['ACCEL_TRACE_OUT'])\n"
         "for n in range(10_000): log.write(Hot(launch=n, block=1, count=1))\n"

@@ -21,7 +21,7 @@ from accel_trace.events import (
     TensorFree,
     Touched,
 )
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 from accel_trace.session import Session
 from accel_trace.tools.uvm_advisor import Advisor, UvmAdvisor, advise
 from accel_trace.uvm.advice import Advice, AdviceError, Group

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -100,10 +99,7 @@ def run_python(
 @cache
 def build_cache() -> Path:
     """One folder of compiled hooks for all tests of a run, and for later runs."""
-    base = Path(
-        os.environ.get("ACCEL_TRACE_CACHE")
-        or Path(tempfile.gettempdir()) / f"accel-trace-tests-{os.getuid()}"
-    )
+    base = Path(os.environ.get("ACCEL_TRACE_CACHE") or f"{os.environ['AE_TEST_CACHE']}/hooks")
     base.mkdir(parents=True, exist_ok=True)
     return base
 

@@ -1,5 +1,5 @@
 import pytest
-from dlrm_inference.config import Config, ConfigError
+from dlrm_inference.config import Config, ConfigError, paper_bound
 
 
 def test_defaults_are_the_papers_sizes():
@@ -8,6 +8,37 @@ def test_defaults_are_the_papers_sizes():
     assert (config.batch, config.pooling, config.draws) == (2048, 150, 307_200)
     assert config.row_bytes == 512
     assert config.samples >= 50
+    assert paper_bound(400) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row_bytes"), [("float32", 400), ("float16", 200), ("bfloat16", 200)]
+)
+def test_a_row_has_the_bytes_of_its_type(dtype, row_bytes):
+    assert Config(dtype=dtype, dim=100).row_bytes == row_bytes
+
+
+def test_draws_are_of_one_batch():
+    assert Config(batch=7, pooling=5, batches=3, tables=2).draws == 35
+
+
+@pytest.mark.parametrize(
+    "name", ["tables", "rows", "dim", "batch", "pooling", "batches", "samples", "threads"]
+)
+def test_there_is_at_least_one_of_each(name):
+    assert getattr(Config(**{name: 1}), name) == 1
+    with pytest.raises(ConfigError, match=f"--{name} 0 is out of range"):
+        Config(**{name: 0})
+
+
+@pytest.mark.parametrize("fields", [{"rows": 2**31 - 1}, {"batch": 2**30, "pooling": 1}])
+def test_int32_holds_rows_and_draws_below_its_end(fields):
+    assert Config(index_dtype="int32", **fields).index_dtype == "int32"
+
+
+@pytest.mark.parametrize("fields", [{"dim": 1024}, {"dim": 1}, {"warmup": 0}, {"seed": 0}])
+def test_bounds_belong_to_what_fits(fields):
+    assert Config(**fields)
 
 
 @pytest.mark.parametrize(
@@ -23,23 +54,28 @@ def test_all_l2_modes_and_launches_are_spelled_out():
     assert Config(l2_mode="all").l2_modes == ("hint", "setaside", "window", "setaside_reset")
     assert Config(l2_mode="hint,window").l2_modes == ("hint", "window")
     assert Config(launch="both").launches == ("one_table", "all_tables")
+    assert Config(launch="all_tables").launches == ("all_tables",)
+    assert Config(experiment="static", variants=()).variants == ()
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"variants": ("rfp",)}, "unknown variant 'rfp'; did you mean 'rpf'?"),
-        ({"variants": ("base", "base")}, "named twice"),
-        ({"variants": ()}, "no variant"),
+        ({"variants": ("rfp",)}, "--variants rfp is unknown"),
+        ({"variants": ("base", "base")}, "names one twice"),
+        ({"variants": ()}, "--variants is empty"),
         ({"dataset": "hihg_hot"}, "did you mean 'high_hot'?"),
-        ({"dataset": "zzz"}, "known: one_item, high_hot"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"l2_mode": "hint,oops"}, "unknown l2-mode 'oops'"),
-        ({"rows": 0}, "--rows must be at least 1, not 0"),
-        ({"warmup": -1}, "--warmup must be at least 0, not -1"),
-        ({"distances": (2, 0)}, "--distances must be at least 1"),
-        ({"dim": 2048}, "--dim must be at most 1024"),
+        ({"dataset": "zzz"}, "one of one_item, high_hot"),
+        ({"device": "tpu"}, "--device tpu is unknown"),
+        ({"l2_mode": "hint,oops"}, "--l2-mode oops is unknown"),
+        ({"rows": 0}, "--rows 0 is out of range; fix: at least 1"),
+        ({"warmup": -1}, "--warmup -1 is out of range; fix: at least 0"),
+        ({"distances": (2, 0)}, "--distances 0 is out of range; fix: at least 1"),
+        ({"dim": 2048}, "--dim 2048 is out of range; fix: at least 1, at most 1024"),
+        ({"dim": 1025}, "--dim 1025 is out of range"),
+        ({"seed": -1}, "--seed -1 is out of range"),
         ({"index_dtype": "int32", "rows": 2**31}, "below 2^31"),
+        ({"index_dtype": "int32", "batch": 2**30, "pooling": 2}, "below 2^31"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_sentence(fields, words):

@@ -2,12 +2,14 @@ import json
 
 import numpy as np
 import pytest
+from dlrm_inference import cli
 from dlrm_inference.config import Config, WrongResult
-from dlrm_inference.cpu import experiments, kernels
+from dlrm_inference.cpu import kernels
 from dlrm_inference.cpu.model import Dense, dense_features
 from dlrm_inference.cpu.tables import Tables, fitting_rows
 from dlrm_inference.cpu.variants import NO_COUNTERPART, kernel_of, prepare
 from dlrm_inference.data import make_batches
+from dlrm_inference.experiments import embedding, endtoend
 from dlrm_inference.reference import embedding_bag
 from reprokit.records import RecordWriter
 
@@ -24,7 +26,7 @@ def records(folder, name="records.jsonl"):
 
 def test_embedding_records_every_variant_and_skips_with_reasons(tmp_path, capsys):
     config = Config(variants=(*CPU, *NO_COUNTERPART), **SMALL)
-    experiments.run(config, RecordWriter(tmp_path))
+    embedding.run(config, RecordWriter(tmp_path))
     times = [r for r in records(tmp_path) if r["metric"] == "kernel_time"]
     assert [r["labels"]["variant"] for r in times] == list(CPU)
     for record in times:
@@ -42,13 +44,12 @@ def test_embedding_records_every_variant_and_skips_with_reasons(tmp_path, capsys
     assert metrics >= {"unique_rows", "copy_bandwidth", "limit_time", "pin_time", "remap_time"}
     assert capsys.readouterr().out.splitlines()[-1] == "::progress 4/4 embedding rounds"
     facts = json.loads((tmp_path / "environment.json").read_text())
-    assert facts["cpu"]
     assert facts["dataset"]["source"].startswith("generated, seed 512")
 
 
 def test_the_limit_is_bytes_over_the_copy_rate(tmp_path):
     config = Config(variants=("base",), **{**SMALL, "dataset": "one_item"})
-    experiments.run(config, RecordWriter(tmp_path))
+    embedding.run(config, RecordWriter(tmp_path))
     by_metric = {r["metric"]: r["samples"] for r in records(tmp_path)}
     # One row, 48 indices of 8 bytes, 8 sums: all of 512 bytes a row.
     expected = (512 + 48 * 8 + 8 * 512) / (np.median(by_metric["copy_bandwidth"]) * 1000)
@@ -56,7 +57,7 @@ def test_the_limit_is_bytes_over_the_copy_rate(tmp_path):
 
 
 def test_endtoend_records_time_and_embedding_share(tmp_path):
-    experiments.run(
+    endtoend.run(
         Config(experiment="endtoend", variants=("base", "best"), **SMALL), RecordWriter(tmp_path)
     )
     found = {
@@ -75,31 +76,31 @@ def test_endtoend_records_time_and_embedding_share(tmp_path):
 @pytest.mark.torch
 def test_stock_is_pytorchs_own_operator(tmp_path):
     pytest.importorskip("torch")
-    experiments.run(Config(variants=("stock", "base"), **SMALL), RecordWriter(tmp_path))
+    embedding.run(Config(variants=("stock", "base"), **SMALL), RecordWriter(tmp_path))
     assert {r["labels"].get("variant") for r in records(tmp_path)} >= {"stock", "base"}
 
 
 def test_stock_without_pytorch_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    experiments.run(Config(variants=("stock", "base"), **SMALL), RecordWriter(tmp_path))
+    embedding.run(Config(variants=("stock", "base"), **SMALL), RecordWriter(tmp_path))
     (skip,) = records(tmp_path, "skipped.jsonl")
     assert skip["labels"]["variant"] == "stock"
     assert skip["reason"] == "PyTorch is not installed in this image"
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("argv", "words"),
     [
-        ({"experiment": "sweep"}, "sweep needs a GPU"),
-        ({"experiment": "pin_cost"}, "pin_cost needs a GPU"),
-        ({"experiment": "profile"}, "profile needs a GPU"),
-        ({"dtype": "bfloat16"}, "float32 tables only, not bfloat16"),
-        ({"variants": ("smpf", "optmt")}, "no variant can run here"),
+        (["sweep"], "sweep needs a GPU"),
+        (["pin_cost"], "pin_cost needs a GPU"),
+        (["profile"], "profile needs a GPU"),
+        (["embedding", "--dtype", "bfloat16"], "float32 tables only, not bfloat16"),
+        (["endtoend", "--variants", "smpf,optmt"], "no variant can run here"),
     ],
 )
-def test_what_a_cpu_cannot_run_leaves_with_77(tmp_path, capsys, fields, words):
+def test_what_a_cpu_cannot_run_leaves_with_77(tmp_path, capsys, argv, words):
     with pytest.raises(SystemExit) as left:
-        experiments.run(Config(**fields), RecordWriter(tmp_path))
+        cli.main([*argv, "--out", str(tmp_path)])
     assert left.value.code == 77
     assert words in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "records.jsonl").exists()
@@ -112,7 +113,7 @@ def test_a_variant_with_wrong_sums_is_never_measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(kernels, "base", wrong)
     with pytest.raises(WrongResult, match="'base' differ from the reference"):
-        experiments.run(Config(variants=("base",), **SMALL), RecordWriter(tmp_path))
+        embedding.run(Config(variants=("base",), **SMALL), RecordWriter(tmp_path))
     assert "kernel_time" not in (tmp_path / "records.jsonl").read_text()
 
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from dlrm_inference import hotness
+from dlrm_inference import data, hotness
 from dlrm_inference.config import DATASETS, Config
 from dlrm_inference.data import SPECS, Burst, make_batches, make_table
 
@@ -66,6 +66,49 @@ def test_a_seed_gives_the_same_ids_whatever_else_is_there():
     assert (many.indices[1][0] != other.indices[1][0]).any()
 
 
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if name != "one_item"])
+def test_no_table_or_batch_is_like_another(dataset):
+    batches = make_batches(dataclasses.replace(SMALL, dataset=dataset))
+    drawn = [batches.indices[table][batch] for table in range(3) for batch in range(2)]
+    sliced = [part for table in range(3) for part in np.split(batches.profile(table), 2)]
+    kinds = [*drawn, *sliced]
+    assert {len(ids) for ids in kinds} == {SMALL.draws}
+    assert len({ids.tobytes() for ids in kinds}) == len(kinds)
+
+
+def test_every_seed_has_its_own_hot_rows():
+    config = dataclasses.replace(SMALL, dataset="high_hot", hot_list="oracle")
+    hottest = [
+        make_batches(dataclasses.replace(config, seed=seed)).hot_rows(0, 1)[0] for seed in (1, 2, 3)
+    ]
+    assert len(set(hottest)) == 3
+
+
+def test_a_short_last_window_bursts_in_proportion():
+    ranks = np.full(2300 + 1150, -1)
+    data._add_bursts(
+        np.random.default_rng(1), data._cumulative(4000, 0.0), ranks, SPECS["med_hot"].burst
+    )
+    for window, repeats in ((ranks[:2300], 38), (ranks[2300:], 19)):
+        _, counts = np.unique(window[window >= 0], return_counts=True)
+        assert counts.tolist() == [repeats] * 6
+
+
+def test_the_source_names_the_seed_and_the_dataset():
+    batches = make_batches(dataclasses.replace(SMALL, dataset="low_hot", seed=77))
+    assert batches.source == f"generated, seed 77: {SPECS['low_hot'].summary}"
+
+
+def test_hotness_of_a_stream_that_is_known():
+    ids = np.array([[5, 5, 5, 2], [2, 9, 9, 0]])
+    assert hotness.unique_rows(ids) == 4
+    assert hotness.top_rows(ids, 20, 10).tolist() == [5, 2, 9, 0]  # ties by rising id
+    assert hotness.top_rows(ids, 20, 2).tolist() == [5, 2]
+    assert hotness.coverage(ids, 20, (0.0, 0.05, 0.1, 1.0)) == (0.375, 0.375, 0.625, 1.0)
+    assert hotness.zipf(3, 1.0).tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    assert hotness.expected_unique(np.array([0.5, 0.5]), 2) == pytest.approx(1.5)
+
+
 def test_every_table_has_its_own_hot_rows():
     batches = make_batches(dataclasses.replace(SMALL, dataset="high_hot"))
     hottest = {int(batches.hot_rows(table, 1)[0]) for table in range(3)}
@@ -92,7 +135,7 @@ def test_a_hot_list_names_only_rows_that_were_seen():
 
 
 def test_medium_is_bursty_and_low_is_not():
-    """Brief, section 2: in medium a few ids recur dozens of times within some 2,300 draws."""
+    """docs/papers/dlrm.md, 2: in medium a few ids recur dozens of times within some 2,300 draws."""
 
     def bursting(dataset):
         """Count (row, window) pairs: 25 times in one window and at most 12 in the one before."""
@@ -114,6 +157,7 @@ def test_table_values_are_uniform_within_the_papers_bound():
     assert table.shape == (4000, 128)
     assert table.dtype == np.float32
     assert np.abs(table).max() <= bound * (1 + 1e-6)
+    assert table.mean() == pytest.approx(0, abs=bound / 100)
     assert table.std() == pytest.approx(bound / 3**0.5, rel=0.01)
     assert not np.array_equal(table, make_table(SMALL, 1))
     np.testing.assert_array_equal(table, make_table(SMALL, 0, np.zeros_like(table)))

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from dlrm_inference import traces
+from dlrm_inference import data, traces
 from dlrm_inference.config import Config
 from dlrm_inference.data import make_batches
 from dlrm_inference.traces import TraceError
@@ -122,6 +122,11 @@ def test_a_trace_feeds_all_tables_and_replays_are_noted(tmp_path):
     assert batches.profile(0).tolist() == list(range(10))
     assert batches.indices[0].ravel().tolist() == [*range(10, 40), *range(10, 20)]
     assert len(np.unique(batches.indices[1])) == 30  # elsewhere, and rows of its own
+    assert batches.indices[1].max() >= 40
+    own = data._mapping(100, SMALL.seed, 1)  # the second of two begins half of the way in
+    place = [*range(25, 40), *range(10, 25), *range(25, 35)]
+    assert batches.indices[1].ravel().tolist() == own[place].tolist()
+    assert not np.array_equal(np.sort(batches.profile(1)), np.arange(10))
     assert not np.array_equal(batches.indices[0], batches.indices[1])
     assert batches.source == "trace t.txt"
     assert any("replayed: 40 ids are needed, 30 are there" in note for note in batches.notes)

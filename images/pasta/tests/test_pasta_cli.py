@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from pasta_workloads import config
 from pasta_workloads.cli import main, parse
-from pasta_workloads.config import Config, ConfigError
+from pasta_workloads.config import EXPERIMENTS, PROGRAMS, Config, ConfigError
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 
@@ -24,12 +25,12 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTor
         ("table_v --modes test,test", "--modes names one twice"),
         ("table_v --modes ,", "--modes is empty"),
         ("overhead --variants cs_gpu,nvbit", "--variants nvbit is unknown"),
-        ("model --iterations 0", "--iterations 0 is too small; fix: at least 1"),
+        ("model --iterations 0", "--iterations 0 is out of range; fix: at least 1"),
         ("model --iterations many", "'many' is not a whole number"),
         ("model --device tpu", "--device tpu is unknown"),
         ("model --size huge", "--size huge is unknown"),
         ("uvm --oversubscribe 20", "out of range; fix: 0, or 1 to 8"),
-        ("model --patience 0", "--patience 0.0 is no time"),
+        ("model --patience 0", "--patience 0.0 is out of range"),
         ("model --nonsense 1", "unrecognized arguments"),
         ("", "the following arguments are required"),
     ],
@@ -44,6 +45,11 @@ def test_bad_input_is_one_sentence_with_a_fix(
     assert "fix:" in line
 
 
+def test_every_experiment_is_a_file_of_its_name() -> None:
+    folder = Path(config.__file__).parent / "experiments"
+    assert {path.stem for path in folder.glob("[!_]*.py")} == set(EXPERIMENTS) - set(PROGRAMS)
+
+
 def test_sizes_follow_the_device() -> None:
     assert Config(experiment="model").scale == "full"
     assert Config(experiment="model", device="cpu").scale == "tiny"
@@ -52,9 +58,9 @@ def test_sizes_follow_the_device() -> None:
 
 def test_flags_become_a_config() -> None:
     words = "table_v --model gpt2 --modes train,step --repeats 5 --patience 9"
-    config = parse(words.split())
-    assert config.modes == ("train", "step")
-    assert (config.model, config.repeats, config.patience) == ("gpt2", 5, 9.0)
+    given = parse(words.split())
+    assert given.modes == ("train", "step")
+    assert (given.model, given.repeats, given.patience) == ("gpt2", 5, 9.0)
     with pytest.raises(ConfigError, match="unknown"):
         parse(["table_v", "--modes", "test,all"])
 

@@ -9,7 +9,7 @@ import pytest
 from pasta_workloads import collector
 from pasta_workloads.collector import Ran, run_alone, run_traced, target, trace_argv
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 
 
 def test_the_target_is_the_model_with_the_configs_numbers() -> None:

@@ -20,8 +20,8 @@ from accel_trace.events import (
     Timer,
     Touched,
 )
-from accel_trace.log import LogWriter
-from pasta_workloads.experiments.errors import RunFailed
+from accel_trace.log_writer import LogWriter
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import (
     check_followed,
     check_whole,

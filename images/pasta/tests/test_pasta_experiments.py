@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from pasta_workloads.collector import Ran
 from pasta_workloads.config import Config
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.exact import KNOWN
 from pasta_workloads.experiments import overhead, uvm
 from pasta_workloads.experiments.counts import write_counts
-from pasta_workloads.experiments.errors import RunFailed
 from pasta_workloads.experiments.hotness import write_heat
-from pasta_workloads.experiments.lines import write_timeline
 from pasta_workloads.experiments.overhead import series_of
 from pasta_workloads.experiments.table_v import write_row
+from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import Heat, Launch
 from pasta_written import records, samples
 from reprokit.records import RecordWriter

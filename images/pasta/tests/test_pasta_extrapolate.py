@@ -1,4 +1,4 @@
-"""The sound extrapolation and the paper's (brief, 4.2)."""
+"""The sound extrapolation and the paper's (docs/papers/pasta.md, 4.2)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import (
     counts_of,
     heat_of,

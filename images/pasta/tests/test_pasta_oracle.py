@@ -1,4 +1,4 @@
-"""The oracle of Table V: every value that the brief computed by hand, and the paper's launches."""
+"""The oracle of Table V: every value that was computed by hand, and the paper's launches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXACT = [key for key in TABLE_V if key not in (("alexnet", "train"), ("gpt2", "t
 
 
 @pytest.mark.parametrize("known", COMPUTED, ids=lambda known: "-".join(known[:3]))
-def test_values_that_the_brief_computed(known: Computed) -> None:
+def test_values_that_were_computed_by_hand(known: Computed) -> None:
     kernels = row(known.model, known.mode)
     found = table_row(kernels)[known.stat]
     assert found == pytest.approx(known.value, abs=0.006)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from pasta_workloads.parallel import ranks
 from pasta_workloads.parallel.adam import MasterAdam
 from pasta_workloads.parallel.model import Stage
 from pasta_workloads.parallel.ranks import Found, Job, run_ranks
 from pasta_workloads.parallel.sizes import KINDS, SIZES
 from pasta_workloads.parallel.tensor import Ways
-from torch import Tensor, nn
+from torch import Tensor, multiprocessing, nn
+from torch.multiprocessing.spawn import start_processes
 
 SIZE = SIZES["tiny"]
 STEPS = 2
@@ -29,7 +33,21 @@ def train(kind: str, folder: Path) -> tuple[list[Found], list[dict[str, Tensor]]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], dict[str, Tensor]]:
+def forked() -> Iterator[None]:
+    """Ranks are forked from a process that has PyTorch loaded, instead of loading it each.
+
+    test_a_relative_folder, which comes first, and the program spawn them, as users' runs do.
+    """
+    multiprocessing.set_forkserver_preload(["torch", "torch.distributed"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "spawn", partial(start_processes, start_method="forkserver"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(
+    tmp_path_factory: pytest.TempPathFactory, forked: None
+) -> tuple[list[float], dict[str, Tensor]]:
     """Losses and weights of one process."""
     found, (weights,) = train("one", tmp_path_factory.mktemp("one"))
     return found[0].losses, weights
@@ -37,7 +55,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[float], dict[s
 
 @pytest.fixture(scope="module")
 def trained(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, forked: None
 ) -> dict[str, tuple[list[Found], list[dict[str, Tensor]]]]:
     """What the ranks of each kind found, and their weights."""
     return {kind: train(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS}

@@ -28,7 +28,7 @@ _HERE = Path(__file__).parent
 _WANT = ("torch", "rap_plans", "rap_sessions", "rap_loop", "rap_watch", "rap_training.feed",
          "rap_training.memory", "rap_training.launcher", "rap_training.sharing",
          "rap_training.train", "rap_training.inputs", "rap_training.cli", "rap_training.config",
-         "rap_training.solving", "rap_training.experiments")  # fmt: skip
+         "rap_training.sessions", "rap_training.experiments")  # fmt: skip
 
 collect_ignore = (
     []

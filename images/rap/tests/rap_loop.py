@@ -15,7 +15,8 @@ from rap_training.launches import unfused
 from rap_training.memory import Buffers
 from rap_training.sharing.preparation import SLOTS, Steps
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import Model, Trainer
+from rap_training.train.dlrm import Trainer
+from rap_training.train.model import Model
 from rap_training.train.torchrec import Weights
 from rap_training.work import DATA_PARALLEL, Work, data_parallel, locality
 

@@ -23,7 +23,9 @@ def run_ranks(
 
     Results must not hold tensors: their memory would end with the process.
     """
-    context = multiprocessing.get_context("spawn")
+    # Forked from a process that has PyTorch loaded and nothing else done, so it is loaded once.
+    context = multiprocessing.get_context("forkserver" if backend != "nccl" else "spawn")
+    context.set_forkserver_preload(["torch", "torch.distributed"])
     said = context.Queue()
     meeting = f"file://{folder}/meeting"
     ranks = [

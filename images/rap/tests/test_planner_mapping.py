@@ -66,6 +66,18 @@ def test_one_large_feature_is_shared_by_all_gpus():
     assert machine.search(data_parallel=False).gpu_of == {"f": 0}
 
 
+def test_a_feature_that_is_everywhere_moves_to_one_gpu():
+    """Leaving home costs 70 us once: from locality no single move pays, from everywhere both do."""
+    work = {"a": 10.0, "b": 10.0}
+    machine = Machine(work, dict.fromkeys(work, 0), 2, base=[100.0, 0.0], launch=30.0)
+    machine.communication_us = lambda mapping: 70.0 * (mapping != machine.home)
+    assert locality_us(machine) == 180.0
+    found = machine.search()
+    assert found.gpu_of == {"a": 1, "b": 1}
+    assert found.history == (240.0, 205.0, 170.0)
+    assert machine.search(data_parallel=False).gpu_of == machine.home
+
+
 def test_two_equally_slow_gpus_do_not_end_the_search():
     work = {f"f{index}": 10.0 for index in range(8)}
     home = {name: index % 2 for index, name in enumerate(work)}

@@ -27,6 +27,13 @@ def test_selected_stages_are_filled_in_execution_order():
     assert [(part.stage, part.kind) for part in found.placed] == [("a", "x"), ("b", "y")]
 
 
+def test_what_fits_nowhere_is_not_put_beside_a_stage_that_hides_nothing():
+    stages = (StageCapacity("a", 10.0, 9.0), StageCapacity("b", 10.0, 0.0))
+    found = schedule([group("x", 0, 10)], stages, linear)
+    assert {part.stage for part in found.placed} == {"a"}
+    assert found.overflow_us == 3.0
+
+
 def test_what_does_not_fit_is_split_at_the_largest_prefix():
     stages = (StageCapacity("a", 10.0, 9.0), StageCapacity("b", 10.0, 9.0))
     found = schedule([group("x", 0, 10)], stages, linear)
@@ -49,6 +56,12 @@ def test_leftovers_go_to_the_last_selected_stage_and_are_counted():
     found = schedule([group("x", 0, 10)], stages, linear)
     assert [(p.stage, len(p.members)) for p in found.placed] == [("a", 3), ("b", 7)]
     assert found.overflow_us == pytest.approx(4.0)
+
+
+def test_a_stage_without_capacity_takes_nothing_while_another_has_some():
+    stages = tuple(StageCapacity(name, 10.0, us) for name, us in zip("abc", (5, 5, 0), strict=True))
+    found = schedule([group("x", 0, 10)], stages, linear)
+    assert [(p.stage, len(p.members)) for p in found.placed] == [("a", 3), ("b", 7)]
 
 
 def test_without_capacity_all_is_overflow_of_the_last_stage():

@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from rap_loop import MODEL, ONE, TABLES, TURNS, Case, Loop, global_batches, work_of  # noqa: E402
 from rap_plans import every_operator  # noqa: E402
 from rap_ranks import run_ranks  # noqa: E402
-from rap_training.backends import Call  # noqa: E402
 from rap_training.cli import main  # noqa: E402
 from rap_training.config import Config, ConfigError  # noqa: E402
+from rap_training.launches import Call  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.memory import Buffers  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
@@ -225,7 +225,10 @@ def test_without_torchrec_the_run_is_skipped_with_the_reason(
     for name in [name for name in sys.modules if name.split(".")[0] == "fbgemm_gpu"]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(SystemExit) as left:
-        main(["fig10", "--trainer", "torchrec", "--variants", "ideal", "--out", str(tmp_path)])
+        main(
+            ["fig10", "--trainer", "torchrec", "--variants", "ideal", "--scale", "0.0001",
+             "--out", str(tmp_path)]
+        )  # fmt: skip
     assert left.value.code == 77
     said = capsys.readouterr().err.strip()
     assert said == (

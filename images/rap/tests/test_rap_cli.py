@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from rap_training import experiments
+from rap_training import config, sessions
 from rap_training.cli import main, parse
-from rap_training.config import ConfigError
+from rap_training.config import EXPERIMENTS, ConfigError
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
@@ -140,18 +140,18 @@ def test_nothing_but_the_sentence_is_printed_by_the_program(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fig11"], "experiment fig11 is unknown"),
+        (["fig11"], "experiment 'fig11' is unknown"),
         (["fig10", "--batch", "many"], "'many' is not a whole number"),
-        (["fig10", "--batch", "0"], "--batch 0 is too small"),
+        (["fig10", "--batch", "0"], "--batch 0 is out of range"),
         (["fig10", "--variants", "rap,raap"], "--variants rap,raap is unknown|raap is unknown"),
         (["fig10", "--variants", ""], "--variants is empty"),
         (["fig10", "--variants", "rap,ideal,rap"], "names one twice"),
         (["fig10", "--plan", "4"], "--plan 4 is unknown"),
         (["fig10", "--scale", "2"], "--scale 2.0 is out of range"),
-        (["fig10", "--solver-seconds", "0"], "--solver-seconds 0.0 is no time"),
-        (["fig10", "--patience", "-1"], r"--patience -1.0 is no time"),
-        (["fig10", "--patience", "nan"], r"--patience nan is no time"),
-        (["fig10", "--mps-percentage", "101"], "--mps-percentage 101"),
+        (["fig10", "--solver-seconds", "0"], "--solver-seconds 0.0 is out of range"),
+        (["fig10", "--patience", "-1"], r"--patience -1.0 is out of range"),
+        (["fig10", "--patience", "nan"], r"--patience nan is out of range"),
+        (["fig10", "--mps-percentage", "101"], "--mps-percentage 101 is out of range"),
         (["fig10", "--frobnicate"], "unrecognized arguments"),
     ],
 )
@@ -162,6 +162,11 @@ def test_bad_arguments(
         parse(arguments)
     assert main(arguments) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_every_experiment_is_a_file_of_its_name() -> None:
+    folder = Path(config.__file__).parent / "experiments"
+    assert {path.stem for path in folder.glob("[!_]*.py")} == set(EXPERIMENTS)
 
 
 def test_a_folder_that_cannot_be_made(
@@ -212,9 +217,9 @@ def test_ids_outside_of_a_table(
 
 def machine(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with GPUs of so much memory, as far as the parent asks."""
-    monkeypatch.setattr(experiments, "_check_gpus", lambda _: None)
-    monkeypatch.setattr(experiments, "machine_facts", lambda _: {"gpu_memory": memory})
-    monkeypatch.setattr(experiments, "run_session", lambda *_, **__: pytest.fail("was started"))
+    monkeypatch.setattr(sessions, "_check_gpus", lambda _: None)
+    monkeypatch.setattr("reprokit.command.machine_facts", lambda _: {"gpu_memory": memory})
+    monkeypatch.setattr(sessions, "run_session", lambda *_, **__: pytest.fail("was started"))
 
 
 def test_tables_that_no_gpu_can_take(
@@ -235,8 +240,8 @@ def test_tables_that_no_gpu_can_take(
 
 
 def test_the_driver_s_words_for_memory() -> None:
-    assert experiments._bytes("143771 MiB") == 143771 << 20
-    assert experiments._bytes("") == experiments._bytes("[Unknown]") == 0
+    assert sessions._bytes("143771 MiB") == 143771 << 20
+    assert sessions._bytes("") == sessions._bytes("[Unknown]") == 0
 
 
 def test_a_solver_out_of_time_says_so(
@@ -261,7 +266,7 @@ def test_a_licence_that_is_none(
     licence = tmp_path / "gurobi.lic"
     licence.write_text("dear sir or madam")
     monkeypatch.setenv("GRB_LICENSE_FILE", str(licence))
-    monkeypatch.setattr(experiments, "run_session", lambda *_, **__: pytest.fail("was started"))
+    monkeypatch.setattr(sessions, "run_session", lambda *_, **__: pytest.fail("was started"))
     assert main([experiment, *SMALL[1:], "--solver", "gurobi"]) == 2
     assert f"{licence} is no Gurobi licence" in one_sentence(capsys.readouterr().err)
 

@@ -194,7 +194,9 @@ def test_without_the_program_no_process_starts(homes: list[Path]) -> None:
     with pytest.raises(
         MpsError, match=r"nvidia-cuda-mps-control-of-no-driver was not found, .*; fix: "
     ):
-        launcher.run_session(rap_sessions.SMALL, "throughput", told, session="mps")
+        launcher.run_session(
+            rap_sessions.SMALL, "rap_training.experiments.fig10:on_rank", told, session="mps"
+        )
     assert not homes
     assert not told.messages
 

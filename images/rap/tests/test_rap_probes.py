@@ -11,10 +11,10 @@ import pytest
 import torch
 from rap_plans import every_operator
 from rap_sessions import SMALL, Told, second_is_slower
-from rap_training.backends import Call, NumpyBackend
+from rap_training.backends import NumpyBackend
 from rap_training.config import Config
 from rap_training.launcher import run_session
-from rap_training.launches import Launch
+from rap_training.launches import Call, Launch
 from rap_training.memory import Buffers
 from rap_training.plan.files import dump
 from rap_training.plan.operators import OPERATORS

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
-from rap_training import ratios  # noqa: E402
 from rap_training.config import Config  # noqa: E402
+from rap_training.experiments import ratio  # noqa: E402
 from rap_training.plan.builtin import builtin  # noqa: E402
 from rap_training.plan.graph import Plan  # noqa: E402
 
@@ -26,10 +26,10 @@ def ratio_of(plan: Plan) -> float:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_every_ratio_is_met_closely(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(ratios, "_ratio", lambda _, plan: ratio_of(plan))
+    monkeypatch.setattr(ratio, "_ratio", lambda _, plan: ratio_of(plan))
     start = builtin(number, scale=0.001)
     config = Config(experiment="ratio", ratios=WANTED)
-    found = list(ratios.plans(SimpleNamespace(plan=start, config=config)))
+    found = list(ratio.plans(SimpleNamespace(plan=start, config=config)))
     assert [wanted for wanted, _ in found] == list(WANTED)
     for wanted, plan in found:
         assert ratio_of(plan) == pytest.approx(wanted, rel=0.2), wanted
@@ -40,8 +40,8 @@ def test_every_ratio_is_met_closely(monkeypatch: pytest.MonkeyPatch, number: int
 def test_what_cannot_be_met_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which nothing changes the ratio: the search gives up."""
     tried = []
-    monkeypatch.setattr(ratios, "_ratio", lambda _, plan: tried.append(plan) or 0.5)
+    monkeypatch.setattr(ratio, "_ratio", lambda _, plan: tried.append(plan) or 0.5)
     config = Config(experiment="ratio", ratios=(0.01, 5.0))
     rank = SimpleNamespace(plan=builtin(0, scale=0.001), config=config)
-    assert len(list(ratios.plans(rank))) == 2
+    assert len(list(ratio.plans(rank))) == 2
     assert len(tried) < 20

@@ -1,7 +1,7 @@
 """The index of live pieces of memory: objects (driver level) and tensors over them.
 
 Every look-up checks both bounds, so an address in a gap belongs to nothing. PASTA's own comparison
-looks at starts only and charges a gap to the piece before it (brief, 3.2).
+looks at starts only and charges a gap to the piece before it (docs/papers/pasta.md, 3.2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether kernels can be patched here: patches a tiny one and compares its counts with the truth.
 
 A child process runs a vector addition through the CUDA driver (PTX, no toolkit needed) with the
-library in it, in mode count: n elements are 2n reads and n writes of 4 bytes. Source: brief of
-PASTA, 6.2.
+library in it, in mode count: n elements are 2n reads and n writes of 4 bytes. Source:
+docs/papers/pasta.md, 6.2.
 """
 
 from __future__ import annotations

@@ -81,6 +81,11 @@ class RecordWriter:
         temporary.write_text(json.dumps(self._facts, indent=2, sort_keys=True) + "\n")
         temporary.replace(target)
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What `environment.json` holds by now."""
+        return self._facts
+
     def _append(self, name: str, line: Mapping[str, Any]) -> None:
         text = json.dumps(line, allow_nan=False) + "\n"
         with (self.out_dir / name).open("a", encoding="utf-8") as file:

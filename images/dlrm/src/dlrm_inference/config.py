@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
+
+from reprokit.errors import ConfigError, Failure
+from reprokit.options import Options, option
 
 DEVICES = ("cpu", "cuda")
 EXPERIMENTS = ("embedding", "endtoend", "sweep", "pin_cost", "profile", "static")
+GPU_ONLY = {
+    "sweep": "the sweep is over a GPU's resident warps, which a CPU does not have",
+    "pin_cost": "the pinning modes are ways to use a GPU's L2 cache",
+    "profile": "the profiled counters are those of a GPU",
+}
 DATASETS = ("one_item", "high_hot", "med_hot", "low_hot", "random")
 VARIANTS = (
     "base",
@@ -30,59 +37,69 @@ DTYPES = ("float32", "float16", "bfloat16")
 INDEX_DTYPES = ("int32", "int64")
 INT32_ROWS = 2**31 - 1
 
-# Rows ahead, as the artifact ships them (brief, D9); the combined design uses RPF's.
+# Rows ahead, as the artifact ships them (docs/papers/dlrm.md, D9); the combined design uses RPF's.
 DEFAULT_DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
 
 
-class ConfigError(ValueError):
-    """The command line asks for something that does not exist or does not fit: one sentence."""
-
-
-class WrongResult(RuntimeError):
+class WrongResult(Failure):
     """A variant's sums are not the reference's: nothing may be measured with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """One call of the workload. Defaults are the paper's sizes (brief, section 2).
+class Config(Options):
+    """One call of the workload. Defaults are the paper's sizes (docs/papers/dlrm.md, 2).
 
-    Sizes are counts; `dim` is fp32 columns of a row; 0 means "the variant's own default" for
-    `distance`, `register_cap`, `warps_per_sm` and "as many as the cache holds" for `hot_rows`.
     Raises ConfigError from the constructor.
     """
 
-    experiment: str = "embedding"
-    device: str = "cpu"
-    dataset: str = "random"
-    variants: tuple[str, ...] = ("base",)
-    tables: int = 12
-    rows: int = 500_000
-    dim: int = 128
-    batch: int = 2048  # bags
-    pooling: int = 150  # rows per bag
-    batches: int = 4  # distinct batches per table that samples rotate over
-    dtype: str = "float32"
-    index_dtype: str = "int64"
-    samples: int = 84  # timed launches per variant, after warm-up
-    warmup: int = 12  # launches per variant that are run and not recorded
-    seed: int = 512
-    distance: int = 0  # prefetch distance in rows
-    register_cap: int = 0  # registers per thread
-    warps_per_sm: int = 0  # occupancy asked for
-    distances: tuple[int, ...] = (1, 2, 4, 6, 8, 10)  # sweep
-    warps: tuple[int, ...] = (24, 32, 40, 48, 64)  # sweep
-    l2_mode: str = "setaside"  # one of L2_MODES, several by commas, or "all"
-    hot_list: str = "profiled"
-    hot_rows: int = 0  # rows pinned or copied
-    launch: str = "both"
-    threads: int = 1  # CPU threads, 1 as in the paper
-    archs: tuple[str, ...] = ("80", "86", "89", "90", "100", "120")  # static: sm_XX
-    trace: str = ""  # path of a trace file that replaces the generated dataset
-    out: str = ""  # folder for records; "" means $AE_OUT
+    experiment: str = option("embedding", choices=EXPERIMENTS)
+    device: str = option("cpu", choices=DEVICES)
+    dataset: str = option("random", choices=DATASETS)
+    variants: tuple[str, ...] = option(("base",), "comma separated", choices=VARIANTS, empty=True)
+    tables: int = option(12, "embedding tables", least=1)
+    rows: int = option(500_000, "rows of one table", least=1)
+    dim: int = option(128, "columns of a row", least=1, most=1024)
+    batch: int = option(2048, "bags in a batch", least=1)
+    pooling: int = option(150, "rows summed in a bag", least=1)
+    batches: int = option(4, "distinct batches of a table, taken in turn", least=1)
+    dtype: str = option("float32", "table type", choices=DTYPES)
+    index_dtype: str = option("int64", "type of indices and offsets", choices=INDEX_DTYPES)
+    samples: int = option(84, "timed launches of each variant", least=1)
+    warmup: int = option(12, "launches of each variant dropped first", least=0)
+    seed: int = option(512, "seed of tables and ids", least=0)
+    distance: int = option(0, "prefetch distance in rows, 0: the variant's own", least=0)
+    register_cap: int = option(0, "registers per thread, 0: the variant's own", least=0)
+    warps_per_sm: int = option(0, "resident warps, 0: the variant's own", least=0)
+    distances: tuple[int, ...] = option(
+        (1, 2, 4, 6, 8, 10), "sweep: distances, comma separated", least=1
+    )
+    warps: tuple[int, ...] = option(
+        (24, 32, 40, 48, 64), "sweep: warps per SM, comma separated", least=1
+    )
+    l2_mode: str = option("setaside", f"{', '.join(L2_MODES)}, several by commas, or all")
+    hot_list: str = option("profiled", choices=HOT_LISTS)
+    hot_rows: int = option(0, "rows pinned or copied, 0: as many as fit", least=0)
+    launch: str = option("both", choices=LAUNCHES)
+    threads: int = option(1, "CPU threads; 1 as in the paper", least=1)
+    archs: tuple[str, ...] = option(
+        ("80", "86", "89", "90", "100", "120"), "static: GPU architectures, comma separated"
+    )
+    trace: str = option("", "file of row ids that replaces the generated dataset")
+    out: str = option("", "folder for records, else $AE_OUT")
 
     def __post_init__(self) -> None:
-        self._check_words()
-        self._check_numbers()
+        super().__post_init__()
+        if not self.variants and self.experiment != "static":
+            raise ConfigError(f"--variants is empty; fix: some of {', '.join(VARIANTS)}")
+        for mode in self.l2_modes:
+            if mode not in L2_MODES:
+                known = ", ".join(L2_MODES)
+                raise ConfigError(f"--l2-mode {mode} is unknown; fix: all, or some of {known}")
+        if self.index_dtype == "int32" and max(self.rows, self.draws) > INT32_ROWS:
+            raise ConfigError(
+                "rows and draws per batch must be below 2^31 for --index-dtype int32; "
+                "fix: --index-dtype int64"
+            )
 
     @property
     def draws(self) -> int:
@@ -111,66 +128,7 @@ class Config:
         """
         return self.distance or DEFAULT_DISTANCE.get(variant, 0)
 
-    def _check_words(self) -> None:
-        _require("experiment", self.experiment, EXPERIMENTS)
-        _require("device", self.device, DEVICES)
-        _require("dataset", self.dataset, DATASETS)
-        for variant in self.variants:
-            _require("variant", variant, VARIANTS)
-        if not self.variants and self.experiment != "static":
-            raise ConfigError("no variant was asked for: give --variants base,rpf,...")
-        if len(set(self.variants)) != len(self.variants):
-            raise ConfigError(f"a variant is named twice in '{','.join(self.variants)}'")
-        _require("dtype", self.dtype, DTYPES)
-        _require("index-dtype", self.index_dtype, INDEX_DTYPES)
-        for mode in self.l2_modes:
-            _require("l2-mode", mode, (*L2_MODES, "all"))
-        _require("hot-list", self.hot_list, HOT_LISTS)
-        _require("launch", self.launch, LAUNCHES)
-
-    def _check_numbers(self) -> None:
-        at_least_one = (
-            "tables",
-            "rows",
-            "dim",
-            "batch",
-            "pooling",
-            "batches",
-            "samples",
-            "threads",
-        )
-        for name in at_least_one:
-            _at_least(name, getattr(self, name), 1)
-        for name in ("warmup", "seed", "distance", "register_cap", "warps_per_sm", "hot_rows"):
-            _at_least(name, getattr(self, name), 0)
-        for name in ("distances", "warps"):
-            for value in getattr(self, name):
-                _at_least(name, value, 1)
-        if self.dim > 1024:
-            raise ConfigError(f"--dim must be at most 1024, not {self.dim}")
-        if self.index_dtype == "int32" and max(self.rows, self.draws) > INT32_ROWS:
-            raise ConfigError("rows and draws per batch must be below 2^31 for --index-dtype int32")
-
-    def facts(self) -> dict[str, object]:
-        """Return every field as plain JSON data, for `environment.json`."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
 
 def paper_bound(rows: int) -> float:
     """Half-width of the uniform distribution table values are drawn from: sqrt(1/rows)."""
     return math.sqrt(1.0 / rows)
-
-
-def _require(what: str, word: str, known: tuple[str, ...]) -> None:
-    if word in known:
-        return
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-    raise ConfigError(f"unknown {what} '{word}'; {hint}")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        flag = name.replace("_", "-")
-        raise ConfigError(f"--{flag} must be at least {least}, not {value}")

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from dlrm_inference.cuda import cubin
+from dlrm_inference.cuda import compressed, cubin
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="the test compiles with NVRTC")
 
@@ -186,14 +186,14 @@ PLAIN = [
 
 @pytest.mark.parametrize("plain", PLAIN)
 def test_lz4_blocks_come_out_as_they_went_in(plain):
-    assert cubin.decode_lz4(compress_lz4(plain), len(plain)) == plain
+    assert compressed.decode_lz4(compress_lz4(plain), len(plain)) == plain
 
 
 def test_our_lz4_agrees_with_the_package():
     lz4_block = pytest.importorskip("lz4.block")
     for plain in PLAIN:
         packed = lz4_block.compress(plain, store_size=False)
-        assert cubin.decode_lz4(packed, len(plain)) == plain
+        assert compressed.decode_lz4(packed, len(plain)) == plain
         assert lz4_block.decompress(compress_lz4(plain), uncompressed_size=len(plain)) == plain
 
 
@@ -206,9 +206,9 @@ def test_our_lz4_decoder_serves_where_the_package_is_missing(images, monkeypatch
 def test_damage_is_an_error_and_not_nonsense(images):
     packed = compress_lz4(images[80])
     with pytest.raises(cubin.CubinError, match="damaged"):
-        cubin.decode_lz4(packed[:-40], len(images[80]) // 2)
+        compressed.decode_lz4(packed[:-40], len(images[80]) // 2)
     with pytest.raises(cubin.CubinError, match="before its start"):
-        cubin.decode_lz4(b"\x10a\x09\x00", 100)
+        compressed.decode_lz4(b"\x10a\x09\x00", 100)
     good = pack_entry(80, images[80])
     bad = good[:64] + bytes(200) + good[264:]
     with pytest.raises(cubin.CubinError, match=r"damaged|gave"):

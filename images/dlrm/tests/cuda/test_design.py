@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from dlrm_inference.config import Config
 from dlrm_inference.cuda import design
-from dlrm_inference.cuda.static import occupancy, static
+from dlrm_inference.cuda.occupancy import occupancy
+from dlrm_inference.experiments import static
 from reprokit.records import RecordWriter
 
 NAMES = [*design.POINTS, "best"]
@@ -68,7 +69,7 @@ def test_static_records_prove_the_claims(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("AE_STOCK21_DIR", str(tmp_path / "none"))
     variants = ("base", "optmt", "stock", "stock21", "best")
     config = Config(experiment="static", variants=variants, archs=("80", "90"))
-    static(config, RecordWriter(tmp_path))
+    static.run(config, RecordWriter(tmp_path))
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     found = {
         (r["metric"], r["labels"].get("variant"), r["labels"]["arch"]): r["samples"][0]

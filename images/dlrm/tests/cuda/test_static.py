@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 from dlrm_inference.config import Config
-from dlrm_inference.cuda import cubin, design, stock21
-from dlrm_inference.cuda.static import SMS, occupancy, static
+from dlrm_inference.cuda import cubin, design, wheel21
+from dlrm_inference.cuda.occupancy import SMS, occupancy
+from dlrm_inference.experiments import static
 from reprokit.records import RecordWriter
 
-# The brief's table for 8-warp blocks: (registers from, to) -> warps per SM on sm_80 and sm_90.
+# docs/papers/dlrm.md, 3.1, 8-warp blocks: (registers from, to) -> warps per SM, sm_80 and sm_90.
 TABLE = [((65, 80), 24), ((49, 64), 32), ((41, 48), 40), ((33, 40), 48), ((1, 32), 64)]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize(("bounds", "warps"), TABLE)
-def test_occupancy_is_the_brief_s_table(arch, bounds, warps):
+def test_occupancy_is_the_table_of_the_paper_s_page(arch, bounds, warps):
     for registers in range(bounds[0], bounds[1] + 1):
         held = occupancy(arch, 256, registers)
         assert held.warps == warps
@@ -63,7 +64,7 @@ def test_the_machine_code_says_what_the_compiler_reported(name, arch):
 
 def write_manifest(folder: Path) -> None:
     kernels = [
-        stock21.StockKernel(
+        wheel21.StockKernel(
             arch=arch,
             index=index,
             file="",
@@ -71,11 +72,11 @@ def write_manifest(folder: Path) -> None:
             registers=74,
             local_bytes=0,
             shared_bytes=0,
-            parameters=stock21.expected_layout(index),
+            parameters=wheel21.expected_layout(index),
             parameter_bytes=128,
         )
-        for arch in stock21.ARCHS
-        for index in stock21.TEMPLATES
+        for arch in wheel21.ARCHS
+        for index in wheel21.TEMPLATES
     ]
     manifest = {"kernels": [asdict(kernel) for kernel in kernels]}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -83,7 +84,7 @@ def write_manifest(folder: Path) -> None:
 
 def run_static(tmp_path: Path, **config: object) -> tuple[dict, list[dict]]:
     out = tmp_path / "out"
-    static(Config(experiment="static", **config), RecordWriter(out))
+    static.run(Config(experiment="static", **config), RecordWriter(out))
     lines = (out / "records.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     keys = [(r["metric"], r["labels"].get("variant"), r["labels"]["arch"]) for r in records]

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from dlrm_inference.cuda import cubin, stock21
+from dlrm_inference.cuda import cubin, stock21, wheel21
 from test_cubin import build_library, compile_cubin, pack_entry
 
 # The same function, template arguments and parameters as PyTorch 2.1's, with another body.
@@ -37,13 +37,13 @@ OTHER_SIGNATURE = SOURCE.replace(", long numRows", "").replace(
 OTHER_SIGNATURE = OTHER_SIGNATURE.replace(", long, int, long)", ", long, int)")
 
 
-def make_wheel(path: Path, source: str = SOURCE, archs=stock21.ARCHS, version="2.1.0") -> Path:
+def make_wheel(path: Path, source: str = SOURCE, archs=wheel21.ARCHS, version="2.1.0") -> Path:
     """A wheel that holds a real library with really compiled kernels."""
     images = [pack_entry(arch, compile_cubin(source, arch)) for arch in archs]
     unrelated = [pack_entry(90, compile_cubin('extern "C" __global__ void none() {}', 90))]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(f"torch-{version}.dist-info/METADATA", f"Version: {version}")
-        wheel.writestr(stock21.LIBRARY, build_library(unrelated, images))
+        wheel.writestr(wheel21.LIBRARY, build_library(unrelated, images))
     return path
 
 
@@ -55,30 +55,30 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture
 def extracted(wheel, tmp_path, monkeypatch) -> Path:
     kernels = cubin.read_kernels(compile_cubin(SOURCE, 90))
-    ours = cubin.find_kernel(kernels, stock21.FUNCTION, "IflE").registers
-    monkeypatch.setattr(stock21, "REGISTERS", ours)
-    monkeypatch.setattr(stock21, "ARCHS", (90,))
-    monkeypatch.setattr(stock21, "TEMPLATES", {"int64": "IflE"})
-    stock21.extract(wheel, tmp_path)
+    ours = cubin.find_kernel(kernels, wheel21.FUNCTION, "IflE").registers
+    monkeypatch.setattr(wheel21, "REGISTERS", ours)
+    monkeypatch.setattr(wheel21, "ARCHS", (90,))
+    monkeypatch.setattr(wheel21, "TEMPLATES", {"int64": "IflE"})
+    wheel21.extract(wheel, tmp_path)
     return tmp_path
 
 
 def test_the_layout_follows_from_the_signature():
-    assert stock21.expected_layout("int64") == tuple(
+    assert wheel21.expected_layout("int64") == tuple(
         (8 * i, 4 if i == 10 else 8) for i in range(16)
     )
-    narrow = stock21.expected_layout("int32")
+    narrow = wheel21.expected_layout("int32")
     assert narrow[14:] == ((112, 4), (120, 8))
-    assert narrow[:14] == stock21.expected_layout("int64")[:14]
+    assert narrow[:14] == wheel21.expected_layout("int64")[:14]
 
 
-@pytest.mark.parametrize("arch", stock21.ARCHS)
+@pytest.mark.parametrize("arch", wheel21.ARCHS)
 def test_the_layout_is_what_a_compiler_makes_of_that_signature(arch):
     kernels = cubin.read_kernels(compile_cubin(SOURCE, arch))
-    for index, template in stock21.TEMPLATES.items():
-        kernel = cubin.find_kernel(kernels, stock21.FUNCTION, template)
+    for index, template in wheel21.TEMPLATES.items():
+        kernel = cubin.find_kernel(kernels, wheel21.FUNCTION, template)
         layout = tuple((p.offset, p.size) for p in kernel.parameters)
-        assert layout == stock21.expected_layout(index)
+        assert layout == wheel21.expected_layout(index)
         assert kernel.parameter_bytes == 128
 
 
@@ -93,14 +93,14 @@ def test_extraction_keeps_only_what_is_needed(extracted, wheel):
         "embedding_bag_sm_90.cubin",
         "manifest.json",
     ]
-    (kernel,) = stock21.read_manifest(extracted)
+    (kernel,) = wheel21.read_manifest(extracted)
     assert kernel.arch == 90
     assert kernel.name in cubin.read_kernels(image)
 
 
 def test_a_wheel_with_other_registers_is_refused(wheel, tmp_path, capsys):
     with pytest.raises(cubin.CubinError, match=r"registers, where torch 2\.1\.0 has 74"):
-        stock21.extract(wheel, tmp_path)
+        wheel21.extract(wheel, tmp_path)
     assert not (tmp_path / "manifest.json").exists()
     assert stock21.main(["extract", str(wheel), str(tmp_path)]) == 1
     assert "pip download" in capsys.readouterr().err
@@ -109,19 +109,19 @@ def test_a_wheel_with_other_registers_is_refused(wheel, tmp_path, capsys):
 def test_a_wheel_with_other_parameters_is_refused(tmp_path):
     wheel = make_wheel(tmp_path / "torch-2.1.0.whl", OTHER_SIGNATURE)
     with pytest.raises(cubin.CubinError, match="other parameters"):
-        stock21.extract(wheel, tmp_path / "out")
+        wheel21.extract(wheel, tmp_path / "out")
 
 
 def test_a_wheel_that_lacks_an_architecture_is_refused(tmp_path):
     wheel = make_wheel(tmp_path / "torch-2.1.0.whl", archs=(80, 86))
     with pytest.raises(cubin.CubinError, match=r"no EmbeddingBag_.* for sm_90"):
-        stock21.extract(wheel, tmp_path / "out")
+        wheel21.extract(wheel, tmp_path / "out")
 
 
 def test_another_version_and_no_wheel_at_all_are_refused(tmp_path, capsys):
     wheel = make_wheel(tmp_path / "torch-2.2.0.whl", version="2.2.0")
     with pytest.raises(cubin.CubinError, match=r"not a wheel of torch 2\.1\.0"):
-        stock21.extract(wheel, tmp_path / "out")
+        wheel21.extract(wheel, tmp_path / "out")
     assert stock21.main(["extract", str(tmp_path / "none.whl"), str(tmp_path / "out")]) == 1
     assert "cannot read the wheel" in capsys.readouterr().err
 
@@ -135,8 +135,8 @@ def test_absent_cubins_make_the_variant_unsupported_with_a_fix(tmp_path, monkeyp
 
 def test_a_damaged_manifest_is_one_sentence(tmp_path):
     (tmp_path / "manifest.json").write_text('{"kernels": [{"arch": 90}]}')
-    with pytest.raises(stock21.Stock21Error, match="unusable"):
-        stock21.read_manifest(tmp_path)
+    with pytest.raises(wheel21.Stock21Error, match="unusable"):
+        wheel21.read_manifest(tmp_path)
 
 
 def test_a_manifest_of_other_parameters_is_never_launched(extracted):
@@ -144,13 +144,13 @@ def test_a_manifest_of_other_parameters_is_never_launched(extracted):
     manifest = json.loads(path.read_text())
     manifest["kernels"][0]["parameters"][10] = [80, 8]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(stock21.Stock21Error, match="other parameters"):
-        stock21.read_manifest(extracted)
+    with pytest.raises(wheel21.Stock21Error, match="other parameters"):
+        wheel21.read_manifest(extracted)
 
 
 def test_machine_code_is_chosen_by_compute_capability():
-    def kernel(arch: int) -> stock21.StockKernel:
-        return stock21.StockKernel(
+    def kernel(arch: int) -> wheel21.StockKernel:
+        return wheel21.StockKernel(
             arch=arch,
             index="int64",
             file="",
@@ -158,17 +158,17 @@ def test_machine_code_is_chosen_by_compute_capability():
             registers=74,
             local_bytes=0,
             shared_bytes=0,
-            parameters=stock21.expected_layout("int64"),
+            parameters=wheel21.expected_layout("int64"),
             parameter_bytes=128,
         )
 
-    kernels = [kernel(arch) for arch in stock21.ARCHS]
-    chosen = {c: stock21.choose(kernels, c, "int64").arch for c in [(8, 0), (8, 6), (8, 9), (9, 0)]}
+    kernels = [kernel(arch) for arch in wheel21.ARCHS]
+    chosen = {c: wheel21.choose(kernels, c, "int64").arch for c in [(8, 0), (8, 6), (8, 9), (9, 0)]}
     assert chosen == {(8, 0): 80, (8, 6): 86, (8, 9): 86, (9, 0): 90}
-    with pytest.raises(stock21.Stock21Error, match=r"compute capability 10\.0"):
-        stock21.choose(kernels, (10, 0), "int64")
-    with pytest.raises(stock21.Stock21Error, match="no int32"):
-        stock21.choose(kernels, (9, 0), "int32")
+    with pytest.raises(wheel21.Stock21Error, match=r"compute capability 10\.0"):
+        wheel21.choose(kernels, (10, 0), "int64")
+    with pytest.raises(wheel21.Stock21Error, match="no int32"):
+        wheel21.choose(kernels, (9, 0), "int32")
 
 
 @pytest.mark.torch
@@ -190,10 +190,10 @@ def test_arguments_the_kernel_does_not_take_are_refused():
             stock21.check_arguments(*arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.gpu
 @pytest.mark.skipif("AE_TORCH21_WHEEL" not in os.environ, reason="AE_TORCH21_WHEEL names no wheel")
 def test_the_official_wheel_holds_the_74_register_kernel(tmp_path):
-    kernels = stock21.extract(Path(os.environ["AE_TORCH21_WHEEL"]), tmp_path)
+    kernels = wheel21.extract(Path(os.environ["AE_TORCH21_WHEEL"]), tmp_path)
     assert {(k.arch, k.index): k.registers for k in kernels} == {
         (arch, index): 74 for arch in (80, 86, 90) for index in ("int64", "int32")
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 from reprokit.skip import EXIT_CODE, cannot_run
 
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import check_whole
 from pasta_workloads.pinned import ENVIRONMENT
 from pasta_workloads.target import REGION

@@ -1,7 +1,8 @@
 """From one launch in N to all launches: the sound formula, and the paper's.
 
 The paper multiplies the whole time by N, start-up and the plain run included, so that no result can
-fall below N (brief, 4.2). Only what profiling added grows with the launches that are profiled.
+fall below N (docs/papers/pasta.md, 4.2). Only what profiling added grows with the launches that are
+profiled.
 """
 
 from __future__ import annotations

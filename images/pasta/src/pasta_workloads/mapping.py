@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.target import REGION
 
 WITHOUT_TENSORS = 0.02  # the share of kernels that may work on a library's own memory alone

@@ -1,8 +1,8 @@
 """What is pinned before CUDA starts, so that kernels and working sets are the paper's kind.
 
 cuDNN off (convolutions are im2col and GEMM), TF32 off, and cuBLAS' workspace at 8.125 MiB, the
-value of the paper's GPUs (brief, sections 2 and 6.1; Hopper's own would be 32 MiB). cublasLt gets
-1 MiB of its own, the default of the PyTorch of the paper.
+value of the paper's GPUs (docs/papers/pasta.md, 2, 6.1; Hopper's own would be 32 MiB). cublasLt
+gets 1 MiB of its own, the default of the PyTorch of the paper.
 """
 
 from __future__ import annotations

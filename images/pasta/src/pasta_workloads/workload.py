@@ -8,7 +8,7 @@
 |       | their scripts have the backward pass commented out |
 | step  | ours: a training step of every model, Whisper's encoder included |
 
-An iteration begins with the copy of its batch to the device. Source: brief, section 2.
+An iteration begins with the copy of its batch to the device. Source: docs/papers/pasta.md, 2.
 """
 
 from __future__ import annotations

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
-from rap_training.launches import Launch
+from rap_training.launches import Backend, Call, Launch
 from rap_training.memory import Buffers
 from rap_training.reference import Value, apply
-
-Call = Callable[[], object]
-
-
-class Backend(Protocol):
-    """Turns launches into calls. A call queues its work on the current stream, or does it."""
-
-    def bind(self, launch: Launch, buffers: Buffers, slot: int) -> Call:
-        """One launch on the memory of one slot."""
-
-    def bind_chains(self, outputs: Sequence[str], buffers: Buffers, slot: int) -> Sequence[Call]:
-        """Everything that the instances `outputs` need, fused along chains as well."""
 
 
 class NumpyBackend:

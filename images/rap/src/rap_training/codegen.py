@@ -1,7 +1,8 @@
 """RAP's plan as a Python program: a function a training stage, which launches what runs beside it.
 
-The program is what runs (brief 3.7): `rap_training.sharing.rap` decides, this module writes it
-down, and the loop calls the functions of the file. A person can open it in the run's folder.
+The program is what runs (docs/papers/rap.md, 3.7): `rap_training.sharing.rap` decides, this module
+writes it down, and the loop calls the functions of the file. A person can open it in the run's
+folder.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rap_training.backends import Call
 from rap_training.generated import load
+from rap_training.launches import Call
 from rap_training.planner.capacity import STAGES
 from rap_training.sharing.rap import Costs, RapPlan
 

@@ -1,9 +1,9 @@
 """From host batches to the slots that kernels read.
 
-Where batches lie is a mode of its own (brief 6): `staged`, as columns in ordinary memory, gathered
-by the CPU into page-locked memory for every batch and copied from there; `pinned`, gathered once
-beforehand and copied for every batch; `resident`, on the device. Decoding files is part of none:
-it would decide every comparison.
+Where batches lie is a mode of its own (docs/papers/rap.md, 6): `staged`, as columns in ordinary
+memory, gathered by the CPU into page-locked memory for every batch and copied from there; `pinned`,
+gathered once beforehand and copied for every batch; `resident`, on the device. Decoding files is
+part of none: it would decide every comparison.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Feed:
 
 
 class Stage:
-    """The CPU's part of a batch (brief 3.7): columns gathered into two page-locked buffers.
+    """The CPU's part of a batch (docs/papers/rap.md, 3.7): columns into two page-locked buffers.
 
     It runs in a thread for batches that were announced, and at once for others.
     """

@@ -10,7 +10,7 @@ from rap_training.data.generate import batches
 from rap_training.plan.builtin import builtin
 from rap_training.plan.graph import Plan
 from rap_training.planner.placement import Placement, place_tables, table_room
-from rap_training.train.dlrm import BOTTOM
+from rap_training.train.model import BOTTOM
 
 
 def load_plan(config: Config) -> Plan:

@@ -18,6 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from reprokit.errors import Failure
+
 from rap_training.config import Config
 from rap_training.processes import die_with
 from rap_training.sharing.mps import PERCENTAGE, Mps, MpsError, assert_absent
@@ -28,12 +30,12 @@ _GRACE_S = 5.0
 _LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 
-class SessionFailed(RuntimeError):
-    """A process of a session failed; the message is its error, `kind` that error's class."""
+class SessionFailed(Failure):
+    """A process of a session failed; the message is its error, `exit_code` that error's own."""
 
-    def __init__(self, message: str, kind: str = "") -> None:
+    def __init__(self, message: str, exit_code: int = Failure.exit_code) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.exit_code = exit_code
 
 
 Handle = Callable[[str, Mapping[str, Any]], object]
@@ -43,7 +45,7 @@ def run_session(
     config: Config, job: str, handle: Handle, *, session: str = "one_process",
     variants: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Run `job`, a function of `rap_training.jobs` or "module:function", on every rank.
+    """Run `job`, "module:function", on every rank.
 
     `handle` gets rank 0's messages. Raises SessionFailed when a process fails or dies; no process
     of the session is alive afterwards. Raises MpsError where a daemon is needed and cannot be had.
@@ -100,7 +102,7 @@ def _supervise(
             who, kind, what = messages.get()
             if kind == "error":
                 _blame_the_dead(processes, daemon)
-                raise SessionFailed(f"{who}: {what['text']}", what["kind"])
+                raise SessionFailed(f"{who}: {what['text']}", what["exit_code"])
             if kind == "measuring" and daemon is not None:
                 _assert_registered(daemon, len(processes))
                 checked = True
@@ -196,7 +198,7 @@ def _rank(
 
 def _function(job: str) -> Callable[..., object]:
     module, _, name = job.rpartition(":")
-    return getattr(importlib.import_module(module or "rap_training.jobs"), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
 def _preprocessor(
@@ -206,7 +208,7 @@ def _preprocessor(
     _begin(parent, environment)
 
     def work() -> None:
-        from rap_training.rank import preprocessor
+        from rap_training.preprocessor import preprocessor
 
         preprocessor(config, rank, ends)
 
@@ -227,7 +229,8 @@ def _guarded(who: str, work: Callable[[], None], messages: Any) -> None:
     except BaseException as error:  # noqa: BLE001 - handed to the parent, which raises it
         traceback.print_exc()
         text = " ".join(str(error).split()) or type(error).__name__
-        messages.put((who, "error", {"text": text, "kind": type(error).__name__}))
+        code = error.exit_code if isinstance(error, Failure) else Failure.exit_code
+        messages.put((who, "error", {"text": text, "exit_code": code}))
         sys.stderr.flush()
         time.sleep(_POLL_S)
         os._exit(1)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from rap_training.planner.fusion import Fusion, FusionNode, fuse
 from rap_training.planner.solvers import mounted_licence
 from rap_training.work import Instance, Work
+
+if TYPE_CHECKING:
+    from rap_training.memory import Buffers
+
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +40,23 @@ class Launch:
         return sum(member.rows * member.gives.width for member in self.members)
 
 
+class Backend(Protocol):
+    """Turns launches into calls. A call queues its work on the current stream, or does it."""
+
+    def bind(self, launch: Launch, buffers: Buffers, slot: int) -> Call:
+        """One launch on the memory of one slot."""
+
+    def bind_chains(self, outputs: Sequence[str], buffers: Buffers, slot: int) -> Sequence[Call]:
+        """Everything that the instances `outputs` need, fused along chains as well."""
+
+
 def unfused(work: Work) -> tuple[Launch, ...]:
     """One launch an operator, in dependency order, dense ones first."""
     return tuple(Launch(members=(instance,)) for instance in work.instances)
 
 
 def nodes(work: Work) -> list[FusionNode]:
-    """The work as the fusion problem sees it: brief 3.4."""
+    """The work as the fusion problem sees it: docs/papers/rap.md, 3.4."""
     keys = work.instance
     return [
         FusionNode(

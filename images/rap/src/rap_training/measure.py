@@ -7,10 +7,15 @@ from collections.abc import Callable
 
 import torch
 
+from rap_training.rank import Rank
 from rap_training.sharing.lanes import Lane
 from rap_training.sharing.preparation import Preparation
+from rap_training.sharing.variants import VARIANTS, Variant
 from rap_training.train.adapter import AnyTrainer
 from rap_training.train.collectives import Collectives
+
+LEAST = 20  # iterations of a sample
+_ALONE = 50  # iterations of preprocessing by itself
 
 
 def train(
@@ -54,3 +59,35 @@ def settle(device: torch.device, collectives: Collectives) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     collectives.barrier()
+
+
+def alone_us(rank: Rank, variant: Variant) -> float:
+    """Time in us that the preprocessing of a batch takes by itself, launches included."""
+    steps = rank.steps_alone(variant)
+    lane = rank.lanes(False)[0]
+    for number in range(4):
+        lane.submit(lambda n=number: steps.all(n))  # type: ignore[misc]
+    settle(rank.device, rank.collectives)
+    start = time.perf_counter()
+    count = min(_ALONE, rank.config.iterations)
+    for number in range(count):
+        lane.submit(lambda n=number: steps.all(n))  # type: ignore[misc]
+    settle(rank.device, rank.collectives)
+    return rank.collectives.largest(1e6 * (time.perf_counter() - start) / count, rank.device)
+
+
+def training_us(rank: Rank) -> float:
+    """Time in us of an iteration of `ideal`."""
+    preparation = rank.preparation(VARIANTS["ideal"])
+    count = min(2 * LEAST, rank.config.iterations)
+    seconds = sample(rank, "ideal", preparation, min(LEAST, rank.config.warmup), count)
+    return 1e6 * seconds / count
+
+
+def sample(rank: Rank, name: str, preparation: Preparation, warmup: int, count: int) -> float:
+    """Seconds of `count` iterations of a variant, on the slowest rank."""
+    variant = VARIANTS[name]
+    return train(
+        rank.trainer, preparation, rank.lanes(variant.priority)[0], rank.collectives,
+        warmup=warmup, iterations=count, barrier=variant.barrier,
+    )  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +10,13 @@ import torch
 import torch.distributed as dist
 from reprokit.records import output_folder
 
-from rap_training.backends import Backend, Call, backend
+from rap_training.backends import backend
 from rap_training.codegen import program
 from rap_training.config import Config
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, place_plan, raw_batches
-from rap_training.launches import Launch, fused, unfused
+from rap_training.joining import device_of, join
+from rap_training.launches import Backend, Call, Launch, fused, unfused
 from rap_training.memory import Buffers, final_keys
 from rap_training.plan.graph import Plan
 from rap_training.planner.fusion import Fusion
@@ -32,8 +31,8 @@ from rap_training.sharing.shared import Ends
 from rap_training.sharing.variants import VARIANTS, Variant
 from rap_training.sharing.workers import FromWorkers, Workers, most_workers
 from rap_training.train.adapter import AnyTrainer, TorchRecAdapter
-from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import Model, Trainer
+from rap_training.train.dlrm import Trainer
+from rap_training.train.model import Model
 from rap_training.work import Work, data_parallel, locality
 
 Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
@@ -57,11 +56,11 @@ class Rank:
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
             self._workers = Workers(self.work(self.unsearched), self.batches, most)
-        self.device = _device(config, rank)
+        self.device = device_of(config, rank)
         if self._workers and self.device.type == "cuda":
             self._workers.pin()
         torch.backends.cuda.matmul.allow_tf32 = config.matmul == "tf32"
-        self.collectives, self.beside = _join(config, rank, self.device)
+        self.collectives, self.beside = join(config, rank, self.device)
         self.generated = output_folder(config.out) / "generated"
         self.backend: Backend = backend(self.device, self.generated)
         self._lanes: dict[bool, tuple[Lane, Lane]] = {}
@@ -309,60 +308,3 @@ class Rank:
         stream, sms = green_stream(self.device, self.config.green_sms)
         self.tell("fact", name="green_sms", value=sms)
         return StreamLane(stream)
-
-
-def preprocessor(config: Config, rank: int, ends: Ends) -> None:
-    """The second process of a pair: the preprocessing of `rank` on the same GPU."""
-    from rap_training.sharing.process import serve
-
-    plan = load_plan(config)
-    batches = raw_batches(plan, config)
-    device = _device(config, rank)
-    there = backend(device)
-
-    def make_steps(request: Any) -> Steps:
-        variant = VARIANTS[request.variant]
-        work = Work(
-            plan=plan, rank=rank, world=config.gpus, batch=config.batch, home=request.home,
-            mapping=request.mapping,
-        )  # fmt: skip
-        buffers = Buffers.allocate(work, device, SLOTS, results=request.results)
-        launches = (
-            fused(work, solver=config.solver, time_limit_s=config.solver_seconds)[0]
-            if variant.fusion != "none"
-            else unfused(work)
-        )
-        calls = [
-            [there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)
-        ]
-        feed = Feed(work, batches, device, config.loader)
-        return Steps(feed, buffers, calls, Collectives(rank=rank, world=1))
-
-    serve(make_steps, ends, device)
-
-
-def _device(config: Config, rank: int) -> torch.device:
-    if config.device == "cpu":
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // config.gpus))
-        return torch.device("cpu")
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
-    return device
-
-
-def _join(config: Config, rank: int, device: torch.device) -> tuple[Collectives, Collectives]:
-    """Two communicators: one for training, one for what runs beside it."""
-    if config.gpus == 1:
-        alone = Collectives(rank=0, world=1)
-        return alone, alone
-    on_gpu = device.type == "cuda"
-    dist.init_process_group(
-        "nccl" if on_gpu else "gloo", init_method=f"file://{os.environ['RAP_RENDEZVOUS']}",
-        rank=rank, world_size=config.gpus,
-        timeout=timedelta(seconds=config.patience), device_id=device if on_gpu else None,
-    )  # fmt: skip
-    both = [
-        Collectives(rank=rank, world=config.gpus, group=group, inputs=config.trainer != "torchrec")
-        for group in (dist.group.WORLD, dist.new_group())
-    ]
-    return both[0], both[1]

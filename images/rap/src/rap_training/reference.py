@@ -1,7 +1,7 @@
 """What every operator of a plan computes, in numpy: the oracle of the kernels, and the CPU backend.
 
-Ids are exact and floats are computed in float32. Source of the semantics: brief section 2.6; what
-it leaves open is fixed here:
+Ids are exact and floats are computed in float32. Source of the semantics: docs/papers/rap.md, 2.6;
+what it leaves open is fixed here:
 
 - sigrid_hash works on unsigned 64-bit words that wrap around; see `sigrid_hash`;
 - parameters are rounded to float32 once, before they are applied (a step of one_hot and 1 - eps of

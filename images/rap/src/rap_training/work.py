@@ -1,8 +1,8 @@
 """What one rank preprocesses of every batch: operators on its rows, and where results go.
 
-A mapping (brief 3.6) says for every sparse output which GPU computes it for the whole batch of all
-ranks, or that every rank computes its own rows (DATA_PARALLEL). Dense outputs are always computed
-by the rank that trains on them. Rows: B a rank, world * B in all.
+A mapping (docs/papers/rap.md, 3.6) says for every sparse output which GPU computes it for the whole
+batch of all ranks, or that every rank computes its own rows (DATA_PARALLEL). Dense outputs are
+always computed by the rank that trains on them. Rows: B a rank, world * B in all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Blocks of PyTorch's caching allocator, followed from its trace: blocks.h in Python.
 
 A trace entry names the bytes that were asked for, not the block's. The paper's tensor is the block
-(512 B granularity, a remainder that was not split off included; brief of PASTA, section 3.3), so
+(512 B granularity, a remainder that was not split off included; docs/papers/pasta.md, 3.3), so
 the allocator's free ranges are followed and its splitting rule is applied to them.
 """
 

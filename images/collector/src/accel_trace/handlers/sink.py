@@ -28,7 +28,7 @@ from accel_trace.events import (
     TensorFree,
 )
 from accel_trace.handlers import library
-from accel_trace.log import LogWriter
+from accel_trace.log_writer import LogWriter
 
 
 class Sink(Protocol):

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from accel_trace.events import Event
-from accel_trace.log import LAYOUTS
+from accel_trace.layouts import LAYOUTS
 
 _HEXADECIMAL = {"address", "destination", "source", "context", "stream", "module"}
 

@@ -3,7 +3,7 @@
 Objects are driver-level managed allocations, tensors the framework's blocks inside of them; both
 above 1 MiB, numbered by appearance. A group is an outermost operator; what its launches touched and
 was there before it is what a replay prefetches. The artifact keeps only the last kernel's list per
-group (brief, 4.2 item 10); this is the union over all of its kernels.
+group (docs/papers/pasta.md, 4.2 item 10); this is the union over all of its kernels.
 """
 
 from __future__ import annotations

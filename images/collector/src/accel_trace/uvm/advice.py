@@ -2,7 +2,7 @@
 
 Pieces are numbered by appearance from 0: objects (driver-level managed allocations) and tensors
 (blocks inside of them), both above a threshold. Groups are the outermost operators in the order of
-their starts. Source: PASTA, section on UVM (brief 3.4).
+their starts. Source: PASTA, section on UVM (docs/papers/pasta.md, 3.4).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class Dense:
     """Everything of DLRM but the embedding stage, fp32, weights from the config's seed.
 
     The bottom MLP maps 256 dense features to `dim`, so that its output can take part in the dot
-    interaction (brief, section 2: 256-128-128 at dim 128). The top MLP reads that output beside
-    the pairwise dot products, (tables + 1) * tables / 2 of them.
+    interaction (docs/papers/dlrm.md, 2: 256-128-128 at dim 128). The top MLP reads that output
+    beside the pairwise dot products, (tables + 1) * tables / 2 of them.
     """
 
     def __init__(self, config: Config) -> None:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from reprokit.environment import gpu_clocks, machine_facts
 from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
@@ -25,7 +24,6 @@ from dlrm_inference.describe import write_dataset
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 INDEX_DTYPES = {"int64": torch.int64, "int32": torch.int32}
-PACKAGES = ("torch", "cuda-bindings", "nvidia-cuda-nvrtc", "numpy", "fbgemm-gpu")
 _TOLERANCE = {
     torch.float32: 1e-5,
     torch.float16: 2e-3,
@@ -49,14 +47,7 @@ class Bench:
             cannot_run("PyTorch sees no GPU here")
         self.config = config
         self.device = torch.device("cuda", torch.cuda.current_device())
-        self._clocks = {"start": gpu_clocks()}
-        out.environment(
-            device="cuda",
-            config=config.facts(),
-            cuda=torch.version.cuda,
-            clocks=self._clocks,
-            **{k: v for k, v in machine_facts(PACKAGES).items() if k != "cuda"},
-        )
+        out.environment(cuda=torch.version.cuda)
         self.batches: Batches = make_batches(config)
         write_dataset(out, config, self.batches)
         self.weights = self._make_weights()
@@ -128,13 +119,12 @@ class Bench:
             if not worst <= _TOLERANCE[self.weights.dtype]:
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
 
-    def finish(self, out: RecordWriter) -> None:
-        """Note the clocks at the end and any index out of range. Raises IndexError."""
+    def finish(self) -> None:
+        """Raises IndexError where a launch saw an index out of range."""
         launch.raise_if_out_of_range(self.device)
-        out.environment(clocks={**self._clocks, "end": gpu_clocks()})
 
     def _make_weights(self) -> torch.Tensor:
-        """Uniform in +-sqrt(1 / rows), as the artifact draws them (brief, section 2)."""
+        """Uniform in +-sqrt(1 / rows), as the artifact draws them (docs/papers/dlrm.md, 2)."""
         config = self.config
         generator = torch.Generator(self.device).manual_seed(config.seed)
         shape = (config.tables, config.rows, config.dim)

@@ -59,8 +59,8 @@ def compile_source(
 ) -> Compiled:
     """Compile `kernels/<source>.cu` for `arch` ("sm_90") with `macros`.
 
-    A `register_cap` above 0 limits the registers per thread of this one source (OptMT, brief
-    section 3.2). Raises CompileError when the compiler is missing or refuses.
+    A `register_cap` above 0 limits the registers per thread of this one source (OptMT,
+    docs/papers/dlrm.md, 3.2). Raises CompileError when the compiler is missing or refuses.
     """
     text = read_source(source)
     options = [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v"]

@@ -4,7 +4,7 @@ No GPU, no CUDA toolkit. A CUDA library carries its device code in the ELF secti
 containers (magic 0xBA55ED50) of entries, one per architecture, compressed with LZ4 or zstd. A
 cubin is itself an ELF file; register counts and the parameter layout are in its `.nv.info`
 sections. The layout is not documented by NVIDIA; it was checked against `cuobjdump` and against
-the published PyTorch wheels (brief, sections 3.1 and 6).
+the published PyTorch wheels (docs/papers/dlrm.md, 3.1, 6).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from dlrm_inference.cuda.compressed import CubinError, unpack_lz4, unpack_zstd
 
 Buffer = bytes | mmap.mmap | memoryview
 
@@ -30,10 +32,6 @@ ATTR_KPARAM_INFO = 0x17
 ATTR_REGCOUNT = 0x2F
 RESERVED_SHARED = 1024
 FORMAT_SIZED = 4  # the attribute's value is a block of bytes; other formats hold it in place
-
-
-class CubinError(ValueError):
-    """A library or cubin is not what it should be: one sentence, with a fix where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,9 +163,9 @@ def unpack(data: Buffer, entry: FatbinEntry) -> bytes:
     """Return the entry's payload, decompressed. Raises CubinError when it is damaged."""
     packed = bytes(data[entry.offset : entry.offset + entry.size])
     if entry.flags & FLAG_ZSTD:
-        plain = _unpack_zstd(packed, entry.unpacked)
+        plain = unpack_zstd(packed, entry.unpacked)
     elif entry.flags & FLAG_LZ4:
-        plain = _unpack_lz4(packed, entry.unpacked)
+        plain = unpack_lz4(packed, entry.unpacked)
     else:
         return packed
     if len(plain) != entry.unpacked:
@@ -277,68 +275,3 @@ def _parameters(data: Buffer, section: Section) -> tuple[tuple[Parameter, ...], 
         elif code == ATTR_PARAM_CBANK and len(block) >= 8:
             (block_bytes,) = struct.unpack_from("<H", block, 6)
     return tuple(sorted(found, key=lambda p: p.ordinal)), block_bytes
-
-
-def _unpack_zstd(packed: bytes, size: int) -> bytes:
-    try:
-        import zstandard
-    except ImportError as error:
-        raise CubinError(
-            "this library's GPU code is compressed with zstd; fix: pip install zstandard"
-        ) from error
-    return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
-
-
-def _unpack_lz4(packed: bytes, size: int) -> bytes:
-    try:
-        import lz4.block
-    except ImportError:
-        return decode_lz4(packed, size)
-    try:
-        return bytes(lz4.block.decompress(packed, uncompressed_size=size))
-    except lz4.block.LZ4BlockError as error:
-        raise CubinError(f"a compressed cubin is damaged: {error}") from error
-
-
-def decode_lz4(packed: bytes, size: int) -> bytes:
-    """Decode one LZ4 block of `size` bytes in plain Python (about 100 times slower than `lz4`).
-
-    Raises CubinError when the block is damaged.
-    """
-    out = bytearray()
-    at = 0
-    try:
-        while True:
-            token = packed[at]
-            literals, at = _lz4_length(packed, at + 1, token >> 4)
-            out += packed[at : at + literals]
-            at += literals
-            if at >= len(packed):
-                break  # the last sequence has no match
-            back = packed[at] | packed[at + 1] << 8
-            match, at = _lz4_length(packed, at + 2, token & 15)
-            match += 4
-            start = len(out) - back
-            if back == 0 or start < 0:
-                raise CubinError("a compressed cubin is damaged: it refers to before its start")
-            if back >= match:
-                out += out[start : start + match]
-            else:  # the match overlaps what it writes: the last `back` bytes repeat
-                piece = bytes(out[start:])
-                out += (piece * (match // back + 1))[:match]
-            if len(out) > size:
-                raise CubinError("a compressed cubin is damaged: it is longer than it says")
-    except IndexError as error:
-        raise CubinError("a compressed cubin is damaged: it is cut short") from error
-    return bytes(out)
-
-
-def _lz4_length(packed: bytes, at: int, length: int) -> tuple[int, int]:
-    if length == 15:
-        while True:
-            more = packed[at]
-            at += 1
-            length += more
-            if more != 255:
-                break
-    return length, at

@@ -1,8 +1,9 @@
 """The design points as data, and their compilation. Needs neither PyTorch nor a GPU.
 
-The paper's points (kernels/scheme.cu) all do the work of PyTorch 2.1's operator (brief, section
-3.1): generic strides, bounds check in the loop, offset2bag written. They differ in prefetching
-and in registers alone. `best` (kernels/best.cu) is ours and has choices of its own.
+The paper's points (kernels/scheme.cu) all do the work of PyTorch 2.1's operator
+(docs/papers/dlrm.md, 3.1): generic strides, bounds check in the loop, offset2bag written. They
+differ in prefetching and in registers alone. `best` (kernels/best.cu) is ours and has choices of
+its own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Self
 
 from dlrm_inference.cuda.compile import Compiled, Usage, compile_source
 
-BASE_REGISTERS = 74  # of the operator in PyTorch 2.1 to 2.5 (brief, section 3.1): 24 warps per SM
+BASE_REGISTERS = 74  # of the operator in PyTorch 2.1 to 2.5 (docs/papers/dlrm.md, 3.1): 24 warps/SM
 OPTMT_REGISTERS = 42  # the artifact's cap (D7): 40 warps per SM
 PLAIN, REGISTER, SHARED, ASYNC, L1, LOCAL = range(6)  # SCHEME in kernels/scheme.cu
 GRID = 1024
@@ -201,7 +202,7 @@ def ballast(arch: str, registers: int) -> int:
 def registers_for(warps_per_sm: int, block_warps: int = 8) -> int:
     """Return the most registers per thread with which `warps_per_sm` warps fit an SM.
 
-    65,536 registers, handed out 256 at a time per warp, in whole blocks (brief, section 3.1).
+    65,536 registers, handed out 256 at a time per warp, in whole blocks (docs/papers/dlrm.md, 3.1).
     Raises UnsupportedError for a number of warps that blocks of 8 cannot make.
     """
     if warps_per_sm % block_warps or not 8 <= warps_per_sm <= 64:

@@ -57,7 +57,7 @@ def endtoend(config: Config, out: RecordWriter) -> None:
                     want = _prove(model, dense, bench, entry, want)
                 for mode in MODES:
                     _measure(bench, out, model, dense, entries, mode, progress)
-    bench.finish(out)
+    bench.finish()
 
 
 def _groups(

@@ -1,8 +1,9 @@
 """`fbgemm`: the field's own kernel, FBGEMM's table-batched embedding forward, as a rival.
 
-Operator `fbgemm::dense_embedding_codegen_forward_unweighted_cuda` of fbgemm-gpu 1.6 (brief,
-section 9). It needs five of the wheel's libraries, loaded one by one, so neither the rest of the
-package nor its Python code is imported. It serves one table a launch or all tables in one.
+Operator `fbgemm::dense_embedding_codegen_forward_unweighted_cuda` of fbgemm-gpu 1.6
+(docs/papers/dlrm.md, 9). It needs five of the wheel's libraries, loaded one by one, so neither the
+rest of the package nor its Python code is imported. It serves one table a launch or all tables in
+one.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class LaunchError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """An access-policy window of one launch (brief, section 3.7): global memory reads inside
+    """An access-policy window of one launch (docs/papers/dlrm.md, 3.7): global memory reads inside
     [base, base + size) are kept in the L2 with probability `hit_ratio`, all others stream."""
 
     base: int  # device address

@@ -1,4 +1,6 @@
-"""Full DLRM inference: bottom MLP 256-128-128, dot interaction, top MLP 128-64-1 (brief, 7.2).
+"""Full DLRM inference: bottom MLP 256-128-128, dot interaction, top MLP 128-64-1.
+
+Sizes: docs/papers/dlrm.md, 7.2.
 
 The paper's artifact has the embedding stage only. Here every variant runs inside the whole model:
 the embeddings are plain `nn.EmbeddingBag` modules whose operator is switched (`override`), or one

@@ -1,4 +1,4 @@
-"""L2 pinning in four modes (brief, section 3.7), every limit given back afterwards.
+"""L2 pinning in four modes (docs/papers/dlrm.md, 3.7), every limit given back afterwards.
 
     hint            evict_last prefetches of the hot rows before the gather, as the artifact does
     setaside        the same, into the part of the L2 that is set aside for persisting lines

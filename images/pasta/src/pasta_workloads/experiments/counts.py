@@ -10,7 +10,7 @@ from reprokit.skip import cannot_run
 
 from pasta_workloads.collector import require_collector, require_gpus, run_traced
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import counts_of
 
 ELEMENTS = 100_000

@@ -9,7 +9,7 @@ from reprokit.skip import cannot_run
 
 from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import Heat, heat_of
 
 CELLS = 24  # of the heat map in the records, each way

@@ -27,7 +27,7 @@ from pasta_workloads.collector import (
     target,
 )
 from pasta_workloads.config import CPU_VARIANTS, Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.extrapolate import paper, sound
 from pasta_workloads.mapping import region_launches, stages_of
 

@@ -9,8 +9,8 @@ from reprokit.records import RecordWriter
 
 from pasta_workloads.collector import require_collector, require_gpus, run_traced
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
-from pasta_workloads.experiments.lines import write_timeline
+from pasta_workloads.errors import RunFailed
+from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import timelines_of
 from pasta_workloads.parallel.ranks import Found, Job, read_ranks, run_ranks
 

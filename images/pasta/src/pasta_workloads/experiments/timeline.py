@@ -7,7 +7,7 @@ from reprokit.records import RecordWriter
 
 from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.lines import write_timeline
+from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import timelines_of
 from pasta_workloads.memory import TensorTimeline
 from pasta_workloads.workload import build

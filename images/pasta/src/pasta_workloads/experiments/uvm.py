@@ -23,7 +23,7 @@ from reprokit.timing import interleave
 
 from pasta_workloads.collector import Ran, require_collector, require_gpus, run_alone, run_traced
 from pasta_workloads.config import Config
-from pasta_workloads.experiments.errors import RunFailed
+from pasta_workloads.errors import RunFailed
 
 MIB = 2**20
 PRINTED = "managed "

@@ -1,4 +1,4 @@
-"""Sizes of the six workloads: the paper's (brief, section 2) and smaller ones, under three names.
+"""Sizes of the six workloads: the paper's (docs/papers/pasta.md, 2) and smaller ones.
 
 `full` is the paper's. `small` is what the CPU variants of the collector finish in minutes, with the
 same kernels. `tiny` runs on a CPU in well under a second.

@@ -1,4 +1,4 @@
-"""Table V of the paper, and the values of it that the team's brief computed by hand."""
+"""Table V of the paper, and the values of it that were computed by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABLE_V: dict[tuple[str, str], Row] = {
 
 
 class Computed(NamedTuple):
-    """A value that the brief (6.1) computed by hand, MiB, and the kernel that has it."""
+    """A value computed by hand (docs/papers/pasta.md, 6.1), MiB, and the kernel that has it."""
 
     model: str
     mode: str

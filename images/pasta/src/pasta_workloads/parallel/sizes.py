@@ -1,4 +1,4 @@
-"""The model of Figure 15 (brief, section 2): Megatron-LM's GPT with 345 M parameters."""
+"""The model of Figure 15 (docs/papers/pasta.md, 2): Megatron-LM's GPT with 345 M parameters."""
 
 from __future__ import annotations
 

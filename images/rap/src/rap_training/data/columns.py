@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from reprokit.errors import ConfigError
 
 Dense = tuple[NDArray[np.float32], NDArray[np.uint8]]
 Sparse = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32] | None]
 
 
-class DataError(ValueError):
+class DataError(ConfigError):
     """Data that cannot be used, in one sentence with a fix."""
 
 

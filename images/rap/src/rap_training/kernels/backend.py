@@ -9,10 +9,9 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from rap_training.backends import Call
 from rap_training.kernels import horizontal, vertical
 from rap_training.kernels.tables import BLOCK, Constants, block_table, member_row
-from rap_training.launches import Launch
+from rap_training.launches import Call, Launch
 from rap_training.memory import Buffers
 
 _TYPES = {"float32": tl.float32, "int64": tl.int64}

@@ -14,8 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-from rap_training.backends import Call
 from rap_training.kernels.backend import prepared
+from rap_training.launches import Call
 from rap_training.train.segments import Segment
 
 _ROWS = 16

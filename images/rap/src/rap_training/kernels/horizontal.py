@@ -1,4 +1,4 @@
-"""One launch for all operators of one kind at one level: RAP's horizontal fusion (brief 3.4, 3.7).
+"""One launch for all operators of one kind at one level (docs/papers/rap.md, 3.4, 3.7).
 
 An unfused launch is the same kernel with one member, so fused and unfused differ in nothing else.
 

@@ -1,10 +1,11 @@
 """The four plans that come with the workload.
 
-Plans 0 and 1 are the paper's: one graph of 105 operators (brief 2.4) on the table sizes of Criteo
-Kaggle and Criteo Terabyte. Plans 2 and 3 are OURS: the artifact's definitions of them contradict
-each other (brief 2.5). They keep its numbers of columns and tables, its kinds of operators (one-hot
-to n-gram to first-x chains among them) and about its numbers of operators, on ragged lists, in
-chains of different order, so that a GPU has work to do and fusion has choices.
+Plans 0 and 1 are the paper's: one graph of 105 operators (docs/papers/rap.md, 2.4) on the table
+sizes of Criteo Kaggle and Criteo Terabyte. Plans 2 and 3 are OURS: the artifact's definitions of
+them contradict each other (docs/papers/rap.md, 2.5). They keep its numbers of columns and tables,
+its kinds of operators (one-hot to n-gram to first-x chains among them) and about its numbers of
+operators, on ragged lists, in chains of different order, so that a GPU has work to do and fusion
+has choices.
 """
 
 from __future__ import annotations

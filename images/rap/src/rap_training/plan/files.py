@@ -11,8 +11,8 @@ A file is one object with the keys of `Plan`:
      "sparse": [{"node": "item_2", "rows": 65536}],
      "over_arch": [1024, 1024, 512, 256, 1]}
 
-Keys with a default in `Column`, `Node` or `Plan` may be left out. Every fault is a PlanError that
-begins with the file's name.
+Keys with a default in `Column`, `Node` or `Plan` may be left out. Sizes are bounded: see MOST_BYTES
+and the constants after it. Every fault is a PlanError that begins with the file's name.
 """
 
 from __future__ import annotations
@@ -25,21 +25,29 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rap_training.plan.graph import Column, Node, Plan, PlanError, SparseOutput
+from rap_training.plan.graph import MOST_WIDTH, Column, Node, Plan, PlanError, SparseOutput
 from rap_training.plan.operators import OPERATORS
 
 _T = TypeVar("_T")
+MOST_BYTES = 16 << 20  # of a file
+MOST_ITEMS = 10_000  # of one list
+MOST_LETTERS = 200  # of one word
+MOST_ROWS = 2**40  # of one table
 
 
 def load(path: Path) -> Plan:
     """Return the checked plan of a JSON file. Raises PlanError, with the path, for every fault."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8")
     except FileNotFoundError:
         raise PlanError(f"{path}: there is no such plan file; fix: check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"{path}: cannot be read ({error}); fix: a readable UTF-8 file") from error
     try:
+        if len(data) > MOST_BYTES:
+            raise PlanError(f"is larger than {MOST_BYTES} bytes; fix: a smaller plan")
         return parse(text)
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
@@ -48,7 +56,7 @@ def load(path: Path) -> Plan:
 def parse(text: str) -> Plan:
     """Return the checked plan that a JSON text holds. Raises PlanError for every fault."""
     try:
-        data = json.loads(text, object_pairs_hook=_once)
+        data = json.loads(text, object_pairs_hook=_once, parse_int=_whole)
     except json.JSONDecodeError as error:
         raise PlanError(
             f"not JSON (line {error.lineno}, column {error.colno}: {error.msg}); "
@@ -96,24 +104,37 @@ def _stated(item: Column | Node | SparseOutput) -> dict[str, Any]:
     }
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**63:
+        raise PlanError(f"{digits[:20]} is out of range; fix: whole numbers of 64 bits")
+    return int(digits)
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise PlanError(f"the key {key} is given twice in one object; fix: keep one")
+            raise PlanError(f"the key {key:.40} is given twice in one object; fix: keep one")
         found[key] = value
     return found
 
 
 def _nearest(word: str, words: Iterable[str]) -> str:
     known = list(words)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:40], known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
 
 
-_WORDS = {"str": "a word", "int": "a whole number", "float": "a number", "bool": "true or false"}
+_WORDS = {
+    "str": f"a word of at most {MOST_LETTERS} printable letters",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
 _KINDS: Mapping[str, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str) and value != "",
+    "str": lambda value: (
+        isinstance(value, str) and 0 < len(value) <= MOST_LETTERS and value.isprintable()
+    ),
     "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "bool": lambda value: isinstance(value, bool),
@@ -127,7 +148,7 @@ def _record(kind: type, data: Any, where: str) -> dict[str, Any]:
     known = {field.name: field for field in fields(kind)}
     for key in data:
         if key not in known:
-            raise PlanError(f"{where} has the unknown key {key}; fix: {_nearest(key, known)}")
+            raise PlanError(f"{where} has the unknown key {key:.40}; fix: {_nearest(key, known)}")
     for key, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
         if required and key not in data:
@@ -141,6 +162,8 @@ def _record(kind: type, data: Any, where: str) -> dict[str, Any]:
 def _list(data: Any, key: str, make: Callable[[Any, str], _T]) -> tuple[_T, ...]:
     if not isinstance(data, list):
         raise PlanError(f"{key} is {_show(data)}; fix: a list, [...]")
+    if len(data) > MOST_ITEMS:
+        raise PlanError(f"{key} has {len(data)} items; fix: at most {MOST_ITEMS}")
     return tuple(make(item, f"{key}[{index}]") for index, item in enumerate(data))
 
 
@@ -166,7 +189,7 @@ def _node(data: Any, where: str) -> Node:
     for key, value in parameters.items():
         if key not in known:
             fix = _nearest(key, known)
-            raise PlanError(f"{where}: {op} has no parameter {key}; fix: {fix}")
+            raise PlanError(f"{where}: {op} has no parameter {key:.40}; fix: {fix}")
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not isfinite(number) for number in numbers):
             raise PlanError(f"{where}: {key} of {op} is not finite; fix: a finite number")
@@ -177,7 +200,10 @@ def _node(data: Any, where: str) -> Node:
 
 
 def _output(data: Any, where: str) -> SparseOutput:
-    return SparseOutput(**_record(SparseOutput, data, where))
+    output = SparseOutput(**_record(SparseOutput, data, where))
+    if output.rows > MOST_ROWS:
+        raise PlanError(f"{where}: rows is {output.rows}; fix: at most {MOST_ROWS}")
+    return output
 
 
 def _name(data: Any, where: str) -> str:
@@ -188,8 +214,8 @@ def _name(data: Any, where: str) -> str:
 
 def _over_arch(data: Any) -> tuple[int, ...]:
     def width(item: Any, where: str) -> int:
-        if not _KINDS["int"](item) or item < 1:
-            raise PlanError(f"{where} is {_show(item)}; fix: a whole number of at least 1")
+        if not _KINDS["int"](item) or not 1 <= item <= MOST_WIDTH:
+            raise PlanError(f"{where} is {_show(item)}; fix: a whole number, 1 to {MOST_WIDTH}")
         return int(item)
 
     found = _list(data, "over_arch", width)

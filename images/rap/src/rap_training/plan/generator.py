@@ -2,8 +2,8 @@
 
 What comes out is valid, its ids are in range, and no id hangs on the last bit of a float: discrete
 operators never follow rounded ones, and a rounded value is kept away from where the next function
-is steep (so kernels can be held to 1e-5). The random fusion instances of brief section 3.4 are
-`chains`.
+is steep (so kernels can be held to 1e-5). The random fusion instances of docs/papers/rap.md, 3.4
+are `chains`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A preprocessing plan: raw columns, operators with one input each, outputs for the trainer.
 
 Checking a plan infers the type of every value; what a kernel or the trainer cannot take is an
-error here, before anything runs. Source of the workload: brief sections 2.4 to 2.6.
+error here, before anything runs. Source of the workload: docs/papers/rap.md, 2.4 to 2.6.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from functools import cached_property
 
 from rap_training.plan.operators import OPERATORS, PlanError, ValueType
 
-__all__ = ["Column", "Node", "Plan", "PlanError", "SparseOutput", "ValueType"]
+__all__ = ["MOST_WIDTH", "Column", "Node", "Plan", "PlanError", "SparseOutput", "ValueType"]
+
+MOST_WIDTH = 1 << 16  # elements of one row's value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,11 @@ class Plan:
             types[node.name] = OPERATORS[node.op].result(
                 types[node.input], node.parameters, where=f"plan {self.name}, node {node.name}"
             )
+        for name, kind in types.items():
+            if kind.width > MOST_WIDTH:
+                raise PlanError(
+                    f"plan {self.name}: {name} is {kind.width} wide; fix: at most {MOST_WIDTH}"
+                )
         return types
 
     def chain(self, name: str) -> tuple[Node, ...]:

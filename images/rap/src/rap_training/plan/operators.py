@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from reprokit.errors import ConfigError
 
-class PlanError(ValueError):
+
+class PlanError(ConfigError):
     """A plan that cannot be run, in one sentence with a fix."""
 
 
@@ -53,7 +55,7 @@ class Operator:
         for name, kind in self.parameters.items():
             if not _is(given[name], kind):
                 raise PlanError(
-                    f"{where}: the parameter {name} of {self.name} is {given[name]!r}; "
+                    f"{where}: the parameter {name} of {self.name} is {given[name]!r:.40}; "
                     f"fix: a {_WORDS[kind]}"
                 )
         if value.nullable != (self.name == "fill_null"):
@@ -65,7 +67,7 @@ class Operator:
             )
         problem = _PROBLEMS.get(self.name, lambda _: None)(given)
         if problem:
-            words = ", ".join(f"{name} {value!r}" for name, value in given.items())
+            words = ", ".join(f"{name} {value!r:.40}" for name, value in given.items())
             raise PlanError(f"{where}: {self.name} cannot work with {words}; {problem}")
         return self.shape(value, given)
 

@@ -1,4 +1,4 @@
-"""How much preprocessing a training stage hides: a search over probe counts (brief 3.1)."""
+"""How much preprocessing a training stage hides, found by probes (docs/papers/rap.md, 3.1)."""
 
 from __future__ import annotations
 

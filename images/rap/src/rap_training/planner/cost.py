@@ -1,4 +1,4 @@
-"""What preprocessing beside training costs (brief 3.3).
+"""What preprocessing beside training costs (docs/papers/rap.md, 3.3).
 
 The artifact released only the sum per stage; the time of an iteration is our RECONSTRUCTION.
 """
@@ -29,7 +29,7 @@ class StageCapacity:
 
     @property
     def intensity(self) -> float:
-        """Capacity per time of the stage: which stage to use first (brief 3.1)."""
+        """Capacity per time of the stage: which stage to use first (docs/papers/rap.md, 3.1)."""
         return self.capacity_us / self.us
 
 
@@ -53,7 +53,7 @@ def iteration_us(
     communication_us: float = 0.0,
     preparation_us: float = 0.0,
 ) -> float:
-    """Return the us of one iteration on one GPU (brief 3.3, RECONSTRUCTION).
+    """Return the us of one iteration on one GPU (docs/papers/rap.md, 3.3, RECONSTRUCTION).
 
     The stages' times, what of `kernels_us` exceeds their capacity taken together, and the exposed
     communication and CPU preparation.

@@ -1,4 +1,4 @@
-"""The operators of a plan as a weighted forest: what horizontal fusion (brief 3.4) decides over.
+"""The operators of a plan as a weighted forest: what fusion (docs/papers/rap.md, 3.4) decides over.
 
 Identical subtrees below the same parent are one item with a weight. That loses nothing: with the
 rest fixed, the sum of squared counts is convex in where the copies stand, so some optimum puts

@@ -1,4 +1,4 @@
-"""Horizontal fusion as an integer programme (brief 3.4).
+"""Horizontal fusion as an integer programme (docs/papers/rap.md, 3.4).
 
 A kernel is all operators of one kind at one level. Levels are chosen to maximise the sum over
 kernels of squared operator counts, inputs before what reads them. Unlike the artifact: identical

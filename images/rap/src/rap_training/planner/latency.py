@@ -1,4 +1,4 @@
-"""Predicted stand-alone latency of fused kernels: gradient-boosted trees (brief 3.2).
+"""Predicted stand-alone latency of fused kernels: gradient-boosted trees (docs/papers/rap.md, 3.2).
 
 As in the artifact there is one model per family and the target is a kernel of `fused` operators.
 Ours sees rows, widths and operators at once (the artifact scales one row count's prediction), and
@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from sklearn.ensemble import GradientBoostingRegressor
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import GradientBoostingRegressor
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "1d": ("fill_null", "cast", "sigrid_hash", "logit", "boxcox", "clamp", "map_id"),
@@ -29,7 +31,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 }
 FAMILY: Mapping[str, str] = {op: family for family, ops in FAMILIES.items() for op in ops}
 WITHIN = 0.10
-"""The relative error that counts as right (brief 3.2)."""
+"""The relative error that counts as right (docs/papers/rap.md, 3.2)."""
 
 _PER_OP = {"1d": 40}
 _PER_SINGLE = 80
@@ -47,8 +49,9 @@ class LatencyError(ValueError):
 class Shape:
     """A fused kernel: `fused` operators `op`, each on `rows` rows of `width` elements.
 
-    `width` is the mean number of elements that one operator writes per row (brief 3.2's effective
-    width): min(w, x) for first_x, (w - n' + 1) n' for ngram, w k for one_hot, else the input's w.
+    `width` is the mean number of elements that one operator writes per row (docs/papers/rap.md,
+    3.2's effective width): min(w, x) for first_x, (w - n' + 1) n' for ngram, w k for one_hot, else
+    the input's w.
     """
 
     op: str
@@ -303,6 +306,10 @@ def _features(asked: Iterable[Shape], family: _Family) -> NDArray[np.float64]:
 
 
 def _fit(measurements: Sequence[Measurement], seed: int) -> _Family:
+    # Seconds to import, and every rank imports this module.
+    from scipy.optimize import nnls
+    from sklearn.ensemble import GradientBoostingRegressor
+
     line: dict[str, NDArray[np.float64]] = {}
     for op in {m.shape.op for m in measurements}:
         own = [m for m in measurements if m.shape.op == op]

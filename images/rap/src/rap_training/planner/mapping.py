@@ -1,6 +1,7 @@
-"""Which GPU preprocesses which feature: a joint search over mapping and schedule (brief 3.6).
+"""Which GPU preprocesses which feature: a joint search over mapping and schedule.
 
-The artifact has no search; this is the brief's RECONSTRUCTION, with two additions: a feature may
+The artifact has no search; this is the RECONSTRUCTION of docs/papers/rap.md, 3.6, with two
+additions: a feature may
 also be preprocessed everywhere, and ties for the slowest GPU do not end the search.
 """
 

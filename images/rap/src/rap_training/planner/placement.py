@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from reprokit.errors import Lacking
 
 from rap_training.planner.solvers import Model, highs
 
@@ -16,7 +17,7 @@ _LEAST_MARGIN = 2 << 30
 _GAP = 1e-4  # of the largest load: below it a placement counts as optimal
 
 
-class PlacementError(ValueError):
+class PlacementError(Lacking, ValueError):
     """Tables that do not fit, in one sentence with a fix."""
 
 

@@ -1,4 +1,4 @@
-"""Which fused kernel runs beside which training stage, on one GPU (brief 3.5)."""
+"""Which fused kernel runs beside which training stage, on one GPU (docs/papers/rap.md, 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a fused kernel fits into what is left of a stage (brief 3.5, step 4)."""
+"""How much of a fused kernel fits into the rest of a stage (docs/papers/rap.md, 3.5, step 4)."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import highspy
 import numpy as np
+from reprokit.errors import ConfigError, Lacking
 
 __all__ = [
     "LicenceError", "Model", "Solution", "SolverError", "check_licence", "gurobi", "highs",
@@ -23,12 +24,14 @@ MOUNTED = Path("/run/secrets/gurobi.lic")
 _LICENCE = re.compile(r"^\s*(LICENSEID|WLSACCESSID|TOKENSERVER|KEY|CSACCESSID)\s*=\s*\S", re.M)
 
 
-class SolverError(RuntimeError):
+class SolverError(Lacking):
     """A solver that cannot be used or found no solution, in one sentence with a fix."""
 
 
 class LicenceError(SolverError):
     """A Gurobi licence that is none, or does not suffice."""
+
+    exit_code = ConfigError.exit_code
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A stream of a green context: a part of the GPU's SMs within this process (brief 7).
+"""A stream of a green context: a part of the GPU's SMs within this process (docs/papers/rap.md, 7).
 
 PyTorch 2.11 makes green contexts and no streams of theirs yet, so the driver is asked directly.
 """

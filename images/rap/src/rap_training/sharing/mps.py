@@ -1,4 +1,4 @@
-"""A private MPS daemon: started, seen to serve, and stopped (brief 5.3).
+"""A private MPS daemon: started, seen to serve, and stopped (docs/papers/rap.md, 5.3).
 
 Its pipe and log folders are its own, so no other program meets it, and the compute mode of the GPU
 stays as it is. A program that does not reach the daemon would run without it and say nothing:

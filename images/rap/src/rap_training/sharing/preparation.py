@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rap_training.backends import Call
 from rap_training.feed import Feed
+from rap_training.launches import Call
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.sharing.lanes import Lane

@@ -1,7 +1,8 @@
 """Measurements that RAP's plan rests on: latencies of fused kernels, capacity of stages.
 
-Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside (brief 3.2).
-Capacity: probes beside a stage, both queued behind a delay so that they start together (3.1).
+Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside
+(docs/papers/rap.md, 3.2). Capacity: probes beside a stage, both queued behind a delay so that they
+start together (3.1).
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from time import perf_counter
 
 import torch
 
-from rap_training.backends import Backend, Call
-from rap_training.launches import Launch
+from rap_training.launches import Backend, Call, Launch
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Column, Node, Plan, SparseOutput, ValueType
 from rap_training.plan.operators import OPERATORS

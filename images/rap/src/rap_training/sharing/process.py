@@ -1,4 +1,4 @@
-"""Variants with a second process for preprocessing: both ends of the pair (brief 4.2: MPS)."""
+"""Variants with a second process for preprocessing: both ends (docs/papers/rap.md, 4.2: MPS)."""
 
 from __future__ import annotations
 

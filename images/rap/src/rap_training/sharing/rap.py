@@ -1,7 +1,7 @@
 """RAP's plan for one machine: mapping, fused launches and the stages they run beside.
 
-Puts the planner's parts together (brief 3.2 to 3.6): predicted latencies and measured capacities
-go in, a mapping of features to GPUs and a schedule per rank come out.
+Puts the planner's parts together (docs/papers/rap.md, 3.2 to 3.6): predicted latencies and measured
+capacities go in, a mapping of features to GPUs and a schedule per rank come out.
 """
 
 from __future__ import annotations

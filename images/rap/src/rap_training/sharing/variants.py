@@ -1,7 +1,7 @@
 """The variants: what each is, as data. All share trainer, data, loop and barriers.
 
 Names are the paper's; what is ours or is built as the artifact builds it says so. The table of
-sources: brief 3.8 and 4.3.
+sources: docs/papers/rap.md, 3.8, 4.3.
 """
 
 from __future__ import annotations

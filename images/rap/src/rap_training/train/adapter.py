@@ -15,8 +15,9 @@ import torch.distributed as dist
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import OUTSIDE, Model, Trainer, initial_layers
+from rap_training.train.dlrm import OUTSIDE, Trainer
 from rap_training.train.embedding import draw_table
+from rap_training.train.model import Model, initial_layers
 from rap_training.train.torchrec import TorchRecTrainer, Weights
 from rap_training.work import Piece, Work
 

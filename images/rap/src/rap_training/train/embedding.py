@@ -2,7 +2,8 @@
 
 All tables of a rank stand in one matrix, so one launch serves all. Rows named twice in a batch
 get the sum of their gradients, as exact SGD has it. Ids outside of a table add nothing and are
-counted: `bad` is read where a measurement ends (brief 2.3; semantics: sum pooling, SGD).
+counted: `bad` is read where a measurement ends (docs/papers/rap.md, 2.3; semantics: sum pooling,
+SGD).
 """
 
 from __future__ import annotations

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from reprokit.errors import Lacking
 from torch import Tensor, nn
 
 
-class TorchRecMissing(RuntimeError):
+class TorchRecMissing(Lacking):
     """TorchRec or FBGEMM cannot be imported; the message says why, and what to do."""
 
 

@@ -1,4 +1,4 @@
-// L2 pinning (brief, section 3.7): asks the L2 to keep the hottest rows, before the gather.
+// L2 pinning (docs/papers/dlrm.md, 3.7): asks the L2 to keep the hottest rows, before the gather.
 //
 // Launch   block 256, grid as many as needed: one thread per 128-byte line, consecutive threads on
 //          the lines of a row. The artifact prefetches each 4-byte element: 32 times the requests.

@@ -1,8 +1,8 @@
 // The paper's design space: one thread per (bag, column), one warp per 32-column slice of a bag.
 //
 // Launch   block (32, 8) = 8 warps, grid 1024, grid-stride over bags * ceil(columns / 32) slices,
-//          as the operator of PyTorch 2.1 (brief, section 3.1). At 2048 bags of 128 columns the
-//          8192 slices fill 1024 blocks exactly once.
+//          as the operator of PyTorch 2.1 (docs/papers/dlrm.md, 3.1). At 2048 bags of 128 columns
+//          the 8192 slices fill 1024 blocks exactly once.
 // Traffic  per element: one index (8 or 4 bytes, the same address across the warp), one 4-byte
 //          weight per thread (128 bytes per warp, contiguous when column stride is 1), and, by
 //          column 0, one offset2bag entry. Per bag: two offsets, `columns` outputs.

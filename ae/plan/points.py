@@ -1,0 +1,115 @@
+"""What a point is made of: its command, image, name, and the key of its result. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from ae.model import Flavour, Gpu, ImageRef, Point, RuntimeNeeds
+from ae.plan.gpus import GpuChoice
+from ae.plan.selection import Selection, argument
+from ae.recipe.models import Experiment, Recipe, Value
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A point without its repeat number."""
+
+    experiment: str
+    labels: Mapping[str, str]
+    variants: tuple[str, ...]
+    image: ImageRef
+    needs: RuntimeNeeds
+    gpus: tuple[Gpu, ...]
+
+
+def image_of(
+    recipe: Recipe,
+    selection: Selection,
+    choice: GpuChoice,
+    root: Path,
+    content: Mapping[str, str],
+    flavours: Mapping[str, Sequence[Flavour]],
+) -> ImageRef:
+    name = recipe.image_of(selection.lane)
+    allowed = flavours.get(name, (choice.flavour,))
+    # An image of the authors comes for GPUs alone: its points without one run in it, too.
+    flavour = choice.flavour if choice.flavour in allowed else allowed[0]
+    return ImageRef(
+        name=name,
+        flavour=flavour,
+        content=content[name],
+        source=root / "images" / name,
+        override=selection.image_override,
+    )
+
+
+def point_of(
+    recipe: Recipe, slot: Slot, values: Mapping[str, Value], repeat: int, quick: bool
+) -> Point:
+    experiment = recipe.experiments[slot.experiment]
+    texts = {key: argument(value) for key, value in values.items()} | dict(slot.labels)
+    texts |= {
+        "variants": ",".join(slot.variants),
+        "device": "cuda" if slot.needs.gpus else "cpu",
+        "repeat": str(repeat),
+    }
+    parts = [slot.experiment, *slot.labels.values(), *([f"r{repeat}"] if repeat else [])]
+    point = Point(
+        id="-".join(parts),
+        recipe=recipe.name,
+        experiment=slot.experiment,
+        labels=slot.labels,
+        variants=slot.variants,
+        argv=tuple(word.format_map(texts) for word in experiment.command),
+        env={"PYTHONUNBUFFERED": "1"},  # so that output streams live
+        image=slot.image,
+        needs=slot.needs,
+        timeout_s=experiment.timeout.quick if quick else experiment.timeout.full,
+        expected_s=experiment.time.quick if quick else experiment.time.full,
+        disk_bytes=experiment.disk,
+        repeat=repeat,
+        parser=experiment.parse,
+    )
+    return replace(point, key=point_key(point, sorted({gpu.name for gpu in slot.gpus})))
+
+
+def point_key(point: Point, gpu_models: Sequence[str]) -> str:
+    """The sha256 over everything that defines a point's result."""
+    image = point.image
+    defines: dict[str, Any] = {
+        "recipe": point.recipe,
+        "experiment": point.experiment,
+        "labels": point.labels,
+        "variants": point.variants,
+        "argv": point.argv,
+        "env": point.env,
+        "image": [image.name, image.flavour, image.content, image.override],
+        "needs": to_jsonable_python(point.needs),
+        "repeat": point.repeat,
+        "gpus": gpu_models,
+    }
+    if not point.needs.secrets:
+        del defines["needs"]["secrets"]  # so that points without any keep their keys
+    if point.parser is not None:
+        defines["parser"] = point.parser
+    text = json.dumps(to_jsonable_python(defines), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def with_unique_ids(points: Sequence[Point]) -> list[Point]:
+    """Names with dashes in them can meet (`a-b` and `c`, `a` and `b-c`): such ids get a tail."""
+    ids = [point.id for point in points]
+    return [p if ids.count(p.id) == 1 else replace(p, id=f"{p.id}-{p.key[:8]}") for p in points]
+
+
+def names_in(experiment: Experiment) -> set[str]:
+    fields = (field for word in experiment.command for _, field, _, _ in Formatter().parse(word))
+    return {field for field in fields if field}

@@ -1,0 +1,65 @@
+"""Where recipes are found, and how one is read and checked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ae.errors import UsageError, nearest
+from ae.recipe.models import Recipe
+from ae.recipe.rules import check_recipe
+from ae.recipe.yamlfile import read_yaml, validate
+
+
+def load_recipe(root: Path, name: str) -> Recipe:
+    """Read `recipes/<name>/recipe.yaml` below `root` and check all of it.
+
+    Raises UsageError when there is no such recipe, RecipeError with file and line for the rest.
+    """
+    known = list_recipes(root)
+    if name not in known:
+        raise UsageError(
+            f"there is no recipe '{name}'; {nearest(name, known)}", fix="see `ae list`"
+        )
+    document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
+    recipe = validate(document, Recipe)
+    check_recipe(recipe, document, folder=name, images=_folders(root / "images"))
+    return recipe
+
+
+def list_recipes(root: Path) -> list[str]:
+    """The names of all recipes below `root`, sorted."""
+    folder = root / "recipes"
+    return [name for name in _folders(folder) if (folder / name / "recipe.yaml").is_file()]
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The folder that holds `recipes/` and `images/`.
+
+    $AE_ROOT; else the nearest such folder at or above `start` (default: the working folder); else
+    the checkout that this package lies in. Raises UsageError.
+    """
+    named = os.environ.get("AE_ROOT")
+    if named:
+        if not _is_root(Path(named)):
+            raise UsageError(
+                f"AE_ROOT is {named}, which has no recipes/ and images/",
+                fix="set AE_ROOT to the checkout, or unset it",
+            )
+        return Path(named).resolve()
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
+        if _is_root(folder):
+            return folder
+    raise UsageError(
+        f"no folder with recipes/ and images/ at or above {here}",
+        fix="change into the checkout, or set AE_ROOT to it",
+    )
+
+
+def _is_root(folder: Path) -> bool:
+    return (folder / "recipes").is_dir() and (folder / "images").is_dir()
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []

@@ -1,0 +1,151 @@
+"""What the files of a run folder hold: run.json (RunRecord) and points/<id>/status.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ae.errors import RecipeError
+from ae.model import Flavour, Point, Status
+from ae.plan.selection import Selection
+
+
+class Kept(BaseModel):
+    """A part of a record. Keys that this revision does not know are ignored."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    def text(self) -> str:
+        """As JSON; what is not there (None) is left out."""
+        return self.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+
+
+class Source(Kept):
+    """The source that a run was started from. No revision: not a checkout."""
+
+    revision: str | None = None
+    dirty: bool | None = None
+    stated_revision: str | None = None  # what AE_REVISION says, where there is only a copy
+    diff_sha256: str | None = None
+    diff: str | None = None
+    new_files: dict[str, str] | None = None  # name -> sha256, of files that git does not know
+
+
+class Host(Kept):
+    """The machine that `ae` ran on. Memory in GiB."""
+
+    name: str = ""
+    system: str = ""
+    python: str = ""
+    cpus: int = 0
+    memory_gib: float = 0.0
+
+
+class GpuFacts(Kept):
+    """One GPU. Memory in GiB; `other_processes` on it disturb timings."""
+
+    index: int
+    name: str
+    memory_gib: float | None = None
+    compute_capability: str | None = None
+    driver: str | None = None
+    other_processes: int | None = None
+
+
+class Provenance(Kept):
+    """Where a run came from: source, recipe, engine, host, GPUs."""
+
+    ae: str = ""
+    started: str = "unknown"
+    command: tuple[str, ...] = ()
+    source: Source = Source()
+    recipe_hash: str = ""
+    engine: dict[str, str] = Field(default_factory=dict)  # name, detail, endpoint, version ...
+    host: Host = Host()
+    gpus: tuple[GpuFacts, ...] = ()
+
+
+class PlanRecord(Kept):
+    """What was to run. `reduced`: how it differs from the paper's size, as a person types it."""
+
+    recipe: str
+    lane: str
+    flavour: Flavour
+    quick: bool
+    selection: Selection
+    reduced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    expected_s: float = 0.0
+    disk_bytes: int = 0
+    points: tuple[Point, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, data: Any) -> Any:
+        """Older files hold `reduced` within the selection."""
+        if isinstance(data, Mapping) and "reduced" not in data:
+            selection = data.get("selection")
+            if isinstance(selection, Mapping) and "reduced" in selection:
+                return {**data, "reduced": selection["reduced"]}
+        return data
+
+
+class Resumed(Kept):
+    """When a run was taken up again, and where."""
+
+    at: str
+    provenance: Provenance = Provenance()
+
+
+class RunRecord(Kept):
+    """run.json. `provenance` is that of the first start."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    recipe: str
+    name: str
+    created: str  # UTC, ISO 8601
+    plan: PlanRecord
+    provenance: Provenance = Provenance()
+    resumed: tuple[Resumed, ...] = ()
+
+
+class StatusRecord(Kept):
+    """points/<id>/status.json: how a point ended, and what it was."""
+
+    schema_version: Literal[1] = Field(1, alias="schema")
+    id: str
+    key: str
+    status: Status
+    exit_code: int | None = None
+    seconds: float  # the workload itself
+    reason: str = ""
+    started: str | None = None
+    ended: str
+    attempt: int = 1
+    experiment: str
+    labels: dict[str, str]
+    variants: tuple[str, ...] = ()
+    repeat: int = 0
+    argv: tuple[str, ...] = ()
+    image: str = ""
+    image_id: str = ""  # digest or id of what really ran
+    honoured: dict[str, Any] = Field(default_factory=dict)  # what the engine granted
+
+
+Record = TypeVar("Record", bound=Kept)
+
+
+def read(path: Path, model: type[Record]) -> Record:
+    """Read a record. Raises RecipeError where the file is not what the model says, and OSError."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(
+            f"{path} cannot be read: {where + ': ' if where else ''}{first['msg']}",
+            fix="take the file from a backup, or read it with the revision of ae that wrote it",
+        ) from error

@@ -1,0 +1,1 @@
+"""The experiments of the recipe, a file each: `run(config, out)`."""

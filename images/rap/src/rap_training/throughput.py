@@ -1,0 +1,156 @@
+"""Throughput of variants, measured in turns; what rank 0 tells of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rap_training.measure import LEAST, alone_us, sample, training_us
+from rap_training.rank import CannotRun, Rank
+from rap_training.sharing.green import GreenError
+from rap_training.sharing.preparation import Preparation
+from rap_training.sharing.variants import VARIANTS, Variant
+from rap_training.sharing.workers import FromWorkers
+
+_SECONDS = 1.0  # that a slow variant's sample lasts at most
+_GAIN = 1.05  # more workers must bring at least this
+
+
+def compare(rank: Rank, names: Sequence[str]) -> None:
+    """Throughput of the variants `names`, in turns and in random order (figures 9 and 10)."""
+    _say_what_is_measured(rank)
+    found = measure(rank, names)
+    labels = rank.config.labels
+    for name, seconds in found.items():
+        tell_throughput(rank, name, seconds, labels)
+    _tell_shares(rank, names, found, labels)
+
+
+def measure(
+    rank: Rank, names: Sequence[str], extra: Mapping[str, str] | None = None
+) -> dict[str, list[float]]:
+    """Seconds an iteration takes on the slowest rank, a sample a repeat, of every variant."""
+    config = rank.config
+    ready: dict[str, Preparation] = {}
+    for name in names:
+        variant = VARIANTS[name]
+        rank.tell("progress", words=f"preparing {name}")
+        try:
+            ready[name] = rank.preparation(variant)
+        except (CannotRun, GreenError) as error:
+            rank.tell(
+                "skip", labels={**config.labels, **(extra or {}), "variant": name},
+                reason=str(error),
+            )  # fmt: skip
+            continue
+        if isinstance(ready[name], FromWorkers):
+            _sweep_workers(rank, ready[name])
+    counts = {name: _iterations(rank, name, ready[name]) for name in ready}
+    rank.tell("measuring")  # every process has used its GPU by now
+    found: dict[str, list[float]] = {name: [] for name in ready}
+    for repeat in range(config.repeats):
+        order = list(ready)
+        random.Random(config.seed * 1000 + repeat).shuffle(order)
+        for name in order:
+            seconds = sample(rank, name, ready[name], config.warmup, counts[name])
+            found[name].append(seconds / counts[name])
+            rank.tell("step", words=f"{name}, repeat {repeat + 1}")
+    return found
+
+
+def _iterations(rank: Rank, name: str, preparation: Preparation) -> int:
+    """Iterations of a sample: as configured, fewer where a variant is slow."""
+    first = min(LEAST, rank.config.iterations)
+    seconds = sample(rank, name, preparation, min(rank.config.warmup, first), first) / first
+    affordable = max(LEAST, int(_SECONDS / seconds))
+    return min(rank.config.iterations, affordable)
+
+
+def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
+    """As many workers as still bring more, every count's throughput recorded."""
+    workers = rank.workers
+    assert workers
+    best = 0.0
+    chosen = 1
+    for count in sorted({min(count, workers.count) for count in rank.config.workers}):
+        preparation.used = count
+        first = min(LEAST, rank.config.iterations)
+        seconds = sample(rank, "cpu", preparation, min(2 * count + 2, LEAST), first) / first
+        rate = rank.config.batch * rank.world / seconds
+        rank.tell(
+            "record", metric="workers_throughput", unit="samples/s", samples=[rate],
+            labels={**rank.config.labels, "variant": "cpu", "workers": count},
+            note="workers a GPU, the sweep before the measurement",
+        )  # fmt: skip
+        if rate < best * _GAIN:
+            break
+        best, chosen = rate, count
+    preparation.used = chosen
+    rank.tell("fact", name="cpu_workers", value=chosen)
+
+
+def tell_throughput(
+    rank: Rank, name: str, seconds: Sequence[float], labels: Mapping[str, str]
+) -> None:
+    """Records of `throughput` and `iteration_time` from seconds an iteration."""
+    rows = rank.config.batch * rank.world
+    named = {**labels, "variant": name}
+    note = describe(rank, VARIANTS[name])
+    rank.tell(
+        "record", metric="throughput", unit="samples/s", samples=[rows / each for each in seconds],
+        labels=named, warmup=rank.config.warmup, note=note,
+    )  # fmt: skip
+    rank.tell(
+        "record", metric="iteration_time", unit="ms", samples=[1e3 * each for each in seconds],
+        labels=named, warmup=rank.config.warmup,
+    )  # fmt: skip
+
+
+def _tell_shares(
+    rank: Rank, names: Sequence[str], found: Mapping[str, Any], labels: Mapping[str, str]
+) -> None:
+    """Time of preprocessing by itself, and over that of training by itself, per way of fusing."""
+    training = training_us(rank)
+    for name in ("sequential", "sequential_fused", "rap_plus"):
+        if name not in names or name not in found:
+            continue
+        alone = alone_us(rank, VARIANTS[name])
+        for metric, unit, value in (
+            ("preprocessing_time", "us", alone),
+            ("preprocessing_share", "1", alone / training),
+        ):
+            rank.tell(
+                "record", metric=metric, unit=unit, samples=[value],
+                labels={**labels, "variant": name},
+                note="by itself, batches in a row, launches included",
+            )  # fmt: skip
+
+
+def _say_what_is_measured(rank: Rank) -> None:
+    rank.tell("fact", name="tables_bytes", value=[int(load) for load in rank.placement.load])
+    rank.tell("fact", name="home", value=list(rank.home))
+    if rank.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(rank.device)
+        rank.tell("fact", name="gpu_memory_free", value=[free, total])
+
+
+def describe(rank: Rank, variant: Variant) -> str:
+    """A note for a record: what a variant is."""
+    config = rank.config
+    words = [
+        {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
+         "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
+         "process": "a second process",
+         "workers": "processes on the CPU"}[variant.place],
+        f"{variant.fusion} fusion" if variant.place not in ("none", "workers") else "",
+        "MPS" if variant.mps else "",
+        "CUDA graph" if variant.graph else "",
+        "green context" if variant.green else "",
+        "training has priority" if variant.priority and variant.place != "none" else "",
+        "synchronised as in the artifact" if variant.synchronise or variant.barrier else "",
+        f"trainer {config.trainer}, {config.matmul}, input {config.loader}",
+    ]  # fmt: skip
+    return "; ".join(word for word in words if word)

@@ -1,0 +1,392 @@
+"""RAP's native lane: what is planned, and that figures say what the records say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from rap_records import (
+    FAMILIES,
+    FIG9,
+    GRAPHS,
+    H200,
+    HEAVY,
+    HEAVY_PLANS,
+    OVER_SEQUENTIAL,
+    PLANS,
+    RATIOS,
+    STAGES,
+    Records,
+    everything,
+    predictor,
+    training,
+)
+
+from ae.__main__ import guarded
+from ae.commands.compose import compose_text
+from ae.doctor.facts import demands_of
+from ae.errors import EnvironmentFault, ExitCode
+from ae.figures.draw import STYLE
+from ae.model import Flavour, Gpu, Machine, Plan
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
+from ae.records.files import Row
+from ae.report.drawing import draw, load_figures
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = ROOT / "recipes/rap"
+GPU = Gpu(
+    index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
+    compute_capability=(9, 0), driver="580.159.03",
+)  # fmt: skip
+FIGURES = ["fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion"]
+EXPERIMENTS = set(FIGURES)
+ON_GPUS = {"heavy", "ratio", "timeline"}  # without a GPU they would show nothing
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe(ROOT, "rap")
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return everything().frame()
+
+
+def machine(gpus: int) -> Machine:
+    cards = [replace(GPU, index=i, uuid=f"GPU-{i}") for i in range(gpus)]
+    return Machine(gpus=tuple(cards), cpus=16, memory_gib=128)
+
+
+def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
+    chosen = Selection(**selection)  # type: ignore[arg-type]
+    return make_plan(recipe, chosen, machine(here), ROOT, {"rap": "0" * 64})
+
+
+# What is planned.
+
+
+def test_a_plain_run_on_one_gpu(recipe: Recipe) -> None:
+    made = plan(recipe, 1)
+    assert {point.experiment for point in made.points} == EXPERIMENTS
+    assert {point.labels.get("gpus", "1") for point in made.points} == {"1"}
+    assert {point.labels.get("batch", "4096") for point in made.points} == {"4096", "8192"}
+    cells = {p.labels["plan"] for p in made.points if p.experiment == "fig10"}
+    assert cells == {"0", "1"}
+    assert {p.labels["plan"] for p in made.points if p.experiment == "heavy"} == {"2", "3"}
+    assert sum(point.expected_s for point in made.points) < 15 * 60
+    assert "left out: fig10 with gpus 2, 4, 8: 2 GPUs are needed and there is 1" in made.notes
+    assert {point.needs.network for point in made.points} == {"none"}
+    assert {point.needs.ipc for point in made.points} == {None}
+    assert {point.needs.shm_bytes for point in made.points} == {8 * 10**9}
+
+
+def test_points_ask_for_as_many_gpus_as_they_train_on(recipe: Recipe) -> None:
+    made = plan(recipe, 4)
+    for point in made.points:
+        if point.experiment == "fusion":
+            assert point.needs.gpus is None
+            continue
+        assert point.needs.gpus is not None
+        assert str(point.needs.gpus.count) == point.labels.get("gpus", "1")
+    assert {point.labels.get("gpus") for point in made.points} == {"1", "2", "4", None}
+
+
+def test_a_quick_run_on_a_cpu_has_two_processes_and_takes_a_minute(recipe: Recipe) -> None:
+    made = plan(recipe, 0, quick=True)
+    assert {point.experiment for point in made.points} == EXPERIMENTS - ON_GPUS
+    assert len(made.points) == len(EXPERIMENTS - ON_GPUS)
+    assert made.flavour is Flavour.CPU
+    trained = [point.labels for point in made.points if point.labels]
+    assert {(one["gpus"], one["batch"]) for one in trained} == {("2", "256")}
+    assert sum(point.expected_s for point in made.points) < 60
+    assert made.reduced == ("--quick",)
+
+
+def test_choosing_rap_brings_the_baselines_of_each_figure(recipe: Recipe) -> None:
+    made = plan(recipe, 2, variants=("rap",), experiments=("fig9", "fig10"), gpus=2)
+    chosen = {point.experiment: point.variants for point in made.points}
+    assert chosen == {"fig9": ("cpu", "rap"), "fig10": ("sequential", "rap")}
+    assert {point.labels["gpus"] for point in made.points} == {"2"}
+    with pytest.raises(EnvironmentFault, match="2 GPUs are needed and there are 1"):
+        plan(recipe, 1, variants=("rap",), experiments=("fig10",), gpus=2)
+
+
+def test_a_card_of_another_kind_is_told(recipe: Recipe) -> None:
+    small = Machine(gpus=(replace(GPU, memory_gib=8.0, name="NVIDIA T4"),))
+    made = make_plan(recipe, Selection(), small, ROOT, {"rap": "1"})
+    assert {p.image.flavour for p in made.points if p.experiment == "fig10"} == {Flavour.CPU}
+    assert any("GPU 0 (NVIDIA T4) has 8 GiB of memory, 18.6 GiB needed" in n for n in made.notes)
+
+
+@pytest.fixture
+def ae(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """A command line in a checkout with this recipe, on a machine with two H200s."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/rap").symlink_to(RECIPE)
+    for name in ("rap", "rap-upstream"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
+    monkeypatch.setenv("AE_ROOT", str(tmp_path))
+    monkeypatch.setattr("ae.host.machine.detect", lambda: machine(2))
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = guarded(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_dry_run_says_how_many_gpus_each_container_gets(ae: Callable[..., Any]) -> None:
+    code, out, err = ae("run", "rap", "--experiment", "fig10", "--gpus", "2", "--dry-run")
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if "docker run" in line]
+    assert len(lines) == 2 * 2  # plans, batches
+    assert all("--gpus 2 " in line and "fig10 --device cuda --gpus 2 " in line for line in lines)
+    code, out, err = ae("run", "rap", "--gpus", "device=1", "--dry-run", "--json")
+    asked = [point["needs"]["gpus"] for point in json.loads(out)["points"]]
+    assert {tuple(one["devices"]) for one in asked if one} == {("1",)}
+    code, _, err = ae("run", "rap", "--set", "gpus=4", "--dry-run")
+    assert "4 GPUs are needed and there are 2; this is the plan for a machine" in err
+    assert ae("run", "rap", "--gpus", "3", "--dry-run")[0] == ExitCode.USAGE
+
+
+def test_list_and_show_name_both_lanes(ae: Callable[..., Any]) -> None:
+    _, out, _ = ae("list")
+    assert "rap     native    yes" in out
+    assert "upstream  never built here" in out
+    code, out, _ = ae("show", "rap")
+    assert code == 0
+    for words in (
+        "Values of gpus (--set gpus=...)", "256   for a look on a CPU [only by name]",
+        "GPU as gpus says: 20 GB", "RAP w/o mapping", "[not transcribed]", "secret gurobi",
+    ):  # fmt: skip
+        assert words in out, words
+
+
+def test_the_compose_file_is_what_the_recipe_needs(recipe: Recipe) -> None:
+    written = (ROOT / "compose/needs/rap.yaml").read_text()
+    assert written == compose_text(recipe), "ae show rap --compose > compose/needs/rap.yaml"
+    demands = demands_of(recipe)
+    assert (demands.request.count, demands.shm) == (1, 8 * 10**9)
+
+
+def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> None:
+    made = plan(recipe, 2)
+    axes = ("gpus", "plan", "batch", "variant")
+
+    def cells(rows: Sequence[Row]) -> set[tuple[str, ...]]:
+        return {(r.experiment, *(r.labels.get(axis, "") for axis in axes)) for r in rows}
+
+    planned = {
+        (point.experiment, *(point.labels.get(axis, "") for axis in axes[:3]), variant)
+        for point in made.points
+        for variant in point.variants or ("",)
+    }
+    rows = everything().rows
+    without = [row for row in rows if row.metric != "measured_ratio"]  # of a point, not a variant
+    assert cells(without) == planned
+    assert {row.labels["ratio"] for row in rows if row.experiment == "ratio"} == {
+        f"{float(word):.2f}" for word in recipe.parameters["ratios"].value(quick=False)
+    }
+
+
+def test_without_a_gpu_the_full_size_is_warned_of(recipe: Recipe) -> None:
+    made = plan(recipe, 0)
+    assert {point.experiment for point in made.points} == EXPERIMENTS - ON_GPUS
+    (size,) = [note for note in made.notes if "--quick" in note]
+    assert size.startswith("fig9, fig10, predictor, capacity: at full size")
+    assert not any("--quick" in note for note in plan(recipe, 0, quick=True).notes)
+    assert not any("--quick" in note for note in plan(recipe, 1).notes)
+    for name in ON_GPUS:
+        assert f"left out: {name} cannot run here: this machine shows no GPU" in made.notes
+
+
+def test_a_number_of_gpus_leaves_out_only_what_has_it_not(recipe: Recipe) -> None:
+    made = plan(recipe, 2, gpus=2)
+    assert {point.experiment for point in made.points} == EXPERIMENTS - {"ratio"}
+    assert "left out: ratio of rap has no point with 2 GPUs" in made.notes
+
+
+def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
+    sizes = {name for name, about in recipe.parameters.items() if about.size}
+    # mps_percentage: less than 100 slows a baseline down
+    assert sizes == {"scale", "matmul", "plan_file", "mps_percentage"}
+    made = plan(recipe, 1, settings={"matmul": "tf32"}, experiments=("fig10",))
+    assert made.reduced == ("--set matmul=tf32",)
+
+
+# What is drawn.
+
+
+@pytest.mark.slow
+def test_every_figure_draws_from_a_full_record_table(frame: pd.DataFrame) -> None:
+    drawn = draw(RECIPE, FIGURES, frame, H200, None)
+    assert [item.reason for item in drawn] == [""] * len(FIGURES)
+    for item in drawn:
+        assert item.table is not None
+        assert len(item.table) >= 12
+
+
+def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe) -> None:
+    drawn = draw(RECIPE, list(recipe.figures), pd.DataFrame(), H200, None)
+    assert all(item.reason.startswith("no record of experiment") for item in drawn)
+    for name in FIGURES:  # another experiment's records do not do
+        only = Records()
+        training(only, "other", FIG9)
+        (item,) = draw(RECIPE, [name], only.frame(), H200, None)
+        assert f"experiment {name}" in item.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "baseline"),
+    [
+        ("fig9", FIG9, "cpu"), ("fig10", OVER_SEQUENTIAL, "sequential"),
+        ("heavy", HEAVY, "sequential"),
+    ],
+)  # fmt: skip
+def test_bars_are_throughput_over_the_baseline_of_the_same_cell(
+    frame: pd.DataFrame, name: str, over: dict[str, float], baseline: str
+) -> None:
+    plot = getattr(load_figures(RECIPE), name)(frame)
+    table = plot.table
+    plans = HEAVY_PLANS if name == "heavy" else PLANS
+    batches = ("4096",) if name == "heavy" else ("4096", "8192")
+    cells = [(gpus, plan, batch) for gpus in "12" for plan in plans for batch in batches]
+    assert len(table) == len(cells) * len(over)
+    for row in table.to_dict("records"):
+        assert row["speedup"] == pytest.approx(over[row["variant"]] / over[baseline], rel=0.02)
+        assert row["low"] <= row["speedup"] <= row["high"]
+        assert row["n"] == 5
+    panels = [axis for axis in plot.figure.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in panels] == [
+        f"{gpus} GPU{'s' if gpus == '2' else ''}, plan {plan}\nbatch {batch}"
+        for gpus, plan, batch in cells
+    ]
+
+
+def test_without_a_cpu_figure_9_is_over_the_stream() -> None:
+    records = Records()
+    training(records, "fig9", {key: value for key, value in FIG9.items() if key != "cpu"})
+    plot = load_figures(RECIPE).fig9(records.frame())
+    assert plot.figure.get_suptitle() == "End to end: throughput over CUDA stream"
+    streams = plot.table[plot.table["variant"] == "stream"]["speedup"]
+    assert set(streams) == {1.0}
+
+
+@pytest.mark.parametrize("name", ["fig10", "heavy"])
+def test_ideal_is_a_line_and_no_bar(frame: pd.DataFrame, name: str) -> None:
+    plot = getattr(load_figures(RECIPE), name)(frame)
+    axis = plot.figure.axes[0]
+    assert "Ideal" not in [label.get_text() for label in axis.get_yticklabels()]
+    lines = [line.get_xdata()[0] for line in axis.lines if len(set(line.get_xdata())) == 1]
+    assert any(x == pytest.approx(1.92, rel=0.02) for x in lines)
+    share = {"fig10": "97 %", "heavy": "89 %"}[name]  # of RAP
+    assert any(share in text.get_text() for text in axis.texts)
+
+
+def test_the_predictors_share_is_of_the_points_drawn(frame: pd.DataFrame) -> None:
+    plot = load_figures(RECIPE).predictor(frame)
+    assert set(plot.table["family"]) == set(FAMILIES)
+    part = plot.table[(plot.table["family"] == "1d") & (plot.table["split"] == "test")]
+    error = 100 * (part["predicted_us"] / part["measured_us"] - 1)
+    assert part["error_percent"].tolist() == pytest.approx(error.tolist())
+    share = 100 * (error.abs() <= 10).mean()
+    assert set(plot.table["evidence"]) == {"measured+simulated"}
+    words = [text.get_text() for text in plot.figure.axes[0].get_legend().get_texts()]
+    assert words[1] == f"test: {share:.0f} % of {len(part)} within 10 %"
+
+
+def test_a_prediction_far_off_is_within_the_axes() -> None:
+    records = Records()
+    predictor(records, spread=0.35)
+    plot = load_figures(RECIPE).predictor(records.frame())
+    low, high = plot.figure.axes[0].get_ylim()
+    assert low < plot.table["predicted_us"].min() < plot.table["measured_us"].min()
+    assert plot.table["predicted_us"].max() < high
+
+
+def test_capacity_stands_beside_the_time_of_its_stage(frame: pd.DataFrame) -> None:
+    plot = load_figures(RECIPE).capacity(frame)
+    assert plot.spread == "one measurement a bar, no spread"
+    table = plot.table.set_index(["gpus", "plan", "stage", "what"])
+    assert len(table) == 2 * len(PLANS) * len(STAGES) * 2
+    for gpus, (stage, (time, free)) in product("12", STAGES.items()):
+        assert table.loc[(gpus, "0", stage, "time"), "value_us"] == pytest.approx(time)
+        share = table.loc[(gpus, "0", stage, "capacity"), "share_of_stage"]
+        assert share == pytest.approx(free / time)
+
+
+def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
+    plot = load_figures(RECIPE).ratio(frame)
+    table = plot.table
+    assert "ideal" not in set(table["variant"])
+    row = table[(table["variant"] == "sequential") & (table["ratio"] == "1.00")].iloc[0]
+    assert row["measured_ratio"] == pytest.approx(1.03, rel=0.01)
+    assert row["over_ideal"] == pytest.approx(0.5, rel=0.02)
+    assert len(table) == len(RATIOS) * 5
+    drawn, names = plot.figure.axes[0].get_legend_handles_labels()
+    assert names == ["Sequential", "Sequential (fused)", "CUDA stream", "RAP", "RAP+"]
+    lines = [container.lines[0] for container in drawn]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
+    assert len({line.get_marker() for line in lines}) == len(lines)
+
+
+def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
+    plot = load_figures(RECIPE).timeline(frame)
+    table = plot.table
+    assert set(table["gpus"]) == {"2"}
+    first = table[(table["variant"] == "rap") & (table["name"] == "mlp_fwd")].iloc[0]
+    assert (first["start_us"], first["end_us"]) == (300.0, 950.0)
+    assert [axis.get_title(loc="left") for axis in plot.figure.axes[::2]] == [
+        "Sequential   (2 GPUs, plan 0, batch 4096)", "CUDA stream", "RAP", "RAP+",
+    ]  # fmt: skip
+
+
+def test_fusion_says_launches_time_and_gap(frame: pd.DataFrame) -> None:
+    plot = load_figures(RECIPE).fusion(frame)
+    table = plot.table.set_index(["graph", "solver"])
+    assert table.loc[("plan0", "unfused"), "launches"] == 106
+    assert table.loc[("random_26x6", "highs"), "gap_percent"] == pytest.approx(0.154)
+    assert table.loc[("plan0", "highs"), "evidence"] == "measured+static"
+    words = [text.get_text() for text in plot.figure.axes[5].texts]
+    assert words == ["156", "30 (4 ms)", "29 (16.9 s, gap 0.154 %)"]
+    assert [axis.get_title() for axis in plot.figure.axes] == list(GRAPHS)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("gpus", [(1,), (1, 2)])
+def test_no_text_is_cut_off_or_overlaps(name: str, gpus: tuple[int, ...]) -> None:
+    with mpl.rc_context(STYLE):
+        figure = getattr(load_figures(RECIPE), name)(everything(gpus).frame()).figure
+        figure.draw_without_rendering()
+    title = figure._suptitle.get_window_extent()
+    for axis in figure.axes:
+        if not axis.get_visible():
+            continue
+        labels = [label for label in axis.get_yticklabels() if label.get_visible()]
+        boxes = [label.get_window_extent() for label in labels]
+        boxes = sorted((box for box in boxes if box.width > 1), key=lambda box: box.y0)
+        for below, above in pairwise(boxes):
+            assert below.y1 <= above.y0 + 1
+        assert all(box.x0 >= 0 for box in boxes)
+        area = axis.get_window_extent()
+        for text in axis.texts:
+            box = text.get_window_extent()
+            assert area.x0 - 1 <= box.x0, text.get_text()
+            assert box.x1 <= area.x1 + 12, text.get_text()
+        assert area.y1 <= title.y0
