@@ -68,8 +68,14 @@ class _Needs(BaseModel):
 
 
 class _Image(BaseModel):
-    reference: str
+    name: str = ""
+    flavour: str = ""
+    reference: str = ""
     content: str
+
+    @property
+    def tag(self) -> str:
+        return self.reference or f"ae/{self.name}:{self.flavour}"
 
 
 class _Planned(BaseModel):
@@ -87,6 +93,7 @@ class _Plan(BaseModel):
     points: tuple[_Planned, ...]
     quick: bool = False
     notes: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()  # some revisions wrote it here, others into the selection
     selection: _Selection = _Selection()
 
 
@@ -108,10 +115,10 @@ class _RunFile(BaseModel):
             recipe=self.recipe,
             run=self.name,
             created=self.created,
-            reduced=plan.selection.reduced,
+            reduced=plan.reduced or plan.selection.reduced,
             notes=(*(quick if plan.quick else ()), *plan.notes),
             gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
-            images={image.reference: image.content for image in images},
+            images={image.tag: image.content for image in images},
             points={point.key: point.id for point in plan.points},
             provenance=self.provenance,
         )
