@@ -96,7 +96,7 @@ def test_no_infinity_reaches_a_verdict() -> None:
 
 def test_no_infinity_reaches_an_interval() -> None:
     """Some draws of the divisor are nearly nothing, the median is not."""
-    rows = [row("base", 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
+    rows = [row("base", 1e200, 1e200, 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
     found = one(A100, rows, upper=None)
     assert found.value == 1e200
     assert found.low is not None
@@ -208,23 +208,6 @@ def test_fewer_than_three_samples_have_no_interval() -> None:
     assert found.low is not None
     static = [row("base", 2.0, evidence="static"), *ROWS[1:]]
     assert one(A100, static, evidence=["static", "measured"]).low is not None
-
-
-@pytest.mark.parametrize("samples", [(1e308,), (1e308, 1e308, 1e308)])
-def test_an_infinity_is_no_value(samples: tuple[float, ...]) -> None:
-    rows = [row("base", *samples), row("fast", 1e-300)]
-    found = one(A100, rows, upper=None)
-    assert found.verdict is Verdict.NOT_RUN
-    assert found.reason == "the expression gives no finite number"
-    assert found.value is None
-
-
-def test_an_infinite_draw_does_not_reach_the_interval() -> None:
-    rows = [row("base", 10.0, 11.0, 12.0), row("fast", 1.0, 5e-324, 1.0, 1.0)]
-    found = one(A100, rows, upper=None)
-    assert found.value == pytest.approx(11.0)
-    assert found.high is not None
-    assert found.high < float("inf")
 
 
 def test_the_bounds_themselves_are_inside() -> None:
