@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from ae.claims.verdicts import exit_code, to_json, verdict_lines
 from ae.errors import ExitCode, UsageError, nearest
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import RunStore, results_dir
@@ -22,6 +23,23 @@ from ae.records.reference import (
     reference_sets,
 )
 from ae.records.results import Results, load_run
+from ae.report import page
+from ae.report.chapter import (
+    conclude,
+    draw_figures,
+    figures_json,
+    figures_text,
+    judge_results,
+    tables_of,
+)
+from ae.report.text import (
+    result_csv,
+    result_latex,
+    result_text,
+    skip_text,
+    verdict_counts,
+    verdict_text,
+)
 
 if TYPE_CHECKING:
     from ae.recipe.models import Recipe
@@ -31,8 +49,6 @@ _FORMATS = ("text", "csv", "latex")
 
 def plot_run(name: str, run_name: str | None, output: Path | None, *, as_json: bool) -> int:
     """`ae plot`: draw the figures of a run and print where they are."""
-    from ae.report.chapter import draw_figures, figures_json, figures_text
-
     root, recipe, results = _open(name, run_name)
     drawn = draw_figures(root, recipe, results, _figures(root, results, output))
     if as_json:
@@ -44,10 +60,6 @@ def plot_run(name: str, run_name: str | None, output: Path | None, *, as_json: b
 
 def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
     """`ae check`: the verdict for every claim; 1 when one is not reproduced."""
-    from ae.claims.verdicts import exit_code, to_json
-    from ae.report.chapter import judge_results
-    from ae.report.text import verdict_text
-
     judged = judge_results(*_open(name, run_name))
     if as_json:
         _print_json(to_json(judged))
@@ -58,9 +70,6 @@ def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
 
 def print_tables(name: str, run_name: str | None, form: str) -> int:
     """`ae table`: all result tables of a run, whole."""
-    from ae.report.chapter import tables_of
-    from ae.report.text import result_csv, result_latex, result_text, skip_text
-
     if form not in _FORMATS:
         raise UsageError(
             f"there is no format '{form}'; {nearest(form, _FORMATS)}", fix="--format csv"
@@ -77,9 +86,6 @@ def print_tables(name: str, run_name: str | None, form: str) -> int:
 
 def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
     """`ae report`: one page of a run, or of the latest runs and reference sets of all recipes."""
-    from ae.report.chapter import conclude
-    from ae.report.page import write_report as write
-
     root = find_root()
     if name is not None:
         _, recipe, results = _open(name, run_name)
@@ -93,17 +99,13 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
     chapters = [conclude(root, r, each, _figures(root, each, output)) for r, each in found]
-    page, text = write(chapters, output or results_dir(root) / "report")
-    print(f"report: {page}\n        {text}")
+    html, text = page.write_report(chapters, output or results_dir(root) / "report")
+    print(f"report: {html}\n        {text}")
     return ExitCode.OK
 
 
 def keep_run(run_name: str, machine: str | None) -> int:
     """`ae keep`: put a run's finished points among the reference results, and judge them all."""
-    from ae.claims.verdicts import verdict_lines
-    from ae.report.chapter import judge_results
-    from ae.report.text import verdict_counts
-
     root = find_root()
     results = results_dir(root)
     run = find_run(results, run_name)

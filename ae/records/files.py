@@ -1,6 +1,6 @@
 """The files of a point: read, checked line by line against their models, sizes bounded.
 
-Light to import: numpy and pandas are imported by `frame` alone.
+Light to import: pandas is imported by `frame` alone.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
+from ae.statistics import median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,8 +234,6 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     95 % interval, in `unit`. A label that a record lacks is missing (NaN).
     """
     import pandas as pd
-
-    from ae.statistics import median_interval
 
     lines = table(rows)
     for line in lines:

@@ -283,7 +283,7 @@ def test_an_empty_frame_has_its_columns() -> None:
 def test_the_module_is_light() -> None:
     code = (
         "import sys, ae.records.files, ae.units, ae.records.folder;"
-        "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
+        "print([m for m in ('matplotlib', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
