@@ -36,7 +36,15 @@ app = typer.Typer(
 )
 
 RunName = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest")
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="a run's name or folder, or a machine of results/reference; default: the latest",
+    ),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="where to write; default: results/report"),
 ]
 
 
@@ -197,33 +205,59 @@ def pull(
 
 
 @app.command(short_help="Draw the figures of a run again.")
-def plot(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
+def plot(
+    recipe: RecipeName, run: RunName = None, output: ReportFolder = None, as_json: AsJson = False
+) -> int:
     """Draw the figures of a run again; needs no GPU and no container."""
-    from ae.commands.session import plot_run
+    from ae.commands.results import plot_run
 
-    return plot_run(recipe, run, as_json=as_json)
+    return plot_run(recipe, run, output, as_json=as_json)
 
 
 @app.command(short_help="Judge every claim against a run.")
 def check(recipe: RecipeName, run: RunName = None, as_json: AsJson = False) -> int:
     """Judge every claim against a run; exit code 1 when one is not reproduced."""
-    from ae.commands.session import check_run
+    from ae.commands.results import check_run
 
     return check_run(recipe, run, as_json=as_json)
+
+
+@app.command(short_help="Print the result tables of a run, whole.")
+def table(
+    recipe: RecipeName,
+    run: RunName = None,
+    form: Annotated[str, typer.Option("--format", help="text, csv or latex")] = "text",
+) -> int:
+    """Print the result tables of a run, whole: as text, CSV or LaTeX."""
+    from ae.commands.results import print_tables
+
+    return print_tables(recipe, run, form)
 
 
 @app.command(short_help="Write one page per paper.")
 def report(
     recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]")] = None,
     run: RunName = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="where the page goes")
-    ] = None,
+    output: ReportFolder = None,
 ) -> int:
     """Write one page per paper: provenance, results, figures, verdicts."""
-    from ae.commands.session import write_report
+    from ae.commands.results import write_report
 
     return write_report(recipe, run, output)
+
+
+@app.command(short_help="Put a run's points among the reference results.")
+def keep(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="a run's name or folder")],
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", help="the set's name; default: the GPU's, as in h200x2, or cpu"),
+    ] = None,
+) -> int:
+    """Put a run's finished points among the reference results of its machine and judge them."""
+    from ae.commands.results import keep_run
+
+    return keep_run(run, machine)
 
 
 @app.command(short_help="Write one archive with all that a paper needs.")

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 RESAMPLES = 1000
+FEWEST = 3  # samples that an interval takes; fewer give the value alone
 _CHUNK = 2_000_000  # samples drawn at once, so that long records need no gigabytes
 
 
 class Interval(NamedTuple):
-    """A value and its bootstrap 95 % interval, in the unit of the samples."""
+    """A value and its bootstrap 95 % interval, in the unit of the samples; both ends are the
+    value where there is none."""
 
     value: float
     low: float
@@ -60,15 +62,16 @@ def resample(
 ) -> NDArray[np.float64]:
     """The statistic of the samples, then of `resamples` draws with replacement.
 
-    Returns shape (1 + resamples,), float64. Without a seed one is made from the samples, so two
-    records with different samples are drawn independently. Raises ValueError without samples.
+    Returns shape (1 + resamples,), float64; of fewer than three samples all are the statistic.
+    Without a seed one is made from the samples, so two records with different samples are drawn
+    independently. Raises ValueError without samples.
     """
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError("a statistic needs a flat list of at least one sample")
     found = np.empty(1 + resamples, dtype=np.float64)
     found[0] = statistic(values[None, :])[0]
-    if values.size == 1:
+    if values.size < FEWEST:
         found[1:] = found[0]
         return found
     rng = np.random.default_rng(zlib.crc32(values.tobytes()) if seed is None else seed)

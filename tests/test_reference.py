@@ -1,43 +1,78 @@
-"""The reference results that are kept: verdicts by today's claims, and figures that still draw."""
+"""The reference results that are kept: verdicts by today's claims, figures that still draw, and
+that looking at them changes nothing."""
 
 from __future__ import annotations
 
-import json
-import shutil
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ae.__main__ import guarded
+from ae.claims.verdicts import verdict_lines
+from ae.recipe.load import load_recipe
+from ae.records.reference import load_reference
+from ae.records.results import Results
+from ae.report.chapter import draw_figures, judge_results
 
 ROOT = Path(__file__).resolve().parents[1]
-RUNS = sorted(
-    path.parent for path in ROOT.glob("results/reference/*/*/run.json")
+REFERENCE = ROOT / "results" / "reference"
+SETS = [
+    path.relative_to(REFERENCE).parent
+    for path in sorted(REFERENCE.glob("*/*/runs"))
     if (ROOT / "recipes" / path.parent.name).is_dir()
-)  # fmt: skip
+]
+KEPT = {"records.jsonl", "skipped.jsonl", "status.json", "environment.json"}
 
 
-def place(run: Path) -> str:
-    return run.parent.name
+@pytest.fixture(scope="module", params=SETS, ids=str)
+def results(request: pytest.FixtureRequest) -> Results:
+    return load_reference(REFERENCE / request.param)
 
 
-def judged(run: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What `ae check` says of a copy."""
-    copy = folder / "run"
-    shutil.copytree(run, copy)
-    guarded(["check", run.name, str(copy), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert isinstance(found, dict)
-    return found
+def test_verdicts_are_of_todays_claims(results: Results) -> None:
+    judged = judge_results(ROOT, load_recipe(ROOT, results.recipe), results)
+    assert verdict_lines(judged) == (results.path / "verdicts.txt").read_text()
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.name}-{place(run)}")
-def test_verdicts_are_of_todays_claims(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = json.loads((run / "claims.json").read_text())
-    found = judged(run, tmp_path, capsys)
-    assert {c["id"]: c["verdict"] for c in kept["claims"]} == {
-        c["id"]: c["verdict"] for c in found["claims"]
-    }
+def test_every_figure_draws(results: Results) -> None:
+    drawn = draw_figures(ROOT, load_recipe(ROOT, results.recipe), results, None)
+    assert any(not one.reason for one in drawn)
+    assert all(one.reason.startswith("no record of metric") for one in drawn if one.reason)
+
+
+def test_every_point_has_a_clean_origin_and_no_logs(results: Results) -> None:
+    for origin in results.origins:
+        assert re.fullmatch("[0-9a-f]{40}", origin.provenance["source"]["revision"])
+        assert set(origin.provenance["source"]) == {"revision"}
+        assert all(re.fullmatch("[0-9a-f]{64}", content) for content in origin.images.values())
+        assert origin.reduced == ()
+    assert all(point.done for point in results.points)
+    for path in results.path.rglob("*"):
+        if path.is_file() and path.parent.name not in ("runs", results.path.name):
+            assert path.name in KEPT, path
+
+
+@pytest.mark.skipif(not SETS, reason="no reference set of a recipe that is here")
+def test_looking_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine, recipe = min(SETS, key=lambda one: len(list((REFERENCE / one).rglob("*")))).parts
+
+    def state() -> dict[Path, tuple[int, bytes]]:
+        files = (path for path in sorted(REFERENCE.rglob("*")) if path.is_file())
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before, folders = state(), {path for path in REFERENCE.rglob("*") if path.is_dir()}
+    for words in (
+        ["plot", recipe, machine, "-o", str(tmp_path)],
+        ["check", recipe, str(REFERENCE / machine / recipe)],
+        ["table", recipe, machine, "--format", "csv"],
+        ["report", recipe, machine, "-o", str(tmp_path)],
+        ["show", recipe],
+    ):
+        assert guarded(words) in (0, 1), capsys.readouterr().err
+        assert capsys.readouterr().out
+    assert state() == before
+    assert {path for path in REFERENCE.rglob("*") if path.is_dir()} == folders
+    drawn = {path.name for path in (tmp_path / f"figures/{recipe}-{machine}").glob("*.png")}
+    assert drawn
+    assert all(name in (tmp_path / "report.md").read_text() for name in drawn)

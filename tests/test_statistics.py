@@ -87,3 +87,34 @@ def test_long_records_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_samples() -> None:
     with pytest.raises(ValueError, match="at least one sample"):
         statistics.resample([])
+
+
+def test_the_interval_is_of_95_percent() -> None:
+    draws = np.random.default_rng(4).permutation(np.arange(1001.0))
+    assert statistics.interval(np.concatenate([[500.0], draws])) == (500.0, 25.0, 975.0)
+
+
+def test_the_interval_always_holds_the_value() -> None:
+    draws = np.arange(1001.0)
+    assert statistics.interval(np.concatenate([[3.0], draws])).low == 3.0
+    assert statistics.interval(np.concatenate([[999.0], draws])).high == 999.0
+    assert statistics.interval(np.array([7.0])) == (7.0, 7.0, 7.0)
+
+
+def test_three_samples_are_the_fewest_with_an_interval() -> None:
+    assert statistics.median_interval([1.0, 9.0]) == (5.0, 5.0, 5.0)
+    found = statistics.median_interval([1.0, 5.0, 9.0])
+    assert (found.low, found.high) == (1.0, 9.0)
+
+
+def test_draws_are_with_replacement_and_of_all_samples() -> None:
+    found = statistics.resample([1.0, 2.0, 3.0, 4.0], statistics.means)
+    assert len(np.unique(found[1:])) > 10  # without replacement all would be 2.5
+    assert found[1:].mean() == pytest.approx(2.5, abs=0.1)
+    assert found[1:].std() == pytest.approx(np.sqrt(1.25 / 4), rel=0.1)
+    assert {1.0, 4.0} <= set(statistics.resample([1.0, 2.0, 3.0, 4.0], statistics.minima)[1:])
+
+
+def test_a_nested_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="flat list"):
+        statistics.resample(np.ones((2, 3)))

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ import pytest
 from ae.claims import judge as claims
 from ae.engines.base import SKIP_EXIT_CODE
 from ae.errors import WorkloadError
-from ae.figures import draw as figures
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
@@ -24,6 +24,8 @@ from ae.recipe.load import load_recipe
 from ae.records import files as records
 from ae.records.folder import Run, RunStore
 from ae.records.models import Provenance
+from ae.records.results import load_run
+from ae.report import drawing as figures
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,19 +74,20 @@ def test_ae_knows_no_paper() -> None:
 
 
 def test_records_become_the_table(run: Run) -> None:
-    table = records.frame(records.load_run(run.path))
+    results = load_run(run.path)
+    table = results.frame
     together = table[table["experiment"] == "together"]
     assert sorted(zip(together["dataset"], together["variant"], strict=True)) == [
         ("ones", "fast"), ("ones", "slow"), ("ramp", "fast"), ("ramp", "slow"),
     ]  # fmt: skip
     assert set(together["n"]) == {8}
     assert (table["low"] <= table["median"]).all()
-    assert [skip.reason for skip in records.load_skips(run.path)] == ["this machine has one abacus"]
-    assert records.load_environment(run.path)["gpu"] == "Toy GPU 1"
+    assert [skip.reason for skip in results.skips] == ["this machine has one abacus"]
+    assert results.environment.gpu == ("Toy GPU 1",)
 
 
 def test_the_figure_is_drawn(run: Run, toy: Path, tmp_path: Path) -> None:
-    table = records.frame(records.load_run(run.path))
+    table = load_run(run.path).frame
     (drawn,) = figures.draw(toy / "recipes/toy", ["times"], table, {"gpu": "Toy GPU 1"}, tmp_path)
     assert not drawn.reason
     for path in (drawn.pdf, drawn.png, drawn.csv):
@@ -93,11 +96,8 @@ def test_the_figure_is_drawn(run: Run, toy: Path, tmp_path: Path) -> None:
 
 
 def test_every_verdict_occurs(run: Run, toy: Path) -> None:
-    judged = claims.judge(
-        claims.load_claims(toy, "toy"),
-        records.load_run(run.path),
-        records.load_environment(run.path),
-    )
+    rows = [replace(row, reduced=()) for row in load_run(run.path).rows]
+    judged = claims.judge(claims.load_claims(toy, "toy"), rows)
     assert {one.id: one.verdict.value for one in judged} == {
         "T1": "reproduced",
         "T2": "direction holds",
@@ -106,7 +106,13 @@ def test_every_verdict_occurs(run: Run, toy: Path) -> None:
         "T5": "not run",
         "T6": "not transcribed",
     }
-    assert {one.verdict for one in judged} == set(claims.Judgement)
+    assert {one.verdict for one in judged} == set(claims.Verdict)
+
+
+def test_a_quick_run_is_not_scored(run: Run, toy: Path) -> None:
+    judged = claims.judge(claims.load_claims(toy, "toy"), load_run(run.path).rows)
+    reasons = {one.id: one.reason for one in judged}
+    assert reasons["T1"] == reasons["T3"] == "not at the paper's size: --quick"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,7 @@ def test_bad_ends(toy: Path, tmp_path: Path, experiment: str, code: int, words: 
 
 @pytest.mark.parametrize(
     ("experiment", "message"),
-    [("malformed", "records.jsonl:2: not a JSON object"), ("future", "records.jsonl:1: schema 2"),
+    [("malformed", "records.jsonl:2: not a JSON object"), ("future", "records.jsonl:1: 'schema'"),
      ("truncated", "records.jsonl:2: the file ends in the middle of a line")],
 )  # fmt: skip
 def test_bad_records(toy: Path, tmp_path: Path, experiment: str, message: str) -> None:

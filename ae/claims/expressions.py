@@ -221,7 +221,8 @@ class _Evaluator:
         here = (row for row in self._rows if _matches(row, bound))
         values = dict.fromkeys(_label(row, label) for row in here)
         found: list[Values] = []
-        wrong: WrongEvidence | None = None
+        wrong: NoAnswer | None = None
+        missing: NoAnswer | None = None
         for value in values:
             if value is None:
                 continue
@@ -229,11 +230,11 @@ class _Evaluator:
                 found.append(self.visit(call.args[1], {**bound, label: value}))
             except WrongEvidence as reason:
                 wrong = reason
-            except NoRecords:
-                continue
+            except NoRecords as reason:
+                missing = missing or reason
         if found:
             return np.asarray(_OVER[name](np.stack(found)))
-        raise wrong or NoRecords(f"no {label} has records for '{ast.unparse(call.args[1])}'")
+        raise wrong or missing or NoRecords(f"no records with a {label}")
 
     def _select(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
         metric = _word(call.args[0])
@@ -247,7 +248,8 @@ class _Evaluator:
         if name == "count":
             self.used.update(serving)
             return np.full(1 + statistics.RESAMPLES, float(len(serving)))
-        words = ", ".join([metric, *(f"{key}={value}" for key, value in wanted.items())])
+        about = ", ".join(f"{key} {value}" for key, value in wanted.items())
+        words = f"{metric} ({about})" if about else metric
         if matching and not serving:
             given = ", ".join(sorted({row.evidence for _, row in matching}))
             raise WrongEvidence(f"the records of {words} are {given}")

@@ -1,13 +1,12 @@
-"""Claims of a paper: read, judged against the records of a run, and written down."""
+"""Claims of a paper: read, and judged against records."""
 
 from __future__ import annotations
 
-import json
 import operator
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from ae import statistics
 from ae.claims.expressions import Answer, Expression, NoAnswer, WrongEvidence, parse_expression
-from ae.errors import ExitCode, nearest
+from ae.errors import nearest
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe, Words
 from ae.recipe.yamlfile import Document, read_yaml, validate
-from ae.records.files import EVIDENCE, Row, gpu_name
+from ae.records.files import EVIDENCE, Environment, Row
 
 _DIRECTION = re.compile(r"\s*(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)\s*")
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
@@ -33,8 +32,8 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 _SMALL_RUN = "not at the paper's size"
 
 
-class Judgement(StrEnum):
-    """What became of a claim."""
+class Verdict(StrEnum):
+    """What became of a claim, in a word."""
 
     REPRODUCED = "reproduced"
     DIRECTION = "direction holds"  # magnitude not to be judged on this hardware
@@ -79,37 +78,32 @@ class _ClaimsFile(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """A judged claim. `low` and `high` are the bootstrap 95 % interval of `value`, in `unit`."""
+class Judgement:
+    """A claim and what became of it. `low`, `high`: bootstrap 95 % interval of `value`."""
 
-    id: str
-    figure: str
-    sentence: str
-    kind: str
-    verdict: Judgement
+    claim: Claim
+    verdict: Verdict
     reason: str  # one sentence
-    value: float | None = None  # None for orderings and for what was not run
-    low: float | None = None
+    value: float | None = None  # in the claim's unit; None for orderings and what was not run
+    low: float | None = None  # None too where a record has too few samples for an interval
     high: float | None = None
-    unit: str = ""
-    reference: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    source: str = ""
-    paper_hardware: str = ""
-    scored_on: tuple[str, ...] = ()
     hardware: tuple[str, ...] = ()  # what the records were taken on; empty for static ones
     evidence: tuple[str, ...] = ()  # of the records that served
     n: int = 0  # samples in them
 
+    @property
+    def id(self) -> str:
+        """The claim's id."""
+        return self.claim.id
 
-def load_claims(root: Path, name: str) -> tuple[Claim, ...]:
-    """Read `recipes/<name>/claims.yaml`; without that file there are no claims.
+
+def load_claims(root: Path, recipe: Recipe | str) -> tuple[Claim, ...]:
+    """Read the claims.yaml of a recipe or its name; without that file there are no claims.
 
     Raises UsageError for an unknown recipe, RecipeError with file and line for the rest.
     """
-    recipe = load_recipe(root, name)
-    path = root / "recipes" / name / "claims.yaml"
+    recipe = load_recipe(root, recipe) if isinstance(recipe, str) else recipe
+    path = root / "recipes" / recipe.name / "claims.yaml"
     if not path.is_file():
         return ()
     document = read_yaml(path, root)
@@ -127,45 +121,18 @@ def load_claims(root: Path, name: str) -> tuple[Claim, ...]:
 def judge(
     claims: Sequence[Claim],
     rows: Sequence[Row],
-    environment: Mapping[str, Any],
+    environment: Environment | Mapping[str, Any] | None = None,
     *,
     reduced: Sequence[str] = (),
-) -> list[Verdict]:
-    """Judge every claim against the records of a run.
+) -> list[Judgement]:
+    """Judge every claim against records.
 
     Hardware is read from the environment of the point that a record belongs to, else from
-    `environment`, the run's. `reduced` says in what the run is smaller than the paper's (the
-    plan's selection names it): then only claims about static facts are judged.
+    `environment`. `reduced` says in what all of them are smaller than the paper's, `Row.reduced`
+    says it of one: then only claims about static facts are judged.
     """
-    return [_judge_one(claim, rows, environment, reduced) for claim in claims]
-
-
-def exit_code(verdicts: Sequence[Verdict]) -> ExitCode:
-    """1 when a claim was not reproduced, else 0."""
-    failed = any(one.verdict is Judgement.NOT_REPRODUCED for one in verdicts)
-    return ExitCode.CLAIM if failed else ExitCode.OK
-
-
-def to_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The contents of claims.json: how many of each verdict, then every claim."""
-    words = [str(one.verdict) for one in verdicts]
-    return {
-        "schema": 1,
-        "counts": {str(word): words.count(word) for word in Judgement},
-        "claims": [
-            {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(one).items()}
-            for one in verdicts
-        ],
-    }
-
-
-def write_claims(run_dir: Path, verdicts: Sequence[Verdict]) -> Path:
-    """Write `claims.json` into a run's folder, atomically. Raises OSError."""
-    path = run_dir / "claims.json"
-    temporary = path.with_name(f".claims.json.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(to_json(verdicts), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
-    return path
+    known = Environment.model_validate(environment or {})
+    return [_judge_one(claim, rows, known, reduced) for claim in claims]
 
 
 def _check_claim(claim: Claim, document: Document, index: int, recipe: Recipe) -> None:
@@ -221,96 +188,94 @@ def _check_expression(
 
 
 def _judge_one(
-    claim: Claim, rows: Sequence[Row], environment: Mapping[str, Any], reduced: Sequence[str]
-) -> Verdict:
-    verdict = _blank(claim)
+    claim: Claim, rows: Sequence[Row], environment: Environment, reduced: Sequence[str]
+) -> Judgement:
     if not claim.transcribed or claim.expression is None:
-        return verdict
+        why = "nobody could read the value in the paper"
+        return Judgement(claim=claim, verdict=Verdict.NOT_TRANSCRIBED, reason=why)
     try:
         answer = parse_expression(claim.expression).answer(rows, claim.evidence)
     except WrongEvidence as wrong:
         why = f"{wrong}, and only {' or '.join(claim.evidence)} ones may serve"
-        return replace(verdict, verdict=Judgement.NOT_COMPARABLE, reason=why)
+        return Judgement(claim=claim, verdict=Verdict.NOT_COMPARABLE, reason=why)
     except NoAnswer as missing:
-        return replace(verdict, verdict=Judgement.NOT_RUN, reason=str(missing))
-    verdict = _with_facts(verdict, claim, answer, environment)
-    if claim.is_number and not np.isfinite(answer.values[0]):
-        why = "the expression gives no finite number"
-        return replace(verdict, verdict=Judgement.NOT_RUN, reason=why, value=None)
-    word, reason = _decide(claim, answer, verdict, reduced)
-    return replace(verdict, verdict=word, reason=reason)
-
-
-def _blank(claim: Claim) -> Verdict:
-    """What is known of a claim before a run; the verdict holds for claims nobody could read."""
-    return Verdict(
-        verdict=Judgement.NOT_TRANSCRIBED,
-        reason="nobody could read the value in the paper",
-        **{
-            key: getattr(claim, key)
-            for key in ("id", "figure", "sentence", "kind", "unit", "reference", "lower", "upper",
-                        "source", "paper_hardware", "scored_on")
-        },
-    )  # fmt: skip
-
-
-def _with_facts(
-    verdict: Verdict, claim: Claim, answer: Answer, environment: Mapping[str, Any]
-) -> Verdict:
+        return Judgement(claim=claim, verdict=Verdict.NOT_RUN, reason=str(missing))
     moving = [row for row in answer.rows if row.evidence != "static"]
-    hardware = {gpu_name(row.environment or environment) or "CPU" for row in moving}
-    facts = replace(
-        verdict,
-        hardware=tuple(sorted(hardware)),
+    judged = Judgement(
+        claim=claim,
+        verdict=Verdict.NOT_RUN,
+        reason="the expression gives no finite number",
+        hardware=tuple(sorted({_hardware(row, environment) for row in moving})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),
     )
-    if not claim.is_number:
-        return facts
-    finite = answer.values[np.isfinite(answer.values)]
-    middle = statistics.interval(finite) if finite.size else (None, None, None)
-    return replace(facts, value=middle[0], low=middle[1], high=middle[2])
+    if claim.is_number:
+        finite = answer.values[np.isfinite(answer.values)]
+        if not np.isfinite(answer.values[0]):
+            return judged
+        middle = statistics.interval(finite)
+        few = _few(moving)
+        judged = replace(
+            judged,
+            value=middle.value,
+            low=None if few else middle.low,
+            high=None if few else middle.high,
+        )
+    smaller = dict.fromkeys([*reduced, *(word for row in moving for word in row.reduced)])
+    verdict, reason = _decide(claim, answer, judged, tuple(smaller))
+    return replace(judged, verdict=verdict, reason=reason)
+
+
+def _hardware(row: Row, environment: Environment) -> str:
+    return (row.environment or environment).gpu_name or "CPU"
+
+
+def _few(rows: Iterable[Row]) -> bool:
+    """Whether a label set has fewer samples than an interval takes (repeats are put together)."""
+    counts: Counter[object] = Counter()
+    for row in rows:
+        counts[row.metric, row.experiment, frozenset(row.labels.items())] += len(row.samples)
+    return any(n < statistics.FEWEST for n in counts.values())
 
 
 def _decide(
-    claim: Claim, answer: Answer, verdict: Verdict, reduced: Sequence[str]
-) -> tuple[Judgement, str]:
-    if verdict.hardware and reduced:
-        return Judgement.NOT_COMPARABLE, f"{_SMALL_RUN}: {', '.join(reduced)}"
+    claim: Claim, answer: Answer, judged: Judgement, reduced: Sequence[str]
+) -> tuple[Verdict, str]:
+    if judged.hardware and reduced:
+        return Verdict.NOT_COMPARABLE, f"{_SMALL_RUN}: {', '.join(reduced)}"
     scored = {"any", "static"} & set(claim.scored_on) or (
-        verdict.hardware
-        and all(any(word in name for word in claim.scored_on) for name in verdict.hardware)
+        judged.hardware
+        and all(any(word in name for word in claim.scored_on) for name in judged.hardware)
     )
     if not scored:
-        return _decide_direction(claim, verdict)
-    if not claim.is_number:
+        return _decide_direction(claim, judged)
+    if judged.value is None:  # an ordering, or an exact one
         holds, share = bool(answer.values[0]), float(np.mean(answer.values[1:]))
         doubt = f", in {share:.0%} of the bootstrap draws" if 0 < share < 1 else ""
-        word = Judgement.REPRODUCED if holds else Judgement.NOT_REPRODUCED
+        word = Verdict.REPRODUCED if holds else Verdict.NOT_REPRODUCED
         return word, ("holds" if holds else "does not hold") + doubt
-    assert verdict.value is not None
-    inside = _within(verdict.value, claim)
+    inside = _within(judged.value, claim)
     reason = f"{_bounds(claim)} expected"
     if claim.source != "ours":
         reason += f"; {claim.source.replace('_', ' ')}: {_amount(claim.reference, claim)}"
-    edges = [_within(edge, claim) for edge in (verdict.low, verdict.high) if edge is not None]
+    edges = [_within(edge, claim) for edge in (judged.low, judged.high) if edge is not None]
     if any(edge != inside for edge in edges):
         reason += "; the 95 % interval crosses the bound"
-    return (Judgement.REPRODUCED if inside else Judgement.NOT_REPRODUCED), reason
+    return (Verdict.REPRODUCED if inside else Verdict.NOT_REPRODUCED), reason
 
 
-def _decide_direction(claim: Claim, verdict: Verdict) -> tuple[Judgement, str]:
+def _decide_direction(claim: Claim, judged: Judgement) -> tuple[Verdict, str]:
     """On hardware that the magnitude may not be judged on."""
-    where = ", ".join(verdict.hardware) or "no GPU"
+    where = ", ".join(judged.hardware) or "no GPU"
     unscored = f"judged on {', '.join(claim.scored_on)} only, this is {where}"
-    if "CPU" in verdict.hardware or not verdict.hardware or claim.direction is None:
-        return Judgement.NOT_COMPARABLE, unscored
+    if "CPU" in judged.hardware or not judged.hardware or claim.direction is None:
+        return Verdict.NOT_COMPARABLE, unscored
     match = _DIRECTION.fullmatch(claim.direction)
     assert match is not None
-    assert verdict.value is not None
-    if _OPERATORS[match[1]](verdict.value, float(match[2])):
-        return Judgement.DIRECTION, f"{claim.direction} holds; magnitude {unscored}"
-    return Judgement.NOT_REPRODUCED, f"{claim.direction} does not hold on {where}"
+    assert judged.value is not None
+    if _OPERATORS[match[1]](judged.value, float(match[2])):
+        return Verdict.DIRECTION, f"{claim.direction} holds; magnitude {unscored}"
+    return Verdict.NOT_REPRODUCED, f"{claim.direction} does not hold on {where}"
 
 
 def _within(value: float, claim: Claim) -> bool:

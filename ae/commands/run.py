@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
+from ae.claims.verdicts import write_claims
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Given, resolve
@@ -30,6 +31,7 @@ from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.provenance import gather
+from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
 from ae.run.loop import Result, execute
@@ -183,7 +185,9 @@ def measure(
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
     """Print table, figures and counts of verdicts, and what to do next; return them as data."""
-    name, made = asked.recipe.name, chapter.conclude(asked.root, asked.recipe, run)
+    name, figures = asked.recipe.name, run.path / "figures"
+    made = chapter.conclude(asked.root, asked.recipe, load_run(run.path), figures)
+    write_claims(run.path, made.judgements)
     if not as_json:
         print(chapter.chapter_text(made))
         print(f"\nrun {run.name}: {run.path}")

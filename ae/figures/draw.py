@@ -1,4 +1,4 @@
-"""Draws a recipe's figures: style, the facts on every figure's face, and the files.
+"""What a recipe draws with: colours, panels, bars.
 
 A recipe's `figures.py` holds one function per figure, from the record table to a `Plot`. It raises
 `NoData` when the table holds nothing to draw. Matplotlib is imported on first use; no display.
@@ -6,16 +6,12 @@ A recipe's `figures.py` holds one function per figure, from the record table to 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ae.errors import AeError, RecipeError
-from ae.recipe.code import function_of, load_code
+from ae.errors import AeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,78 +68,6 @@ class Plot:
     figure: Figure
     table: pd.DataFrame
     spread: str = INTERVAL_WORDS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """One figure's files, or the reason why there are none."""
-
-    name: str
-    pdf: Path | None = None
-    png: Path | None = None
-    csv: Path | None = None
-    reason: str = ""
-
-
-def draw(
-    recipe_dir: Path,
-    names: Iterable[str],
-    frame: pd.DataFrame,
-    environment: Mapping[str, object],
-    out_dir: Path,
-) -> list[Drawn]:
-    """Draw the named figures of a recipe into `out_dir` as PDF, PNG and CSV.
-
-    `environment` is what the workload wrote into environment.json. A figure without data comes
-    back with its reason and no files. RecipeError: no such function, or it failed.
-    """
-    import matplotlib as mpl
-
-    module = load_figures(recipe_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    drawn = []
-    for name in names:
-        function = function_of(module, name)
-        with mpl.rc_context(STYLE):
-            try:
-                plot = _call(function, name, frame, recipe_dir)
-            except NoData as error:
-                drawn.append(Drawn(name=name, reason=error.message))
-                continue
-            drawn.append(_save(plot, name, environment, out_dir))
-    return drawn
-
-
-def load_figures(recipe_dir: Path) -> ModuleType:
-    """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
-    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
-
-
-def machine_words(environment: Mapping[str, object], evidence: Iterable[str]) -> str:
-    """What the numbers were taken on: the GPU, else the CPU; none for purely static numbers."""
-    if set(evidence) == {"static"}:
-        return "no GPU used: calculated, or read from compiled code"
-    gpu = _words(environment.get("gpu"))
-    if gpu:
-        titles = {"driver": "driver", "cuda": "CUDA", "torch": "PyTorch"}
-        facts = [
-            f"{title} {_words(environment[key])}"
-            for key, title in titles.items()
-            if _words(environment.get(key))
-        ]
-        return f"GPU: {gpu}" + (f" ({', '.join(facts)})" if facts else "")
-    cpu = _words(environment.get("cpu"))
-    return f"CPU: {cpu}" if cpu else "machine not recorded"
-
-
-def face(plot: Plot, environment: Mapping[str, object]) -> str:
-    """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
-    evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
-    counts = [int(n) for n in plot.table["n"]]
-    samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    first = machine_words(environment, evidence)
-    second = f"evidence: {', '.join(evidence)}   |   samples a value: {samples}   |   {plot.spread}"
-    return f"{first}\n{second}"
 
 
 def new_panels(
@@ -246,67 +170,3 @@ def row_bars(
         axis, names, columns[value], low=columns["low"], high=columns["high"], colours=colours,
         texts=texts, reach=reach, text_room=text_room, mark=mark,
     )  # fmt: skip
-
-
-def _call(
-    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
-) -> Plot:
-    try:
-        plot = function(frame)
-    except AeError:
-        raise
-    except Exception as error:
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
-            fix="the records are kept; see --debug for the place in figures.py",
-        ) from error
-    if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
-            "columns 'evidence' and 'n'",
-            fix="return ae.figures.draw.Plot(figure=..., table=...)",
-        )
-    if plot.table.empty:
-        raise NoData("no records for it in this run")
-    return plot
-
-
-def _save(plot: Plot, name: str, environment: Mapping[str, object], out_dir: Path) -> Drawn:
-    plot.figure.text(
-        0.008,
-        0.008,
-        face(plot, environment),
-        fontsize=7.5,
-        color="#444444",
-        va="bottom",
-        ha="left",
-        linespacing=1.5,
-    )
-    # The layout is solved once for both files.
-    plot.figure.draw_without_rendering()
-    plot.figure.set_layout_engine("none")
-    pdf, png, csv = (out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv"))
-    # No dates inside: the same records give the same bytes.
-    plot.figure.savefig(_part(pdf), format="pdf", metadata={"CreationDate": None})
-    plot.figure.savefig(_part(png), format="png", dpi=160, metadata={"Software": None})
-    plot.table.to_csv(_part(csv), index=False)
-    for path in (pdf, png, csv):
-        os.replace(_part(path), path)
-    return Drawn(name=name, pdf=pdf, png=png, csv=csv)
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
-
-
-def _words(value: object) -> str:
-    if value is None or value == "":
-        return ""
-    if isinstance(value, Mapping):
-        return _words(value.get("name") or value.get("model"))
-    if isinstance(value, list | tuple):
-        names = [_words(item) for item in value]
-        distinct = list(dict.fromkeys(name for name in names if name))
-        many = f"{len(names)} x " if len(distinct) == 1 and len(names) > 1 else ""
-        return many + ", ".join(distinct)
-    return str(value)

@@ -1,54 +1,98 @@
-"""The record files of points: read, validated line by line, and put together into one table.
+"""The files of a point: read, checked line by line against their models, sizes bounded.
 
-Light to import: numpy and pandas are imported by `frame` alone.
+Light to import: pandas is imported by `frame` alone.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
+from ae.statistics import median_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = 1
-_LARGEST = sys.float_info.max
-EVIDENCE = ("measured", "scaled", "emulated", "simulated", "static")
+Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
+EVIDENCE: tuple[str, ...] = get_args(Evidence)
 COLUMNS = (
     "metric", "unit", "evidence", "samples", "n", "median", "low", "high",
     "experiment", "point", "repeat", "note",
 )  # fmt: skip
-_RECORD_KEYS = ("metric", "unit", "samples", "labels", "evidence", "schema", "warmup", "note")
-_SKIP_KEYS = ("labels", "reason", "schema")
+LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
+FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
-Item = TypeVar("Item")
+_REBUILD = "build image and launcher from the same revision: `ae build`"
+
+Text = Annotated[str, Field(min_length=1)]
+Model = TypeVar("Model", bound=BaseModel)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Record:
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    schema_version: Literal[1] = Field(1, alias="schema", repr=False)
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class Record(_Line):
     """One line of records.jsonl: all samples of one metric in `unit`, in the order taken."""
 
-    metric: str
+    metric: Text
     unit: str
-    samples: tuple[float, ...]
-    labels: Mapping[str, str]
-    evidence: str
+    samples: Annotated[tuple[float, ...], Field(min_length=1)]
+    labels: dict[str, str]
+    evidence: Evidence
     warmup: int | None = None  # samples dropped before these
-    note: str = ""
+    note: str | None = None
+
+    @field_validator("labels")
+    @classmethod
+    def _no_column(cls, labels: dict[str, str]) -> dict[str, str]:
+        for name in labels:
+            if name in COLUMNS:
+                raise ValueError(f"a label may not be called '{name}', that is a column of its own")
+        return labels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Skip:
+class Skip(_Line):
     """One line of skipped.jsonl: what could not run, and why."""
 
-    labels: Mapping[str, str]
-    reason: str
+    reason: Text
+
+
+def _names(value: object) -> tuple[str, ...]:
+    """The names in what may be one name, an object with a name, or a list of them."""
+    if isinstance(value, Mapping):
+        return _names(value.get("name") or value.get("model"))
+    if isinstance(value, list | tuple):
+        return tuple(name for item in value for name in _names(item))
+    return (str(value),) if value else ()
+
+
+class Environment(BaseModel):
+    """environment.json: what a workload says of its machine. Keys not listed here are kept."""
+
+    model_config = ConfigDict(
+        extra="allow", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True
+    )
+
+    gpu: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # a name a GPU; none on a CPU
+    driver: str | None = None
+    cuda: str | None = None
+    torch: str | None = None
+    cpu: str | None = None
+    clocks: Any = None
+
+    @property
+    def gpu_name(self) -> str | None:
+        """The first GPU's name; None on a CPU."""
+        return self.gpu[0] if self.gpu else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +101,17 @@ class PointRecords:
 
     records: tuple[Record, ...] = ()
     skipped: tuple[Skip, ...] = ()
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
 
 
 class RecordsFault(WorkloadError):
-    """A record file breaks its contract; `good` holds all that could be read before it did."""
+    """A file of a point or a run breaks its contract; `good` is what could be read before it."""
 
-    def __init__(self, message: str, *, fix: str, good: PointRecords | None = None) -> None:
+    def __init__(
+        self, message: str, *, fix: str = _REWRITE, good: Sequence[BaseModel] = ()
+    ) -> None:
         super().__init__(message, fix=fix)
-        self.good = good or PointRecords()
+        self.good = tuple(good)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,85 +127,84 @@ class Row:
     point: str
     repeat: int = 0
     note: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)  # of the point
+    environment: Environment | None = None  # of its point; None: nobody knows
+    reduced: tuple[str, ...] = ()  # in what its run is smaller than the paper's
 
 
 def read_point(folder: Path) -> PointRecords:
     """Read what a workload left in a point's folder; missing files are empty.
 
-    Raises RecordsFault (a WorkloadError) naming the file and line. The files are not touched.
+    Raises RecordsFault naming the file and line. The files are not touched.
     """
-    good = PointRecords()
+    there = (folder / "environment.json").is_file()
+    return PointRecords(
+        environment=read_object(folder / "environment.json", Environment)
+        if there
+        else Environment(),
+        skipped=_read_lines(folder / "skipped.jsonl", Skip),
+        records=_read_lines(folder / "records.jsonl", Record),
+    )
+
+
+def read_object(path: Path, model: type[Model]) -> Model:
+    """A file that is one JSON object. Raises RecordsFault, and OSError without the file."""
+    if path.stat().st_size > LINE_BYTES:
+        raise RecordsFault(f"{_name(path)}: larger than {LINE_BYTES // 2**20} MiB")
     try:
-        environment = _read_object(folder / "environment.json")
-        good = PointRecords(environment=environment)
-        skipped = _read_lines(folder / "skipped.jsonl", _parse_skip)
-        good = PointRecords(environment=environment, skipped=tuple(skipped))
-        records = _read_lines(folder / "records.jsonl", _parse_record)
-    except _LineFault as fault:
-        read = tuple(item for item in fault.good if isinstance(item, Record))
-        kept = PointRecords(
-            environment=good.environment, skipped=good.skipped, records=good.records + read
-        )
-        raise RecordsFault(fault.message, fix=fault.fix, good=kept) from fault
-    return PointRecords(environment=environment, skipped=tuple(skipped), records=tuple(records))
+        return model.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise RecordsFault(f"{_name(path)}: {sentence(error, model)}", fix=_fix(error)) from error
 
 
-def load_run(run_dir: Path) -> list[Row]:
-    """The records of all points of a run that are done, in the order of plan and lines.
-
-    Raises RecordsFault when a done point's files have been damaged since.
-    """
-    rows = []
-    for folder, status in _done_points(run_dir):
-        found = read_point(folder)
-        for record in found.records:
-            rows.append(
-                Row(
-                    metric=record.metric,
-                    unit=record.unit,
-                    evidence=record.evidence,
-                    samples=record.samples,
-                    labels={**status["labels"], **record.labels},
-                    experiment=status["experiment"],
-                    point=status["id"],
-                    repeat=status["repeat"],
-                    note=record.note,
-                    environment=found.environment,
-                )
-            )
-    return rows
+def sentence(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first thing that is wrong, in a few words."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    kind, where = first["type"], " ".join(".".join(map(str, first["loc"])).split())
+    if kind in ("json_invalid", "model_type", "dataclass_type"):
+        said = first.get("ctx", {}).get("error", "")
+        return f"not a JSON object{f': {said}' if said else ''}"
+    if kind == "extra_forbidden":
+        known = [about.alias or name for name, about in model.model_fields.items()]
+        return f"unknown key '{where}'; {nearest(where, known)}"
+    if kind == "missing":
+        return f"missing key '{where}'"
+    return f"'{where}': {first['msg'].removeprefix('Value error, ')}"
 
 
-def load_skips(run_dir: Path) -> list[Skip]:
-    """What the points of a run skipped, in part (skipped.jsonl) or as a whole (exit code 77)."""
-    skips = []
-    for folder, status in _points(run_dir):
-        labels = {"experiment": status["experiment"], **status["labels"]}
-        if status["status"] == "skipped":
-            skips.append(Skip(labels=labels, reason=status["reason"]))
-        elif status["status"] == "done":
-            for skip in read_point(folder).skipped:
-                skips.append(Skip(labels={**labels, **skip.labels}, reason=skip.reason))
-    return skips
+def _fix(error: ValidationError) -> str:
+    return _REBUILD if error.errors()[0]["loc"] == ("schema",) else _REWRITE
 
 
-def load_environment(run_dir: Path) -> dict[str, Any]:
-    """The environment of a run: that of its first done point with a GPU, else of its first."""
-    found = [read_point(folder).environment for folder, _ in _done_points(run_dir)]
-    written = [environment for environment in found if environment]
-    with_gpu = [environment for environment in written if gpu_name(environment)]
-    return dict((with_gpu or written or [{}])[0])
-
-
-def gpu_name(environment: Mapping[str, Any]) -> str | None:
-    """The GPU's name in environment.json; None on a CPU."""
-    gpu = environment.get("gpu")
-    if isinstance(gpu, list):
-        gpu = gpu[0] if gpu else None
-    if isinstance(gpu, Mapping):
-        gpu = gpu.get("name")
-    return str(gpu) if gpu else None
+def _read_lines(path: Path, model: type[Model]) -> tuple[Model, ...]:
+    items: list[Model] = []
+    if not path.is_file():
+        return ()
+    if path.stat().st_size > FILE_BYTES:
+        raise RecordsFault(f"{_name(path)}: larger than {FILE_BYTES // 2**20} MiB")
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LINE_BYTES + 1):
+            number += 1
+            where = f"{_name(path)}:{number}"
+            if len(line) > LINE_BYTES:
+                why = f"{where}: a line larger than {LINE_BYTES // 2**20} MiB"
+                raise RecordsFault(why, good=items)
+            if not line.strip():
+                continue
+            try:
+                items.append(model.model_validate_json(line))
+            except ValidationError as error:
+                broken = error.errors()[0]["type"] == "json_invalid"
+                if broken and not line.endswith(b"\n"):  # the writer was cut off
+                    raise RecordsFault(
+                        f"{where}: the file ends in the middle of a line",
+                        fix="the workload was cut off while writing; the lines before are kept, "
+                        "run again with --resume",
+                        good=items,
+                    ) from error
+                message = f"{where}: {sentence(error, model)}"
+                raise RecordsFault(message, fix=_fix(error), good=items) from error
+    return tuple(items)
 
 
 def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -190,162 +235,11 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from ae.statistics import median_interval
-
     lines = table(rows)
     for line in lines:
         line["median"], line["low"], line["high"] = median_interval(line["samples"])
     names = list(dict.fromkeys(name for row in rows for name in row.labels))
     return pd.DataFrame(lines, columns=[*COLUMNS, *names])
-
-
-class _LineFault(WorkloadError):
-    """A bad line, with the good ones before it."""
-
-    def __init__(self, message: str, *, fix: str = _REWRITE, good: Iterable[object] = ()) -> None:
-        super().__init__(message, fix=fix)
-        self.good = tuple(good)
-
-
-def _read_lines(path: Path, parse: Callable[[Mapping[str, Any]], Item]) -> list[Item]:
-    if not path.is_file():
-        return []
-    items: list[Item] = []
-    content = path.read_bytes()
-    lines = content.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            items.append(parse(_decode(line)))
-        except json.JSONDecodeError as error:
-            where = f"{_name(path)}:{number}"
-            if number == len(lines):  # no newline at the end: the writer was cut off
-                raise _LineFault(
-                    f"{where}: the file ends in the middle of a line",
-                    fix="the workload was cut off while writing; the lines before are kept, "
-                    "run again with --resume",
-                    good=items,
-                ) from error
-            raise _LineFault(f"{where}: not a JSON object: {error.msg}", good=items) from error
-        except _Schema as error:
-            raise _LineFault(
-                f"{_name(path)}:{number}: {error}",
-                fix="build image and launcher from the same revision: `ae build`",
-                good=items,
-            ) from error
-        except ValueError as error:
-            raise _LineFault(f"{_name(path)}:{number}: {error}", good=items) from error
-    return items
-
-
-class _Schema(ValueError):
-    """Written for another version of the contract."""
-
-
-def _decode(line: bytes) -> Mapping[str, Any]:
-    try:
-        data = json.loads(line, parse_constant=_refuse)
-    except UnicodeDecodeError as error:
-        raise ValueError("not UTF-8 text") from error
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"not a JSON object but {type(data).__name__}")
-    if data.get("schema", SCHEMA) != SCHEMA:
-        raise _Schema(f"schema {data['schema']!r}, this launcher reads schema {SCHEMA}")
-    return data
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not a finite number")
-
-
-def _parse_record(data: Mapping[str, Any]) -> Record:
-    _check_keys(data, _RECORD_KEYS, required=("metric", "unit", "samples", "labels", "evidence"))
-    samples = data["samples"]
-    if not isinstance(samples, list) or not samples:
-        raise ValueError("'samples' must be a list of at least one number")
-    for sample in samples:
-        if isinstance(sample, bool) or not isinstance(sample, int | float):
-            raise ValueError(f"'samples' holds {sample!r}, which is not a number")
-        if not -_LARGEST <= sample <= _LARGEST:  # not true of nan either
-            raise ValueError("'samples' holds a number that is not finite")
-    evidence = data["evidence"]
-    if evidence not in EVIDENCE:
-        raise ValueError(f"unknown evidence {evidence!r}; {nearest(str(evidence), EVIDENCE)}")
-    warmup = data.get("warmup")
-    if warmup is not None and (isinstance(warmup, bool) or not isinstance(warmup, int)):
-        raise ValueError(f"'warmup' must be a whole number, not {warmup!r}")
-    labels = _labels(data)
-    for name in labels:
-        if name in COLUMNS:
-            raise ValueError(f"a label may not be called '{name}', that is a column of its own")
-    return Record(
-        metric=_text(data, "metric"),
-        unit=_text(data, "unit", empty=True),
-        samples=tuple(float(sample) for sample in samples),
-        labels=labels,
-        evidence=str(evidence),
-        warmup=warmup,
-        note=_text(data, "note", empty=True) if data.get("note") is not None else "",
-    )
-
-
-def _parse_skip(data: Mapping[str, Any]) -> Skip:
-    _check_keys(data, _SKIP_KEYS, required=("reason",))
-    return Skip(labels=_labels(data), reason=_text(data, "reason"))
-
-
-def _check_keys(data: Mapping[str, Any], known: Sequence[str], required: Sequence[str]) -> None:
-    for key in data:
-        if key not in known:
-            raise ValueError(f"unknown key '{key}'; {nearest(key, known)}")
-    for key in required:
-        if key not in data:
-            raise ValueError(f"missing key '{key}'")
-
-
-def _text(data: Mapping[str, Any], key: str, *, empty: bool = False) -> str:
-    value = data[key]
-    if not isinstance(value, str) or not (value or empty):
-        raise ValueError(f"'{key}' must be text, not {value!r}")
-    return value
-
-
-def _labels(data: Mapping[str, Any]) -> dict[str, str]:
-    labels = data.get("labels", {})
-    if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
-        raise ValueError("'labels' must be an object whose values are all text")
-    return labels
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        data = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise _LineFault(f"{_name(path)}: not a JSON object: {error}") from error
-    if not isinstance(data, dict):
-        raise _LineFault(f"{_name(path)}: not a JSON object but {type(data).__name__}")
-    return data
-
-
-def _points(run_dir: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The folders of ended points and their status, in the order of the run's plan."""
-    folder = run_dir / "points"
-    found = [] if not folder.is_dir() else sorted(folder.iterdir())
-    found = [p for p in found if not p.name.startswith(".") and (p / "status.json").is_file()]
-    plan = _read_object(run_dir / "run.json").get("plan", {})
-    order = [point["id"] for point in plan.get("points", [])]
-    found.sort(key=lambda p: order.index(p.name) if p.name in order else len(order))
-    for point in found:
-        yield point, _read_object(point / "status.json")
-
-
-def _done_points(run_dir: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    return ((point, status) for point, status in _points(run_dir) if status["status"] == "done")
 
 
 def _name(path: Path) -> str:

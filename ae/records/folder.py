@@ -229,11 +229,6 @@ class RunStore:
             (parent / name / "points").mkdir()
         return Run(parent / name, record)
 
-    def references(self, recipe: str) -> list[Run]:
-        """The committed runs of a recipe, `reference/<gpu>/<recipe>/`, by GPU."""
-        found = sorted(self.results.glob(f"reference/*/{recipe}/run.json"))
-        return [Run(path.parent) for path in found]
-
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first; what cannot be read is no run."""
         runs = []

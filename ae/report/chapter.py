@@ -1,156 +1,128 @@
-"""From a run's folder to what a person reads: tables, figures, verdicts. Runs on any old run."""
+"""From results to what a person reads: tables, figures, verdicts. Reads nothing, runs nothing."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ae.records.files import frame, load_environment, load_run, load_skips, table
-from ae.report.page import Chapter, Judgement
+from ae.claims.judge import judge, load_claims
+from ae.claims.verdicts import to_json
+from ae.model import Status
+from ae.records.files import table
+from ae.report.drawing import Drawn, draw
+from ae.report.page import Chapter
+from ae.report.tables import ResultTable, result_tables
+from ae.report.text import result_text, skip_text
 
 if TYPE_CHECKING:
-    from ae.claims.judge import Verdict
-    from ae.figures.draw import Drawn
+    from ae.claims.judge import Judgement
     from ae.recipe.models import Recipe
-    from ae.records.files import Row
-    from ae.records.folder import Run
-    from ae.records.models import PlanRecord
+    from ae.records.results import Results
+
+SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
-def conclude(root: Path, recipe: Recipe, run: Run) -> Chapter:
-    """Draw the figures, judge the claims and keep both in the run's folder.
+def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
+    """Draw the figures into `out`, make the tables, judge the claims.
 
     Raises RecipeError (figures.py, claims.yaml) and RecordsFault (damaged records).
     """
-    from ae.report.tables import result_tables
-
-    rows = load_run(run.path)
-    environment = load_environment(run.path)
-    statuses = run.statuses()
-    ran = {row.experiment for row in rows}
-    figures = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
-    shape = recipe.table
-    folder = root / "recipes" / recipe.name
-    record = run.record
+    figures = draw_figures(root, recipe, results, out)
     return Chapter(
         recipe=recipe.name,
         title=recipe.title,
         paper=f"{recipe.paper.title}, {recipe.paper.venue}",
         url=recipe.paper.url,
-        run=run.name,
-        provenance=record.provenance.model_dump(mode="json", exclude_none=True),
-        environment=environment,
-        tables=result_tables(
-            table(rows),
-            metric=shape.metric if shape else "",
-            keys=shape.rows if shape else (),
-            baseline=(shape.baseline or "") if shape else "",
-            baselines={n: v.baseline for n, v in recipe.variants.items() if v.baseline},
-            order={"variant": list(recipe.variants)}
-            | {name: list(axis.values) for name, axis in recipe.axes.items()},
-            skipped=load_skips(run.path),
-        ),
-        figures=_draw(folder, figures, rows, environment, run.path / "figures"),
-        captions={name: recipe.figures[name].title for name in figures},
-        judgements=[_judgement(verdict) for verdict in judge_run(root, recipe, run)],
+        name=results.name,
+        origins=results.origins,
+        environment=results.environment,
+        tables=tables_of(recipe, results),
+        figures=figures,
+        captions={drawn.name: recipe.figures[drawn.name].title for drawn in figures},
+        judgements=judge_results(root, recipe, results),
         unfinished=[
-            (name, str(status.status), status.reason)
-            for name, status in statuses.items()
-            if status.status not in ("done", "skipped")
+            (one.status.id, str(one.status.status), one.status.reason)
+            for one in results.points
+            if one.status.status not in (Status.DONE, Status.SKIPPED)
         ],
-        notes=notes_of(record.plan),
     )
 
 
-def _draw(
-    folder: Path, names: list[str], rows: list[Row], environment: dict[str, Any], out: Path
-) -> list[Drawn]:
-    """Draw figures; pandas and matplotlib are imported only where there is one to draw."""
-    if not names:
-        return []
-    from ae.figures.draw import draw
-
-    return draw(folder, names, frame(rows), environment, out)
+def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None) -> list[Drawn]:
+    """Draw the figures that the results have records for; `out` None: save nothing."""
+    ran = {row.experiment for row in results.rows}
+    names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
+    folder = root / "recipes" / recipe.name
+    return draw(folder, names, results.frame, results.environment, out) if names else []
 
 
-def judge_run(root: Path, recipe: Recipe, run: Run) -> list[Verdict]:
-    """Judge every claim of a recipe against a run and write claims.json beside the points."""
-    from ae.claims.judge import judge, load_claims, write_claims
-
-    verdicts = judge(
-        load_claims(root, recipe.name),
-        load_run(run.path),
-        load_environment(run.path),
-        reduced=run.record.plan.reduced,
-    )
-    write_claims(run.path, verdicts)
-    return verdicts
-
-
-def _judgement(verdict: Verdict) -> Judgement:
-    return Judgement(
-        id=verdict.id,
-        sentence=verdict.sentence,
-        verdict=str(verdict.verdict),
-        reason=verdict.reason,
-        value=verdict.value,
-        low=verdict.low,
-        high=verdict.high,
-        reference=verdict.reference,
-        unit=verdict.unit,
-        source=verdict.source,
-        figure=verdict.figure,
-        hardware=verdict.paper_hardware,
+def tables_of(recipe: Recipe, results: Results) -> list[ResultTable]:
+    """The result table of every experiment, in the recipe's order of values."""
+    shape = recipe.table
+    return result_tables(
+        table(results.rows),
+        metric=shape.metric if shape else "",
+        keys=shape.rows if shape else (),
+        baseline=(shape.baseline or "") if shape else "",
+        baselines={n: v.baseline for n, v in recipe.variants.items() if v.baseline},
+        order={"variant": list(recipe.variants)}
+        | {name: list(axis.values) for name, axis in recipe.axes.items()},
+        skipped=results.skips,
     )
 
 
-def notes_of(plan: PlanRecord) -> list[str]:
-    """What a reader must know of the run's sizes and of what the planner left out."""
-    notes = list(plan.notes)
-    if plan.quick:
-        notes.insert(0, "run with --quick: small sizes, for a look at the mechanism only")
-    return notes
+def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:
+    """Judge every claim of a recipe."""
+    return judge(load_claims(root, recipe), results.rows, results.environment)
 
 
 def chapter_text(chapter: Chapter) -> str:
-    """What `ae run` and `ae plot` print at their end."""
-    from ae.report.tables import result_text, verdict_counts
-
+    """What `ae run` prints at its end: a screen of it."""
+    shown = [one for one in chapter.tables if one.rows] or chapter.tables
+    most = max(3, SCREEN_ROWS // max(1, len(shown)))
     parts = [
-        (f"{table.experiment}\n" if table.experiment else "") + result_text(table)
-        for table in chapter.tables
+        (f"{one.experiment}\n" if one.experiment else "") + result_text(one, most=most)
+        for one in shown
     ]
-    parts.append(figures_text(chapter))
-    if chapter.judgements:
-        parts.append(verdict_counts(item.verdict for item in chapter.judgements))
+    parts += [skip_text(chapter.tables, most=3), figures_text(chapter.figures), chapter.counts]
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 
 
-def figures_text(chapter: Chapter) -> str:
-    """Where each figure is, or why there is none."""
-    lines = [
-        f"figure {drawn.name}: {drawn.png}"
-        if drawn.png
-        else f"figure {drawn.name}: none, {drawn.reason}"
-        for drawn in chapter.figures
-    ]
+def figures_text(figures: list[Drawn]) -> str:
+    """Where the figures are, and why one is not there."""
+    files = [drawn.png for drawn in figures if drawn.png]
+    lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
+    lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.png]
     return "\n".join(lines)
 
 
 def chapter_json(chapter: Chapter) -> dict[str, Any]:
     """The same for a program: rows of every table, figure files, verdicts."""
-    from dataclasses import asdict
-
     return {
         "recipe": chapter.recipe,
-        "run": chapter.run,
-        "environment": dict(chapter.environment),
+        "run": chapter.name,
+        "environment": json.loads(chapter.environment.model_dump_json(exclude_unset=True)),
         "tables": [asdict(table) for table in chapter.tables],
-        "figures": [
-            {k: v and str(v) for k, v in asdict(drawn).items()} for drawn in chapter.figures
-        ],
-        "claims": [asdict(item) for item in chapter.judgements],
+        "figures": figures_json(chapter.figures),
+        "claims": to_json(chapter.judgements)["claims"],
         "unfinished": [list(item) for item in chapter.unfinished],
-        "notes": list(chapter.notes),
+        "notes": chapter.notes,
     }
+
+
+def figures_json(figures: list[Drawn]) -> list[dict[str, str | None]]:
+    """Each figure's files, or the reason why there are none."""
+
+    def text(path: Path | None) -> str | None:
+        return str(path) if path else None
+
+    return [
+        {
+            "name": one.name, "reason": one.reason,
+            "pdf": text(one.pdf), "png": text(one.png), "csv": text(one.csv),
+        }
+        for one in figures
+    ]  # fmt: skip

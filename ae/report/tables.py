@@ -1,50 +1,17 @@
-"""Plain-text tables for a terminal: results with their spread, and verdicts. Pure functions."""
+"""The result tables of a run, and what it skipped, as data. Pure functions."""
 
 from __future__ import annotations
 
-import textwrap
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from ae.figures.summary import Row, in_order, label_columns, pool_rows, ratio_interval, rows_of
+from ae.figures.summary import Row, in_order, label_columns, pool_rows, ratio_interval
+from ae.records.files import Skip
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_GAP = "  "
 _TIMES = ("s", "ms", "us", "ns")
-_LEAST_TEXT = 12  # columns that a wrapped text column always keeps
-
-
-class Skip(Protocol):
-    """A part of a point that could not be measured, with its reason."""
-
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def reason(self) -> str: ...
-
-
-class Verdict(Protocol):
-    """What is shown of a judged claim."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def value(self) -> float | None: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
-    @property
-    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +41,7 @@ class ResultTable:
 
 
 def result_tables(
-    frame: pd.DataFrame | Iterable[Row],
+    rows: Sequence[Row],
     *,
     metric: str,
     keys: Sequence[str],
@@ -87,7 +54,6 @@ def result_tables(
 
     The arguments are those of `result_table`; the skips stand under the last table.
     """
-    rows = rows_of(frame)
     tables = []
     for name in dict.fromkeys(row["experiment"] for row in rows):
         part = [row for row in rows if row["experiment"] == name]
@@ -104,7 +70,7 @@ def result_tables(
 
 
 def result_table(
-    frame: pd.DataFrame | Iterable[Row],
+    rows: Sequence[Row],
     *,
     metric: str,
     keys: Sequence[str],
@@ -119,24 +85,24 @@ def result_table(
     `baseline`, at the same other keys (a label the baseline lacks does not count). `order` gives
     the display order of a key's values.
     """
-    found = [row for row in rows_of(frame) if row["metric"] == metric]
+    found = [row for row in rows if row["metric"] == metric]
     there = [key for key in keys if any(row.get(key) is not None for row in found)]
     columns = [*there, *_telling_labels(found, there)]
     records = pool_rows(found, metric, columns)
-    rows = [
+    shown = [
         _row(record, columns, records, baseline=baseline, baselines=baselines or {})
         for record in records
     ]
-    ranks = {key: in_order((row.keys[i] for row in rows), (order or {}).get(key, ()))
+    ranks = {key: in_order((row.keys[i] for row in shown), (order or {}).get(key, ()))
              for i, key in enumerate(columns)}  # fmt: skip
-    rows.sort(key=lambda row: [ranks[key].index(row.keys[i]) for i, key in enumerate(columns)])
+    shown.sort(key=lambda row: [ranks[key].index(row.keys[i]) for i, key in enumerate(columns)])
     unit = records[0]["unit"] if records else ""
-    return ResultTable(metric=metric, unit=unit, keys=tuple(columns), rows=tuple(rows))
+    return ResultTable(metric=metric, unit=unit, keys=tuple(columns), rows=tuple(shown))
 
 
 def skip_groups(
     skipped: Iterable[Skip],
-    frame: pd.DataFrame | Iterable[Row],
+    rows: Sequence[Row],
     keys: Sequence[str] = (),
     order: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
@@ -145,7 +111,6 @@ def skip_groups(
     Labels stand in the order of `keys`, last first; one that the whole run shares is left out, and
     all known values of a key (`order`) are written as `every`.
     """
-    rows = rows_of(frame)
     groups: dict[str, dict[str, list[str]]] = {}
     for skip in skipped:
         values = groups.setdefault(clean(skip.reason), {})
@@ -157,131 +122,6 @@ def skip_groups(
         ("; ".join(_skip_words(rows, labels, order)) or "everything", reason)
         for reason, labels in groups.items()
     ]
-
-
-def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of a result table as strings."""
-    unit = f" [{table.unit}]" if table.unit else ""
-    header = [*table.keys, f"{table.metric}{unit}", "95 % interval", "n", "evidence", "speed-up"]
-    cells = [
-        [
-            *row.keys,
-            number(row.median),
-            f"{number(row.low)} to {number(row.high)}",
-            str(row.n),
-            row.evidence,
-            "-" if row.speedup is None else f"{row.speedup:.2f}x over {row.baseline}",
-        ]
-        for row in table.rows
-    ]
-    return header, cells
-
-
-def result_text(table: ResultTable, width: int = 100) -> str:
-    """The result table as text of at most `width` columns (80 or more), then what was skipped.
-
-    Samples and evidence are columns only where they differ; else the line below says them once.
-    """
-    if not table.rows:
-        body = f"no records of metric {table.metric}"
-    else:
-        header, cells = result_cells(table)
-        keys = len(table.keys)
-        same = {i: cells[0][i] for i in (keys + 2, keys + 3) if len({row[i] for row in cells}) == 1}
-        keep = [i for i in range(len(header)) if i not in same]
-        body = grid(
-            [header[i] for i in keep],
-            [[row[i] for i in keep] for row in _blank_repeats(cells, max(0, keys - 1))],
-            width=width,
-            right=[keep.index(i) for i in range(keys, keys + 3) if i in keep],
-        )
-        facts = [f"{header[i]}: {value}" for i, value in same.items()]
-        body += "\n" + ", ".join(["median and bootstrap interval", *facts])
-    for what, reason in table.skipped:
-        body += "\n" + textwrap.fill(
-            f"skipped {what}: {reason}", width, subsequent_indent="  ", break_long_words=False
-        )
-    return body
-
-
-def verdict_cells(verdicts: Iterable[Verdict]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the verdict table: claim, verdict, our value, and why."""
-    cells = []
-    for verdict in verdicts:
-        ours = ""
-        if verdict.value is not None:
-            ours = number(verdict.value)
-            if verdict.low is not None and verdict.high is not None:
-                ours += f" ({number(verdict.low)} to {number(verdict.high)})"
-        cells.append([verdict.id, str(verdict.verdict), ours, verdict.reason])
-    return ["claim", "verdict", "ours", "why"], cells
-
-
-def verdict_text(verdicts: Iterable[Verdict], width: int = 100) -> str:
-    """The verdict table as text, followed by one line that counts the verdicts."""
-    judged = list(verdicts)
-    if not judged:
-        return "no claims"
-    header, cells = verdict_cells(judged)
-    counts = verdict_counts(str(verdict.verdict) for verdict in judged)
-    return grid(header, cells, width=width) + "\n\n" + counts
-
-
-def verdict_counts(words: Iterable[str]) -> str:
-    """How many claims got which verdict, in one line."""
-    counts = Counter(words)
-    return f"{counts.total()} claims: " + ", ".join(f"{n} {word}" for word, n in counts.items())
-
-
-def grid(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    width: int = 100,
-    right: Iterable[int] = (),
-) -> str:
-    """Columns of text, at most `width` wide; the last column is wrapped, others are never cut.
-
-    Width is counted in terminal cells, so that wide and combining characters line up; control
-    characters are shown as '?'. Columns in `right` are set flush right.
-    """
-    table = [[clean(cell) for cell in row] for row in [header, *rows]]
-    last = len(header) - 1
-    flush = set(right)
-    widths = [max(cells(row[i]) for row in table) for i in range(last)]
-    room = max(_LEAST_TEXT, width - sum(widths) - len(_GAP) * last)
-    widths.append(min(room, max(cells(row[last]) for row in table)))
-    table.insert(1, ["-" * size for size in widths])
-    lines = []
-    for row in table:
-        wrapped = textwrap.wrap(row[last], widths[last]) or [""]
-        for number_, piece in enumerate(wrapped):
-            parts = [_pad("" if number_ else cell, widths[i], i in flush)
-                     for i, cell in enumerate(row[:last])]  # fmt: skip
-            lines.append(_GAP.join([*parts, piece]).rstrip())
-    return "\n".join(lines)
-
-
-def number(value: float) -> str:
-    """A number with three or four significant digits and no exponent where it can be avoided."""
-    if not isfinite(value):
-        return str(value)
-    size = abs(value)
-    if size >= 1e7 or 0 < size < 1e-3:
-        return f"{value:.3g}"
-    if size >= 1000:
-        return f"{value:,.0f}"
-    digits = 1 if size >= 100 else 2 if size >= 10 else 3
-    text = f"{value:.{digits}f}"
-    return f"{value:.0f}" if value == round(value) else text
-
-
-def cells(text: str) -> int:
-    """Terminal cells that `text` takes: wide characters two, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
 
 
 def clean(text: object) -> str:
@@ -370,18 +210,3 @@ def _baseline_of(
         if other.get("variant") == baseline and all(other[k] in (record[k], "") for k in same):
             return other
     return None
-
-
-def _blank_repeats(rows: list[list[str]], count: int) -> list[list[str]]:
-    """Leave out a leading key that equals the line above it."""
-    shown, above = [], [""] * count
-    for row in rows:
-        first = next((i for i in range(count) if row[i] != above[i]), count)
-        shown.append([""] * min(first, 1) + row[min(first, 1) :])
-        above = row[:count]
-    return shown
-
-
-def _pad(text: str, width: int, right: bool) -> str:
-    fill = " " * (width - cells(text))
-    return fill + text if right else text + fill

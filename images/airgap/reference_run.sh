@@ -11,7 +11,9 @@
 # context (`ae build --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host
 # lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
 # leaves the tests out, where they have a call of their own. How they went stands beside the run, in
-# OUT/gpu-tests.txt.
+# OUT/gpu-tests.txt. Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
+# each run. That wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean
+# checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
@@ -34,6 +36,10 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -gt 0 ] && shift
+if [ -z "${AE_REVISION:-}" ] && [ -n "$(git status --porcelain 2>&1)" ]; then
+    echo "set AE_REVISION to the revision of this tree: 'ae keep' takes no run without one" >&2
+    exit 2
+fi
 airgap=(python3 images/airgap/airgap.py)
 ae=(python3 -m ae)
 
@@ -112,6 +118,9 @@ mapfile -t made < <(made_since "$before")
 for run in "${made[@]}"; do "${ae[@]}" check "$recipe" "$run" || true; done
 if [ "${#made[@]}" -gt 0 ]; then
     tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
+    echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
+        "tar -xzf run.tgz -C results/runs/$recipe"
+    for run in "${made[@]}"; do echo "    ae keep $run"; done
 else
     echo "no run was begun: there is no run.tgz" >&2
 fi

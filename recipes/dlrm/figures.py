@@ -382,6 +382,8 @@ def _pin_row(row: Row, name: str, counted: str) -> dict[str, Any]:
 
 def _row_name(row: Row) -> str:
     name = NAMES.get(str(row["variant"]), str(row["variant"]))
+    if "emulated" in str(row.get("evidence")):
+        name += " (emulated)"
     mode = str(row.get("l2_mode") or "")
     return f"{name} [{MODES.get(mode, mode)}]" if mode else name
 

@@ -9,19 +9,11 @@ from typing import Any
 
 import pytest
 
-from ae.claims.judge import (
-    Claim,
-    Judgement,
-    Verdict,
-    exit_code,
-    judge,
-    load_claims,
-    to_json,
-    write_claims,
-)
+from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims
+from ae.claims.verdicts import exit_code, to_json, verdict_lines, write_claims
 from ae.errors import ExitCode, RecipeError, UsageError
 from ae.recipe.load import list_recipes
-from ae.records.files import Row
+from ae.records.files import Environment, Row
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,12 +44,16 @@ def claim(**fields: Any) -> Claim:
     )  # fmt: skip
 
 
+def _known(environment: Mapping[str, Any]) -> Environment:
+    return Environment.model_validate(environment)
+
+
 def one(
     environment: Mapping[str, Any],
     rows: list[Row] | None = None,
     reduced: tuple[str, ...] = (),
     **fields: Any,
-) -> Verdict:
+) -> Judgement:
     return judge([claim(**fields)], ROWS if rows is None else rows, environment, reduced=reduced)[0]
 
 
@@ -100,7 +96,7 @@ def test_no_infinity_reaches_a_verdict() -> None:
 
 def test_no_infinity_reaches_an_interval() -> None:
     """Some draws of the divisor are nearly nothing, the median is not."""
-    rows = [row("base", 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
+    rows = [row("base", 1e200, 1e200, 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
     found = one(A100, rows, upper=None)
     assert found.value == 1e200
     assert found.low is not None
@@ -138,7 +134,7 @@ def test_static_claims_need_no_gpu() -> None:
     }  # fmt: skip
     for environment in (CPU, H200):
         found = one(environment, rows, **fields)
-        assert found.verdict is Judgement.REPRODUCED
+        assert found.verdict is Verdict.REPRODUCED
         assert found.hardware == ()
         assert found.reason == "holds"
     wrong = fields | {"expression": "median(registers, variant=base) == 73"}
@@ -169,37 +165,88 @@ def test_an_ordering_in_doubt_says_how_often_it_holds() -> None:
         A100, rows, kind="ordering", reference=None, lower=None, upper=None,
         expression="median(time, variant=base) > median(time, variant=fast)",
     )  # fmt: skip
-    assert found.verdict is Judgement.REPRODUCED
+    assert found.verdict is Verdict.REPRODUCED
     assert "of the bootstrap draws" in found.reason
 
 
 def test_hardware_is_that_of_the_records() -> None:
-    rows = [row("base", 20.0, environment=A100), row("fast", 10.0, environment=CPU)]
+    rows = [row("base", 20.0, environment=_known(A100)), row("fast", 10.0, environment=_known(CPU))]
     found = one(A100, rows)
     assert found.hardware == ("CPU", "NVIDIA A100-SXM4-40GB")
-    assert found.verdict is Judgement.NOT_COMPARABLE
-    rows = [row("base", 20.0, environment=A100), row("fast", 10.0, environment=A100)]
-    assert one(CPU, rows).verdict is Judgement.REPRODUCED
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    rows = [
+        row("base", 20.0, environment=_known(A100)),
+        row("fast", 10.0, environment=_known(A100)),
+    ]
+    assert one(CPU, rows).verdict is Verdict.REPRODUCED
 
 
 def test_a_reduced_run_is_not_scored() -> None:
     found = one(A100, reduced=("--quick",))
-    assert found.verdict is Judgement.NOT_COMPARABLE
+    assert found.verdict is Verdict.NOT_COMPARABLE
     assert found.reason == "not at the paper's size: --quick"
     assert found.value == pytest.approx(2.0)
+
+
+def test_what_one_run_reduced_is_not_scored_and_static_facts_are() -> None:
+    rows = [row("base", 20.0, reduced=("--quick",)), row("fast", 10.0)]
+    assert one(A100, rows).reason == "not at the paper's size: --quick"
+    assert one(A100, rows).verdict is Verdict.NOT_COMPARABLE
+    static = [row("base", 2.0, evidence="static", reduced=("--quick",)), row("fast", 1.0)]
+    found = one(A100, static, evidence=["static", "measured"])
+    assert found.verdict is Verdict.REPRODUCED
+    assert one(A100, static, evidence=["static"]).verdict is Verdict.NOT_COMPARABLE
+
+
+def test_fewer_than_three_samples_have_no_interval() -> None:
+    rows = [row("base", 20.0, 21.0), row("fast", 10.0, 10.1, 9.9)]
+    found = one(A100, rows, upper=2.051)
+    assert (found.low, found.high) == (None, None)
+    assert found.verdict is Verdict.REPRODUCED
+    assert "crosses" not in found.reason
+    found = one(A100, [*rows, row("base", 20.5)])  # repeats are put together
+    assert found.low is not None
+    static = [row("base", 2.0, evidence="static"), *ROWS[1:]]
+    assert one(A100, static, evidence=["static", "measured"]).low is not None
+
+
+def test_the_bounds_themselves_are_inside() -> None:
+    rows = [row("base", 20.0), row("fast", 10.0)]
+    assert one(A100, rows, lower=2.0, upper=2.0).verdict is Verdict.REPRODUCED
+    assert one(H200, rows, direction="< 2").verdict is Verdict.NOT_REPRODUCED
+    assert one(H200, rows, direction="> 2").verdict is Verdict.NOT_REPRODUCED
+    assert one(H200, rows, direction=">= 2").verdict is Verdict.DIRECTION
+    assert one(H200, rows, direction="> -1.5").verdict is Verdict.DIRECTION
+
+
+def test_every_gpu_must_be_one_that_is_scored() -> None:
+    rows = [row("base", 20.0, environment=_known(H200)), row("fast", 10.0)]
+    found = one(A100, rows)
+    assert found.hardware == ("NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    assert found.verdict is Verdict.NOT_COMPARABLE
+    assert one(A100, rows, direction="> 1").verdict is Verdict.DIRECTION
+    rows = [row("base", 20.0, environment=_known(CPU)), row("fast", 10.0)]
+    assert one(A100, rows, direction="> 1").verdict is Verdict.NOT_COMPARABLE
+
+
+def test_bounds_and_sources_are_told() -> None:
+    assert one(A100, upper=None).reason == "at least 1.5 x expected; paper: 2 x"
+    assert one(A100, lower=None).reason == "at most 2.5 x expected; paper: 2 x"
+    assert one(A100, source="third_party").reason.endswith("; third party: 2 x")
+    assert one(A100, source="ours").reason == "1.5 to 2.5 x expected"
 
 
 def test_wrong_evidence_says_what_there_is() -> None:
     rows = [row("base", 1.0, evidence="emulated"), row("fast", 1.0, evidence="emulated")]
     found = one(A100, rows)
-    assert found.verdict is Judgement.NOT_COMPARABLE
+    assert found.verdict is Verdict.NOT_COMPARABLE
     assert "emulated" in found.reason
     assert "only measured ones may serve" in found.reason
 
 
 def test_a_division_by_nothing_is_not_run() -> None:
     found = one(A100, [row("base", 1.0), row("fast", 0.0)])
-    assert found.verdict is Judgement.NOT_RUN
+    assert found.verdict is Verdict.NOT_RUN
     assert "is 0" in found.reason
 
 
@@ -220,6 +267,8 @@ def test_json(tmp_path: Path) -> None:
     assert sum(data["counts"].values()) == 3
     assert data["claims"][2]["verdict"] == "direction holds"
     assert data["claims"][0]["scored_on"] == ["A100"]
+    assert data["claims"][0]["hardware"] == ["NVIDIA A100-SXM4-40GB"]
+    assert verdict_lines(verdicts).splitlines()[1:] == ["C1 not comparable", "C1 direction holds"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["claims.json"]
 
 

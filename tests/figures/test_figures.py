@@ -11,7 +11,9 @@ import pytest
 
 from ae.errors import RecipeError
 from ae.figures import draw as figures
-from ae.figures.draw import Plot, bars, draw, face, machine_words, new_panels
+from ae.figures.draw import Plot, bars, new_panels
+from ae.records.files import Environment
+from ae.report.drawing import draw, face, machine_words
 
 TOY = '''
 import pandas as pd
@@ -91,6 +93,13 @@ def test_a_figure_without_data_says_so_and_leaves_no_files(recipe: Path, tmp_pat
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_without_a_folder_nothing_is_saved(recipe: Path) -> None:
+    (drawn,) = draw(recipe, ["times"], records(base=[4.0, 4.2, 4.1]), {}, None)
+    assert (drawn.pdf, drawn.png, drawn.csv, drawn.reason) == (None, None, None, "")
+    assert drawn.table is not None
+    assert list(drawn.table["median"]) == [4.1]
+
+
 def test_an_unknown_figure_names_the_nearest(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="no function 'tims'") as error:
         draw(recipe, ["tims"], records(), {}, tmp_path)
@@ -125,12 +134,14 @@ def test_figures_py_that_is_missing_or_does_not_load(recipe: Path, tmp_path: Pat
 def test_face_says_gpu_evidence_samples_and_spread() -> None:
     figure, _ = new_panels(1, 1, title="t")
     table = pd.DataFrame({"n": [84, 100], "evidence": ["measured", "measured+scaled"]})
-    facts = {"gpu": "NVIDIA H200", "driver": "580.159", "cuda": "13.0", "torch": "2.11.0"}
+    facts = Environment(gpu="NVIDIA H200", driver="580.159", cuda="13.0", torch="2.11.0")
     first, second = face(Plot(figure=figure, table=table), facts).splitlines()
     assert first == "GPU: NVIDIA H200 (driver 580.159, CUDA 13.0, PyTorch 2.11.0)"
     assert "evidence: measured, scaled" in second
     assert "samples a value: 84 to 100" in second
-    assert "whiskers: bootstrap 95 % interval" in second
+    assert second.endswith("whiskers: bootstrap 95 % interval")
+    few = face(Plot(figure=figure, table=table.assign(n=[2, 100])), facts)
+    assert few.endswith("whiskers: bootstrap 95 % interval, from 3 samples on")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +155,7 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
     ],
 )
 def test_machine_words(environment: dict[str, object], evidence: list[str], words: str) -> None:
-    assert machine_words(environment, evidence) == words
+    assert machine_words(Environment.model_validate(environment), evidence) == words
 
 
 def test_bars_start_at_zero_and_a_missing_value_has_no_bar() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from ae.errors import ExitCode, WorkloadError
 from ae.records import files as records
-from ae.records.files import RecordsFault, Row, read_point
+from ae.records.files import Environment, RecordsFault, Row, read_point
+from ae.records.results import load_run
 
 GOOD: dict[str, Any] = {
     "metric": "kernel_time", "unit": "us", "samples": [1.0, 2], "labels": {"variant": "base"},
@@ -51,7 +52,7 @@ def test_good_files(tmp_path: Path) -> None:
     assert found.records[1].warmup == 3
     assert found.records[1].note == "n"
     assert found.skipped[0].reason == "no wheel"
-    assert found.environment == {"gpu": "NVIDIA H200"}
+    assert found.environment == Environment(gpu="NVIDIA H200")
 
 
 def test_missing_files_are_empty(tmp_path: Path) -> None:
@@ -59,31 +60,31 @@ def test_missing_files_are_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "place"),
     [
-        ({"samples": []}, "'samples' must be a list of at least one number"),
-        ({"samples": 3.0}, "'samples' must be a list"),
-        ({"samples": [1.0, "2"]}, "'samples' holds '2', which is not a number"),
-        ({"samples": [True]}, "'samples' holds True"),
-        ({"samples": [10**400]}, "not finite"),
-        ({"evidence": "mesured"}, "unknown evidence 'mesured'; did you mean 'measured'?"),
-        ({"evidence": ["measured"]}, "unknown evidence"),
-        ({"metric": ""}, "'metric' must be text"),
-        ({"unit": 3}, "'unit' must be text"),
-        ({"labels": {"dim": 128}}, "values are all text"),
-        ({"labels": ["x"]}, "'labels' must be an object"),
+        ({"samples": []}, "'samples'"),
+        ({"samples": 3.0}, "'samples'"),
+        ({"samples": [1.0, "2"]}, "'samples.1'"),
+        ({"samples": [True]}, "'samples.0'"),
+        ({"samples": [10**400]}, "'samples.0': Input should be a finite number"),
+        ({"evidence": "mesured"}, "'evidence': Input should be 'measured', 'scaled'"),
+        ({"evidence": ["measured"]}, "'evidence'"),
+        ({"metric": ""}, "'metric'"),
+        ({"unit": 3}, "'unit'"),
+        ({"labels": {"dim": 128}}, "'labels.dim'"),
+        ({"labels": ["x"]}, "'labels'"),
         ({"labels": {"median": "x"}}, "a label may not be called 'median'"),
-        ({"warmup": 1.5}, "'warmup' must be a whole number"),
+        ({"warmup": 1.5}, "'warmup'"),
         ({"sample": [1]}, "unknown key 'sample'; did you mean 'samples'?"),
-        ({"schema": 2}, "schema 2, this launcher reads schema 1"),
-        ({"schema": "1"}, "schema '1'"),
+        ({"schema": 2}, "'schema': Input should be 1"),
+        ({"schema": "1"}, "'schema'"),
     ],
 )
-def test_bad_records(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_bad_records(tmp_path: Path, change: dict[str, Any], place: str) -> None:
     error = fail(write_point(tmp_path / "point-a", [GOOD, GOOD | change]))
     assert error.message.startswith("point-a/records.jsonl:2: ")
-    assert message in error.message
-    assert len(error.good.records) == 1
+    assert place in error.message
+    assert len(error.good) == 1
 
 
 @pytest.mark.parametrize("key", ["metric", "unit", "samples", "labels", "evidence"])
@@ -92,13 +93,16 @@ def test_missing_keys(tmp_path: Path, key: str) -> None:
     assert f"missing key '{key}'" in fail(write_point(tmp_path / "p", [line])).message
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 def test_numbers_that_are_not_finite(tmp_path: Path, number: str) -> None:
     line = json.dumps(GOOD).replace("[1.0, 2]", f"[1.0, {number}]")
     assert "finite" in fail(write_point(tmp_path / "p", [line])).message
 
 
-@pytest.mark.parametrize("line", ["mean = 3.5", "[1]", "null", "{'a': 1}", "[" * 100_000])
+@pytest.mark.parametrize(
+    "line",
+    ["mean = 3.5", "[1]", "null", "{'a': 1}", "[" * 100_000, '{"samples": [' + "9" * 5000 + "]}"],
+)
 def test_lines_that_are_no_objects(tmp_path: Path, line: str) -> None:
     message = fail(write_point(tmp_path / "p", [GOOD, line, GOOD])).message
     assert message.startswith("p/records.jsonl:2: ")
@@ -107,7 +111,7 @@ def test_lines_that_are_no_objects(tmp_path: Path, line: str) -> None:
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     write_point(tmp_path, [])
     (tmp_path / "records.jsonl").write_bytes(b'{"metric": "\xff"}\n')
-    assert "not UTF-8" in fail(tmp_path).message
+    assert "records.jsonl:1: not a JSON object" in fail(tmp_path).message
 
 
 def test_a_truncated_file_keeps_its_good_lines(tmp_path: Path) -> None:
@@ -118,7 +122,7 @@ def test_a_truncated_file_keeps_its_good_lines(tmp_path: Path) -> None:
     error = fail(tmp_path / ".p.tmp")
     assert error.message == "p/records.jsonl:2: the file ends in the middle of a line"
     assert "--resume" in error.fix
-    assert len(error.good.records) == 1
+    assert len(error.good) == 1
     assert path.read_bytes() == content[:-20]
 
 
@@ -131,7 +135,7 @@ def test_a_later_schema_says_what_to_do(tmp_path: Path) -> None:
     assert "ae build" in fail(write_point(tmp_path, [GOOD | {"schema": 2}])).fix
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "\x00"])
+@pytest.mark.parametrize("content", ["{", "[]", "\x00", '{"n": ' + "9" * 5000 + "}"])
 def test_a_bad_environment(tmp_path: Path, content: str) -> None:
     folder = write_point(tmp_path / "p", [GOOD], environment__json=content)
     assert fail(folder).message.startswith("p/environment.json: not a JSON object")
@@ -143,15 +147,37 @@ def test_a_bad_skip(tmp_path: Path, line: dict[str, Any]) -> None:
     assert "skipped.jsonl:1: " in fail(folder).message
 
 
+def test_sizes_are_bounded(tmp_path: Path) -> None:
+    line = b'{"note": "' + b"x" * records.LINE_BYTES + b'"}\n'
+    (tmp_path / "records.jsonl").write_bytes(json.dumps(GOOD).encode() + b"\n" + line)
+    error = fail(tmp_path)
+    assert ":2: a line larger than 16 MiB" in error.message
+    assert len(error.good) == 1
+    with (tmp_path / "records.jsonl").open("wb") as file:
+        file.truncate(records.FILE_BYTES + 1)  # takes no room on the disk
+    assert "records.jsonl: larger than 512 MiB" in fail(tmp_path).message
+    (tmp_path / "records.jsonl").unlink()
+    (tmp_path / "environment.json").write_bytes(line)
+    assert "environment.json: larger than 16 MiB" in fail(tmp_path).message
+
+
 def make_run(folder: Path) -> Path:
     """A run with two done points in the plan's order, a failed, a skipped and an unfinished one."""
     ids = ["z-first", "a-second", "failed", "unfit"]
     (folder / "points").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"plan": {"points": [{"id": i} for i in ids]}}))
+    run = {
+        "schema": 1, "recipe": "toy", "name": "r1", "created": "2026-01-01", "provenance": {},
+        "plan": {
+            "points": [{"id": i, "key": f"key of {i}"} for i in ids], "notes": ["left out: x"],
+            "quick": True, "selection": {"reduced": ["--quick"]},
+        },
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(run))
     for name, status in zip(ids, ["done", "done", "failed", "skipped"], strict=True):
         state = {
-            "id": name, "experiment": name.split("-")[0], "labels": {"dataset": "ones", "l": "p"},
-            "repeat": 0, "status": status, "reason": "no abacus",
+            "id": name, "key": f"key of {name}", "experiment": name.split("-")[0],
+            "labels": {"dataset": "ones", "l": "p"}, "repeat": 0, "status": status,
+            "reason": "no abacus",
         }  # fmt: skip
         gpu = "NVIDIA H200" if name == "a-second" else None
         write_point(
@@ -164,14 +190,23 @@ def make_run(folder: Path) -> Path:
 
 
 def test_load_run(tmp_path: Path) -> None:
-    rows = records.load_run(make_run(tmp_path / "run"))
+    results = load_run(make_run(tmp_path / "run"))
+    rows = results.rows
     assert [row.point for row in rows] == ["z-first", "a-second"]  # the plan's order
     assert rows[0].labels == {"dataset": "ones", "l": "mine", "z": "x"}  # its own labels win
-    assert rows[1].environment["gpu"] == "NVIDIA H200"
+    assert rows[0].environment is not None
+    assert rows[0].environment.gpu == ()
+    assert rows[1].environment is not None
+    assert rows[1].environment.gpu_name == "NVIDIA H200"
+    assert {row.reduced for row in rows} == {("--quick",)}
+    assert results.origins[0].notes[0].startswith("run with --quick")
+    assert [point.status.status for point in results.points] == [
+        "done", "done", "failed", "skipped",
+    ]  # fmt: skip
 
 
-def test_load_skips(tmp_path: Path) -> None:
-    skips = records.load_skips(make_run(tmp_path / "run"))
+def test_skips(tmp_path: Path) -> None:
+    skips = load_run(make_run(tmp_path / "run")).skips
     assert [(skip.labels["experiment"], skip.reason) for skip in skips] == [
         ("z", "cannot"), ("a", "cannot"), ("unfit", "no abacus"),
     ]  # fmt: skip
@@ -179,8 +214,37 @@ def test_load_skips(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_a_run_is_that_of_a_gpu_point(tmp_path: Path) -> None:
-    assert records.load_environment(make_run(tmp_path / "run"))["who"] == "a-second"
-    assert records.load_environment(tmp_path / "nothing") == {}
+    run = make_run(tmp_path / "run")
+    assert load_run(run).environment.model_extra == {"who": "a-second"}
+    (run / "points/z-first/environment.json").unlink()
+    assert load_run(run).rows[0].environment == load_run(run).environment
+    for path in run.glob("points/*/status.json"):
+        path.unlink()
+    assert load_run(run).environment == Environment()
+
+
+def test_every_driver_of_a_set_is_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    for name, driver in (("z-first", "580"), ("a-second", "590")):
+        facts = {"gpu": "NVIDIA H200", "driver": driver}
+        (run / "points" / name / "environment.json").write_text(json.dumps(facts))
+    assert load_run(run).environment.driver == "580, 590"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("run.json", "{"), ("run.json", "[1]"), ("run.json", '{"plan": {"points": 3}}'),
+     ("run.json", '{"plan": {"points": [{"needs": 3}]}}'),
+     ("points/failed/status.json", "{}"), ("points/failed/status.json", "[]"),
+     ("points/failed/status.json", '{"id": ' + "9" * 5000 + "}"),
+     ("points/failed/status.json", '{"status": "finished"}')],
+)  # fmt: skip
+def test_a_wrong_run_or_status_is_one_sentence(tmp_path: Path, file: str, content: str) -> None:
+    run = make_run(tmp_path / "run")
+    (run / file).write_text(content)
+    with pytest.raises(RecordsFault) as caught:
+        load_run(run)
+    assert caught.value.message.startswith(f"{(run / file).parent.name}/{Path(file).name}: ")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +254,7 @@ def test_the_environment_of_a_run_is_that_of_a_gpu_point(tmp_path: Path) -> None
      ({"gpu": [{"name": "A"}]}, "A"), ({"gpu": []}, None)],
 )  # fmt: skip
 def test_gpu_name(environment: dict[str, Any], name: str | None) -> None:
-    assert records.gpu_name(environment) == name
+    assert Environment.model_validate(environment).gpu_name == name
 
 
 def test_frame() -> None:
@@ -219,7 +283,7 @@ def test_an_empty_frame_has_its_columns() -> None:
 def test_the_module_is_light() -> None:
     code = (
         "import sys, ae.records.files, ae.units, ae.records.folder;"
-        "print([m for m in ('numpy', 'pandas') if m in sys.modules])"
+        "print([m for m in ('matplotlib', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import csv
+import io
+import unicodedata
+from typing import Any
 
-import pandas as pd
 import pytest
 
-from ae.report.tables import (
-    cells,
+from ae.claims.judge import Claim, Judgement, Verdict
+from ae.records.files import Skip
+from ae.report.tables import ResultTable, result_table, result_tables, skip_groups
+from ae.report.text import (
     grid,
     number,
-    result_table,
-    result_tables,
+    result_csv,
+    result_latex,
     result_text,
-    skip_groups,
+    skip_text,
+    span,
     verdict_text,
 )
 
 
-@dataclass(frozen=True)
-class Skipped:
-    labels: Mapping[str, str]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Judged:
-    id: str
-    verdict: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    reason: str = ""
+def judged(name: str, verdict: Verdict, reason: str = "", **facts: Any) -> Judgement:
+    claim = Claim.model_validate(
+        {
+            "id": name, "figure": "f", "sentence": "s", "kind": "ratio", "unit": "x",
+            "reference": facts.pop("reference", None), "paper_hardware": "", "scored_on": ["any"],
+            "source": facts.pop("source", "paper"),
+        }
+    )  # fmt: skip
+    return Judgement(claim=claim, verdict=verdict, reason=reason, **facts)
 
 
 def record(samples: list[float], **columns: object) -> dict[str, object]:
@@ -42,21 +41,19 @@ def record(samples: list[float], **columns: object) -> dict[str, object]:
     return {**own, "samples": samples, "n": len(samples), **columns}
 
 
-FRAME = pd.DataFrame(
-    [
-        record([40.0, 41.0, 42.0], dataset="random", variant="stock", launch="one_table"),
-        record([100.0, 101.0, 99.0], dataset="random", variant="base", launch="one_table"),
-        record([50.0, 50.0, 50.0], dataset="random", variant="rpf", launch="one_table"),
-        record([20.0, 20.5, 21.0], dataset="random", variant="best", launch="one_table"),
-        record([18.0, 18.0, 18.0], dataset="random", variant="best", launch="all_tables"),
-        record([60.0, 60.0, 60.0], dataset="one_item", variant="base", launch="one_table"),
-    ]
-)
+FRAME = [
+    record([40.0, 41.0, 42.0], dataset="random", variant="stock", launch="one_table"),
+    record([100.0, 101.0, 99.0], dataset="random", variant="base", launch="one_table"),
+    record([50.0, 50.0, 50.0], dataset="random", variant="rpf", launch="one_table"),
+    record([20.0, 20.5, 21.0], dataset="random", variant="best", launch="one_table"),
+    record([18.0, 18.0, 18.0], dataset="random", variant="best", launch="all_tables"),
+    record([60.0, 60.0, 60.0], dataset="one_item", variant="base", launch="one_table"),
+]
 ORDER = {"dataset": ["one_item", "random"], "variant": ["base", "rpf", "stock", "best"]}
 
 
 def result(**options: object) -> str:
-    table = result_table(
+    table: ResultTable = result_table(
         FRAME, metric="kernel_time", keys=["dataset", "variant"], baseline="base",
         baselines={"best": "stock"}, order=ORDER,
     )  # fmt: skip
@@ -64,12 +61,12 @@ def result(**options: object) -> str:
 
 
 def test_a_rate_is_compared_the_other_way_round() -> None:
-    rates = FRAME.assign(metric="throughput", unit="samples/s")
+    rates = [row | {"metric": "throughput", "unit": "samples/s"} for row in FRAME]
     table = result_table(rates, metric="throughput", keys=["dataset", "variant"], baseline="base")
     speedups = {row.keys: row.speedup for row in table.rows}
     assert speedups["random", "rpf", "one_table"] == pytest.approx(0.5)
     assert speedups["random", "base", "one_table"] is None
-    shares = FRAME.assign(metric="share", unit="%")
+    shares = [row | {"metric": "share", "unit": "%"} for row in FRAME]
     table = result_table(shares, metric="share", keys=["dataset", "variant"], baseline="base")
     assert {row.speedup for row in table.rows} == {None}
 
@@ -110,9 +107,7 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
 
 
 def test_samples_and_evidence_are_columns_where_they_differ() -> None:
-    frame = pd.DataFrame(
-        [record([1.0], variant="a"), record([1.0, 2.0], variant="b", evidence="emulated")]
-    )
+    frame = [record([1.0], variant="a"), record([1.0, 2.0], variant="b", evidence="emulated")]
     text = result_text(result_table(frame, metric="kernel_time", keys=["variant"]))
     assert text.splitlines()[0].split()[-3:] == ["n", "evidence", "speed-up"]
     assert "emulated" in text.splitlines()[3]
@@ -120,12 +115,15 @@ def test_samples_and_evidence_are_columns_where_they_differ() -> None:
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
     skips = [
-        Skipped({"dataset": dataset, "variant": variant, "launch": launch}, "no counterpart")
+        Skip(
+            labels={"dataset": dataset, "variant": variant, "launch": launch},
+            reason="no counterpart",
+        )
         for launch in ("one_table", "all_tables")
         for variant in ("smpf", "lmpf")
         for dataset in ("random", "one_item")
-    ] + [Skipped({"dataset": "random", "device": "cpu"}, "too small")]
-    frame = FRAME.assign(device="cpu")
+    ] + [Skip(labels={"dataset": "random", "device": "cpu"}, reason="too small")]
+    frame = [row | {"device": "cpu"} for row in FRAME]
     assert skip_groups(skips, frame, ["dataset", "variant"], ORDER) == [
         ("variant smpf, lmpf; every dataset; launch one_table, all_tables", "no counterpart"),
         ("dataset random", "too small"),  # every record is of device cpu: nothing to say
@@ -133,7 +131,8 @@ def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
     (table,) = result_tables(
         frame, metric="kernel_time", keys=["dataset", "variant"], order=ORDER, skipped=skips
     )
-    assert "skipped variant smpf, lmpf; every dataset; launch" in result_text(table, width=120)
+    assert "skipped variant smpf, lmpf; every dataset; launch" in skip_text([table], width=120)
+    assert skip_text([table], most=1).splitlines()[-1] == "skipped for 1 more reasons"
 
 
 def test_one_table_per_experiment_with_its_own_metric() -> None:
@@ -145,7 +144,7 @@ def test_one_table_per_experiment_with_its_own_metric() -> None:
             ("endtoend_time", "us", {"variant": "base"}),
         )
     ]
-    frame = pd.concat([FRAME, pd.DataFrame(others)])
+    frame = [*FRAME, *others]
     tables = result_tables(frame, metric="kernel_time", keys=["dataset", "variant"])
     assert [(t.experiment, t.metric) for t in tables] == [
         ("embedding", "kernel_time"), ("endtoend", "endtoend_time"),
@@ -154,39 +153,144 @@ def test_one_table_per_experiment_with_its_own_metric() -> None:
 
 
 def test_only_times_have_a_speed_up() -> None:
-    frame = pd.DataFrame(
-        [record([74.0], variant="base", metric="registers", unit="registers"),
-         record([37.0], variant="optmt", metric="registers", unit="registers")]
-    )  # fmt: skip
+    frame = [
+        record([74.0], variant="base", metric="registers", unit="registers"),
+        record([37.0], variant="optmt", metric="registers", unit="registers"),
+    ]
     table = result_table(frame, metric="registers", keys=["variant"], baseline="base")
     assert [row.speedup for row in table.rows] == [None, None]
 
 
 def test_nothing_measured_still_shows_what_was_skipped() -> None:
     (table,) = result_tables(
-        pd.DataFrame(), metric="kernel_time", keys=["variant"],
-        skipped=[Skipped({"variant": "l2p"}, "needs a GPU")],
+        [], metric="kernel_time", keys=["variant"],
+        skipped=[Skip(labels={"variant": "l2p"}, reason="needs a GPU")],
     )  # fmt: skip
-    assert result_text(table) == (
-        "no records of metric kernel_time\nskipped variant l2p: needs a GPU"
+    assert result_text(table) == "no records of metric kernel_time"
+    assert skip_text([table]) == "skipped variant l2p: needs a GPU"
+
+
+def test_no_interval_below_three_samples_and_none_of_equal_ends() -> None:
+    frame = [
+        record([9.0, 11.0], variant="two"), record([10.0] * 5, variant="same"),
+        record([9.0, 10.0, 11.0], variant="three"),
+    ]  # fmt: skip
+    table = result_table(frame, metric="kernel_time", keys=["variant"])
+    two, same, three = result_text(table).splitlines()[2:5]
+    assert two.split() == ["two", "10", "2", "-"]
+    assert same.split() == ["same", "10", "5", "-"]
+    assert three.split() == ["three", "10", "9", "to", "11", "3", "-"]
+    header = result_text(result_table(frame[:1], metric="kernel_time", keys=["variant"]))
+    assert "interval" not in header
+    assert span(10.001, 10.004) == ""
+    assert span(10.0, 10.1) == "10 to 10.10"
+
+
+def test_a_screen_of_a_table_says_how_much_is_missing() -> None:
+    frame = [record([float(i)] * 3, variant=f"v{i}") for i in range(1, 31)]
+    table = result_table(frame, metric="kernel_time", keys=["variant"])
+    text = result_text(table, most=5)
+    assert len(text.splitlines()) == 5 + 3
+    assert text.endswith("25 more rows")
+    assert "v30" in result_text(table)
+    assert "more rows" not in result_text(table, most=30)
+
+
+def test_csv_holds_every_row_and_no_interval_below_three_samples() -> None:
+    frame = [
+        record([10.0, 12.0], dataset="a", variant="base"),
+        record([5.0, 6.0, 7.0], dataset="a", variant="rpf"),
+        record([1.0], experiment="other", metric="t", batch="8"),
+    ]
+    tables = result_tables(
+        frame, metric="kernel_time", keys=["dataset", "variant"], baseline="base"
     )
+    rows = list(csv.DictReader(io.StringIO(result_csv(tables))))
+    assert [row["experiment"] for row in rows] == ["embedding", "embedding", "other"]
+    assert (rows[0]["low"], rows[0]["n"]) == ("", "2")
+    assert float(rows[1]["low"]) < 6.0 < float(rows[1]["high"])
+    assert float(rows[1]["speedup"]) == pytest.approx(11 / 6)
+    assert rows[1]["baseline"] == "base"
+    assert rows[0]["speedup"] == ""
+    assert rows[2]["unit"] == "us"
+    assert rows[2]["dataset"] == ""
 
 
-def test_verdict_table_wraps_reasons_and_counts() -> None:
-    long = "the record of variant stock21 is not there because the wheel could not be had " * 2
+def test_latex_is_escaped_and_has_a_row_a_value() -> None:
+    tables = result_tables(
+        [record([1.0, 2.0, 3.0], variant=r"50 % & a_b \x~^{<>}")],
+        metric="kernel_time", keys=["variant"],
+    )  # fmt: skip
+    text = result_latex(tables)
+    assert text.startswith("% embedding\n\\begin{tabular}{lrrrll}\n")
+    assert r"variant & kernel\_time [us] & 95 \% interval & n & evidence & speed-up \\" in text
+    assert (
+        r"50 \% \& a\_b \textbackslash{}x\textasciitilde{}\textasciicircum{}"
+        r"\{\textless{}\textgreater{}\} & 2 & 1 to 3 & 3 & measured & - \\"
+    ) in text
+    assert text.endswith("\\end{tabular}\n")
+
+
+def test_verdict_table_shows_both_values_and_wraps_reasons() -> None:
+    long = "the direction of this one is not what the paper says it is on that GPU " * 2
     text = verdict_text(
-        [Judged("D1", "reproduced", 3.2, 3.1, 3.3), Judged("D2", "not run", reason=long)], width=80
+        [
+            judged("D1", Verdict.REPRODUCED, value=3.2, low=3.1, high=3.3, reference=3.0),
+            judged("D9", Verdict.REPRODUCED, value=2.0, reference=1.0, source="ours"),
+            judged("D2", Verdict.NOT_REPRODUCED, long, value=1.0),
+        ],
+        width=100,
     )
-    assert max(map(len, text.splitlines())) <= 80
-    assert "3.200 (3.100 to 3.300)" in text
-    assert " ".join(long.split()[-4:]) in " ".join(text.split())
-    assert text.endswith("2 claims: 1 reproduced, 1 not run")
+    assert max(map(len, text.splitlines())) <= 100
+    head, _, first, *rest = text.splitlines()
+    assert head.split() == ["claim", "paper", "ours", "verdict"]
+    assert first.startswith("D2")  # what is not reproduced comes first
+    assert "D1     3 x             3.200 x (3.100 to 3.300)  reproduced" in text
+    assert "1 x (our goal)  2 x  " in text
+    assert f"D2: not reproduced, {long.strip()}" in " ".join(text.split())
+    assert rest[-1] == "3 claims: 1 not reproduced, 2 reproduced"
+
+
+def test_claims_of_one_reason_are_one_line() -> None:
+    several = [
+        judged("U1", Verdict.NOT_TRANSCRIBED, "nobody could read it"),
+        judged("D5", Verdict.NOT_RUN, "no records of x"),
+        judged("D6", Verdict.NOT_RUN, "no records of x"),
+        judged("D7", Verdict.REPRODUCED, "holds"),
+    ]
+    assert verdict_text(several).splitlines()[2:] == [
+        "D7                  reproduced", "", "D5, D6: not run, no records of x",
+        "U1: not transcribed, nobody could read it", "",
+        "4 claims: 1 reproduced, 2 not run, 1 not transcribed",
+    ]  # fmt: skip
+    assert verdict_text(several[:1]).splitlines()[0] == "U1: not transcribed, nobody could read it"
+    assert verdict_text([]) == "no claims"
+
+
+def test_every_verdict_is_counted() -> None:
+    text = verdict_text([judged(word.name, word) for word in Verdict])
+    assert text.splitlines()[-1] == "6 claims: " + ", ".join(
+        f"1 {word}" for word in (
+            "not reproduced", "reproduced", "direction holds", "not comparable", "not run",
+            "not transcribed",
+        )
+    )  # fmt: skip
 
 
 def test_grid_lines_up_wide_and_combining_characters() -> None:
     text = grid(["name", "x"], [["電池", "1"], ["e\u0301te\u0301", "2"], ["ab", "3"]])
-    ends = [line[: line.rindex(line[-1])] for line in text.splitlines()[2:]]
-    assert [cells(end) for end in ends] == [6, 6, 6]
+    places = []
+    for line in text.splitlines()[2:]:
+        before = line[: line.rindex(line[-1])]
+        wide = sum(unicodedata.east_asian_width(char) == "W" for char in before)
+        places.append(len(before) + wide - sum(map(bool, map(unicodedata.combining, before))))
+    assert places == [6, 6, 6]
+
+
+def test_a_value_is_never_cut_and_brackets_are_text() -> None:
+    text = grid(["a", "b"], [["x" * 90, "[bold]y[/bold]"]], width=80)
+    assert "x" * 90 in text
+    assert "[bold]y[/bold]" in text.replace("\n", "").replace(" ", "")
 
 
 def test_control_characters_cannot_reach_the_terminal() -> None:

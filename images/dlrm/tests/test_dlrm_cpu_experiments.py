@@ -36,6 +36,8 @@ def test_embedding_records_every_variant_and_skips_with_reasons(tmp_path, capsys
         assert record["labels"]["dataset"] == "med_hot"
         assert record["labels"]["device"] == "cpu"
         assert record["labels"]["launch"] == "one_table"
+        stands_in = record["labels"]["variant"] in ("l2p", "rpf_l2p")  # a CPU pins nothing in L2
+        assert record["evidence"] == ("emulated" if stands_in else "measured")
     skipped = records(tmp_path, "skipped.jsonl")
     assert {s["labels"]["variant"]: s["reason"] for s in skipped} == NO_COUNTERPART
     metrics = {r["metric"] for r in records(tmp_path)}

@@ -14,7 +14,6 @@ from types import ModuleType
 import pytest
 
 from ae.claims.judge import judge, load_claims
-from ae.figures.draw import draw
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
@@ -22,6 +21,7 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
+from ae.report.drawing import draw
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/autotm"
@@ -208,8 +208,8 @@ def test_plan_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
             )
             for one in parse.read_run(log(tmp_path, text), labels)
         ]  # fmt: skip
-    (drawn,) = draw(RECIPE, ["managed"], frame(rows), {}, tmp_path / "figures")
-    assert drawn.png is not None
+    (drawn,) = draw(RECIPE, ["managed"], frame(rows), {}, None)
+    assert drawn.table is not None, drawn.reason
     judged = judge(load_claims(ROOT, "autotm"), rows, {"gpu": "NVIDIA GeForce RTX 2080 Ti"})
     assert {one.id: str(one.verdict) for one in judged} == {
         "F12": "not transcribed",

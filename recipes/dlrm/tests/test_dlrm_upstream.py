@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,14 +28,14 @@ from dlrm_upstream import __main__ as driver  # noqa: E402
 from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 
 from ae.claims.judge import judge, load_claims  # noqa: E402
-from ae.figures.draw import draw  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
 from ae.plan.planner import make_plan  # noqa: E402
 from ae.plan.selection import Selection  # noqa: E402
 from ae.recipe.code import load_code  # noqa: E402
 from ae.recipe.load import load_recipe  # noqa: E402
 from ae.recipe.models import Recipe  # noqa: E402
-from ae.records.files import Row, frame  # noqa: E402
+from ae.records.files import Environment, Row, frame  # noqa: E402
+from ae.report.drawing import draw  # noqa: E402
 
 A100 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-40GB", memory_gib=39.5, memory_free_gib=39.0,
@@ -180,7 +179,7 @@ def rows(factor: dict[str, float], gpu: str = FACTS["gpu"]) -> list[Row]:
         made.append(
             Row(metric=metric, unit=unit, samples=tuple(samples), evidence=evidence, labels=labels,
                 experiment="upstream", point=f"upstream-{labels['dataset']}-{labels['variant']}",
-                environment={"gpu": gpu})
+                environment=Environment(gpu=gpu))
         )  # fmt: skip
 
     for dataset, us in base.items():
@@ -234,10 +233,10 @@ def test_the_claims_can_fail() -> None:
     assert found["D1-upstream"] == "reproduced"
 
 
-def test_the_figure_draws_the_designs_over_their_baseline(tmp_path: Path) -> None:
-    (drawn,) = draw(ROOT / "recipes" / "dlrm", ["upstream"], frame(rows(GOOD)), FACTS, tmp_path)
-    assert drawn.png is not None, drawn.reason
-    table = pd.read_csv(tmp_path / "upstream.csv").set_index(["dataset", "variant"])
+def test_the_figure_draws_the_designs_over_their_baseline() -> None:
+    (drawn,) = draw(ROOT / "recipes" / "dlrm", ["upstream"], frame(rows(GOOD)), FACTS, None)
+    assert drawn.table is not None, drawn.reason
+    table = drawn.table.set_index(["dataset", "variant"])
     assert len(table) == 5 * 5 - 2  # one_item has no list of hot rows
     assert table.loc[("random", "rpf_l2p"), "speedup"] == pytest.approx(2.0, rel=0.02)
     assert table.loc[("random", "optmt"), "row"] == "OptMT, cap 42"

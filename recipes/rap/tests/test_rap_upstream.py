@@ -15,7 +15,6 @@ from types import ModuleType
 import pytest
 
 from ae.claims.judge import judge, load_claims
-from ae.figures.draw import draw
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
@@ -23,6 +22,7 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
+from ae.report.drawing import draw
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
@@ -306,8 +306,8 @@ def rows(parse: ModuleType, tmp_path: Path) -> list[Row]:
 def test_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
     found = rows(parse, tmp_path)
     names = list(load_recipe(ROOT, "rap").figures)
-    drawn = {one.name: one for one in draw(RECIPE, names, frame(found), {}, tmp_path / "figures")}
-    assert drawn["breakdown"].png is not None
+    drawn = {one.name: one for one in draw(RECIPE, names, frame(found), {}, None)}
+    assert drawn["breakdown"].table is not None
     assert "no cell" in drawn["end_to_end"].reason
     judged = judge(load_claims(ROOT, "rap"), found, {"gpu": "NVIDIA A100-SXM4-40GB"})
     verdicts = {one.id: str(one.verdict) for one in judged}

@@ -11,7 +11,6 @@ from types import ModuleType
 import pytest
 
 from ae.claims.judge import judge, load_claims
-from ae.figures.draw import draw
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
@@ -19,6 +18,7 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
+from ae.report.drawing import draw
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/valueexpert"
@@ -182,8 +182,8 @@ def test_plan_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
         )
         for experiment, labels, one in found
     ]  # fmt: skip
-    (drawn,) = draw(RECIPE, ["speedup"], frame(rows), {}, tmp_path / "figures")
-    assert drawn.png is not None
+    (drawn,) = draw(RECIPE, ["speedup"], frame(rows), {}, None)
+    assert drawn.table is not None, drawn.reason
     judged = judge(load_claims(ROOT, "valueexpert"), rows, {"gpu": "NVIDIA A100"})
     verdicts = {one.id: str(one.verdict) for one in judged}
     assert verdicts == {

@@ -44,7 +44,15 @@ def embedding(config: Config, out: RecordWriter) -> None:
     for variant in variants:
         labels = {**labels_of(config, variant), "launch": "one_table"}
         note = "; ".join(filter(None, (variant.note, _STATE)))
-        out.write("kernel_time", "us", kept[variant.name], labels, warmup=config.warmup, note=note)
+        out.write(
+            "kernel_time",
+            "us",
+            kept[variant.name],
+            labels,
+            evidence=variant.evidence,
+            warmup=config.warmup,
+            note=note,
+        )
     _write_limit(config, out, batches)
 
 

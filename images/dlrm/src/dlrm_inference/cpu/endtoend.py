@@ -51,7 +51,15 @@ def endtoend(config: Config, out: RecordWriter) -> None:
             "us",
             kept[variant.name],
             labels,
+            evidence=variant.evidence,
             warmup=config.warmup,
             note=variant.note or None,
         )
-        out.write("embedding_share", "%", share, labels, warmup=config.warmup)
+        out.write(
+            "embedding_share",
+            "%",
+            share,
+            labels,
+            evidence=variant.evidence,
+            warmup=config.warmup,
+        )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from reprokit.records import Evidence
 
 from dlrm_inference import reference
 from dlrm_inference.config import Config
@@ -33,13 +34,15 @@ Output = NDArray[np.float32]
 class Variant:
     """A variant made ready: `call(table, batch)` returns sums (bags, dim) float32, fresh memory.
 
-    `labels` are the labels it adds to its records.
+    `labels` are the labels it adds to its records. `evidence` is `emulated` where the CPU's means
+    only stand in for a GPU's: a copy of the hot rows for rows pinned in L2.
     """
 
     name: str
     call: Callable[[int, int], Output]
     labels: dict[str, str]
     note: str = ""
+    evidence: Evidence = "measured"
 
 
 def reason_not(name: str) -> str:
@@ -68,6 +71,7 @@ def prepare(name: str, config: Config, tables: Tables) -> Variant:
         call=lambda table, batch: run(views[table], ids(table, batch), tables.offsets),
         labels=labels,
         note=tables.hot_note if hot else "",
+        evidence="emulated" if hot else "measured",
     )
 
 

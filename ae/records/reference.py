@@ -1,0 +1,158 @@
+"""Reference sets: one evolving set of points a machine and recipe, committed with their origins.
+
+`results/reference/<machine>/<recipe>/` holds `points/<id>/{records.jsonl,status.json,
+environment.json}` (and skipped.jsonl), `runs/<name>.json` (the run that points came from) and
+`verdicts.txt` (a claim's id and its verdict a line).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ae.errors import UsageError, nearest
+from ae.records.files import read_object
+from ae.records.results import Origin, PointResult, Results, load_run, read_points
+
+_KEPT = ("records.jsonl", "skipped.jsonl", "status.json", "environment.json")
+_NOT_KEPT = ("diff", "diff_sha256", "new_files", "dirty", "stated_revision")  # of a source
+
+
+def reference_sets(results: Path, recipe: str) -> list[Path]:
+    """The folders of a recipe's reference sets, by machine."""
+    return sorted(path.parent for path in results.glob(f"reference/*/{recipe}/runs"))
+
+
+def load_reference(folder: Path) -> Results:
+    """Read a reference set. Raises RecordsFault."""
+    origins = [read_object(path, Origin) for path in sorted((folder / "runs").glob("*.json"))]
+    origins.sort(key=lambda origin: origin.created)
+    order = {key: (n, i) for n, one in enumerate(origins) for i, key in enumerate(one.points)}
+    by_key = {key: origin for origin in origins for key in origin.points}
+    points = sorted(read_points(folder, by_key), key=lambda point: order[point.status.key])
+    return Results(
+        path=folder,
+        name=folder.parent.name,
+        recipe=folder.name,
+        points=tuple(points),
+        origins=tuple(origins),
+    )
+
+
+def find_results(results: Path, recipe: str, name: str) -> Results | None:
+    """The results called `name`: a folder, or a machine of the reference sets; None: neither."""
+    for path in (Path(name).resolve(), results / "reference" / name / recipe):
+        if (path / "run.json").is_file():
+            found = load_run(path)
+        elif (path / "runs").is_dir() and (path / "points").is_dir():
+            found = load_reference(path)
+        else:
+            continue
+        if found.recipe != recipe:
+            raise UsageError(
+                f"{name} is of {found.recipe}, not of {recipe}", fix=f"name a run of {recipe}"
+            )
+        return found
+    return None
+
+
+def find_run(results: Path, name: str) -> Results:
+    """The run of that name or folder, of whichever recipe. Raises UsageError."""
+    if (Path(name) / "run.json").is_file():
+        return load_run(Path(name).resolve())
+    known = {path.parent.name: path.parent for path in results.glob("runs/*/*/run.json")}
+    if name not in known:
+        raise UsageError(
+            f"there is no run '{name}'; {nearest(name, known)}",
+            fix=f"the runs lie in {results / 'runs'}",
+        )
+    return load_run(known[name])
+
+
+def machine_of(run: Results) -> str:
+    """What a set is called: the GPU's model and how many a point was given; `cpu` without."""
+    gpu = run.environment.gpu_name
+    if gpu is None:
+        return "cpu"
+    word = re.sub(r"[^a-z0-9]+", "-", gpu.lower().removeprefix("nvidia")).strip("-")
+    count = run.origins[0].gpus
+    return f"{word}x{count}" if count > 1 else word
+
+
+def keep(run: Results, folder: Path) -> list[str]:
+    """Add a run's done points to the set in `folder`; return the ids of points they replace.
+
+    A point replaces an older one of its key, and one of its id unless that has measured variants
+    that the new one has not: then both stay, and `Results.rows` says what counts. Raises
+    UsageError where the run has no done point, or was not made from a clean revision.
+    """
+    done = [point for point in run.points if point.done]
+    if not done:
+        raise UsageError(f"{run.name} has no finished point", fix="ae run --resume finishes it")
+    origin = run.origins[0].model_copy(
+        update={
+            "points": {point.status.key: point.status.id for point in done},
+            "provenance": _clean(run.origins[0].provenance, run.name),
+        }
+    )
+    old = load_reference(folder) if folder.is_dir() else None
+    gone = [
+        point for point in (old.points if old else ())
+        if any(_replaces(new, point) for new in done)
+    ]  # fmt: skip
+    for point in gone:
+        shutil.rmtree(point.folder)
+    for point in done:
+        _copy(point, folder / "points")
+    (folder / "runs").mkdir(exist_ok=True)
+    left = {point.status.key for point in gone}
+    for earlier in old.origins if old else ():
+        points = {key: name for key, name in earlier.points.items() if key not in left}
+        _write_origin(earlier.model_copy(update={"points": points}), folder)
+    _write_origin(origin, folder)
+    return [point.status.id for point in gone]
+
+
+def _replaces(new: PointResult, old: PointResult) -> bool:
+    one, two = new.status, old.status
+    covered = one.id == two.id and set(two.variants) <= set(one.variants)
+    return covered or one.key == two.key
+
+
+def _clean(provenance: dict[str, Any], run: str) -> dict[str, Any]:
+    """A run's provenance with its revision, and without what a local change left there."""
+    source = dict(provenance.get("source") or {})
+    stated = source.get("stated_revision")
+    revision = stated or source.get("revision")
+    if not revision or (source.get("dirty") and not stated):
+        raise UsageError(
+            f"{run} was not made from a clean revision, so nobody could make it again",
+            fix="commit what differs and run again; where there is only a copy of a revision, "
+            "set AE_REVISION to it before the run",
+        )
+    kept = {key: value for key, value in source.items() if key not in _NOT_KEPT}
+    return {**provenance, "source": {**kept, "revision": revision}}
+
+
+def _copy(point: PointResult, points: Path) -> None:
+    target = points / point.status.id
+    if target.exists():  # an older one with other variants
+        target = points / f"{point.status.id}-{point.status.key[:8]}"
+    part = points / f".{target.name}.tmp"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    for name in _KEPT:
+        if (point.folder / name).is_file():
+            shutil.copyfile(point.folder / name, part / name)
+    part.rename(target)
+
+
+def _write_origin(origin: Origin, folder: Path) -> None:
+    """Write runs/<name>.json; that of a run of which no point is left goes."""
+    path = folder / "runs" / f"{origin.run}.json"
+    if origin.points:
+        path.write_text(origin.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,149 @@
+"""Draws a recipe's figures: calls its functions, puts the facts on each face, writes the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ae.errors import AeError, RecipeError
+from ae.figures.draw import STYLE, NoData, Plot
+from ae.recipe.code import function_of, load_code
+from ae.records.files import Environment
+from ae.statistics import FEWEST
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """One figure: what it plots and its files, or the reason why there is none."""
+
+    name: str
+    table: pd.DataFrame | None = None  # what is plotted
+    pdf: Path | None = None
+    png: Path | None = None
+    csv: Path | None = None
+    reason: str = ""
+
+
+def draw(
+    recipe_dir: Path,
+    names: Iterable[str],
+    frame: pd.DataFrame,
+    environment: Environment | Mapping[str, object],
+    out_dir: Path | None,
+) -> list[Drawn]:
+    """Draw the named figures of a recipe into `out_dir` as PDF, PNG and CSV; None: save nothing.
+
+    `environment` is what the workload wrote into environment.json. A figure without data comes
+    back with its reason and no files. RecipeError: no such function, or it failed.
+    """
+    import matplotlib as mpl
+
+    module = load_figures(recipe_dir)
+    known = Environment.model_validate(environment)
+    if out_dir is not None:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name in names:
+        function = function_of(module, name)
+        with mpl.rc_context(STYLE):
+            try:
+                plot = _call(function, name, frame, recipe_dir)
+            except NoData as error:
+                drawn.append(Drawn(name=name, reason=error.message))
+                continue
+            drawn.append(_finish(plot, name, known, out_dir))
+    return drawn
+
+
+def load_figures(recipe_dir: Path) -> ModuleType:
+    """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
+    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
+
+
+def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
+    """What the numbers were taken on: the GPU, else the CPU; none for purely static numbers."""
+    if set(evidence) == {"static"}:
+        return "no GPU used: calculated, or read from compiled code"
+    if environment.gpu:
+        names = list(dict.fromkeys(environment.gpu))
+        many = len(environment.gpu) if len(names) == 1 else 1
+        gpu = (f"{many} x " if many > 1 else "") + ", ".join(names)
+        versions = {
+            "driver": environment.driver, "CUDA": environment.cuda, "PyTorch": environment.torch
+        }  # fmt: skip
+        facts = [f"{title} {version}" for title, version in versions.items() if version]
+        return f"GPU: {gpu}" + (f" ({', '.join(facts)})" if facts else "")
+    return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
+
+
+def face(plot: Plot, environment: Environment) -> str:
+    """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
+    evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
+    counts = [int(n) for n in plot.table["n"]]
+    samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    first = machine_words(environment, evidence)
+    spread = plot.spread
+    if min(counts) < FEWEST and "interval" in spread:
+        spread += f", from {FEWEST} samples on"
+    second = f"evidence: {', '.join(evidence)}   |   samples a value: {samples}   |   {spread}"
+    return f"{first}\n{second}"
+
+
+def _call(
+    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
+) -> Plot:
+    try:
+        plot = function(frame)
+    except AeError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
+            fix="the records are kept; see --debug for the place in figures.py",
+        ) from error
+    if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
+            "columns 'evidence' and 'n'",
+            fix="return ae.figures.draw.Plot(figure=..., table=...)",
+        )
+    if plot.table.empty:
+        raise NoData("no records for it in this run")
+    return plot
+
+
+def _finish(plot: Plot, name: str, environment: Environment, out_dir: Path | None) -> Drawn:
+    plot.figure.text(
+        0.008,
+        0.008,
+        face(plot, environment),
+        fontsize=7.5,
+        color="#444444",
+        va="bottom",
+        ha="left",
+        linespacing=1.5,
+    )
+    if out_dir is None:
+        return Drawn(name=name, table=plot.table)
+    # The layout is solved once for both files.
+    plot.figure.draw_without_rendering()
+    plot.figure.set_layout_engine("none")
+    pdf, png, csv = (out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv"))
+    # No dates inside: the same records give the same bytes.
+    plot.figure.savefig(_part(pdf), format="pdf", metadata={"CreationDate": None})
+    plot.figure.savefig(_part(png), format="png", dpi=160, metadata={"Software": None})
+    plot.table.to_csv(_part(csv), index=False)
+    for path in (pdf, png, csv):
+        os.replace(_part(path), path)
+    return Drawn(name=name, table=plot.table, pdf=pdf, png=png, csv=csv)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.part")

@@ -1,0 +1,230 @@
+"""Tables of results and verdicts as text for a terminal, as CSV and as LaTeX. Pure functions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import isfinite
+
+from ae.claims.judge import Judgement, Verdict
+from ae.report.tables import ResultTable, clean
+from ae.statistics import FEWEST
+
+_LEAST_TEXT = 12  # columns that a wrapped text column always keeps
+_ORDER = (
+    Verdict.NOT_REPRODUCED, Verdict.REPRODUCED, Verdict.DIRECTION, Verdict.NOT_COMPARABLE,
+    Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED,
+)  # fmt: skip
+_LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+
+def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of a result table as strings."""
+    unit = f" [{table.unit}]" if table.unit else ""
+    header = [*table.keys, f"{table.metric}{unit}", "95 % interval", "n", "evidence", "speed-up"]
+    cells = [
+        [
+            *row.keys,
+            number(row.median),
+            span(row.low, row.high) if row.n >= FEWEST else "",
+            str(row.n),
+            row.evidence,
+            "-" if row.speedup is None else f"{row.speedup:.2f}x over {row.baseline}",
+        ]
+        for row in table.rows
+    ]
+    return header, cells
+
+
+def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
+    """The result table as text of `width` columns (80 or more) and at most `most` rows.
+
+    Samples and evidence are columns only where they differ; else the line below says them once.
+    """
+    if not table.rows:
+        return f"no records of metric {table.metric}"
+    header, cells = result_cells(table)
+    keys = len(table.keys)
+    same = {i: cells[0][i] for i in (keys + 2, keys + 3) if len({row[i] for row in cells}) == 1}
+    empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
+    keep = [i for i in range(len(header)) if i not in {*same, *empty}]
+    lines = [[row[i] for i in keep] for row in _blank_repeats(cells, max(0, keys - 1))[:most]]
+    right = [keep.index(i) for i in range(keys, keys + 3) if i in keep]
+    facts = ["median" if empty else "median and bootstrap interval"]
+    facts += [f"{header[i]}: {value}" for i, value in same.items()]
+    if len(lines) < len(cells):
+        facts.append(f"{len(cells) - len(lines)} more rows")
+    return (
+        grid([header[i] for i in keep], lines, width=width, right=right) + "\n" + ", ".join(facts)
+    )
+
+
+def skip_text(tables: Iterable[ResultTable], width: int = 100, most: int | None = None) -> str:
+    """What was skipped, a paragraph a reason, at most `most` of them."""
+    groups = [pair for table in tables for pair in table.skipped]
+    lines = [_wrapped(f"skipped {what}: {reason}", width) for what, reason in groups[:most]]
+    if len(lines) < len(groups):
+        lines.append(f"skipped for {len(groups) - len(lines)} more reasons")
+    return "\n".join(lines)
+
+
+def result_csv(tables: Iterable[ResultTable]) -> str:
+    """All result tables as one CSV, one row per value; no interval below three samples."""
+    shown = list(tables)
+    keys = list(dict.fromkeys(key for table in shown for key in table.keys))
+    columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "n", "evidence",
+               "speedup", "baseline"]  # fmt: skip
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for table in shown:
+        for row in table.rows:
+            ends = {"low": row.low, "high": row.high} if row.n >= FEWEST else {}
+            over = {} if row.speedup is None else {"speedup": row.speedup, "baseline": row.baseline}
+            writer.writerow(
+                {
+                    "experiment": table.experiment, **dict(zip(table.keys, row.keys, strict=True)),
+                    "metric": table.metric, "unit": table.unit, "median": row.median, **ends,
+                    "n": row.n, "evidence": row.evidence, **over,
+                }
+            )  # fmt: skip
+    return out.getvalue()
+
+
+def result_latex(tables: Iterable[ResultTable]) -> str:
+    """Every result table as a LaTeX tabular with its experiment as a comment above."""
+    parts = []
+    for table in tables:
+        header, cells = result_cells(table)
+        shape = "l" * len(table.keys) + "rrrll"
+        lines = [" & ".join(map(_latex, row)) + r" \\" for row in [header, *cells]]
+        body = [lines[0], r"\hline", *lines[1:]]
+        parts.append("\n".join([
+            f"% {clean(table.experiment or table.metric)}", rf"\begin{{tabular}}{{{shape}}}",
+            *body, r"\end{tabular}",
+        ]))  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def judgement_cells(one: Judgement) -> list[str]:
+    """Claim, the paper's value, ours with its interval, the verdict, and why."""
+    claim = one.claim
+    unit = f" {claim.unit}" if claim.unit else ""
+    goal = " (our goal)" if claim.source == "ours" else ""
+    paper = "" if claim.reference is None else f"{number(claim.reference)}{unit}{goal}"
+    ours = ""
+    if one.value is not None:
+        ends = "" if one.low is None or one.high is None else span(one.low, one.high)
+        ours = f"{number(one.value)}{unit}" + (f" ({ends})" if ends else "")
+    return [one.id, paper, ours, str(one.verdict), one.reason]
+
+
+def verdict_text(judgements: Iterable[Judgement], width: int = 100) -> str:
+    """The verdicts, what is not reproduced first; below, why, a line a reason; then the counts."""
+    judged = sorted(judgements, key=lambda one: _ORDER.index(one.verdict))
+    if not judged:
+        return "no claims"
+    shown = [one for one in judged if one.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)]
+    reasons: dict[tuple[Verdict, str], list[str]] = {}
+    for one in judged:
+        if one.reason != "holds":
+            reasons.setdefault((one.verdict, one.reason), []).append(one.id)
+    parts = [
+        grid(["claim", "paper", "ours", "verdict"], [judgement_cells(one)[:4] for one in shown],
+             width=width) if shown else "",
+        "\n".join(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width)
+                  for (verdict, why), ids in reasons.items()),
+        verdict_counts(one.verdict for one in judged),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part)
+
+
+def verdict_counts(words: Iterable[Verdict]) -> str:
+    """How many claims got which verdict, in one line."""
+    counts = Counter(words)
+    return f"{counts.total()} claims: " + ", ".join(
+        f"{counts[word]} {word}" for word in _ORDER if counts[word]
+    )
+
+
+def grid(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    width: int = 100,
+    right: Iterable[int] = (),
+) -> str:
+    """Columns of text, at most `width` wide; the last column is wrapped, others are never cut.
+
+    Control characters are shown as '?'. Columns in `right` are set flush right.
+    """
+    from rich.box import Box
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = [[clean(cell) for cell in row] for row in [header, *rows]]
+    rule = Box("    \n    \n -  \n" + "    \n" * 5, ascii=True)
+    table = Table(
+        box=rule, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="none"
+    )
+    flush, last = set(right), len(header) - 1
+    room = _LEAST_TEXT
+    for index, name in enumerate(lines[0]):
+        longest = max(cell_len(line[index]) for line in lines)
+        room += 0 if index == last else longest + 2
+        table.add_column(
+            Text(name), justify="right" if index in flush else "left",
+            no_wrap=index != last, min_width=None if index == last else longest, overflow="fold",
+        )  # fmt: skip
+    for line in lines[1:]:
+        table.add_row(*map(Text, line))
+    out = io.StringIO()
+    Console(file=out, width=max(width, room), color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def span(low: float, high: float) -> str:
+    """Both ends of an interval; nothing where they are written alike."""
+    ends = number(low), number(high)
+    return f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
+
+
+def number(value: float) -> str:
+    """A number with three or four significant digits and no exponent where it can be avoided."""
+    if not isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 1e7 or 0 < size < 1e-3:
+        return f"{value:.3g}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    digits = 1 if size >= 100 else 2 if size >= 10 else 3
+    text = f"{value:.{digits}f}"
+    return f"{value:.0f}" if value == round(value) else text
+
+
+def _blank_repeats(rows: list[list[str]], count: int) -> list[list[str]]:
+    """Leave out a leading key that equals the line above it."""
+    shown, above = [], [""] * count
+    for row in rows:
+        first = next((i for i in range(count) if row[i] != above[i]), count)
+        shown.append([""] * min(first, 1) + row[min(first, 1) :])
+        above = row[:count]
+    return shown
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(clean(text), width, subsequent_indent="  ", break_long_words=False)
+
+
+def _latex(text: str) -> str:
+    return re.sub(r"[&%$#_{}~^<>\\]", lambda match: _LATEX[match[0]], clean(text))

@@ -1,0 +1,132 @@
+"""From results to a chapter: which figures, whose notes, what did not finish, what is printed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ae.model import Status
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
+from ae.records.files import Environment, PointRecords, Record, Skip
+from ae.records.results import Origin, PointResult, PointStatus, Results
+from ae.report.chapter import chapter_json, chapter_text, conclude, figures_text
+from ae.report.drawing import Drawn
+from ae.report.page import Chapter
+from tests.toy import make_toy
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_toy(tmp_path / "toy")
+
+
+@pytest.fixture
+def recipe(root: Path) -> Recipe:
+    return load_recipe(root, "toy")
+
+
+def result(name: str, status: Status, *records: Record, **facts: object) -> PointResult:
+    about = PointStatus(
+        id=name, key=name, status=status, experiment=name.partition("-")[0],
+        labels={"dataset": "ones"}, reason=str(facts.get("reason", "")),
+    )  # fmt: skip
+    found = PointRecords(
+        records=records, skipped=facts.get("skipped", ()), environment=Environment(gpu="Toy GPU 1")
+    )  # fmt: skip
+    return PointResult(status=about, found=found, origin=ORIGIN, folder=Path(name))
+
+
+def record(variant: str, *samples: float) -> Record:
+    return Record(
+        metric="work_time", unit="us", samples=samples, labels={"variant": variant},
+        evidence="measured",
+    )  # fmt: skip
+
+
+ORIGIN = Origin(recipe="toy", run="r1", created="2026", notes=("left out: y",), about=("Host: x.",))
+TIMES = (record("slow", 80.0, 81.0, 79.0), record("fast", 10.0, 10.1, 9.9))
+
+
+@pytest.fixture
+def results() -> Results:
+    points = (
+        result("together-ones", Status.DONE, *TIMES,
+               skipped=(Skip(labels={"variant": "v"}, reason="no abacus"),)),
+        result("apart-a", Status.SKIPPED, reason="no GPU here"),
+        result("apart-b", Status.TIMEOUT, *TIMES, reason="killed after 5 min"),
+        result("apart-c", Status.INTERRUPTED),
+    )  # fmt: skip
+    return Results(path=Path(), name="r1", recipe="toy", points=points, origins=(ORIGIN,))
+
+
+def made(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
+    return conclude(root, recipe, results, out)
+
+
+def test_a_chapter_holds_what_was_done_and_says_what_was_not(
+    root: Path, recipe: Recipe, results: Results, tmp_path: Path
+) -> None:
+    chapter = made(root, recipe, results, tmp_path / "out")
+    assert [one.name for one in chapter.figures] == ["times"]
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".pdf", ".png"}
+    assert chapter.unfinished == [
+        ("apart-b", "timeout", "killed after 5 min"), ("apart-c", "interrupted", ""),
+    ]  # fmt: skip
+    (table,) = chapter.tables  # a point that did not finish is in no table
+    assert [(row.keys[-1], row.median, row.speedup) for row in table.rows] == [
+        ("slow", 80.0, None), ("fast", 10.0, pytest.approx(8.0)),
+    ]  # fmt: skip
+    assert {reason for _, reason in chapter.missing} == {
+        "no abacus", "no GPU here", "killed after 5 min", "no reason recorded",
+    }  # fmt: skip
+    assert chapter.notes == ["left out: y", "Host: x."]
+    verdicts = {one.id: str(one.verdict) for one in chapter.judgements}
+    assert verdicts["T1"] == "reproduced"
+    assert chapter.machine == "GPU: Toy GPU 1"
+
+
+def test_a_figure_of_an_experiment_without_records_is_not_drawn(
+    root: Path, recipe: Recipe, results: Results, tmp_path: Path
+) -> None:
+    renamed = recipe.figures["times"].model_copy(update={"experiments": ("apart",)})
+    other = recipe.model_copy(update={"figures": {"times": renamed}})
+    assert made(root, other, results, tmp_path / "out").figures == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_run_prints_fits_a_screen(
+    root: Path, recipe: Recipe, results: Results, tmp_path: Path
+) -> None:
+    chapter = made(root, recipe, results, tmp_path / "out")
+    text = chapter_text(chapter)
+    assert "8.00x over slow" in text
+    assert "skipped variant v" in text
+    assert f"figures: {tmp_path / 'out'}: times.png" in text
+    assert "claims: " in text
+    assert "note: left out: y" in text
+    (table,) = chapter.tables
+    long = replace(table, rows=table.rows * 100)
+    assert len(chapter_text(replace(chapter, tables=[long] * 4)).splitlines()) < 50
+    assert "196 more rows" in chapter_text(replace(chapter, tables=[long] * 4))
+
+
+def test_figures_say_why_they_are_not_there() -> None:
+    drawn = [Drawn(name="a", png=Path("x/a.png")), Drawn(name="b", reason="no records")]
+    assert figures_text(drawn) == "figures: x: a.png\nno figure b: no records"
+    assert figures_text([]) == ""
+
+
+def test_a_chapter_as_json_is_plain(
+    root: Path, recipe: Recipe, results: Results, tmp_path: Path
+) -> None:
+    data = json.loads(json.dumps(chapter_json(made(root, recipe, results, tmp_path / "out"))))
+    assert data["environment"] == {"gpu": ["Toy GPU 1"]}
+    assert data["figures"][0]["png"] == str(tmp_path / "out/times.png")
+    assert data["figures"][0]["reason"] == ""
+    assert data["unfinished"][0] == ["apart-b", "timeout", "killed after 5 min"]
+    assert data["claims"][0]["verdict"] == "reproduced"
+    assert data["run"] == "r1"
