@@ -197,11 +197,12 @@ def test_outer_folders_are_mounted_before_those_in_them(spec: Any) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_neither_fewer_nor_more_gpus_than_asked(spec: Any, count: int) -> None:
-    made = replace(spec, gpus=GpuGrant(route="nvidia", count=2))
+    made = replace(spec, gpus=GpuGrant(route="nvidia", devices=("GPU-a", "GPU-b")))
     said = inspected(made)
     assert dropped(made, said) == []
-    said["HostConfig"]["DeviceRequests"][0]["Count"] = count
-    assert dropped(made, said) == ["GPUs (2)"]
+    granted = ["GPU-a", "GPU-b", "GPU-c"][:count]
+    said["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] = granted
+    assert dropped(made, said) == ["GPUs (GPU-a, GPU-b)"]
 
 
 def test_the_line_has_everything(spec: Any) -> None:
