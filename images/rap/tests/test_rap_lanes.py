@@ -122,6 +122,7 @@ def test_streams_wait_on_the_device_and_not_on_the_host(priority: int) -> None:
     assert isinstance(side, StreamLane)
     assert (train.stream.priority < side.stream.priority) == bool(priority)
     value = torch.zeros(1, device=device)
+    value.fill_(1).mul_(2)  # or their first use, which loads them, would wait for the device
     torch.cuda.synchronize()
 
     def slowly() -> None:
