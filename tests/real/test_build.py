@@ -23,7 +23,6 @@ from ae.images import build as building
 from ae.images.content import BuildOptions, image_ref, labels, labels_of
 from ae.model import Flavour, ImageRef
 from tests.engines.acts import Lines
-from tests.real.machine import make_certificates
 from tests.servers.daemon import daemon as private_daemon
 
 pytestmark = pytest.mark.docker
@@ -153,7 +152,11 @@ def test_a_build_that_fails_is_one_sentence_and_its_log(one: ImageRef) -> None:
 @contextmanager
 def untrusted(folder: Path) -> Iterator[int]:
     """A server with a certificate that nobody knows; yields its port."""
-    make_certificates(folder)
+    folder.mkdir()
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    new += ["-nodes", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    new += ["-keyout", f"{folder}/server-key.pem", "-out", f"{folder}/server.pem", "-days", "2"]
+    subprocess.run(new, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
     with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
