@@ -15,8 +15,8 @@ from ae.errors import ExitCode, UsageError, nearest
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import RunStore, results_dir
 from ae.records.reference import (
-    find_results,
     find_run,
+    find_set,
     keep,
     load_reference,
     machine_of,
@@ -125,8 +125,9 @@ def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
     root = find_root()
     recipe = load_recipe(root, name)
     folder = results_dir(root)
-    found = find_results(folder, name, run_name) if run_name else None
-    return root, recipe, found or load_run(RunStore(folder).find(name, run_name).path)
+    if run_name and (known := find_set(folder, name, run_name)):
+        return root, recipe, load_reference(known)
+    return root, recipe, load_run(RunStore(folder).find(name, run_name).path)
 
 
 def _figures(root: Path, results: Results, output: Path | None) -> Path:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ae.claims.judge import Judgement
 from ae.records.files import Environment
@@ -84,7 +83,10 @@ class Chapter:
         """All that is known of the runs and the machine, as JSON."""
         return json.dumps(
             {
-                "runs": [one.model_dump(mode="json", exclude={"points"}) for one in self.origins],
+                "runs": [
+                    one.model_dump(mode="json", exclude={"points"}, exclude_none=True)
+                    for one in self.origins
+                ],
                 "environment": json.loads(self.environment.model_dump_json(exclude_unset=True)),
             },
             indent=2,
@@ -134,22 +136,16 @@ def _render(template: str, chapters: Sequence[Chapter], out_dir: Path) -> str:
 
 def _origin_cells(origin: Origin) -> list[str]:
     facts = origin.provenance
-    source, engine, host = (_mapping(facts.get(key)) for key in ("source", "engine", "host"))
-    command = facts.get("command")
-    revision = str(source.get("revision") or "unknown")
+    source, engine = facts.source, facts.engine
     return [
         origin.run,
-        str(facts.get("started") or origin.created or "unknown"),
-        "ae " + " ".join(map(str, command)) if isinstance(command, list | tuple) else "unknown",
-        revision + (" with local changes" if source.get("dirty") else ""),
+        facts.started,
+        "ae " + " ".join(facts.command),
+        (source.revision or "unknown") + (" with local changes" if source.dirty else ""),
         ", ".join(f"{name} {content[:12]}" for name, content in origin.images.items()),
-        str(engine.get("detail") or engine.get("name") or "unknown"),
-        str(host.get("system") or "unknown"),
+        engine.get("detail") or engine.get("name") or "unknown",
+        facts.host.system,
     ]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _markdown(text: object) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from ae.claims.judge import Claim, Judgement, Verdict
 from ae.records.files import Environment, Skip
+from ae.records.models import Provenance, Source
 from ae.records.results import Origin
 from ae.report.drawing import Drawn
 from ae.report.page import Chapter, html_report, markdown_report, write_report
@@ -50,12 +51,12 @@ def chapter(tmp_path: Path) -> Chapter:
                 recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
                 images={"ae/toy:cuda": "feedface" * 8},
                 notes=("Measured with --quick.",), about=("Host: two | H200s.",),
-                provenance={
-                    "started": "2024-01-01T00:00:00+00:00",
-                    "command": ["run", "toy"],
-                    "source": {"revision": "deadbeef", "dirty": True},
-                    "engine": {"name": "docker", "detail": "Docker Engine 26.1"},
-                },
+                provenance=Provenance(
+                    started="2024-01-01T00:00:00+00:00",
+                    command=("run", "toy"),
+                    source=Source(revision="deadbeef", dirty=True),
+                    engine={"name": "docker", "detail": "Docker Engine 26.1"},
+                ),
             ),
             Origin(recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00"),
         ],
