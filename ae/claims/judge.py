@@ -33,11 +33,11 @@ _SMALL_RUN = "not at the paper's size"
 
 
 class Verdict(StrEnum):
-    """What became of a claim, in a word."""
+    """What became of a claim, in a word; in the order in which they are shown."""
 
+    NOT_REPRODUCED = "not reproduced"
     REPRODUCED = "reproduced"
     DIRECTION = "direction holds"  # magnitude not to be judged on this hardware
-    NOT_REPRODUCED = "not reproduced"
     NOT_COMPARABLE = "not comparable"
     NOT_RUN = "not run"
     NOT_TRANSCRIBED = "not transcribed"  # nobody could read the value in the paper

@@ -75,10 +75,10 @@ def print_tables(name: str, run_name: str | None, form: str) -> int:
             f"there is no format '{form}'; {nearest(form, _FORMATS)}", fix="--format csv"
         )
     _, recipe, results = _open(name, run_name)
-    tables = tables_of(recipe, results)
+    tables, skipped = tables_of(recipe, results)
     if form == "text":
-        parts = [f"{one.experiment}\n{result_text(one)}".lstrip() for one in tables]
-        print("\n\n".join(part for part in (*parts, skip_text(tables)) if part))
+        parts = [*map(result_text, tables), skip_text(skipped)]
+        print("\n\n".join(part for part in parts if part) or "the run has no records")
     else:
         print((result_csv if form == "csv" else result_latex)(tables), end="")
     return ExitCode.OK
@@ -99,8 +99,7 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
     chapters = [conclude(root, r, each, _figures(root, each, output)) for r, each in found]
-    html, text = page.write_report(chapters, output or results_dir(root) / "report")
-    print(f"report: {html}\n        {text}")
+    print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
     return ExitCode.OK
 
 
