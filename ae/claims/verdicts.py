@@ -31,14 +31,10 @@ def to_json(judgements: Sequence[Judgement]) -> dict[str, Any]:
         "counts": {str(word): words.count(word) for word in Verdict},
         "claims": [
             one.claim.model_dump(mode="json", include=_SHOWN)
-            | {
-                "verdict": str(one.verdict), "reason": one.reason, "value": one.value,
-                "low": one.low, "high": one.high, "hardware": list(one.hardware),
-                "evidence": list(one.evidence), "n": one.n,
-            }
+            | {name: value for name, value in vars(one).items() if name != "claim"}
             for one in judgements
         ],
-    }  # fmt: skip
+    }
 
 
 def verdict_lines(judgements: Iterable[Judgement]) -> str:

@@ -161,16 +161,12 @@ def _parse(model: type[Model], content: bytes, where: str) -> Model:
 def _sentence(error: ValidationError, model: type[BaseModel]) -> str:
     """The first thing that is wrong, in a few words."""
     first = error.errors(include_url=False, include_input=False)[0]
-    kind, where = first["type"], " ".join(".".join(map(str, first["loc"])).split())
-    if kind in ("json_invalid", "model_type", "dataclass_type"):
-        said = first.get("ctx", {}).get("error", "")
-        return f"not a JSON object{f': {said}' if said else ''}"
-    if kind == "extra_forbidden":
+    where = " ".join(".".join(map(str, first["loc"])).split())
+    if first["type"] == "extra_forbidden":
         known = [about.alias or name for name, about in model.model_fields.items()]
         return f"unknown key '{where}'; {nearest(where, known)}"
-    if kind == "missing":
-        return f"missing key '{where}'"
-    return f"'{where}': {first['msg'].removeprefix('Value error, ')}"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"'{where}': {said}" if where else f"not a JSON object: {said}"
 
 
 def _read_lines(path: Path, model: type[Model]) -> tuple[Model, ...]:

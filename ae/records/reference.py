@@ -14,7 +14,7 @@ from pathlib import Path
 from ae.errors import UsageError, nearest
 from ae.records.files import read_object
 from ae.records.models import Provenance, Source
-from ae.records.results import Origin, PointResult, Results, load_run, read_points
+from ae.records.results import Origin, PointResult, Results, assemble, load_run
 
 _KEPT = ("records.jsonl", "skipped.jsonl", "status.json", "environment.json")
 
@@ -28,16 +28,7 @@ def load_reference(folder: Path) -> Results:
     """Read a reference set. Raises RecordsFault."""
     origins = [read_object(path, Origin) for path in sorted((folder / "runs").glob("*.json"))]
     origins.sort(key=lambda origin: origin.created)
-    order = {key: (n, i) for n, one in enumerate(origins) for i, key in enumerate(one.points)}
-    by_key = {key: origin for origin in origins for key in origin.points}
-    points = sorted(read_points(folder, by_key), key=lambda point: order[point.status.key])
-    return Results(
-        path=folder,
-        name=folder.parent.name,
-        recipe=folder.name,
-        points=tuple(points),
-        origins=tuple(origins),
-    )
+    return assemble(folder, folder.parent.name, folder.name, origins)
 
 
 def find_set(results: Path, recipe: str, name: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -150,24 +150,22 @@ def load_run(folder: Path) -> Results:
         points={point.key: point.id for point in plan.points},
         provenance=record.provenance,
     )
-    points = list(read_points(folder, dict.fromkeys(origin.points, origin), origin))
-    order = list(origin.points.values())
-    points.sort(key=lambda p: order.index(p.status.id) if p.status.id in order else len(order))
-    return Results(
-        path=folder, name=origin.run, recipe=origin.recipe, points=tuple(points), origins=(origin,)
-    )
+    return assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
 
 
-def read_points(
-    folder: Path, origins: Mapping[str, Origin], other: Origin | None = None
-) -> Iterator[PointResult]:
-    """The ended points below `folder/points`, by name; `origins` by point key, else `other`.
+def assemble(
+    folder: Path, name: str, recipe: str, origins: Sequence[Origin], stray: Origin | None = None
+) -> Results:
+    """The ended points below `folder/points` with the origin that has their key, else `stray`.
 
     A point that is neither done nor skipped is not read further: its files may be cut off.
     """
+    by_key = {key: origin for origin in origins for key in origin.points}
+    order = {key: rank for rank, key in enumerate(key for one in origins for key in one.points)}
+    points = []
     for path in sorted((folder / "points").glob("[!.]*/status.json")):
         status = read_object(path, StatusRecord)
-        origin = origins.get(status.key, other)
+        origin = by_key.get(status.key, stray)
         if origin is None:
             raise RecordsFault(
                 f"{path.parent.name}: no file in {folder / 'runs'} says which run it is of",
@@ -175,7 +173,11 @@ def read_points(
             )
         done = status.status is Status.DONE
         found = read_point(path.parent) if done else PointRecords()
-        yield PointResult(status=status, found=found, origin=origin, folder=path.parent)
+        points.append(PointResult(status=status, found=found, origin=origin, folder=path.parent))
+    points.sort(key=lambda point: order.get(point.status.key, len(order)))
+    return Results(
+        path=folder, name=name, recipe=recipe, points=tuple(points), origins=tuple(origins)
+    )
 
 
 def _place(point: PointResult, record: Record) -> tuple[object, ...]:
