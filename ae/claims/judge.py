@@ -130,7 +130,11 @@ def judge(
     says it of one: then only claims about static facts are judged.
     """
     known = Environment.model_validate(environment or {})
-    return [_judge_one(claim, rows, known, reduced) for claim in claims]
+    rows = [
+        replace(row, environment=row.environment or known, reduced=(*reduced, *row.reduced))
+        for row in rows
+    ]
+    return [_judge_one(claim, rows) for claim in claims]
 
 
 def _faults(claim: Claim, recipe: Recipe) -> Iterator[tuple[str, str, str]]:
@@ -166,9 +170,7 @@ def _faults(claim: Claim, recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         yield "lower", "neither lower nor upper, so nothing could fail", "write one of them"
 
 
-def _judge_one(
-    claim: Claim, rows: Sequence[Row], environment: Environment, reduced: Sequence[str]
-) -> Judgement:
+def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
     if not claim.transcribed or claim.expression is None:
         why = "nobody could read the value in the paper"
         return Judgement(claim=claim, verdict=Verdict.NOT_TRANSCRIBED, reason=why)
@@ -180,13 +182,12 @@ def _judge_one(
     except NoAnswer as missing:
         return Judgement(claim=claim, verdict=Verdict.NOT_RUN, reason=str(missing))
     moving = [row for row in answer.rows if row.evidence != "static"]
+    places = [row.environment for row in moving if row.environment]
     judged = Judgement(
         claim=claim,
         verdict=Verdict.NOT_RUN,
         reason="the expression gives no finite number",
-        hardware=tuple(
-            sorted({(row.environment or environment).gpu_name or "CPU" for row in moving})
-        ),
+        hardware=tuple(sorted({place.gpu_name or "CPU" for place in places})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),
     )
@@ -198,7 +199,7 @@ def _judge_one(
         judged = replace(judged, value=value)
         if not _few(moving):
             judged = replace(judged, low=low, high=high)
-    smaller = dict.fromkeys([*reduced, *(word for row in moving for word in row.reduced)])
+    smaller = dict.fromkeys(word for row in moving for word in row.reduced)
     verdict, reason = _decide(claim, answer, judged, tuple(smaller))
     return replace(judged, verdict=verdict, reason=reason)
 

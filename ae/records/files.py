@@ -199,22 +199,6 @@ def _is_whole(line: bytes) -> bool:
     return True
 
 
-def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The record table as plain rows: one dict per record, its labels among the other columns."""
-    own = [name for name in COLUMNS if name in Row.__dataclass_fields__]
-    labels = _labels(rows)
-    return [
-        {name: getattr(row, name) for name in own}
-        | {"n": len(row.samples)}
-        | {name: row.labels.get(name) for name in labels}
-        for row in rows
-    ]
-
-
-def _labels(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row.labels))
-
-
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of docs/contracts.md: one row per record, one column per label.
 
@@ -223,10 +207,16 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    lines = table(rows)
-    for line in lines:
-        line["median"], line["low"], line["high"] = median_interval(line["samples"])
-    return pd.DataFrame(lines, columns=[*COLUMNS, *_labels(rows)])
+    labels = list(dict.fromkeys(name for row in rows for name in row.labels))
+    lines = [
+        [
+            row.metric, row.unit, row.evidence, row.samples, len(row.samples),
+            *median_interval(row.samples), row.experiment, row.point, row.repeat, row.note,
+            *map(row.labels.get, labels),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return pd.DataFrame(lines, columns=[*COLUMNS, *labels])
 
 
 def _name(path: Path) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ae.claims.judge import Judgement, judge, load_claims
 from ae.claims.verdicts import to_json
+from ae.figures.summary import rows_of
 from ae.model import Status
 from ae.recipe.models import Recipe
-from ae.records.files import table
 from ae.records.results import Results
 from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
@@ -111,7 +111,7 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
     )
-    rows = table(results.rows)
+    rows = rows_of(results.frame)
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 

@@ -9,11 +9,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from typing import Literal
 
 from ae.claims.judge import Judgement, Verdict
 from ae.report.tables import ResultTable, clean
 
-_LEAST_TEXT = 12  # columns that a wrapped text column always keeps
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "<": r"\textless{}", ">": r"\textgreater{}",
@@ -151,29 +151,25 @@ def grid(
     Control characters are shown as '?'. Columns in `right` are set flush right.
     """
     from rich.box import Box
-    from rich.cells import cell_len
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    lines = [[clean(cell) for cell in row] for row in [header, *rows]]
     rule = Box("    \n    \n -  \n" + "    \n" * 5, ascii=True)
     table = Table(
         box=rule, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="none"
     )
     flush, last = set(right), len(header) - 1
-    room = _LEAST_TEXT
-    for index, name in enumerate(lines[0]):
-        longest = max(cell_len(line[index]) for line in lines)
-        room += 0 if index == last else longest + 2
-        table.add_column(
-            Text(name), justify="right" if index in flush else "left",
-            no_wrap=index != last, min_width=None if index == last else longest, overflow="fold",
-        )  # fmt: skip
-    for line in lines[1:]:
-        table.add_row(*map(Text, line))
+    for index, name in enumerate(header):
+        justify: Literal["left", "right"] = "right" if index in flush else "left"
+        table.add_column(Text(clean(name)), justify=justify, no_wrap=index < last, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
     out = io.StringIO()
-    Console(file=out, width=max(width, room), color_system=None).print(table)
+    console = Console(file=out, width=10_000, color_system=None)
+    console.width = max(width, Measurement.get(console, console.options, table).minimum)
+    console.print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

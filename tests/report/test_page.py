@@ -57,7 +57,7 @@ def chapter(tmp_path: Path) -> Chapter:
         ),
         Origin(recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00"),
     )  # fmt: skip
-    facts = {"gpu": "NVIDIA H200", "driver": "580.1", "clocks": {"sm": 1980}}
+    facts = {"gpu": "NVIDIA H200", "driver": "580.1", "clocks": {"sm": 1980}, "odd": float("nan")}
     points = [
         PointResult(
             status=StatusRecord(
