@@ -121,10 +121,7 @@ def _copy(point: PointResult, points: Path) -> None:
         target = points / f"{point.status.id}-{point.status.key[:8]}"
     part = points / f".{target.name}.tmp"
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    for name in _KEPT:
-        if (point.folder / name).is_file():
-            shutil.copyfile(point.folder / name, part / name)
+    shutil.copytree(point.folder, part, ignore=lambda _, names: set(names) - set(_KEPT))
     part.rename(target)
 
 

@@ -163,7 +163,10 @@ def grid(
     flush, last = set(right), len(header) - 1
     for index, name in enumerate(header):
         justify: Literal["left", "right"] = "right" if index in flush else "left"
-        table.add_column(Text(clean(name)), justify=justify, no_wrap=index < last, overflow="fold")
+        table.add_column(
+            Text(clean(name)), justify=justify, no_wrap=index < last, overflow="fold",
+            min_width=12 if index == last else None,
+        )  # fmt: skip
     for row in rows:
         table.add_row(*(Text(clean(cell)) for cell in row))
     out = io.StringIO()
