@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
@@ -117,8 +117,8 @@ def _call(
 
 
 def _finish(plot: Plot, name: str, environment: Environment, out_dir: Path | None) -> Drawn:
-    words = face(plot, environment)
-    plot.figure.text(0.008, 0.008, words, fontsize=7.5, color="#444444", linespacing=1.5)
+    look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
+    plot.figure.text(0.008, 0.008, face(plot, environment), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
     # The layout is solved once for both files.
