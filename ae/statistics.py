@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Statistic = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    Statistic = Callable[..., NDArray[np.float64]]  # (values, axis=), e.g. np.median
 
 RESAMPLES = 1000
 FEWEST = 3  # samples that an interval takes; fewer give the value alone
@@ -29,57 +29,29 @@ class Interval(NamedTuple):
     high: float
 
 
-def medians(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Medians along the last axis, shape (k, n) -> (k,)."""
-    found: NDArray[np.float64] = np.median(rows, axis=-1)
-    return found
-
-
-def means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Means along the last axis, shape (k, n) -> (k,)."""
-    found: NDArray[np.float64] = np.mean(rows, axis=-1)
-    return found
-
-
-def minima(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Smallest values along the last axis, shape (k, n) -> (k,)."""
-    found: NDArray[np.float64] = np.min(rows, axis=-1)
-    return found
-
-
-def maxima(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Largest values along the last axis, shape (k, n) -> (k,)."""
-    found: NDArray[np.float64] = np.max(rows, axis=-1)
-    return found
-
-
 def resample(
-    samples: Sequence[float] | NDArray[np.float64],
-    statistic: Statistic = medians,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int | None = None,
+    samples: Sequence[float] | NDArray[np.float64], statistic: Statistic = np.median
 ) -> NDArray[np.float64]:
-    """The statistic of the samples, then of `resamples` draws with replacement.
+    """The statistic of the samples, then of RESAMPLES draws with replacement.
 
-    Returns shape (1 + resamples,), float64; of fewer than three samples all are the statistic.
-    Without a seed one is made from the samples, so two records with different samples are drawn
+    Returns shape (1 + RESAMPLES,), float64; of fewer than three samples all are the statistic.
+    The seed is made from the samples, so two records with different samples are drawn
     independently. Raises ValueError without samples.
     """
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError("a statistic needs a flat list of at least one sample")
-    found = np.empty(1 + resamples, dtype=np.float64)
-    found[0] = statistic(values[None, :])[0]
+    found = np.empty(1 + RESAMPLES, dtype=np.float64)
+    found[0] = statistic(values[None, :], axis=-1)[0]
     if values.size < FEWEST:
         found[1:] = found[0]
         return found
-    rng = np.random.default_rng(zlib.crc32(values.tobytes()) if seed is None else seed)
+    rng = np.random.default_rng(zlib.crc32(values.tobytes()))
     step = max(1, _CHUNK // values.size)
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
+    for start in range(0, RESAMPLES, step):
+        count = min(step, RESAMPLES - start)
         picks = rng.integers(0, values.size, size=(count, values.size))
-        found[1 + start : 1 + start + count] = statistic(values[picks])
+        found[1 + start : 1 + start + count] = statistic(values[picks], axis=-1)
     return found
 
 
@@ -95,6 +67,6 @@ def interval(resampled: NDArray[np.float64]) -> Interval:
     return Interval(value, min(float(low), value), max(float(high), value))
 
 
-def median_interval(samples: Sequence[float], *, seed: int | None = None) -> Interval:
+def median_interval(samples: Sequence[float]) -> Interval:
     """Median of at least one sample and the bootstrap 95 % interval of that median."""
-    return interval(resample(samples, medians, seed=seed))
+    return interval(resample(samples))

@@ -11,6 +11,7 @@ import pytest
 from ae.__main__ import guarded
 from ae.claims.verdicts import verdict_lines
 from ae.recipe.load import load_recipe
+from ae.records.models import Source
 from ae.records.reference import load_reference
 from ae.records.results import Results
 from ae.report.chapter import draw_figures, judge_results
@@ -43,8 +44,10 @@ def test_every_figure_draws(results: Results) -> None:
 
 def test_every_point_has_a_clean_origin_and_no_logs(results: Results) -> None:
     for origin in results.origins:
-        assert re.fullmatch("[0-9a-f]{40}", origin.provenance["source"]["revision"])
-        assert set(origin.provenance["source"]) == {"revision"}
+        source = origin.provenance.source
+        assert source.revision
+        assert re.fullmatch("[0-9a-f]{40}", source.revision)
+        assert source == Source(revision=source.revision)
         assert all(re.fullmatch("[0-9a-f]{64}", content) for content in origin.images.values())
         assert origin.reduced == ()
     assert all(point.done for point in results.points)
@@ -75,4 +78,4 @@ def test_looking_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {path for path in REFERENCE.rglob("*") if path.is_dir()} == folders
     drawn = {path.name for path in (tmp_path / f"figures/{recipe}-{machine}").glob("*.png")}
     assert drawn
-    assert all(name in (tmp_path / "report.md").read_text() for name in drawn)
+    assert (tmp_path / "report.html").read_text().count("data:image/png") == len(drawn)

@@ -24,22 +24,16 @@ Kind = Literal["number", "boolean"]
 Values = NDArray[Any]
 
 _STATISTICS: Mapping[str, statistics.Statistic] = {
-    "median": statistics.medians,
-    "mean": statistics.means,
-    "minimum": statistics.minima,
-    "maximum": statistics.maxima,
+    "median": np.median,
+    "mean": np.mean,
+    "minimum": np.min,
+    "maximum": np.max,
 }
-_OVER: Mapping[str, Callable[[Values], Values]] = {
-    "best_over": lambda values: values.max(axis=0),  # best is largest, whatever it means
-    "worst_over": lambda values: values.min(axis=0),
-    "all_over": np.logical_and.reduce,
-    "any_over": np.logical_or.reduce,
-}
-_RESULT: Mapping[str, Kind] = {
-    "best_over": "number",
-    "worst_over": "number",
-    "all_over": "boolean",
-    "any_over": "boolean",
+_OVER: Mapping[str, tuple[Kind, Callable[[Values], Values]]] = {  # what it is over, and gives
+    "best_over": ("number", lambda values: values.max(axis=0)),  # largest, whatever it means
+    "worst_over": ("number", lambda values: values.min(axis=0)),
+    "all_over": ("boolean", np.logical_and.reduce),
+    "any_over": ("boolean", np.logical_or.reduce),
 }
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Add: operator.add,
@@ -157,14 +151,13 @@ def _check_call(name: str, call: ast.Call) -> Kind:
     if name in _OVER:
         if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Name):
             raise ValueError(f"write {name}(label, expression), not '{ast.unparse(call)}'")
-        _expect(_RESULT[name], call.args[1])
-        return _RESULT[name]
-    if len(call.args) != 1:
+        kind, _ = _OVER[name]
+        _expect(kind, call.args[1])
+        return kind
+    if len(call.args) != 1 or any(keyword.arg is None for keyword in call.keywords):
         raise ValueError(f"write {name}(metric, label=value, ...), not '{ast.unparse(call)}'")
     for value in [call.args[0], *(keyword.value for keyword in call.keywords)]:
         _word(value)
-    if any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError(f"write {name}(metric, label=value, ...), not '{ast.unparse(call)}'")
     return "number"
 
 
@@ -219,22 +212,19 @@ class _Evaluator:
     def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
         label = _word(call.args[0])
         here = (row for row in self._rows if _matches(row, bound))
-        values = dict.fromkeys(_label(row, label) for row in here)
         found: list[Values] = []
-        wrong: NoAnswer | None = None
-        missing: NoAnswer | None = None
-        for value in values:
+        faults: list[NoAnswer] = []
+        for value in dict.fromkeys(_label(row, label) for row in here):
             if value is None:
                 continue
             try:
                 found.append(self.visit(call.args[1], {**bound, label: value}))
-            except WrongEvidence as reason:
-                wrong = reason
-            except NoRecords as reason:
-                missing = missing or reason
+            except (WrongEvidence, NoRecords) as reason:
+                faults.append(reason)
         if found:
-            return np.asarray(_OVER[name](np.stack(found)))
-        raise wrong or missing or NoRecords(f"no records with a {label}")
+            return np.asarray(_OVER[name][1](np.stack(found)))
+        faults.sort(key=lambda reason: isinstance(reason, NoRecords))
+        raise next(iter(faults), NoRecords(f"no records with a {label}"))
 
     def _select(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
         metric = _word(call.args[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,29 +15,28 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from ae import statistics
-from ae.claims.expressions import Answer, Expression, NoAnswer, WrongEvidence, parse_expression
+from ae.claims.expressions import Answer, NoAnswer, WrongEvidence, parse_expression
 from ae.errors import nearest
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe, Words
-from ae.recipe.yamlfile import Document, read_yaml, validate
-from ae.records.files import EVIDENCE, Environment, Row
+from ae.recipe.yamlfile import read_yaml, validate
+from ae.records.files import Environment, Evidence, Row
 
-_DIRECTION = re.compile(r"\s*(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)\s*")
+_DIRECTION = r"^\s*(<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)\s*$"
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
-_SMALL_RUN = "not at the paper's size"
 
 
 class Verdict(StrEnum):
-    """What became of a claim, in a word."""
+    """What became of a claim, in a word; in the order in which they are shown."""
 
+    NOT_REPRODUCED = "not reproduced"
     REPRODUCED = "reproduced"
     DIRECTION = "direction holds"  # magnitude not to be judged on this hardware
-    NOT_REPRODUCED = "not reproduced"
     NOT_COMPARABLE = "not comparable"
     NOT_RUN = "not run"
     NOT_TRANSCRIBED = "not transcribed"  # nobody could read the value in the paper
@@ -59,9 +58,9 @@ class Claim(BaseModel):
     paper_hardware: str
     scored_on: Annotated[Words, Field(min_length=1)]
     source: Literal["paper", "abstract", "artifact", "calculated", "third_party", "ours"]
-    evidence: Annotated[Words, Field(min_length=1)] = ("measured",)
+    evidence: Annotated[tuple[Evidence, ...], Field(min_length=1), Strict(False)] = ("measured",)
     expression: str | None = None
-    direction: str | None = None
+    direction: Annotated[str, Field(pattern=_DIRECTION)] | None = None
     transcribed: bool = True
 
     @property
@@ -108,13 +107,12 @@ def load_claims(root: Path, recipe: Recipe | str) -> tuple[Claim, ...]:
         return ()
     document = read_yaml(path, root)
     claims = validate(document, _ClaimsFile).claims
-    seen: set[str] = set()
     for index, claim in enumerate(claims):
-        place = ("claims", index, "id")
-        if claim.id in seen:
-            raise document.fault(place, f"the claim '{claim.id}' stands twice", fix="rename one")
-        seen.add(claim.id)
-        _check_claim(claim, document, index, recipe)
+        if any(claim.id == other.id for other in claims[:index]):
+            message = f"the claim '{claim.id}' stands twice"
+            raise document.fault(("claims", index, "id"), message, fix="rename one")
+        for key, why, fix in _faults(claim, recipe):
+            raise document.fault(("claims", index, key), f"{claim.id}: {why}", fix=fix)
     return claims
 
 
@@ -132,64 +130,47 @@ def judge(
     says it of one: then only claims about static facts are judged.
     """
     known = Environment.model_validate(environment or {})
-    return [_judge_one(claim, rows, known, reduced) for claim in claims]
+    rows = [
+        replace(row, environment=row.environment or known, reduced=(*reduced, *row.reduced))
+        for row in rows
+    ]
+    return [_judge_one(claim, rows) for claim in claims]
 
 
-def _check_claim(claim: Claim, document: Document, index: int, recipe: Recipe) -> None:
-    def fault(key: str, message: str, fix: str) -> Exception:
-        return document.fault(("claims", index, key), f"{claim.id}: {message}", fix=fix)
-
+def _faults(claim: Claim, recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with a claim: the key that it stands at, what, and how to put it right."""
     unread = "`transcribed: false` when nobody could read it in the paper"
-    for word in claim.evidence:
-        if word not in EVIDENCE:
-            raise fault("evidence", f"unknown evidence '{word}'; {nearest(word, EVIDENCE)}",
-                        f"one of: {', '.join(EVIDENCE)}")  # fmt: skip
-    if claim.direction is not None:
-        if not claim.is_number:
-            raise fault("direction", f"a claim of kind {claim.kind} has no direction", "drop it")
-        if _DIRECTION.fullmatch(claim.direction) is None:
-            raise fault("direction", f"'{claim.direction}' is not a direction", 'write "> 1"')
+    if claim.direction is not None and not claim.is_number:
+        yield "direction", f"a claim of kind {claim.kind} has no direction", "drop it"
     if claim.lower is not None and claim.upper is not None and claim.lower > claim.upper:
-        raise fault("lower", "lower is above upper", "swap them")
+        yield "lower", "lower is above upper", "swap them"
     if claim.expression is not None:
         try:
             expression = parse_expression(claim.expression)
         except ValueError as error:
-            raise fault("expression", str(error), "see docs/contracts.md, Claims") from error
-        _check_expression(claim, expression, recipe, fault)
+            yield "expression", str(error), "see docs/contracts.md, Claims"
+            return
+        wanted = "number" if claim.is_number else "boolean"
+        if expression.kind != wanted:
+            why = f"a claim of kind {claim.kind} needs a {wanted} expression"
+            yield "expression", why, f"this one gives a {expression.kind}"
+        known = {name: list(axis.values) for name, axis in recipe.axes.items()}
+        known |= {"variant": list(recipe.variants), "experiment": list(recipe.experiments)}
+        for label, value in expression.labels():
+            if label in known and value not in known[label]:
+                why = f"unknown {label} '{value}'; {nearest(value, known[label])}"
+                yield "expression", why, f"name a {label} of the recipe"
     if not claim.transcribed:
         return
     if claim.expression is None:
-        raise fault("expression", "missing key 'expression'", f"write it, or {unread}")
+        yield "expression", "missing key 'expression'", f"write it, or {unread}"
     if claim.is_number and claim.reference is None:
-        raise fault("reference", "a number without its reference", f"write it, or {unread}")
+        yield "reference", "a number without its reference", f"write it, or {unread}"
     if claim.is_number and claim.lower is None and claim.upper is None:
-        raise fault("lower", "neither lower nor upper, so nothing could fail", "write one of them")
+        yield "lower", "neither lower nor upper, so nothing could fail", "write one of them"
 
 
-def _check_expression(
-    claim: Claim,
-    expression: Expression,
-    recipe: Recipe,
-    fault: Callable[[str, str, str], Exception],
-) -> None:
-    wanted = "number" if claim.is_number else "boolean"
-    if expression.kind != wanted:
-        raise fault("expression", f"a claim of kind {claim.kind} needs a {wanted} expression",
-                    f"this one gives a {expression.kind}")  # fmt: skip
-    known: dict[str, Sequence[str]] = {
-        name: list(axis.values) for name, axis in recipe.axes.items()
-    }
-    known |= {"variant": list(recipe.variants), "experiment": list(recipe.experiments)}
-    for label, value in expression.labels():
-        if label in known and value not in known[label]:
-            raise fault("expression", f"unknown {label} '{value}'; {nearest(value, known[label])}",
-                        f"name a {label} of the recipe")  # fmt: skip
-
-
-def _judge_one(
-    claim: Claim, rows: Sequence[Row], environment: Environment, reduced: Sequence[str]
-) -> Judgement:
+def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
     if not claim.transcribed or claim.expression is None:
         why = "nobody could read the value in the paper"
         return Judgement(claim=claim, verdict=Verdict.NOT_TRANSCRIBED, reason=why)
@@ -201,11 +182,12 @@ def _judge_one(
     except NoAnswer as missing:
         return Judgement(claim=claim, verdict=Verdict.NOT_RUN, reason=str(missing))
     moving = [row for row in answer.rows if row.evidence != "static"]
+    places = [row.environment for row in moving if row.environment]
     judged = Judgement(
         claim=claim,
         verdict=Verdict.NOT_RUN,
         reason="the expression gives no finite number",
-        hardware=tuple(sorted({_hardware(row, environment) for row in moving})),
+        hardware=tuple(sorted({place.gpu_name or "CPU" for place in places})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),
     )
@@ -213,21 +195,13 @@ def _judge_one(
         finite = answer.values[np.isfinite(answer.values)]
         if not np.isfinite(answer.values[0]):
             return judged
-        middle = statistics.interval(finite)
-        few = _few(moving)
-        judged = replace(
-            judged,
-            value=middle.value,
-            low=None if few else middle.low,
-            high=None if few else middle.high,
-        )
-    smaller = dict.fromkeys([*reduced, *(word for row in moving for word in row.reduced)])
+        value, low, high = statistics.interval(finite)
+        judged = replace(judged, value=value)
+        if not _few(moving):
+            judged = replace(judged, low=low, high=high)
+    smaller = dict.fromkeys(word for row in moving for word in row.reduced)
     verdict, reason = _decide(claim, answer, judged, tuple(smaller))
     return replace(judged, verdict=verdict, reason=reason)
-
-
-def _hardware(row: Row, environment: Environment) -> str:
-    return (row.environment or environment).gpu_name or "CPU"
 
 
 def _few(rows: Iterable[Row]) -> bool:
@@ -242,7 +216,7 @@ def _decide(
     claim: Claim, answer: Answer, judged: Judgement, reduced: Sequence[str]
 ) -> tuple[Verdict, str]:
     if judged.hardware and reduced:
-        return Verdict.NOT_COMPARABLE, f"{_SMALL_RUN}: {', '.join(reduced)}"
+        return Verdict.NOT_COMPARABLE, f"not at the paper's size: {', '.join(reduced)}"
     scored = {"any", "static"} & set(claim.scored_on) or (
         judged.hardware
         and all(any(word in name for word in claim.scored_on) for name in judged.hardware)
@@ -270,7 +244,7 @@ def _decide_direction(claim: Claim, judged: Judgement) -> tuple[Verdict, str]:
     unscored = f"judged on {', '.join(claim.scored_on)} only, this is {where}"
     if "CPU" in judged.hardware or not judged.hardware or claim.direction is None:
         return Verdict.NOT_COMPARABLE, unscored
-    match = _DIRECTION.fullmatch(claim.direction)
+    match = re.match(_DIRECTION, claim.direction)
     assert match is not None
     assert judged.value is not None
     if _OPERATORS[match[1]](judged.value, float(match[2])):

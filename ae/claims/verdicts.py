@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ae.claims.judge import Judgement, Verdict
 from ae.errors import ExitCode
+from ae.host.files import write_atomic
 
 _SHOWN = {
     "id", "figure", "sentence", "kind", "unit", "reference", "lower", "upper", "source",
@@ -31,14 +31,10 @@ def to_json(judgements: Sequence[Judgement]) -> dict[str, Any]:
         "counts": {str(word): words.count(word) for word in Verdict},
         "claims": [
             one.claim.model_dump(mode="json", include=_SHOWN)
-            | {
-                "verdict": str(one.verdict), "reason": one.reason, "value": one.value,
-                "low": one.low, "high": one.high, "hardware": list(one.hardware),
-                "evidence": list(one.evidence), "n": one.n,
-            }
+            | {name: value for name, value in vars(one).items() if name != "claim"}
             for one in judgements
         ],
-    }  # fmt: skip
+    }
 
 
 def verdict_lines(judgements: Iterable[Judgement]) -> str:
@@ -49,7 +45,5 @@ def verdict_lines(judgements: Iterable[Judgement]) -> str:
 def write_claims(run_dir: Path, judgements: Sequence[Judgement]) -> Path:
     """Write `claims.json` into a run's folder, atomically. Raises OSError."""
     path = run_dir / "claims.json"
-    temporary = path.with_name(f".claims.json.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(to_json(judgements), indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_atomic(path, json.dumps(to_json(judgements), indent=2) + "\n")
     return path

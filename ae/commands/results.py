@@ -13,33 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ae.claims.verdicts import exit_code, to_json, verdict_lines
 from ae.errors import ExitCode, UsageError, nearest
 from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.records import reference
 from ae.records.folder import RunStore, results_dir
-from ae.records.reference import (
-    find_results,
-    find_run,
-    keep,
-    load_reference,
-    machine_of,
-    reference_sets,
-)
 from ae.records.results import Results, load_run
-from ae.report import page
-from ae.report.chapter import (
-    conclude,
-    draw_figures,
-    figures_json,
-    figures_text,
-    judge_results,
-    tables_of,
-)
-from ae.report.text import (
-    result_csv,
-    result_latex,
-    result_text,
-    skip_text,
-    verdict_counts,
-    verdict_text,
-)
+from ae.report import chapter, page, text
 
 if TYPE_CHECKING:
     from ae.recipe.models import Recipe
@@ -50,21 +27,25 @@ _FORMATS = ("text", "csv", "latex")
 def plot_run(name: str, run_name: str | None, output: Path | None, *, as_json: bool) -> int:
     """`ae plot`: draw the figures of a run and print where they are."""
     root, recipe, results = _open(name, run_name)
-    drawn = draw_figures(root, recipe, results, _figures(root, results, output))
+    drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
     if as_json:
-        _print_json(figures_json(drawn))
+        _print_json(chapter.figures_json(drawn))
     else:
-        print(figures_text(drawn) or f"the run has no records that a figure of {name} draws")
+        print(
+            chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws"
+        )
     return ExitCode.OK
 
 
 def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
     """`ae check`: the verdict for every claim; 1 when one is not reproduced."""
-    judged = judge_results(*_open(name, run_name))
+    judged = chapter.judge_results(*_open(name, run_name))
     if as_json:
         _print_json(to_json(judged))
     else:
-        print(verdict_text(judged, width=max(80, min(120, get_terminal_size((100, 24)).columns))))
+        print(
+            text.verdict_text(judged, width=max(80, min(120, get_terminal_size((100, 24)).columns)))
+        )
     return exit_code(judged)
 
 
@@ -75,12 +56,12 @@ def print_tables(name: str, run_name: str | None, form: str) -> int:
             f"there is no format '{form}'; {nearest(form, _FORMATS)}", fix="--format csv"
         )
     _, recipe, results = _open(name, run_name)
-    tables = tables_of(recipe, results)
+    tables, skipped = chapter.tables_of(recipe, results)
     if form == "text":
-        parts = [f"{one.experiment}\n{result_text(one)}".lstrip() for one in tables]
-        print("\n\n".join(part for part in (*parts, skip_text(tables)) if part))
+        parts = [*map(text.result_text, tables), text.skip_text(skipped)]
+        print("\n\n".join(part for part in parts if part) or "the run has no records")
     else:
-        print((result_csv if form == "csv" else result_latex)(tables), end="")
+        print((text.result_csv if form == "csv" else text.result_latex)(tables), end="")
     return ExitCode.OK
 
 
@@ -94,13 +75,12 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
         store = RunStore(results_dir(root))
         recipes = [load_recipe(root, each) for each in list_recipes(root)]
         found = [(r, load_run(run.path)) for r in recipes if (run := store.latest(r.name))]
-        found += [(r, load_reference(path)) for r in recipes
-                  for path in reference_sets(store.results, r.name)]  # fmt: skip
+        found += [(r, reference.load_reference(path)) for r in recipes
+                  for path in reference.reference_sets(store.results, r.name)]  # fmt: skip
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
-    chapters = [conclude(root, r, each, _figures(root, each, output)) for r, each in found]
-    html, text = page.write_report(chapters, output or results_dir(root) / "report")
-    print(f"report: {html}\n        {text}")
+    chapters = [chapter.conclude(root, r, each, _figures(root, each, output)) for r, each in found]
+    print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
     return ExitCode.OK
 
 
@@ -108,15 +88,15 @@ def keep_run(run_name: str, machine: str | None) -> int:
     """`ae keep`: put a run's finished points among the reference results, and judge them all."""
     root = find_root()
     results = results_dir(root)
-    run = find_run(results, run_name)
+    run = reference.find_run(results, run_name)
     recipe = load_recipe(root, run.recipe)
-    folder = results / "reference" / (machine or machine_of(run)) / run.recipe
-    replaced = keep(run, folder)
-    judged = judge_results(root, recipe, load_reference(folder))
+    folder = results / "reference" / (machine or reference.machine_of(run)) / run.recipe
+    replaced = reference.keep(run, folder)
+    judged = chapter.judge_results(root, recipe, reference.load_reference(folder))
     (folder / "verdicts.txt").write_text(verdict_lines(judged), encoding="utf-8")
     count = sum(point.done for point in run.points)
     print(f"kept {count} points in {folder}, {len(replaced)} of them instead of older ones")
-    print(verdict_counts(one.verdict for one in judged))
+    print(text.verdict_counts(one.verdict for one in judged))
     return ExitCode.OK
 
 
@@ -125,8 +105,9 @@ def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
     root = find_root()
     recipe = load_recipe(root, name)
     folder = results_dir(root)
-    found = find_results(folder, name, run_name) if run_name else None
-    return root, recipe, found or load_run(RunStore(folder).find(name, run_name).path)
+    if run_name and (known := reference.find_set(folder, name, run_name)):
+        return root, recipe, reference.load_reference(known)
+    return root, recipe, load_run(RunStore(folder).find(name, run_name).path)
 
 
 def _figures(root: Path, results: Results, output: Path | None) -> Path:

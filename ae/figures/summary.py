@@ -6,8 +6,7 @@ The input is the record table of docs/contracts.md: one row per record, raw samp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ae.statistics import Interval, interval, median_interval, resample
 
@@ -22,13 +21,10 @@ def ratio_interval(top: Sequence[float], bottom: Sequence[float]) -> Interval:
     return interval(resample(top) / resample(bottom))
 
 
-def rows_of(table: pd.DataFrame | Iterable[Row]) -> list[Row]:
-    """The plain rows of a record table, whichever form it has; missing labels are None."""
-    to_dict = getattr(table, "to_dict", None)
-    if to_dict is None:
-        return list(cast("Iterable[Row]", table))
-    found: list[Row] = to_dict("records")
-    return [{str(k): None if _is_missing(v) else v for k, v in row.items()} for row in found]
+def rows_of(frame: pd.DataFrame) -> list[Row]:
+    """The plain rows of a record table; missing labels are None."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]
 
 
 def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -41,20 +37,17 @@ def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dic
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         if row["metric"] == metric:
-            key = tuple(_label(row.get(name)) for name in keys)
+            key = tuple("" if row.get(name) is None else str(row[name]) for name in keys)
             groups.setdefault(key, []).append(row)
     pooled = []
     for key, members in groups.items():
         samples = [float(x) for member in members for x in member["samples"]]
-        middle = median_interval(samples)
         pooled.append(
             {
                 **dict(zip(keys, key, strict=True)),
                 "samples": samples,
                 "n": len(samples),
-                "median": middle.value,
-                "low": middle.low,
-                "high": middle.high,
+                **dict(zip(("median", "low", "high"), median_interval(samples), strict=True)),
                 "unit": str(members[0]["unit"]),
                 "evidence": "+".join(sorted({str(member["evidence"]) for member in members})),
             }
@@ -81,29 +74,7 @@ def join_evidence(*evidence: object) -> str:
     return "+".join(sorted({word for text in evidence for word in str(text).split("+")}))
 
 
-def label_columns(rows: Iterable[Row]) -> list[str]:
-    """Names of the labels that any of the rows has."""
-    own = {"metric", "unit", "evidence", "samples", "n", "median", "low", "high", "note", "warmup"}
-    place = {"experiment", "point", "repeat", "schema"}
-    return list(
-        dict.fromkeys(
-            name
-            for row in rows
-            for name, value in row.items()
-            if name not in own | place and value is not None
-        )
-    )
-
-
 def in_order(names: Iterable[str], order: Sequence[str]) -> list[str]:
     """The distinct names, those of `order` first and in its order, the rest as they came."""
     seen = list(dict.fromkeys(names))
     return [name for name in order if name in seen] + [name for name in seen if name not in order]
-
-
-def _label(value: object) -> str:
-    return "" if _is_missing(value) else str(value)
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and isnan(value))

@@ -6,11 +6,12 @@ Light to import: pandas is imported by `frame` alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
 
 from ae.errors import WorkloadError, nearest
 from ae.statistics import median_interval
@@ -97,21 +98,18 @@ class Environment(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class PointRecords:
-    """All that a point's workload wrote. `environment` is empty when it wrote none."""
+    """All that a point's workload wrote. `environment` is None when it wrote none."""
 
     records: tuple[Record, ...] = ()
     skipped: tuple[Skip, ...] = ()
-    environment: Environment = field(default_factory=Environment)
+    environment: Environment | None = None
 
 
 class RecordsFault(WorkloadError):
-    """A file of a point or a run breaks its contract; `good` is what could be read before it."""
+    """A file of a point or a run breaks its contract."""
 
-    def __init__(
-        self, message: str, *, fix: str = _REWRITE, good: Sequence[BaseModel] = ()
-    ) -> None:
+    def __init__(self, message: str, *, fix: str = _REWRITE) -> None:
         super().__init__(message, fix=fix)
-        self.good = tuple(good)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +134,9 @@ def read_point(folder: Path) -> PointRecords:
 
     Raises RecordsFault naming the file and line. The files are not touched.
     """
-    there = (folder / "environment.json").is_file()
+    path = folder / "environment.json"
     return PointRecords(
-        environment=read_object(folder / "environment.json", Environment)
-        if there
-        else Environment(),
+        environment=read_object(path, Environment) if path.is_file() else None,
         skipped=_read_lines(folder / "skipped.jsonl", Skip),
         records=_read_lines(folder / "records.jsonl", Record),
     )
@@ -150,81 +146,57 @@ def read_object(path: Path, model: type[Model]) -> Model:
     """A file that is one JSON object. Raises RecordsFault, and OSError without the file."""
     if path.stat().st_size > LINE_BYTES:
         raise RecordsFault(f"{_name(path)}: larger than {LINE_BYTES // 2**20} MiB")
+    return _parse(model, path.read_bytes(), _name(path))
+
+
+def _parse(model: type[Model], content: bytes, where: str) -> Model:
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(content)
     except ValidationError as error:
-        raise RecordsFault(f"{_name(path)}: {sentence(error, model)}", fix=_fix(error)) from error
+        about_schema = error.errors()[0]["loc"] == ("schema",)
+        fix = _REBUILD if about_schema else _REWRITE
+        raise RecordsFault(f"{where}: {_sentence(error, model)}", fix=fix) from error
 
 
-def sentence(error: ValidationError, model: type[BaseModel]) -> str:
+def _sentence(error: ValidationError, model: type[BaseModel]) -> str:
     """The first thing that is wrong, in a few words."""
     first = error.errors(include_url=False, include_input=False)[0]
-    kind, where = first["type"], " ".join(".".join(map(str, first["loc"])).split())
-    if kind in ("json_invalid", "model_type", "dataclass_type"):
-        said = first.get("ctx", {}).get("error", "")
-        return f"not a JSON object{f': {said}' if said else ''}"
-    if kind == "extra_forbidden":
+    where = " ".join(".".join(map(str, first["loc"])).split())
+    if first["type"] == "extra_forbidden":
         known = [about.alias or name for name, about in model.model_fields.items()]
         return f"unknown key '{where}'; {nearest(where, known)}"
-    if kind == "missing":
-        return f"missing key '{where}'"
-    return f"'{where}': {first['msg'].removeprefix('Value error, ')}"
-
-
-def _fix(error: ValidationError) -> str:
-    return _REBUILD if error.errors()[0]["loc"] == ("schema",) else _REWRITE
+    said = first["msg"].removeprefix("Value error, ")
+    return f"'{where}': {said}" if where else f"not a JSON object: {said}"
 
 
 def _read_lines(path: Path, model: type[Model]) -> tuple[Model, ...]:
-    items: list[Model] = []
     if not path.is_file():
         return ()
     if path.stat().st_size > FILE_BYTES:
         raise RecordsFault(f"{_name(path)}: larger than {FILE_BYTES // 2**20} MiB")
+    items: list[Model] = []
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), 1):
             where = f"{_name(path)}:{number}"
             if len(line) > LINE_BYTES:
-                why = f"{where}: a line larger than {LINE_BYTES // 2**20} MiB"
-                raise RecordsFault(why, good=items)
-            if not line.strip():
-                continue
-            try:
-                items.append(model.model_validate_json(line))
-            except ValidationError as error:
-                broken = error.errors()[0]["type"] == "json_invalid"
-                if broken and not line.endswith(b"\n"):  # the writer was cut off
-                    raise RecordsFault(
-                        f"{where}: the file ends in the middle of a line",
-                        fix="the workload was cut off while writing; the lines before are kept, "
-                        "run again with --resume",
-                        good=items,
-                    ) from error
-                message = f"{where}: {sentence(error, model)}"
-                raise RecordsFault(message, fix=_fix(error), good=items) from error
+                raise RecordsFault(f"{where}: a line larger than {LINE_BYTES // 2**20} MiB")
+            if not line.endswith(b"\n") and not _is_whole(line):
+                raise RecordsFault(
+                    f"{where}: the file ends in the middle of a line",
+                    fix="the workload was cut off while writing; run again with --resume",
+                )
+            if line.strip():
+                items.append(_parse(model, line, where))
     return tuple(items)
 
 
-def table(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The record table as plain rows: one dict per record, its labels among the other columns."""
-    names = list(dict.fromkeys(name for row in rows for name in row.labels))
-    return [
-        {
-            "metric": row.metric,
-            "unit": row.unit,
-            "evidence": row.evidence,
-            "samples": row.samples,
-            "n": len(row.samples),
-            "experiment": row.experiment,
-            "point": row.point,
-            "repeat": row.repeat,
-            "note": row.note,
-            **{name: row.labels.get(name) for name in names},
-        }
-        for row in rows
-    ]
+def _is_whole(line: bytes) -> bool:
+    """Whether a line without its end is JSON; else the writer was cut off."""
+    try:
+        from_json(line)
+    except ValueError:
+        return False
+    return True
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -235,11 +207,16 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    lines = table(rows)
-    for line in lines:
-        line["median"], line["low"], line["high"] = median_interval(line["samples"])
-    names = list(dict.fromkeys(name for row in rows for name in row.labels))
-    return pd.DataFrame(lines, columns=[*COLUMNS, *names])
+    labels = list(dict.fromkeys(name for row in rows for name in row.labels))
+    lines = [
+        [
+            row.metric, row.unit, row.evidence, row.samples, len(row.samples),
+            *median_interval(row.samples), row.experiment, row.point, row.repeat, row.note,
+            *map(row.labels.get, labels),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return pd.DataFrame(lines, columns=[*COLUMNS, *labels])
 
 
 def _name(path: Path) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 from ae.errors import UsageError, nearest
 from ae.records.files import read_object
-from ae.records.results import Origin, PointResult, Results, load_run, read_points
+from ae.records.models import Provenance, Source
+from ae.records.results import Origin, PointResult, Results, assemble, load_run
 
 _KEPT = ("records.jsonl", "skipped.jsonl", "status.json", "environment.json")
-_NOT_KEPT = ("diff", "diff_sha256", "new_files", "dirty", "stated_revision")  # of a source
 
 
 def reference_sets(results: Path, recipe: str) -> list[Path]:
@@ -29,32 +28,14 @@ def load_reference(folder: Path) -> Results:
     """Read a reference set. Raises RecordsFault."""
     origins = [read_object(path, Origin) for path in sorted((folder / "runs").glob("*.json"))]
     origins.sort(key=lambda origin: origin.created)
-    order = {key: (n, i) for n, one in enumerate(origins) for i, key in enumerate(one.points)}
-    by_key = {key: origin for origin in origins for key in origin.points}
-    points = sorted(read_points(folder, by_key), key=lambda point: order[point.status.key])
-    return Results(
-        path=folder,
-        name=folder.parent.name,
-        recipe=folder.name,
-        points=tuple(points),
-        origins=tuple(origins),
-    )
+    return assemble(folder, folder.parent.name, folder.name, origins)
 
 
-def find_results(results: Path, recipe: str, name: str) -> Results | None:
-    """The results called `name`: a folder, or a machine of the reference sets; None: neither."""
+def find_set(results: Path, recipe: str, name: str) -> Path | None:
+    """The recipe's set called `name`: a folder, or a machine; None where there is none."""
     for path in (Path(name).resolve(), results / "reference" / name / recipe):
-        if (path / "run.json").is_file():
-            found = load_run(path)
-        elif (path / "runs").is_dir() and (path / "points").is_dir():
-            found = load_reference(path)
-        else:
-            continue
-        if found.recipe != recipe:
-            raise UsageError(
-                f"{name} is of {found.recipe}, not of {recipe}", fix=f"name a run of {recipe}"
-            )
-        return found
+        if path.name == recipe and (path / "runs").is_dir() and (path / "points").is_dir():
+            return path
     return None
 
 
@@ -121,19 +102,17 @@ def _replaces(new: PointResult, old: PointResult) -> bool:
     return covered or one.key == two.key
 
 
-def _clean(provenance: dict[str, Any], run: str) -> dict[str, Any]:
+def _clean(provenance: Provenance, run: str) -> Provenance:
     """A run's provenance with its revision, and without what a local change left there."""
-    source = dict(provenance.get("source") or {})
-    stated = source.get("stated_revision")
-    revision = stated or source.get("revision")
-    if not revision or (source.get("dirty") and not stated):
+    source = provenance.source
+    revision = source.stated_revision or source.revision
+    if not revision or (source.dirty and not source.stated_revision):
         raise UsageError(
             f"{run} was not made from a clean revision, so nobody could make it again",
             fix="commit what differs and run again; where there is only a copy of a revision, "
             "set AE_REVISION to it before the run",
         )
-    kept = {key: value for key, value in source.items() if key not in _NOT_KEPT}
-    return {**provenance, "source": {**kept, "revision": revision}}
+    return provenance.model_copy(update={"source": Source(revision=revision)})
 
 
 def _copy(point: PointResult, points: Path) -> None:
@@ -142,10 +121,7 @@ def _copy(point: PointResult, points: Path) -> None:
         target = points / f"{point.status.id}-{point.status.key[:8]}"
     part = points / f".{target.name}.tmp"
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    for name in _KEPT:
-        if (point.folder / name).is_file():
-            shutil.copyfile(point.folder / name, part / name)
+    shutil.copytree(point.folder, part, ignore=lambda _, names: set(names) - set(_KEPT))
     part.rename(target)
 
 
@@ -153,6 +129,7 @@ def _write_origin(origin: Origin, folder: Path) -> None:
     """Write runs/<name>.json; that of a run of which no point is left goes."""
     path = folder / "runs" / f"{origin.run}.json"
     if origin.points:
-        path.write_text(origin.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        text = origin.model_dump_json(indent=1, exclude_none=True)
+        path.write_text(text + "\n", encoding="utf-8")
     else:
         path.unlink(missing_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ae.model import Status
 from ae.records.files import (
@@ -22,30 +22,14 @@ from ae.records.files import (
     read_object,
     read_point,
 )
+from ae.records.models import Kept, Provenance, RunRecord, StatusRecord
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class PointStatus(BaseModel):
-    """What status.json says of a point, as far as results need it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    key: str
-    status: Status
-    reason: str = ""
-    experiment: str
-    labels: dict[str, str]
-    variants: tuple[str, ...] = ()
-    repeat: int = 0
-
-
-class Origin(BaseModel):
+class Origin(Kept):
     """A run that points came from. `runs/<when>.json` of a reference set holds one."""
-
-    model_config = ConfigDict(frozen=True)
 
     recipe: str
     run: str  # its name
@@ -56,79 +40,14 @@ class Origin(BaseModel):
     images: dict[str, str] = Field(default_factory=dict)  # reference -> hash of its sources
     points: dict[str, str] = Field(default_factory=dict)  # key -> point, in the order of the plan
     about: tuple[str, ...] = ()  # what else a reader must know, a sentence each
-    provenance: dict[str, Any] = Field(default_factory=dict)
-
-
-class _Gpus(BaseModel):
-    count: int = 0
-
-
-class _Needs(BaseModel):
-    gpus: _Gpus | None = None
-
-
-class _Image(BaseModel):
-    name: str = ""
-    flavour: str = ""
-    reference: str = ""
-    content: str
-
-    @property
-    def tag(self) -> str:
-        return self.reference or f"ae/{self.name}:{self.flavour}"
-
-
-class _Planned(BaseModel):
-    id: str
-    key: str
-    image: _Image | None = None
-    needs: _Needs = _Needs()
-
-
-class _Selection(BaseModel):
-    reduced: tuple[str, ...] = ()
-
-
-class _Plan(BaseModel):
-    points: tuple[_Planned, ...]
-    quick: bool = False
-    notes: tuple[str, ...] = ()
-    reduced: tuple[str, ...] = ()  # some revisions wrote it here, others into the selection
-    selection: _Selection = _Selection()
-
-
-class _RunFile(BaseModel):
-    """run.json, as far as results need it."""
-
-    schema_version: Literal[1] = Field(alias="schema")
-    recipe: str
-    name: str
-    created: str
-    plan: _Plan
-    provenance: dict[str, Any] = Field(default_factory=dict)
-
-    def origin(self) -> Origin:
-        plan = self.plan
-        quick = ("run with --quick: small sizes, for a look at the mechanism only",)
-        images = [point.image for point in plan.points if point.image]
-        return Origin(
-            recipe=self.recipe,
-            run=self.name,
-            created=self.created,
-            reduced=plan.reduced or plan.selection.reduced,
-            notes=(*(quick if plan.quick else ()), *plan.notes),
-            gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
-            images={image.tag: image.content for image in images},
-            points={point.key: point.id for point in plan.points},
-            provenance=self.provenance,
-        )
+    provenance: Provenance = Provenance()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointResult:
     """One ended point: how it ended, what it wrote, and the run that it came from."""
 
-    status: PointStatus
+    status: StatusRecord
     found: PointRecords
     origin: Origin
     folder: Path
@@ -155,14 +74,12 @@ class Results:
         Where two points of one id have a record of the same labels, the newer run's counts.
         """
         known: set[tuple[object, ...]] = set()
-        found: list[list[Row]] = []
+        found: list[Row] = []
         for point in reversed([point for point in self.points if point.done]):
-            found.append([
-                row for record, row in zip(point.found.records, self._rows_of(point), strict=True)
-                if _place(point, record) not in known
-            ])  # fmt: skip
-            known.update(_place(point, record) for record in point.found.records)
-        return [row for rows in reversed(found) for row in rows]
+            new = [one for one in point.found.records if _place(point, one) not in known]
+            known.update(_place(point, record) for record in new)
+            found = [self._row(point, record) for record in new] + found
+        return found
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -190,8 +107,7 @@ class Results:
 
         Where points differ in driver, CUDA or PyTorch, all of them are named.
         """
-        found = [point.found.environment for point in self.points if point.done]
-        written = [one for one in found if one.model_fields_set or one.model_extra]
+        written = [one for p in self.points if p.done and (one := p.found.environment)]
         with_gpu = [one for one in written if one.gpu]
         if not (shown := with_gpu or written):
             return Environment()
@@ -201,48 +117,55 @@ class Results:
         }
         return shown[0].model_copy(update={key: word for key, word in words.items() if word})
 
-    def _rows_of(self, point: PointResult) -> list[Row]:
-        status, own = point.status, point.found.environment
-        wrote = own.model_fields_set or own.model_extra
-        return [
-            Row(
-                metric=record.metric,
-                unit=record.unit,
-                evidence=record.evidence,
-                samples=record.samples,
-                labels={**status.labels, **record.labels},
-                experiment=status.experiment,
-                point=status.id,
-                repeat=status.repeat,
-                note=record.note or "",
-                environment=own if wrote else self.environment,
-                reduced=point.origin.reduced,
-            )
-            for record in point.found.records
-        ]
+    def _row(self, point: PointResult, record: Record) -> Row:
+        status = point.status
+        return Row(
+            metric=record.metric,
+            unit=record.unit,
+            evidence=record.evidence,
+            samples=record.samples,
+            labels={**status.labels, **record.labels},
+            experiment=status.experiment,
+            point=status.id,
+            repeat=status.repeat,
+            note=record.note or "",
+            environment=point.found.environment or self.environment,
+            reduced=point.origin.reduced,
+        )
 
 
 def load_run(folder: Path) -> Results:
     """Read a run's folder. Raises RecordsFault, and OSError where there is no run.json."""
-    origin = read_object(folder / "run.json", _RunFile).origin()
-    points = list(read_points(folder, dict.fromkeys(origin.points, origin), origin))
-    order = list(origin.points.values())
-    points.sort(key=lambda p: order.index(p.status.id) if p.status.id in order else len(order))
-    return Results(
-        path=folder, name=origin.run, recipe=origin.recipe, points=tuple(points), origins=(origin,)
+    record = read_object(folder / "run.json", RunRecord)
+    plan = record.plan
+    quick = ("run with --quick: small sizes, for a look at the mechanism only",)
+    origin = Origin(
+        recipe=record.recipe,
+        run=record.name,
+        created=record.created,
+        reduced=plan.reduced,
+        notes=(*(quick if plan.quick else ()), *plan.notes),
+        gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
+        images={point.image.reference: point.image.content for point in plan.points},
+        points={point.key: point.id for point in plan.points},
+        provenance=record.provenance,
     )
+    return assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
 
 
-def read_points(
-    folder: Path, origins: Mapping[str, Origin], other: Origin | None = None
-) -> Iterator[PointResult]:
-    """The ended points below `folder/points`, by name; `origins` by point key, else `other`.
+def assemble(
+    folder: Path, name: str, recipe: str, origins: Sequence[Origin], stray: Origin | None = None
+) -> Results:
+    """The ended points below `folder/points` with the origin that has their key, else `stray`.
 
     A point that is neither done nor skipped is not read further: its files may be cut off.
     """
+    by_key = {key: origin for origin in origins for key in origin.points}
+    order = {key: rank for rank, key in enumerate(key for one in origins for key in one.points)}
+    points = []
     for path in sorted((folder / "points").glob("[!.]*/status.json")):
-        status = read_object(path, PointStatus)
-        origin = origins.get(status.key, other)
+        status = read_object(path, StatusRecord)
+        origin = by_key.get(status.key, stray)
         if origin is None:
             raise RecordsFault(
                 f"{path.parent.name}: no file in {folder / 'runs'} says which run it is of",
@@ -250,7 +173,11 @@ def read_points(
             )
         done = status.status is Status.DONE
         found = read_point(path.parent) if done else PointRecords()
-        yield PointResult(status=status, found=found, origin=origin, folder=path.parent)
+        points.append(PointResult(status=status, found=found, origin=origin, folder=path.parent))
+    points.sort(key=lambda point: order.get(point.status.key, len(order)))
+    return Results(
+        path=folder, name=name, recipe=recipe, points=tuple(points), origins=tuple(origins)
+    )
 
 
 def _place(point: PointResult, record: Record) -> tuple[object, ...]:

@@ -3,25 +3,77 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.judge import Judgement, judge, load_claims
 from ae.claims.verdicts import to_json
+from ae.figures.summary import rows_of
 from ae.model import Status
-from ae.records.files import table
-from ae.report.drawing import Drawn, draw
-from ae.report.page import Chapter
-from ae.report.tables import ResultTable, result_tables
-from ae.report.text import result_text, skip_text
-
-if TYPE_CHECKING:
-    from ae.claims.judge import Judgement
-    from ae.recipe.models import Recipe
-    from ae.records.results import Results
+from ae.recipe.models import Recipe
+from ae.records.results import Results
+from ae.report.drawing import Drawn, draw, machine_words
+from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
+from ae.report.text import result_text, skip_text, verdict_counts
 
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """What is shown of one paper's results on one machine; what the template asks for."""
+
+    recipe: Recipe
+    results: Results
+    tables: Sequence[ResultTable]
+    skipped: Sequence[tuple[str, str]]  # what was not measured, and why
+    figures: Sequence[Drawn]
+    judgements: Sequence[Judgement]
+
+    @property
+    def machine(self) -> str:
+        """What it was measured on, in words."""
+        evidence = {row.evidence for table in self.tables for row in table.rows}
+        return machine_words(self.results.environment, evidence)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of sizes, of what the planner left out, of how it was made."""
+        origins = self.results.origins
+        return list(dict.fromkeys(n for one in origins for n in (*one.notes, *one.about)))
+
+    @property
+    def counts(self) -> str:
+        """How many claims got which verdict."""
+        return verdict_counts(one.verdict for one in self.judgements) if self.judgements else ""
+
+    @property
+    def unfinished(self) -> list[tuple[str, str, str]]:
+        """Point, status and reason of what is neither done nor skipped."""
+        return [
+            (one.status.id, str(one.status.status), one.status.reason)
+            for one in self.results.points
+            if one.status.status not in (Status.DONE, Status.SKIPPED)
+        ]
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What the workload says of the machine."""
+        found: dict[str, Any] = json.loads(
+            self.results.environment.model_dump_json(exclude_unset=True)
+        )
+        return found
+
+    @property
+    def facts(self) -> str:
+        """All that is known of the runs and the machine, as JSON."""
+        runs = [
+            one.model_dump(mode="json", exclude={"points"}, exclude_none=True)
+            for one in self.results.origins
+        ]
+        return json.dumps({"runs": runs, "environment": self.environment}, indent=2)
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
@@ -29,24 +81,14 @@ def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter
 
     Raises RecipeError (figures.py, claims.yaml) and RecordsFault (damaged records).
     """
-    figures = draw_figures(root, recipe, results, out)
+    tables, skipped = tables_of(recipe, results)
     return Chapter(
-        recipe=recipe.name,
-        title=recipe.title,
-        paper=f"{recipe.paper.title}, {recipe.paper.venue}",
-        url=recipe.paper.url,
-        name=results.name,
-        origins=results.origins,
-        environment=results.environment,
-        tables=tables_of(recipe, results),
-        figures=figures,
-        captions={drawn.name: recipe.figures[drawn.name].title for drawn in figures},
+        recipe=recipe,
+        results=results,
+        tables=tables,
+        skipped=skipped,
+        figures=draw_figures(root, recipe, results, out),
         judgements=judge_results(root, recipe, results),
-        unfinished=[
-            (one.status.id, str(one.status.status), one.status.reason)
-            for one in results.points
-            if one.status.status not in (Status.DONE, Status.SKIPPED)
-        ],
     )
 
 
@@ -58,19 +100,19 @@ def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None)
     return draw(folder, names, results.frame, results.environment, out) if names else []
 
 
-def tables_of(recipe: Recipe, results: Results) -> list[ResultTable]:
-    """The result table of every experiment, in the recipe's order of values."""
-    shape = recipe.table
-    return result_tables(
-        table(results.rows),
-        metric=shape.metric if shape else "",
-        keys=shape.rows if shape else (),
-        baseline=(shape.baseline or "") if shape else "",
+def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
+    """The result table of every experiment, in the recipe's order of values; what was skipped."""
+    about = recipe.table
+    shape = Shape(
+        metric=about.metric if about else "",
+        keys=about.rows if about else (),
+        baseline=(about.baseline or "") if about else "",
         baselines={n: v.baseline for n, v in recipe.variants.items() if v.baseline},
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
-        skipped=results.skips,
     )
+    rows = rows_of(results.frame)
+    return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 
 def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:
@@ -80,49 +122,39 @@ def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgemen
 
 def chapter_text(chapter: Chapter) -> str:
     """What `ae run` prints at its end: a screen of it."""
-    shown = [one for one in chapter.tables if one.rows] or chapter.tables
-    most = max(3, SCREEN_ROWS // max(1, len(shown)))
-    parts = [
-        (f"{one.experiment}\n" if one.experiment else "") + result_text(one, most=most)
-        for one in shown
-    ]
-    parts += [skip_text(chapter.tables, most=3), figures_text(chapter.figures), chapter.counts]
+    most = max(3, SCREEN_ROWS // max(1, len(chapter.tables)))
+    parts = [result_text(one, most=most) for one in chapter.tables]
+    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures), chapter.counts]
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 
 
-def figures_text(figures: list[Drawn]) -> str:
+def figures_text(figures: Sequence[Drawn]) -> str:
     """Where the figures are, and why one is not there."""
-    files = [drawn.png for drawn in figures if drawn.png]
+    files = [drawn.files["png"] for drawn in figures if drawn.files]
     lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
-    lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.png]
+    lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.files]
     return "\n".join(lines)
 
 
 def chapter_json(chapter: Chapter) -> dict[str, Any]:
     """The same for a program: rows of every table, figure files, verdicts."""
     return {
-        "recipe": chapter.recipe,
-        "run": chapter.name,
-        "environment": json.loads(chapter.environment.model_dump_json(exclude_unset=True)),
+        "recipe": chapter.recipe.name,
+        "run": chapter.results.name,
+        "environment": chapter.environment,
         "tables": [asdict(table) for table in chapter.tables],
+        "skipped": chapter.skipped,
         "figures": figures_json(chapter.figures),
         "claims": to_json(chapter.judgements)["claims"],
-        "unfinished": [list(item) for item in chapter.unfinished],
+        "unfinished": chapter.unfinished,
         "notes": chapter.notes,
     }
 
 
-def figures_json(figures: list[Drawn]) -> list[dict[str, str | None]]:
+def figures_json(figures: Sequence[Drawn]) -> list[dict[str, str]]:
     """Each figure's files, or the reason why there are none."""
-
-    def text(path: Path | None) -> str | None:
-        return str(path) if path else None
-
     return [
-        {
-            "name": one.name, "reason": one.reason,
-            "pdf": text(one.pdf), "png": text(one.png), "csv": text(one.csv),
-        }
+        {"name": one.name, "reason": one.reason} | {k: str(path) for k, path in one.files.items()}
         for one in figures
-    ]  # fmt: skip
+    ]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
@@ -25,9 +24,7 @@ class Drawn:
 
     name: str
     table: pd.DataFrame | None = None  # what is plotted
-    pdf: Path | None = None
-    png: Path | None = None
-    csv: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, png, csv
     reason: str = ""
 
 
@@ -120,30 +117,19 @@ def _call(
 
 
 def _finish(plot: Plot, name: str, environment: Environment, out_dir: Path | None) -> Drawn:
-    plot.figure.text(
-        0.008,
-        0.008,
-        face(plot, environment),
-        fontsize=7.5,
-        color="#444444",
-        va="bottom",
-        ha="left",
-        linespacing=1.5,
-    )
+    look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
+    plot.figure.text(0.008, 0.008, face(plot, environment), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
     # The layout is solved once for both files.
     plot.figure.draw_without_rendering()
     plot.figure.set_layout_engine("none")
-    pdf, png, csv = (out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv"))
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv")}
+    parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     # No dates inside: the same records give the same bytes.
-    plot.figure.savefig(_part(pdf), format="pdf", metadata={"CreationDate": None})
-    plot.figure.savefig(_part(png), format="png", dpi=160, metadata={"Software": None})
-    plot.table.to_csv(_part(csv), index=False)
-    for path in (pdf, png, csv):
-        os.replace(_part(path), path)
-    return Drawn(name=name, table=plot.table, pdf=pdf, png=png, csv=csv)
-
-
-def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.part")
+    plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
+    plot.figure.savefig(parts["png"], format="png", dpi=160, metadata={"Software": None})
+    plot.table.to_csv(parts["csv"], index=False)
+    for suffix, part in parts.items():
+        part.replace(files[suffix])
+    return Drawn(name=name, table=plot.table, files=files)

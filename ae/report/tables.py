@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
 
-from ae.figures.summary import Row, in_order, label_columns, pool_rows, ratio_interval
-from ae.records.files import Skip
+from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
+from ae.records.files import COLUMNS, Skip
+from ae.statistics import FEWEST
 
 _TIMES = ("s", "ms", "us", "ns")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How the tables of a recipe look."""
+
+    metric: str = ""
+    keys: Sequence[str] = ()  # label columns, e.g. size and variant
+    baseline: str = ""  # variant that a speed-up is over
+    baselines: Mapping[str, str] = field(default_factory=dict)  # the same of one variant
+    order: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of a key's values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,97 +31,63 @@ class ResultRow:
 
     keys: tuple[str, ...]
     median: float
-    low: float  # ends of the 95 % interval of the median
-    high: float
+    low: float | None  # ends of the 95 % interval of the median; None: too few samples
+    high: float | None
     n: int
     evidence: str
     speedup: float | None  # over the baseline, of a time or a rate; None: there is none
-    baseline: str
+    baseline: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A metric by its key columns, ready to be written as text, HTML or markdown."""
+    """A metric of an experiment by its key columns, ready to be written as text, CSV or HTML."""
 
+    experiment: str
     metric: str
     unit: str
     keys: tuple[str, ...]
-    rows: tuple[ResultRow, ...] = ()
-    experiment: str = ""
-    skipped: tuple[tuple[str, str], ...] = ()  # what was not measured, and why
+    rows: tuple[ResultRow, ...]
 
 
-def result_tables(
-    rows: Sequence[Row],
-    *,
-    metric: str,
-    keys: Sequence[str],
-    baseline: str = "",
-    baselines: Mapping[str, str] | None = None,
-    order: Mapping[str, Sequence[str]] | None = None,
-    skipped: Iterable[Skip] = (),
-) -> list[ResultTable]:
-    """One result table per experiment: of `metric`, else of the time that it recorded by `keys`.
+def result_tables(rows: Sequence[Row], shape: Shape) -> list[ResultTable]:
+    """One result table per experiment: of the metric, else of the time recorded by its keys.
 
-    The arguments are those of `result_table`; the skips stand under the last table.
+    Labels that tell apart records which agree in the keys become keys, too. A speed-up is over
+    the baseline at the same other keys; a label that the baseline lacks does not count.
     """
-    tables = []
-    for name in dict.fromkeys(row["experiment"] for row in rows):
-        part = [row for row in rows if row["experiment"] == name]
-        shown = _metric_to_show(part, metric, keys)
-        table = result_table(
-            part, metric=shown, keys=keys, baseline=baseline, baselines=baselines, order=order
-        )
-        tables.append(replace(table, experiment=str(name)))
-    groups = tuple(skip_groups(skipped, rows, keys, order or {}))
-    if groups:
-        last = tables.pop() if tables else ResultTable(metric=metric, unit="", keys=tuple(keys))
-        tables.append(replace(last, skipped=groups))
-    return tables
+    experiments: dict[str, list[Row]] = {}
+    for row in rows:
+        experiments.setdefault(row["experiment"], []).append(row)
+    return [_table(name, part, shape) for name, part in experiments.items()]
 
 
-def result_table(
-    rows: Sequence[Row],
-    *,
-    metric: str,
-    keys: Sequence[str],
-    baseline: str = "",
-    baselines: Mapping[str, str] | None = None,
-    order: Mapping[str, Sequence[str]] | None = None,
-) -> ResultTable:
-    """Collect the result table of `metric` from a record table.
-
-    `keys` are label columns, e.g. size and variant; labels that tell apart records which agree
-    in them are added. The speed-up of a row is over its variant's entry in `baselines`, else over
-    `baseline`, at the same other keys (a label the baseline lacks does not count). `order` gives
-    the display order of a key's values.
-    """
+def _table(experiment: str, rows: Sequence[Row], shape: Shape) -> ResultTable:
+    metric = _metric_to_show(rows, shape)
     found = [row for row in rows if row["metric"] == metric]
-    there = [key for key in keys if any(row.get(key) is not None for row in found)]
-    columns = [*there, *_telling_labels(found, there)]
-    records = pool_rows(found, metric, columns)
-    shown = [
-        _row(record, columns, records, baseline=baseline, baselines=baselines or {})
-        for record in records
-    ]
-    ranks = {key: in_order((row.keys[i] for row in shown), (order or {}).get(key, ()))
-             for i, key in enumerate(columns)}  # fmt: skip
-    shown.sort(key=lambda row: [ranks[key].index(row.keys[i]) for i, key in enumerate(columns)])
-    unit = records[0]["unit"] if records else ""
-    return ResultTable(metric=metric, unit=unit, keys=tuple(columns), rows=tuple(shown))
+    keys = [key for key in shape.keys if any(row.get(key) is not None for row in found)]
+    keys += _telling_labels(found, keys)
+    records = pool_rows(found, metric, keys)
+    ranks = {key: in_order((one[key] for one in records), shape.order.get(key, ())) for key in keys}
+    records.sort(key=lambda one: [ranks[key].index(one[key]) for key in keys])
+    return ResultTable(
+        experiment=experiment,
+        metric=metric,
+        unit=records[0]["unit"],
+        keys=tuple(keys),
+        rows=tuple(_row(one, keys, records, shape) for one in records),
+    )
 
 
 def skip_groups(
-    skipped: Iterable[Skip],
-    rows: Sequence[Row],
-    keys: Sequence[str] = (),
-    order: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    skipped: Iterable[Skip], rows: Sequence[Row], shape: Shape
 ) -> list[tuple[str, str]]:
     """What was skipped and why, with the skips of one reason put together.
 
-    Labels stand in the order of `keys`, last first; one that the whole run shares is left out, and
-    all known values of a key (`order`) are written as `every`.
+    Labels stand in the order of the keys, last first; one that the whole run shares is left out,
+    and all known values of a key (`order`) are written as `every`.
     """
+    keys = list(shape.keys)
     groups: dict[str, dict[str, list[str]]] = {}
     for skip in skipped:
         values = groups.setdefault(clean(skip.reason), {})
@@ -118,10 +95,16 @@ def skip_groups(
             seen = values.setdefault(key, [])
             if skip.labels[key] not in seen:
                 seen.append(skip.labels[key])
-    return [
-        ("; ".join(_skip_words(rows, labels, order)) or "everything", reason)
-        for reason, labels in groups.items()
-    ]
+    found = []
+    for reason, labels in groups.items():
+        words = []
+        for key, seen in labels.items():
+            if len(seen) > 1 and set(seen) == set(shape.order.get(key, ())):
+                words.append(f"every {key}")
+            elif {row.get(key) for row in rows} - {None} != set(seen) or len(seen) > 1:
+                words.append(f"{key} {', '.join(seen)}")
+        found.append(("; ".join(words) or "everything", reason))
+    return found
 
 
 def clean(text: object) -> str:
@@ -130,29 +113,15 @@ def clean(text: object) -> str:
     return "".join("?" if unicodedata.category(char).startswith("C") else char for char in line)
 
 
-def _skip_words(
-    rows: Sequence[Row], labels: Mapping[str, list[str]], order: Mapping[str, Sequence[str]]
-) -> list[str]:
-    words = []
-    for key, values in labels.items():
-        measured = {row[key] for row in rows if row.get(key) is not None}
-        if len(values) == 1 and measured == set(values):
-            continue
-        known = set(order.get(key, ()))
-        words.append(f"every {key}" if len(values) > 1 and known == set(values)
-                     else f"{key} {', '.join(values)}")  # fmt: skip
-    return words
-
-
-def _metric_to_show(rows: Sequence[Row], metric: str, keys: Sequence[str]) -> str:
+def _metric_to_show(rows: Sequence[Row], shape: Shape) -> str:
     """The metric itself, else the first time, else the first one, of those that have most keys."""
     names = list(dict.fromkeys(str(row["metric"]) for row in rows))
-    if metric in names:
-        return metric
+    if shape.metric in names:
+        return shape.metric
 
     def merit(name: str) -> tuple[int, bool]:
         mine = [row for row in rows if row["metric"] == name]
-        known = sum(any(row.get(key) is not None for row in mine) for key in keys)
+        known = sum(any(row.get(key) is not None for row in mine) for key in shape.keys)
         return known, str(mine[0]["unit"]) in _TIMES
 
     return max(names, key=merit)
@@ -164,49 +133,45 @@ def _telling_labels(rows: Sequence[Row], keys: Sequence[str]) -> list[str]:
     def combinations(names: Sequence[str]) -> int:
         return len({tuple(row.get(name) for name in names) for row in rows})
 
+    names = dict.fromkeys(name for row in rows for name in row)
     groups = combinations(keys)
     return [
         name
-        for name in label_columns(rows)
-        if name not in keys and combinations([*keys, name]) > groups
+        for name in names
+        if name not in (*COLUMNS, *keys) and combinations([*keys, name]) > groups
     ]
 
 
 def _row(
     record: Mapping[str, Any],
-    columns: Sequence[str],
+    keys: Sequence[str],
     records: Sequence[Mapping[str, Any]],
-    *,
-    baseline: str,
-    baselines: Mapping[str, str],
+    shape: Shape,
 ) -> ResultRow:
-    against = baselines.get(record.get("variant", ""), baseline)
-    is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
-    base = _baseline_of(record, columns, records, against) if is_time or is_rate else None
+    against = shape.baselines.get(record.get("variant", ""), shape.baseline)
+    same = [key for key in keys if key != "variant"]
+    base = next(
+        (
+            one
+            for one in records
+            if one.get("variant") == against and all(one[k] in (record[k], "") for k in same)
+        ),
+        record,
+    )
     speedup = None
-    if base is not None and base is not record and min(base["samples"] + record["samples"]) > 0:
+    is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
+    positive = min(base["samples"] + record["samples"]) > 0
+    if base is not record and positive and (is_time or is_rate):
         over, under = (base, record) if is_time else (record, base)
         speedup = ratio_interval(over["samples"], under["samples"]).value
+    few = record["n"] < FEWEST
     return ResultRow(
-        keys=tuple(record[key] for key in columns),
+        keys=tuple(record[key] for key in keys),
         median=record["median"],
-        low=record["low"],
-        high=record["high"],
+        low=None if few else record["low"],
+        high=None if few else record["high"],
         n=record["n"],
         evidence=record["evidence"],
         speedup=speedup,
-        baseline=against,
+        baseline=None if speedup is None else against,
     )
-
-
-def _baseline_of(
-    record: Mapping[str, Any],
-    columns: Sequence[str],
-    records: Sequence[Mapping[str, Any]],
-    baseline: str,
-) -> Mapping[str, Any] | None:
-    same = [key for key in columns if key != "variant"]
-    for other in records:
-        if other.get("variant") == baseline and all(other[k] in (record[k], "") for k in same):
-            return other
-    return None

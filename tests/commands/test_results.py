@@ -86,7 +86,7 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
     assert ae("report")[0] == 0
     assert (made / "results/report/report.html").is_file()
     assert ae("report", "toy", run.name, "-o", str(tmp_path / "page"))[0] == 0
-    assert (tmp_path / "page/report.md").is_file()
+    assert (tmp_path / "page/report.html").is_file()
     assert state(run) == before
 
 

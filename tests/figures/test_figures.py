@@ -62,12 +62,9 @@ def test_draw_writes_pdf_png_and_the_plotted_values(recipe: Path, tmp_path: Path
     frame = records(base=[4.0, 4.2, 4.1], fast=[2.0, 2.1])
     (drawn,) = draw(recipe, ["times"], frame, {"gpu": "NVIDIA A100"}, tmp_path / "out")
     assert drawn.reason == ""
-    assert drawn.pdf is not None
-    assert drawn.png is not None
-    assert drawn.csv is not None
-    assert drawn.pdf.read_bytes().startswith(b"%PDF")
-    assert drawn.png.read_bytes().startswith(b"\x89PNG")
-    table = pd.read_csv(drawn.csv)
+    assert drawn.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert drawn.files["png"].read_bytes().startswith(b"\x89PNG")
+    table = pd.read_csv(drawn.files["csv"])
     assert list(table["variant"]) == ["base", "fast"]
     assert list(table["median"]) == [4.1, 2.05]
     assert list(table["n"]) == [3, 2]
@@ -81,21 +78,20 @@ def test_the_same_records_give_the_same_bytes(recipe: Path, tmp_path: Path) -> N
     (first,) = draw(recipe, ["times"], frame, {}, tmp_path / "a")
     (second,) = draw(recipe, ["times"], frame, {}, tmp_path / "b")
     for suffix in ("pdf", "png", "csv"):
-        one, two = getattr(first, suffix), getattr(second, suffix)
+        one, two = first.files[suffix], second.files[suffix]
         assert one.read_bytes() == two.read_bytes(), suffix
 
 
 def test_a_figure_without_data_says_so_and_leaves_no_files(recipe: Path, tmp_path: Path) -> None:
     (drawn,) = draw(recipe, ["times"], records(), {}, tmp_path / "out")
     assert drawn.reason == "no record of metric time"
-    assert drawn.pdf is None
-    assert drawn.csv is None
+    assert drawn.files == {}
     assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_without_a_folder_nothing_is_saved(recipe: Path) -> None:
     (drawn,) = draw(recipe, ["times"], records(base=[4.0, 4.2, 4.1]), {}, None)
-    assert (drawn.pdf, drawn.png, drawn.csv, drawn.reason) == (None, None, None, "")
+    assert (drawn.files, drawn.reason) == ({}, "")
     assert drawn.table is not None
     assert list(drawn.table["median"]) == [4.1]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ae.figures.summary import in_order, label_columns, pool, ratio_interval, rows_of
+from ae.figures.summary import in_order, pool, ratio_interval
 
 
 def table(*rows: dict[str, object]) -> pd.DataFrame:
@@ -56,7 +56,5 @@ def test_ratio_interval_holds_the_ratio_of_medians() -> None:
     assert found.high - found.low < 0.2
 
 
-def test_label_columns_and_order() -> None:
-    frame = table({"samples": [1.0], "n": 1, "median": 1.0, "variant": "base", "l2_mode": "x"})
-    assert label_columns(rows_of(frame)) == ["variant", "l2_mode"]
+def test_order() -> None:
     assert in_order(["c", "a", "b", "a"], ["b", "x", "a"]) == ["b", "a", "c"]

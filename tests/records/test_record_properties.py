@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ae.records.files import COLUMNS, EVIDENCE, Environment, RecordsFault, read_object, read_point
-from ae.records.results import Origin, PointStatus, load_run
+from ae.records.models import StatusRecord
+from ae.records.results import Origin, load_run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -103,7 +104,7 @@ def test_a_record_that_is_cut_off_is_never_read(line: dict[str, Any], data: st.D
 
 
 @QUICK
-@given(JSON, st.sampled_from([Environment, Origin, PointStatus]))
+@given(JSON, st.sampled_from([Environment, Origin, StatusRecord]))
 def test_any_object(value: Any, model: type[BaseModel]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file.json"
@@ -114,7 +115,10 @@ def test_any_object(value: Any, model: type[BaseModel]) -> None:
 @QUICK
 @given(JSON, st.sampled_from(["plan", "provenance", "recipe", "name", "created", "schema"]))
 def test_any_run(value: Any, key: str) -> None:
-    plan = {"points": [{"id": "a", "key": "k", "needs": {"gpus": {"count": 1}}}]}
+    point = {"id": "a", "key": "k", "image": {"reference": "i", "content": "c"},
+             "needs": {"gpus": {"count": 1}}}  # fmt: skip
+    plan = {"recipe": "r", "lane": "native", "flavour": "cpu", "quick": False, "selection": {},
+            "points": [point]}  # fmt: skip
     run = {"schema": 1, "recipe": "r", "name": "n", "created": "c", "plan": plan, "provenance": {}}
     with TemporaryDirectory() as folder:
         (Path(folder) / "run.json").write_text(json.dumps({**run, key: value}))

@@ -84,13 +84,12 @@ def test_bad_records(tmp_path: Path, change: dict[str, Any], place: str) -> None
     error = fail(write_point(tmp_path / "point-a", [GOOD, GOOD | change]))
     assert error.message.startswith("point-a/records.jsonl:2: ")
     assert place in error.message
-    assert len(error.good) == 1
 
 
 @pytest.mark.parametrize("key", ["metric", "unit", "samples", "labels", "evidence"])
 def test_missing_keys(tmp_path: Path, key: str) -> None:
     line = {name: value for name, value in GOOD.items() if name != key}
-    assert f"missing key '{key}'" in fail(write_point(tmp_path / "p", [line])).message
+    assert f"'{key}': Field required" in fail(write_point(tmp_path / "p", [line])).message
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
@@ -122,7 +121,6 @@ def test_a_truncated_file_keeps_its_good_lines(tmp_path: Path) -> None:
     error = fail(tmp_path / ".p.tmp")
     assert error.message == "p/records.jsonl:2: the file ends in the middle of a line"
     assert "--resume" in error.fix
-    assert len(error.good) == 1
     assert path.read_bytes() == content[:-20]
 
 
@@ -152,7 +150,6 @@ def test_sizes_are_bounded(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_bytes(json.dumps(GOOD).encode() + b"\n" + line)
     error = fail(tmp_path)
     assert ":2: a line larger than 16 MiB" in error.message
-    assert len(error.good) == 1
     with (tmp_path / "records.jsonl").open("wb") as file:
         file.truncate(records.FILE_BYTES + 1)  # takes no room on the disk
     assert "records.jsonl: larger than 512 MiB" in fail(tmp_path).message
@@ -168,7 +165,11 @@ def make_run(folder: Path) -> Path:
     run = {
         "schema": 1, "recipe": "toy", "name": "r1", "created": "2026-01-01", "provenance": {},
         "plan": {
-            "points": [{"id": i, "key": f"key of {i}"} for i in ids], "notes": ["left out: x"],
+            "recipe": "toy", "lane": "native", "flavour": "cpu", "notes": ["left out: x"],
+            "points": [
+                {"id": i, "key": f"key of {i}", "image": {"reference": "i", "content": "c"}}
+                for i in ids
+            ],
             "quick": True, "selection": {"reduced": ["--quick"]},
         },
     }  # fmt: skip
@@ -177,7 +178,7 @@ def make_run(folder: Path) -> Path:
         state = {
             "id": name, "key": f"key of {name}", "experiment": name.split("-")[0],
             "labels": {"dataset": "ones", "l": "p"}, "repeat": 0, "status": status,
-            "reason": "no abacus",
+            "reason": "no abacus", "seconds": 1.0, "ended": "2026-01-01",
         }  # fmt: skip
         gpu = "NVIDIA H200" if name == "a-second" else None
         write_point(

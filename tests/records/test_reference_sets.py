@@ -10,9 +10,10 @@ import pytest
 
 from ae.errors import UsageError
 from ae.records.files import RecordsFault
+from ae.records.models import Provenance, Source
 from ae.records.reference import (
-    find_results,
     find_run,
+    find_set,
     keep,
     load_reference,
     machine_of,
@@ -36,7 +37,8 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
         )  # fmt: skip
         status = {
             "id": point["id"], "key": point["key"], "status": point.get("status", "done"),
-            "experiment": "e", "labels": {}, "variants": point.get("variants", ["base"]),
+            "seconds": 1.0, "ended": created, "experiment": "e", "labels": {},
+            "variants": point.get("variants", ["base"]),
         }  # fmt: skip
         (place / "status.json").write_text(json.dumps(status))
         lines = [
@@ -50,7 +52,8 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
         (place / "environment.json").write_text(json.dumps({"gpu": gpu}))
     data = {
         "schema": 1, "recipe": "toy", "name": name, "created": created,
-        "plan": {"points": planned, "selection": {"reduced": facts.get("reduced", [])}},
+        "plan": {"recipe": "toy", "lane": "native", "flavour": "cuda", "quick": False,
+                 "points": planned, "selection": {"reduced": facts.get("reduced", [])}},
         "provenance": {"source": facts.get("source", CLEAN), "command": ["run", "toy"]},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(data))
@@ -133,7 +136,7 @@ def test_a_stated_revision_counts_and_no_difference_is_kept(tmp_path: Path) -> N
               "diff_sha256": "d", "new_files": {"x": "y"}}  # fmt: skip
     keep(run(tmp_path, "01", point("a", "k", 1.0), source=source), tmp_path / "set")
     (origin,) = load_reference(tmp_path / "set").origins
-    assert origin.provenance == {"source": {"revision": "c" * 40}, "command": ["run", "toy"]}
+    assert origin.provenance == Provenance(source=Source(revision="c" * 40), command=("run", "toy"))
     assert origin.images == {"ae/toy:cuda": "c" * 64}
     assert "secret" not in (tmp_path / "set/runs/01.json").read_text()
 
@@ -157,16 +160,13 @@ def test_results_are_found_by_machine_folder_and_run(tmp_path: Path) -> None:
     assert reference_sets(tmp_path, "toy") == [folder]
     assert reference_sets(tmp_path, "other") == []
     for name in ("h200", str(folder)):
-        found = find_results(tmp_path, "toy", name)
-        assert found is not None
-        assert found.path == folder
-    assert find_results(tmp_path, "toy", "a100") is None
-    with pytest.raises(UsageError, match="is of toy, not of dlrm"):
-        find_results(tmp_path, "dlrm", str(folder))
+        assert find_set(tmp_path, "toy", name) == folder
+    assert find_set(tmp_path, "toy", "a100") is None
+    assert find_set(tmp_path, "dlrm", str(folder)) is None
     assert find_run(tmp_path, "01").name == find_run(tmp_path, str(made.path)).name == "01"
     with pytest.raises(UsageError, match="there is no run '1'"):
         find_run(tmp_path, "1")
-    assert find_results(tmp_path, "toy", str(tmp_path)) is None  # results/ itself
+    assert find_set(tmp_path, "toy", str(tmp_path)) is None  # results/ itself
 
 
 def test_a_point_of_no_run_is_one_sentence(tmp_path: Path) -> None:

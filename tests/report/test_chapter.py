@@ -12,10 +12,10 @@ from ae.model import Status
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
-from ae.records.results import Origin, PointResult, PointStatus, Results
-from ae.report.chapter import chapter_json, chapter_text, conclude, figures_text
+from ae.records.models import StatusRecord
+from ae.records.results import Origin, PointResult, Results
+from ae.report.chapter import Chapter, chapter_json, chapter_text, conclude, figures_text
 from ae.report.drawing import Drawn
-from ae.report.page import Chapter
 from tests.toy import make_toy
 
 
@@ -30,8 +30,9 @@ def recipe(root: Path) -> Recipe:
 
 
 def result(name: str, status: Status, *records: Record, **facts: object) -> PointResult:
-    about = PointStatus(
-        id=name, key=name, status=status, experiment=name.partition("-")[0],
+    about = StatusRecord(
+        id=name, key=name, status=status, seconds=1.0, ended="2026",
+        experiment=name.partition("-")[0],
         labels={"dataset": "ones"}, reason=str(facts.get("reason", "")),
     )  # fmt: skip
     found = PointRecords(
@@ -80,9 +81,7 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     assert [(row.keys[-1], row.median, row.speedup) for row in table.rows] == [
         ("slow", 80.0, None), ("fast", 10.0, pytest.approx(8.0)),
     ]  # fmt: skip
-    assert {reason for _, reason in chapter.missing} == {
-        "no abacus", "no GPU here", "killed after 5 min", "no reason recorded",
-    }  # fmt: skip
+    assert {reason for _, reason in chapter.skipped} == {"no abacus", "no GPU here"}
     assert chapter.notes == ["left out: y", "Host: x."]
     verdicts = {one.id: str(one.verdict) for one in chapter.judgements}
     assert verdicts["T1"] == "reproduced"
@@ -115,7 +114,7 @@ def test_what_a_run_prints_fits_a_screen(
 
 
 def test_figures_say_why_they_are_not_there() -> None:
-    drawn = [Drawn(name="a", png=Path("x/a.png")), Drawn(name="b", reason="no records")]
+    drawn = [Drawn(name="a", files={"png": Path("x/a.png")}), Drawn(name="b", reason="no records")]
     assert figures_text(drawn) == "figures: x: a.png\nno figure b: no records"
     assert figures_text([]) == ""
 

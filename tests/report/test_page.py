@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from ae.claims.judge import Claim, Judgement, Verdict
-from ae.records.files import Environment, Skip
-from ae.records.results import Origin
+from ae.model import Status
+from ae.recipe.load import load_recipe
+from ae.records.files import Environment, PointRecords
+from ae.records.models import Provenance, Source, StatusRecord
+from ae.records.results import Origin, PointResult, Results
+from ae.report.chapter import Chapter
 from ae.report.drawing import Drawn
-from ae.report.page import Chapter, html_report, markdown_report, write_report
-from ae.report.tables import result_tables
+from ae.report.page import html_report, write_report
+from ae.report.tables import Shape, result_tables
+from tests.toy import make_toy
 
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63606060"
@@ -30,47 +35,65 @@ def claim(name: str, sentence: str, **facts: object) -> Claim:
 
 @pytest.fixture
 def chapter(tmp_path: Path) -> Chapter:
-    figures = tmp_path / "run" / "figures"
-    figures.mkdir(parents=True)
-    (figures / "speedup.png").write_bytes(PIXEL)
-    (figures / "speedup.csv").write_text("variant,speedup\nrpf,1.5\n")
+    png, table = tmp_path / "speedup.png", tmp_path / "speedup.csv"
+    png.write_bytes(PIXEL)
+    table.write_text("variant,speedup\nrpf,1.5\n")
     rows = [
         {"metric": "kernel_time", "unit": "us", "evidence": "measured", "samples": samples,
-         "n": 2, "experiment": "embedding", "point": "p", "repeat": 0, "variant": variant}
+         "experiment": "embedding", "variant": variant}
         for variant, samples in (("base", [40.0, 42.0]), ("rpf", [20.0, 21.0]))
     ]  # fmt: skip
-    return Chapter(
-        recipe="toy",
-        title="A <toy> paper",
-        paper="On toys & bags, VENUE 2024",
-        url="https://example.org/paper",
-        name="20240101T000000-abc",
-        origins=[
-            Origin(
-                recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
-                images={"ae/toy:cuda": "feedface" * 8},
-                notes=("Measured with --quick.",), about=("Host: two | H200s.",),
-                provenance={
-                    "started": "2024-01-01T00:00:00+00:00",
-                    "command": ["run", "toy"],
-                    "source": {"revision": "deadbeef", "dirty": True},
-                    "engine": {"name": "docker", "detail": "Docker Engine 26.1"},
-                },
+    shape = Shape(metric="kernel_time", keys=["variant"], baseline="base")
+    origins = (
+        Origin(
+            recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
+            images={"ae/toy:cuda": "feedface" * 8},
+            notes=("Measured with --quick.",), about=("Host: two | H200s.",),
+            provenance=Provenance(
+                command=("run", "toy"),
+                source=Source(revision="deadbeef", dirty=True),
+                engine={"name": "docker", "detail": "Docker Engine 26.1"},
             ),
-            Origin(recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00"),
-        ],
-        environment=Environment.model_validate(
-            {"gpu": "NVIDIA H200", "driver": "580.1", "clocks": {"sm": 1980}, "odd": float("nan")}
         ),
-        tables=result_tables(
-            rows, metric="kernel_time", keys=["variant"], baseline="base",
-            skipped=[Skip(labels={"variant": "stock21"}, reason="the wheel was not at hand")],
+        Origin(recipe="toy", run="20240102T000000-def", created="2024-01-02T00:00:00+00:00"),
+    )  # fmt: skip
+    facts = {"gpu": "NVIDIA H200", "driver": "580.1", "clocks": {"sm": 1980}, "odd": float("nan")}
+    points = [
+        PointResult(
+            status=StatusRecord(
+                id=name, key=name, status=status, seconds=1.0, ended="2024",
+                experiment="embedding", labels={}, reason=reason,
+            ),
+            found=PointRecords(environment=Environment.model_validate(facts)),
+            origin=origins[0],
+            folder=tmp_path,
+        )
+        for name, status, reason in (
+            ("embedding-ones", Status.DONE, ""),
+            ("embedding-random", Status.TIMEOUT, "killed after 5 min"),
+        )
+    ]  # fmt: skip
+    toy = load_recipe(make_toy(tmp_path / "toy"), "toy")
+    figure = toy.figures["times"]
+    return Chapter(
+        recipe=toy.model_copy(
+            update={
+                "title": "A <toy> paper",
+                "figures": {
+                    "speedup": figure.model_copy(update={"title": "Speed-up | per dataset"}),
+                    "sweep": figure.model_copy(update={"title": "Sweep"}),
+                },
+            }
         ),
+        results=Results(
+            path=tmp_path, name="r1", recipe="toy", points=tuple(points), origins=origins
+        ),
+        tables=result_tables(rows, shape),
+        skipped=[("variant stock21", "the wheel was not at hand")],
         figures=[
-            Drawn(name="speedup", png=figures / "speedup.png", csv=figures / "speedup.csv"),
+            Drawn(name="speedup", files={"png": png, "csv": table}),
             Drawn(name="sweep", reason="no record of experiment sweep"),
         ],
-        captions={"speedup": "Speed-up | per dataset", "sweep": "Sweep"},
         judgements=[
             Judgement(
                 claim=claim("D2", "OptMT gains 53 %.", reference=1.53), value=1.3,
@@ -80,7 +103,6 @@ def chapter(tmp_path: Path) -> Chapter:
                       reason="nobody could read it"),
             Judgement(claim=claim("D6", "Both."), verdict=Verdict.NOT_REPRODUCED, reason="no"),
         ],
-        unfinished=[("embedding-random", "timeout", "killed after 5 min")],
     )  # fmt: skip
 
 
@@ -114,10 +136,8 @@ def test_html_is_whole_and_fetches_nothing(chapter: Chapter) -> None:
     assert "url(" not in page
 
 
-@pytest.mark.parametrize("kind", ["html", "markdown"])
-def test_both_reports_say_everything(chapter: Chapter, tmp_path: Path, kind: str) -> None:
-    text = html_report([chapter]) if kind == "html" else markdown_report([chapter], tmp_path)
-    plain = re.sub(r"<[^>]+>", " ", text)
+def test_the_report_says_everything(chapter: Chapter) -> None:
+    plain = re.sub(r"<[^>]+>", " ", html_report([chapter]))
     for words in (
         "NVIDIA H200", "driver 580.1", "deadbeef with local changes", "Docker Engine 26.1",
         "20240101T000000-abc", "ae run toy", "1980", "Measured with --quick.",
@@ -133,24 +153,13 @@ def test_both_reports_say_everything(chapter: Chapter, tmp_path: Path, kind: str
         assert words in plain, words
 
 
-def test_text_of_others_is_escaped(chapter: Chapter, tmp_path: Path) -> None:
+def test_text_of_others_is_escaped(chapter: Chapter) -> None:
     page = html_report([chapter])
     assert "A &lt;toy&gt; paper" in page
     assert "<b>bold</b>" not in page
-    text = markdown_report([chapter], tmp_path)
-    assert "<b>bold" not in text
-    assert "two \\| H200s" in text
-    width = {line.count("|") - line.count("\\|") for line in text.splitlines() if "D5" in line}
-    assert width == {8}
 
 
-def test_write_report_refers_to_figures_relative_to_itself(
-    chapter: Chapter, tmp_path: Path
-) -> None:
-    page, text = write_report([chapter, chapter], tmp_path / "report")
-    assert page.name == "report.html"
-    match = re.search(r"!\[[^\]]*\]\(([^)]+)\)", text.read_text())
-    assert match is not None
-    assert (text.parent / match[1]).read_bytes() == PIXEL
-    assert page.read_text().count('href="#c') == 2  # two chapters: a table of contents
-    assert sorted(p.name for p in (tmp_path / "report").iterdir()) == ["report.html", "report.md"]
+def test_write_report_lists_its_chapters(chapter: Chapter, tmp_path: Path) -> None:
+    page = write_report([chapter, chapter], tmp_path / "report")
+    assert page.read_text().count('href="#c') == 2
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["report.html"]

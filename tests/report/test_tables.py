@@ -11,7 +11,8 @@ import pytest
 
 from ae.claims.judge import Claim, Judgement, Verdict
 from ae.records.files import Skip
-from ae.report.tables import ResultTable, result_table, result_tables, skip_groups
+from ae.report import tables as tabling
+from ae.report.tables import ResultTable, Row, Shape, skip_groups
 from ae.report.text import (
     grid,
     number,
@@ -35,7 +36,7 @@ def judged(name: str, verdict: Verdict, reason: str = "", **facts: Any) -> Judge
     return Judgement(claim=claim, verdict=verdict, reason=reason, **facts)
 
 
-def record(samples: list[float], **columns: object) -> dict[str, object]:
+def record(samples: list[float], **columns: object) -> Row:
     own = {"metric": "kernel_time", "unit": "us", "evidence": "measured", "experiment": "embedding",
            "point": "p", "repeat": 0}  # fmt: skip
     return {**own, "samples": samples, "n": len(samples), **columns}
@@ -50,6 +51,15 @@ FRAME = [
     record([60.0, 60.0, 60.0], dataset="one_item", variant="base", launch="one_table"),
 ]
 ORDER = {"dataset": ["one_item", "random"], "variant": ["base", "rpf", "stock", "best"]}
+
+
+def result_tables(rows: list[Row], **shape: Any) -> list[ResultTable]:
+    return tabling.result_tables(rows, Shape(**shape))
+
+
+def result_table(rows: list[Row], **shape: Any) -> ResultTable:
+    (table,) = result_tables(rows, **shape)
+    return table
 
 
 def result(**options: object) -> str:
@@ -109,8 +119,8 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
 def test_samples_and_evidence_are_columns_where_they_differ() -> None:
     frame = [record([1.0], variant="a"), record([1.0, 2.0], variant="b", evidence="emulated")]
     text = result_text(result_table(frame, metric="kernel_time", keys=["variant"]))
-    assert text.splitlines()[0].split()[-3:] == ["n", "evidence", "speed-up"]
-    assert "emulated" in text.splitlines()[3]
+    assert text.splitlines()[1].split()[-3:] == ["n", "evidence", "speed-up"]
+    assert "emulated" in text.splitlines()[4]
 
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
@@ -124,15 +134,13 @@ def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
         for dataset in ("random", "one_item")
     ] + [Skip(labels={"dataset": "random", "device": "cpu"}, reason="too small")]
     frame = [row | {"device": "cpu"} for row in FRAME]
-    assert skip_groups(skips, frame, ["dataset", "variant"], ORDER) == [
+    groups = skip_groups(skips, frame, Shape(keys=["dataset", "variant"], order=ORDER))
+    assert groups == [
         ("variant smpf, lmpf; every dataset; launch one_table, all_tables", "no counterpart"),
         ("dataset random", "too small"),  # every record is of device cpu: nothing to say
     ]
-    (table,) = result_tables(
-        frame, metric="kernel_time", keys=["dataset", "variant"], order=ORDER, skipped=skips
-    )
-    assert "skipped variant smpf, lmpf; every dataset; launch" in skip_text([table], width=120)
-    assert skip_text([table], most=1).splitlines()[-1] == "skipped for 1 more reasons"
+    assert "skipped variant smpf, lmpf; every dataset; launch" in skip_text(groups, width=120)
+    assert skip_text(groups, most=1).splitlines()[-1] == "skipped for 1 more reasons"
 
 
 def test_one_table_per_experiment_with_its_own_metric() -> None:
@@ -162,12 +170,9 @@ def test_only_times_have_a_speed_up() -> None:
 
 
 def test_nothing_measured_still_shows_what_was_skipped() -> None:
-    (table,) = result_tables(
-        [], metric="kernel_time", keys=["variant"],
-        skipped=[Skip(labels={"variant": "l2p"}, reason="needs a GPU")],
-    )  # fmt: skip
-    assert result_text(table) == "no records of metric kernel_time"
-    assert skip_text([table]) == "skipped variant l2p: needs a GPU"
+    assert result_tables([], metric="kernel_time", keys=["variant"]) == []
+    groups = skip_groups([Skip(labels={"variant": "l2p"}, reason="needs a GPU")], [], Shape())
+    assert skip_text(groups) == "skipped variant l2p: needs a GPU"
 
 
 def test_no_interval_below_three_samples_and_none_of_equal_ends() -> None:
@@ -176,7 +181,7 @@ def test_no_interval_below_three_samples_and_none_of_equal_ends() -> None:
         record([9.0, 10.0, 11.0], variant="three"),
     ]  # fmt: skip
     table = result_table(frame, metric="kernel_time", keys=["variant"])
-    two, same, three = result_text(table).splitlines()[2:5]
+    two, same, three = result_text(table).splitlines()[3:6]
     assert two.split() == ["two", "10", "2", "-"]
     assert same.split() == ["same", "10", "5", "-"]
     assert three.split() == ["three", "10", "9", "to", "11", "3", "-"]
@@ -190,7 +195,7 @@ def test_a_screen_of_a_table_says_how_much_is_missing() -> None:
     frame = [record([float(i)] * 3, variant=f"v{i}") for i in range(1, 31)]
     table = result_table(frame, metric="kernel_time", keys=["variant"])
     text = result_text(table, most=5)
-    assert len(text.splitlines()) == 5 + 3
+    assert len(text.splitlines()) == 5 + 4
     assert text.endswith("25 more rows")
     assert "v30" in result_text(table)
     assert "more rows" not in result_text(table, most=30)
