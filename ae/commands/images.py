@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import join
-from typing import Any
 
 from ae.daemon.connection import Daemon, connect, endpoint_of
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
@@ -22,6 +20,8 @@ from ae.model import Flavour, ImageRef
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.run.display import Display
 from ae.units import format_size
+
+__all__ = ["BuildOptions"]  # for the command line, which imports no other room
 
 
 def build_images(
@@ -44,52 +44,37 @@ def build_images(
                 print(build(root, image, Display(()), options).sentence)
 
 
-def push_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, as_json: bool
-) -> None:
+def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:
     """`ae push`: publish images and lock their digests."""
     place = settings.require_registry()
     images = choose_images(names, flavour=flavour, lane=lane)
-    done = []
     with _daemon() as daemon:
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
-            done.append({"image": image.reference, "digest": entry.digest, "registry": place})
             where = f"{registry.repository(place, image)}@{entry.digest}"
-            _say(as_json, f"pushed {where}; locked in images/lock.yaml")
-    _print(as_json, done)
+            print(f"pushed {where}; locked in images/lock.yaml")
 
 
 def pull_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool, as_json: bool
+    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool
 ) -> int:
     """`ae pull`: fetch the locked images by digest; `verify`: only check those that are here."""
     place = "" if verify else settings.require_registry()
     pairs = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    done = []
+    code = ExitCode.OK
     with _daemon() as daemon:
         for image, entry in pairs:
-            wrong = registry.mismatch(registry.find(daemon, image, entry), image, entry)
-            state = wrong or "is the locked one" if verify else "pulled"
+            said = "pulled"
             if not verify:
                 registry.pull(daemon, image, entry, place, Display(()))
-            done.append({"image": image.reference, "digest": entry.digest, "state": state})
-            _say(as_json, f"{image.reference} {state}, {entry.digest}")
-    _print(as_json, done)
-    bad = verify and any(one["state"] != "is the locked one" for one in done)
-    return ExitCode.ENVIRONMENT if bad else ExitCode.OK
+            elif said := registry.mismatch(registry.find(daemon, image, entry), image, entry):
+                code = ExitCode.ENVIRONMENT
+            print(f"{image.reference} {said or 'is the locked one'}, {entry.digest}")
+    return code
 
 
-def bundle_recipe(
-    name: str,
-    output: Path,
-    *,
-    lane: str | None,
-    kinds: Sequence[str],
-    wheels: Path | None,
-    as_json: bool,
-) -> None:
+def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[str]) -> None:
     """`ae bundle`: one archive with all that a recipe needs on a machine without a network."""
     root = find_root()
     recipe = load_recipe(root, name)
@@ -98,14 +83,12 @@ def bundle_recipe(
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
         chosen: Sequence[str | None] = kinds or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
-        facts = pack.write(root, recipe, images, output, daemon, wheels=wheels, say=_tell)
-    size, sha256 = output.stat().st_size, pack.sha256_of(output)
-    _say(as_json, f"bundle {output}: {format_size(size)}\nsha256 {sha256}")
-    said = {"file": str(output), "size": size, "sha256": sha256}
-    _print(as_json, said | {"bundle": facts.model_dump(by_alias=True)})
+        pack.write(root, recipe, images, output, daemon, _tell)
+    print(f"bundle {output}: {format_size(output.stat().st_size)}")
+    print(f"sha256 {pack.sha256_of(output)}")
 
 
-def load_file(file: Path, into: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
     """`ae load`: check a bundle, load its images into the engine and restore its checkout."""
     if dry_run:
         checked = bundle.check(file)
@@ -113,15 +96,11 @@ def load_file(file: Path, into: Path | None, *, dry_run: bool, as_json: bool) ->
     else:
         with _daemon() as daemon:
             checked, folder, wrote = bundle.load(file, into, daemon, _tell)
-    images = [image.reference for image in checked.ids]
-    name = checked.facts.recipe
     verb = "would be " if dry_run else ""
-    _say(as_json, f"{file}: every byte is as its checksums say")
-    _say(as_json, f"{', '.join(images)}: {verb}loaded")
-    _say(as_json, f"checkout: {folder} ({f'{verb}written' if wrote else 'is there already'})")
-    _say(as_json, f"next: cd {folder} && ae run {name} --quick")
-    said = {"recipe": name, "dry_run": dry_run, "images": images}
-    _print(as_json, said | {"folder": str(folder), "wrote_tree": wrote})
+    print(f"{file}: every byte is as its checksums say")
+    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"checkout: {folder} ({f'{verb}written' if wrote else 'is there already'})")
+    print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 
 
 def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> list[ImageRef]:
@@ -189,13 +168,3 @@ def _daemon() -> Iterator[Daemon]:
 
 def _tell(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-def _say(as_json: bool, text: str) -> None:
-    if not as_json:
-        print(text)
-
-
-def _print(as_json: bool, data: Any) -> None:
-    if as_json:
-        print(json.dumps(data, indent=2))
