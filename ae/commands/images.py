@@ -14,7 +14,7 @@ from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle, lockfile, pack, registry, settings
 from ae.images.bake import flavours
-from ae.images.build import build, describe
+from ae.images.build import build, commands
 from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -38,7 +38,7 @@ def build_images(
     with signals.handled():
         for image in chosen:
             if dry_run:
-                for argv in describe(root, image, options):
+                for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
                 print(build(root, image, Display(()), options).sentence)
