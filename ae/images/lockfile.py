@@ -25,14 +25,12 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Entry(BaseModel):
-    """One published image. `size` is what it takes unpacked, in bytes."""
+    """One published image."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     digest: Digest  # of the manifest, as a registry names it
     image_id: Digest  # of the configuration, as an engine names it
-    size: Annotated[int, Field(ge=0)]
-    platform: Annotated[str, Field(pattern=r"^[a-z0-9]+/[a-z0-9]+$")]
 
     def names(self, found: Mapping[str, Any]) -> bool:
         """Whether what an engine says of an image (Id, RepoDigests) means this one.
@@ -107,15 +105,8 @@ def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
     said = []
     for image in images:
         entry = load(image.root).entry(image.name, image.flavour)
-        if image.override is not None or entry is None:
-            continue
-        if entry.content != image.content:
-            said.append(
-                f"the published {image.reference} is of other sources than this tree: not used"
-            )
-        elif registry is None:
-            said.append(
-                f"no registry is named: unless the published {image.reference} is here, "
-                "one built here serves"
-            )
+        if image.override is None and entry is not None and entry.content != image.content:
+            said.append(f"the published {image.reference} is of other sources: not used")
+        elif image.override is None and entry is not None and registry is None:
+            said.append(f"no registry is named: the {image.reference} that is here serves")
     return said

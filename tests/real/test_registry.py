@@ -221,8 +221,6 @@ def test_what_a_registry_may_answer(
         content=image.content,
         digest="sha256:" + "1" * 64,
         image_id="sha256:" + "2" * 64,
-        size=1,
-        platform="linux/amd64",
     )
     with answering(status, error) as far, pytest.raises(EnvironmentFault) as caught:
         registry.pull(daemon, image, entry, far, Lines())
