@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from shlex import join
 
-from ae.daemon.connection import Daemon, connect, endpoint_of
+from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
@@ -48,7 +47,7 @@ def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) 
     """`ae push`: publish images and lock their digests."""
     place = settings.require_registry()
     images = choose_images(names, flavour=flavour, lane=lane)
-    with _daemon() as daemon:
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
@@ -63,7 +62,7 @@ def pull_images(
     place = "" if verify else settings.require_registry()
     pairs = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
     code = ExitCode.OK
-    with _daemon() as daemon:
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in pairs:
             said = "pulled"
             if not verify:
@@ -79,11 +78,11 @@ def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[
     root = find_root()
     recipe = load_recipe(root, name)
     folder = _image_folder(root, name, lane)
-    with _daemon() as daemon:
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
         chosen: Sequence[str | None] = kinds or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
-        pack.write(root, recipe, images, output, daemon, _tell)
+        pack.write(root, recipe, images, output, daemon, Display(()).say)
     print(f"bundle {output}: {format_size(output.stat().st_size)}")
     print(f"sha256 {pack.sha256_of(output)}")
 
@@ -94,8 +93,8 @@ def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
         checked = bundle.check(file)
         folder, wrote = bundle.choose_folder(checked, into)
     else:
-        with _daemon() as daemon:
-            checked, folder, wrote = bundle.load(file, into, daemon, _tell)
+        with signals.handled(), closing(connect(endpoint_of())) as daemon:
+            checked, folder, wrote = bundle.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
     print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
@@ -153,18 +152,3 @@ def _entry(image: ImageRef) -> lockfile.Entry:
         f"images/lock.yaml {why} {image.reference}",
         fix=f"ae build {image.name} --flavour {image.flavour}; where it is published: ae push",
     )
-
-
-@contextmanager
-def _daemon() -> Iterator[Daemon]:
-    """The engine of images: Docker's. Ctrl-C ends what it does in an orderly way."""
-    with signals.handled():
-        daemon = connect(endpoint_of())
-        try:
-            yield daemon
-        finally:
-            daemon.close()
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)

@@ -8,7 +8,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +59,7 @@ def build(
     Raises UsageError for options and bake files that do not fit, EnvironmentFault with the first
     error of the build and where its whole log is.
     """
-    daemon = connect(endpoint or endpoint_of())
-    try:
+    with closing(connect(endpoint or endpoint_of())) as daemon:
         for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
             held = labels_of(daemon.image(wanted.reference)).get("ae.content")
             if wanted.reference == image.reference or held != wanted.content:
@@ -70,8 +69,6 @@ def build(
                     fix = "free some disk where Docker keeps images: docker system df"
                     require_disk(home, needed, f"building {wanted.reference}", fix)
                 built = _run(daemon, wanted, argv, sink)
-    finally:
-        daemon.close()
     return built
 
 

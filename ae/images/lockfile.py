@@ -19,7 +19,7 @@ from ae.recipe.yamlfile import read_yaml, validate
 HEADER = """\
 # The published images, by digest. `ae push` writes this file, `ae run` and `ae pull` obey it: an
 # entry counts as long as `content` is the hash of the sources in this tree. Where it is published
-# is not said here: AE_REGISTRY, or `registry:` in the settings.
+# is not said here, but in AE_REGISTRY.
 """
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 

@@ -264,7 +264,7 @@ def test_nothing_of_the_person_goes_in(
     word = "do-not-publish"
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("AE_SECRET_GUROBI", str(tmp_path / "home/gurobi.lic"))
-    own = ["home/.docker/config.json", "home/.config/ae/config.yaml", "home/gurobi.lic"]
+    own = ["home/.docker/config.json", "home/gurobi.lic"]
     for name in (*own, "checkout/recipes/toy/my.secret", "checkout/results/runs/toy/1/run.json"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

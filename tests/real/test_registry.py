@@ -381,7 +381,6 @@ def test_push_and_pull_as_a_person_types_them(
 ) -> None:
     root = make_toy(tmp_path / "root")
     monkeypatch.setenv("AE_ROOT", str(root))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("AE_REGISTRY", raising=False)
 
     def ae(*words: str) -> tuple[int, str]:
@@ -400,8 +399,7 @@ def test_push_and_pull_as_a_person_types_them(
     try:
         code, said = ae("push", "toy")
         assert (code, "no registry is named" in said) == (2, True)
-        (tmp_path / "config/ae").mkdir(parents=True)
-        (tmp_path / "config/ae/config.yaml").write_text(f"registry: {place.name}\n")
+        monkeypatch.setenv("AE_REGISTRY", place.name)
         code, said = ae("pull", "toy")
         assert (code, "images/lock.yaml has no ae/toy:cpu" in said) == (3, True)
         code, said = ae("push", "toy")
