@@ -91,14 +91,14 @@ def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
     """`ae load`: check a bundle, load its images into the engine and restore its checkout."""
     if dry_run:
         checked = bundle.check(file)
-        folder, wrote = bundle.choose_folder(checked, into)
+        folder = bundle.choose_folder(checked, into)
     else:
         with signals.handled(), closing(connect(endpoint_of())) as daemon:
-            checked, folder, wrote = bundle.load(file, into, daemon, Display(()).say)
+            checked, folder = bundle.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
     print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
-    print(f"checkout: {folder} ({f'{verb}written' if wrote else 'is there already'})")
+    print(f"checkout: {folder} ({verb}written)")
     print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 
 

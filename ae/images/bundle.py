@@ -40,7 +40,6 @@ class Checked:
 
     path: Path
     facts: Facts
-    text: bytes  # of bundle.json
     sizes: Mapping[str, int]  # bytes
     ids: Mapping[ImageFacts, frozenset[str]]  # what engines may call each image
 
@@ -76,53 +75,43 @@ def check(path: Path) -> Checked:
         if set(sums) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
             raise _fault(path, f"does not hold the images that its {FACTS} names")
     ids = {image: _image_ids(path, image) for image in facts.images}
-    return Checked(path, facts, texts[FACTS], sizes, ids)
+    return Checked(path, facts, sizes, ids)
 
 
-def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path, bool]:
+def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path]:
     """Check a bundle, load its images into an engine and write its tree, or nothing at all.
 
-    Returns what was checked, the folder to run from, and whether that was written now.
+    Returns what was checked and the folder to run from.
     """
     checked = check(path)
-    folder, absent = choose_folder(checked, into)
-    if absent:
-        require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
+    folder = choose_folder(checked, into)
+    require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
     home = Path(str(daemon.info.get("DockerRootDir", "/")))
     if home.is_dir():  # twice: the engine unpacks before it makes layers
         needed = 2 * sum(checked.sizes[image.member] for image in checked.ids)
         require_disk(home, needed, f"loading the images of {path.name}")
     with ExitStack() as undo:
-        part = _write_tree(checked, folder, undo) if absent else None
+        part = _write_tree(checked, folder, undo)
         ids = {image: _load_image(checked, image, daemon, undo, say) for image in checked.ids}
         with signals.shielded(), faults(daemon.endpoint):  # short steps; the tags move last
-            if part is not None:
-                part.rename(folder)  # which is empty or not there, or this fails
-                undo.callback(shutil.rmtree, folder)
+            part.rename(folder)  # which is empty or not there, or this fails
+            undo.callback(shutil.rmtree, folder)
             for image, image_id in ids.items():
                 daemon.control.tag(image_id, f"ae/{image.name}", image.flavour)
             undo.pop_all()
-    return checked, folder, absent
+    return checked, folder
 
 
-def choose_folder(checked: Checked, into: Path | None) -> tuple[Path, bool]:
-    """Where the tree is to be, and whether it must be written. Raises UsageError.
-
-    `into`; else the folder at or above this one that was restored from the same bundle; else
-    `./<recipe>-bundle`.
-    """
-    folder, here = into or Path(f"{checked.facts.recipe}-bundle"), Path.cwd()
-    for place in (folder, *(() if into else (here, *here.parents))):
-        facts = place / FACTS
-        if facts.is_file() and facts.read_bytes() == checked.text:
-            return place, False
+def choose_folder(checked: Checked, into: Path | None) -> Path:
+    """Where the tree is to be: `into`, else `./<recipe>-bundle`. Raises UsageError."""
+    folder = into or Path(f"{checked.facts.recipe}-bundle")
     empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
     if folder.is_symlink() or not empty or not folder.absolute().parent.is_dir():
         raise UsageError(
-            f"{folder} cannot be written: it holds something else, or its parent is missing",
+            f"{folder} cannot be written: it is there already, or its parent is missing",
             fix="name another folder with --into",
         )
-    return folder, True
+    return folder
 
 
 def _image_ids(path: Path, image: ImageFacts) -> frozenset[str]:

@@ -103,10 +103,10 @@ def write(
         (folder / README).write_text(_readme(recipe, facts, output.name))
         if git(root, "archive", "--output", str(folder / TREE), sha) is None:
             raise EnvironmentFault(f"git cannot archive {sha}", fix=f"git archive {sha}")
-        with tarfile.open(folder / TREE, "a", dereference=True) as tree:
-            for source in _data(root, recipe):
-                tree.add(root / source, source, filter=_nobodys)
-            tree.add(folder / FACTS, FACTS, filter=_nobodys)
+        if data := _data(root, recipe):
+            with tarfile.open(folder / TREE, "a", dereference=True) as tree:
+                for source in data:
+                    tree.add(root / source, source, filter=_nobodys)
         for image, one in zip(facts.images, found, strict=True):
             say(f"{image.reference}: {format_size(int(one['Size']))}")
             if "ae.binds" in labels_of(one):
@@ -177,7 +177,7 @@ def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
 Commit {facts.revision}, {facts.date}. Not the authors' own artifact. `tree.tar` is a checkout with
 recipes, sources, reference results and data.
 
-With `ae` (from the checkout: `pip install --editable .`):
+With `ae` (in the checkout: `pip install --editable .`; `docs/bundles.md` says more):
 
     ae load {file}
     cd {recipe.name}-bundle && ae run {recipe.name} --quick

@@ -221,7 +221,6 @@ def test_what_a_bundle_holds(made: Path, template: Path) -> None:
                  "images/docker-bake.hcl", "pyproject.toml", "docs/contracts.md",
                  "data/numbers.txt", "results/reference/h200/toy/run.json"):  # fmt: skip
         assert name in names, name
-    assert names["bundle.json"] == held["bundle.json"]
     facts = json.loads(held["bundle.json"])
     head = subprocess.run(
         ["git", "-C", template / "checkout", "rev-parse", "HEAD"],
@@ -385,7 +384,7 @@ def test_the_tree_comes_back(
     engine.tags.clear()
     new = tmp_path / "new"
     said: list[str] = []
-    assert load(made, new, daemon, said.append)[1:] == (new, True)
+    assert load(made, new, daemon, said.append)[1] == new
     assert [line for line in said if line.startswith("loading ae/toy:cpu")]
     assert engine.tags == before
     assert content_hash(new, "toy") == content_hash(root, "toy")
@@ -394,27 +393,24 @@ def test_the_tree_comes_back(
     assert (new / "results/reference/h200/toy/run.json").is_file()
     assert (new / "images/toy/bin/python").stat().st_mode & 0o111
     said.clear()
-    assert load(made, new, daemon, said.append)[1:] == (new, False)
+    load(made, tmp_path / "again", daemon, said.append)
     assert said == []  # the engine has the image
 
 
 def test_where_the_tree_goes(
     made: Path, root: Path, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Below the folder that one is in, wherever `ae` itself is; nowhere twice."""
+    """Below the folder that one is in, wherever `ae` itself is; never over anything."""
     monkeypatch.chdir(tmp_path)
     checked = check(made)
-    assert choose_folder(checked, None) == (Path("toy-bundle"), True)
-    monkeypatch.chdir(root)  # a checkout, and not restored from this bundle
-    assert choose_folder(checked, None) == (Path("toy-bundle"), True)
-    monkeypatch.chdir(tmp_path)
+    assert choose_folder(checked, None) == Path("toy-bundle")
+    assert choose_folder(checked, Path("x")) == Path("x")
     load(made, None, daemon, quiet)
-    assert choose_folder(checked, None) == (Path("toy-bundle"), False)
-    monkeypatch.chdir(tmp_path / "toy-bundle/recipes")
-    assert choose_folder(checked, None) == (tmp_path / "toy-bundle", False)
-    assert choose_folder(checked, Path("x")) == (Path("x"), True)
+    assert (tmp_path / "toy-bundle/recipes/toy/recipe.yaml").is_file()
+    with pytest.raises(UsageError, match="is there already"):
+        choose_folder(checked, None)
     (tmp_path / "empty").mkdir()
-    assert choose_folder(checked, tmp_path / "empty") == (tmp_path / "empty", True)
+    assert choose_folder(checked, tmp_path / "empty") == tmp_path / "empty"
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     for wrong in (root, made, Path("a/b"), tmp_path / "link"):
         with pytest.raises(UsageError, match="cannot be written") as caught:

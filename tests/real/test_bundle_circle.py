@@ -125,8 +125,8 @@ def test_the_whole_circle_without_a_network(
     assert set(json.loads(out)["points"].values()) == {"done"}
     (status,) = folder.glob(f"results/runs/{made.name}/*/points/together-ones/status.json")
     assert "done" in status.read_text()
-    out, _ = ae("load", str(made.path), cwd=folder, endpoint=docker_endpoint)
-    assert f"checkout: {folder} (is there already)" in out
+    _, err = ae("load", str(made.path), cwd=tmp_path, endpoint=docker_endpoint, code=2)
+    assert f"{made.name}-bundle cannot be written: it is there already" in err
 
 
 def test_by_hand_as_the_readme_says(made: Made, docker_endpoint: str, tmp_path: Path) -> None:
