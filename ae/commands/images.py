@@ -16,6 +16,7 @@ from ae.images.bake import flavours
 from ae.images.build import build, commands
 from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef
+from ae.plan.selection import require
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.run.display import Display
 from ae.units import format_size
@@ -116,38 +117,28 @@ def _flavour(root: Path, image: str, word: str | None) -> Flavour:
         wanted = Flavour.CUDA if detect().gpus else Flavour.CPU
         return wanted if wanted in known else known[0]
     if word not in known:
-        raise UsageError(
-            f"the image {image} has no flavour '{word}'; {nearest(word, known)}",
-            fix=f"--flavour {known[0]}",
-        )
+        hint = nearest(word, known)
+        raise UsageError(f"the image {image} has no flavour '{word}'; {hint}", fix="leave it out")
     return Flavour(word)
 
 
 def _image_folder(root: Path, name: str, lane: str | None) -> str:
     """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
-    known = list_recipes(root)
-    if name not in known:
-        images = {path.parent.name for path in (root / "images").glob("*/Dockerfile")}
-        if name not in images:
-            raise UsageError(
-                f"there is no recipe or image '{name}'; {nearest(name, {*known, *images})}",
-                fix="see `ae list`",
-            )
+    if (root / "images" / name / "Dockerfile").is_file() and name not in list_recipes(root):
         return name
     recipe = load_recipe(root, name)
-    if lane is not None and lane not in recipe.lanes:
-        raise UsageError(
-            f"{name} has no lane '{lane}'; {nearest(lane, recipe.lanes)}", fix="see `ae list`"
-        )
-    return recipe.image if lane is None else recipe.image_of(lane)
+    if lane is None:
+        return recipe.image
+    require("lane", lane, recipe.lanes, recipe)
+    return recipe.image_of(lane)
 
 
 def _entry(image: ImageRef) -> lockfile.Entry:
     """What the lock says of an image. Raises EnvironmentFault when it is not of these sources."""
-    entry = lockfile.load(image.root).entry(image.name, image.flavour)
-    if entry is not None and entry.content == image.content:
+    if entry := lockfile.locked(image):
         return entry
-    why = "has no" if entry is None else "is of other sources than this tree for"
+    other = lockfile.load(image.root).entry(image.name, image.flavour)
+    why = "is of other sources than this tree for" if other else "has no"
     raise EnvironmentFault(
         f"images/lock.yaml {why} {image.reference}",
         fix=f"ae build {image.name} --flavour {image.flavour}; where it is published: ae push",

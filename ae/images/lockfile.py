@@ -63,10 +63,7 @@ def path_of(root: Path) -> Path:
 
 
 def load(root: Path) -> Lock:
-    """Read the lock file; one that does not exist locks nothing.
-
-    Raises RecipeError with file and line.
-    """
+    """Read the lock file. Raises RecipeError with file and line."""
     path = path_of(root)
     if not path.is_file():
         return Lock(schema=1, images={})
@@ -89,9 +86,7 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)  # two pushes at once must not lose an entry
         images = load(root).model_dump()["images"]
         images.setdefault(name, {})[flavour.value] = entry.model_dump()
-        ordered = {key: dict(sorted(images[key].items())) for key in sorted(images)}
-        text = yaml.safe_dump({"schema": 1, "images": ordered}, sort_keys=False)
-        write_atomic(path, HEADER + str(text))
+        write_atomic(path, HEADER + str(yaml.safe_dump({"schema": 1, "images": images})))
     except OSError as error:
         raise EnvironmentFault(
             f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
