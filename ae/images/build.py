@@ -7,7 +7,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,29 +109,30 @@ def build_argv(
     client: str, root: Path, target: Target, image: ImageRef, options: BuildOptions
 ) -> tuple[str, ...]:
     """The command line of one build; it means the same in any folder."""
+    contexts = {name: _context(root, value) for name, value in target.contexts.items()}
+    contexts |= {name: str(path.resolve()) for name, path in options.contexts.items()}
+    arguments = {**target.args, "SOURCE_DATE_EPOCH": str(source_epoch(root, image))}
     # The daemon's own builder: it sees local images as bases, and its result is local.
     words = [client, "buildx", "build", "--builder", "default", "--load", "--progress", "plain"]
-    words += ["--file", str(root / target.context / target.dockerfile)]
-    words += ["--target", target.stage] if target.stage else []
-    epoch = str(source_epoch(root, image))
-    contexts = {name: str(path.resolve()) for name, path in options.contexts.items()}
-    contexts = {name: _context(root, value) for name, value in target.contexts.items()} | contexts
-    for option, pairs in (
-        ("--build-arg", {**target.args, "SOURCE_DATE_EPOCH": epoch}),
-        ("--label", {**target.labels, **labels(image)}),
-        ("--build-context", contexts),
-    ):
-        words += [word for key, value in pairs.items() for word in (option, f"{key}={value}")]
+    words += ["--file", str(root / target.context / target.dockerfile), "--provenance", "false"]
+    words += ["--no-cache"] if options.fresh else []
     for option, values in (
+        ("--target", [target.stage] if target.stage else []),
+        ("--network", [options.network] if options.network else []),
+        ("--build-arg", _pairs(arguments)),
+        ("--label", _pairs({**target.labels, **labels(image)})),
+        ("--build-context", _pairs(contexts)),
         ("--tag", target.tags),
         ("--secret", target.secrets),
         ("--cache-from", target.cache_from),
         ("--cache-to", target.cache_to),
-        ("--network", [options.network] if options.network else []),
     ):
         words += [word for value in values for word in (option, value)]
-    words += ["--no-cache"] if options.fresh else []
-    return (*words, "--provenance", "false", str(root / target.context))
+    return (*words, str(root / target.context))
+
+
+def _pairs(found: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in found.items()]
 
 
 def _bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
@@ -198,7 +199,12 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
         environment = client_environment(daemon.endpoint)
         ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
     if ended.returncode != 0:
-        raise _failed(image, errors, log)
+        # The first error is the cause; what follows says that the build failed.
+        why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"
+        if untrusted := next(filter(_UNTRUSTED.search, errors), None):
+            why = f"it does not trust a server's certificate, as behind a proxy ({untrusted})"
+            fix = f"--ca-bundle FILE, with the proxy's certificate in FILE; {fix}"
+        raise EnvironmentFault(f"building {image.reference} failed: {why[:300]}", fix=fix)
     found = daemon.image(image.reference)
     if found is None or labels_of(found).get("ae.content") != image.content:
         raise EnvironmentFault(
@@ -207,20 +213,6 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
         )
     took, size = format_seconds(ended.seconds), format_size(int(found["Size"]))
     return Built(found["Id"], f"built {image.reference} in {took}, {size}; log: {log}")
-
-
-def _failed(image: ImageRef, errors: list[str], log: Path) -> EnvironmentFault:
-    """The first error is the cause; what follows says that the build failed."""
-    if untrusted := next(filter(_UNTRUSTED.search, errors), None):
-        return EnvironmentFault(
-            f"building {image.reference} failed: it does not trust a server's certificate, as "
-            f"behind a proxy that inspects TLS ({untrusted[:200]})",
-            fix=f"--ca-bundle FILE, with the proxy's certificate in FILE; the whole log is {log}",
-        )
-    why = f": {errors[0][:300]}" if errors else ""
-    return EnvironmentFault(
-        f"building {image.reference} failed{why}", fix=f"the whole log is {log}"
-    )
 
 
 def _context(root: Path, value: str) -> str:
