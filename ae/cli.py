@@ -150,9 +150,6 @@ def build(
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
     lane: LaneOption = None,
-    cache: Annotated[
-        bool, typer.Option("--cache", help="take from the registry what was built before")
-    ] = False,
     fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the commands, build nothing")
@@ -168,7 +165,6 @@ def build(
         ca_bundle=ca_bundle,
         network=network,
         contexts=contexts,
-        cache=cache,
         fresh=fresh,
     )
     build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
@@ -265,9 +261,7 @@ def bundle(
         list[str] | None,
         typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
     ] = None,
-    lane: Annotated[
-        str | None, typer.Option("--lane", help="whose image; default: native where there is one")
-    ] = None,
+    lane: LaneOption = None,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
     from ae.commands.images import bundle_recipe

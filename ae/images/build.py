@@ -17,7 +17,7 @@ from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.host.git import git, revision
 from ae.host.machine import cache_dir, require_disk
-from ae.images import bake, settings
+from ae.images import bake
 from ae.images.bake import Target
 from ae.images.content import (
     BuildOptions,
@@ -142,7 +142,6 @@ def _bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
     found = {"AE_REVISION": f"{sha}{dirty}", "AE_BASE_IMAGE": options.base_image or ""}
     found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
     found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""
-    found["AE_CACHE"] = settings.require_registry() if options.cache else ""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # both spellings are in use
         if value := os.environ.get(name) or os.environ.get(name.lower()):
             found[name] = value
