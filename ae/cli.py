@@ -150,17 +150,13 @@ def build(
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
     lane: LaneOption = None,
-    cache: Annotated[
-        bool, typer.Option("--cache", help="take from the registry what was built before")
-    ] = False,
     fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the commands, build nothing")
     ] = False,
 ) -> None:
     """Build the images of papers, with live output; the bake files are below images/."""
-    from ae.commands.images import build_images
-    from ae.images.content import BuildOptions
+    from ae.commands.images import BuildOptions, build_images
 
     contexts = {name: Path(path) for name, path in pairs(context, "--context").items()}
     options = BuildOptions(
@@ -169,7 +165,6 @@ def build(
         ca_bundle=ca_bundle,
         network=network,
         contexts=contexts,
-        cache=cache,
         fresh=fresh,
     )
     build_images(names, flavour=flavour, lane=lane, options=options, dry_run=dry_run)
@@ -180,12 +175,11 @@ def push(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,
     lane: LaneOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
     from ae.commands.images import push_images
 
-    push_images(names, flavour=flavour, lane=lane, as_json=as_json)
+    push_images(names, flavour=flavour, lane=lane)
 
 
 @app.command(short_help="Fetch the locked images by digest, or check them.")
@@ -196,12 +190,11 @@ def pull(
     verify: Annotated[
         bool, typer.Option("--verify", help="fetch nothing; check that what is here is locked")
     ] = False,
-    as_json: AsJson = False,
 ) -> int:
     """Fetch the locked images from the registry, by digest; or check them."""
     from ae.commands.images import pull_images
 
-    return pull_images(names, flavour=flavour, lane=lane, verify=verify, as_json=as_json)
+    return pull_images(names, flavour=flavour, lane=lane, verify=verify)
 
 
 @app.command(short_help="Draw the figures of a run again.")
@@ -263,26 +256,17 @@ def keep(
 @app.command(short_help="Write one archive with all that a paper needs.")
 def bundle(
     recipe: RecipeName,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar[.gz]")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar")],
     flavour: Annotated[
         list[str] | None,
         typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
     ] = None,
-    lane: Annotated[
-        str | None, typer.Option("--lane", help="whose image; default: native where there is one")
-    ] = None,
-    wheels: Annotated[
-        Path | None,
-        typer.Option(
-            "--wheels", metavar="DIR", help="put in wheels of what ae needs, for a reader offline"
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    lane: LaneOption = None,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
     from ae.commands.images import bundle_recipe
 
-    bundle_recipe(recipe, output, lane=lane, kinds=flavour or (), wheels=wheels, as_json=as_json)
+    bundle_recipe(recipe, output, lane=lane, kinds=flavour or ())
 
 
 @app.command(short_help="Check a bundle and restore all of it, or nothing.")
@@ -295,12 +279,11 @@ def load(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only check the archive")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Check a bundle, then load its images and restore its checkout; or nothing at all."""
     from ae.commands.images import load_file
 
-    load_file(file, into, dry_run=dry_run, as_json=as_json)
+    load_file(file, into, dry_run=dry_run)
 
 
 app.command(short_help="Open a shell where a paper's points run.")(shell)

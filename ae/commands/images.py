@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from shlex import join
-from typing import Any
 
-from ae.daemon.connection import Daemon, connect, endpoint_of
+from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle, lockfile, pack, registry, settings
 from ae.images.bake import flavours
-from ae.images.build import build, describe
+from ae.images.build import build, commands
 from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef
+from ae.plan.selection import require
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.run.display import Display
 from ae.units import format_size
+
+__all__ = ["BuildOptions"]  # for the command line, which imports no other room
 
 
 def build_images(
@@ -38,90 +38,69 @@ def build_images(
     with signals.handled():
         for image in chosen:
             if dry_run:
-                for argv in describe(root, image, options):
+                for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
                 print(build(root, image, Display(()), options).sentence)
 
 
-def push_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, as_json: bool
-) -> None:
+def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:
     """`ae push`: publish images and lock their digests."""
     place = settings.require_registry()
     images = choose_images(names, flavour=flavour, lane=lane)
-    done = []
-    with _daemon() as daemon:
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
-            done.append({"image": image.reference, "digest": entry.digest, "registry": place})
             where = f"{registry.repository(place, image)}@{entry.digest}"
-            _say(as_json, f"pushed {where}; locked in images/lock.yaml")
-    _print(as_json, done)
+            print(f"pushed {where}; locked in images/lock.yaml")
 
 
 def pull_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool, as_json: bool
+    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool
 ) -> int:
     """`ae pull`: fetch the locked images by digest; `verify`: only check those that are here."""
     place = "" if verify else settings.require_registry()
     pairs = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    done = []
-    with _daemon() as daemon:
+    code = ExitCode.OK
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in pairs:
-            wrong = registry.mismatch(registry.find(daemon, image, entry), image, entry)
-            state = wrong or "is the locked one" if verify else "pulled"
+            said = "pulled"
             if not verify:
                 registry.pull(daemon, image, entry, place, Display(()))
-            done.append({"image": image.reference, "digest": entry.digest, "state": state})
-            _say(as_json, f"{image.reference} {state}, {entry.digest}")
-    _print(as_json, done)
-    bad = verify and any(one["state"] != "is the locked one" for one in done)
-    return ExitCode.ENVIRONMENT if bad else ExitCode.OK
+            elif said := registry.mismatch(registry.find(daemon, image, entry), image, entry):
+                code = ExitCode.ENVIRONMENT
+            print(f"{image.reference} {said or 'is the locked one'}, {entry.digest}")
+    return code
 
 
-def bundle_recipe(
-    name: str,
-    output: Path,
-    *,
-    lane: str | None,
-    kinds: Sequence[str],
-    wheels: Path | None,
-    as_json: bool,
-) -> None:
+def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[str]) -> None:
     """`ae bundle`: one archive with all that a recipe needs on a machine without a network."""
     root = find_root()
     recipe = load_recipe(root, name)
     folder = _image_folder(root, name, lane)
-    with _daemon() as daemon:
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
         chosen: Sequence[str | None] = kinds or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
-        facts = pack.write(root, recipe, images, output, daemon, wheels=wheels, say=_tell)
-    size, sha256 = output.stat().st_size, pack.sha256_of(output)
-    _say(as_json, f"bundle {output}: {format_size(size)}\nsha256 {sha256}")
-    said = {"file": str(output), "size": size, "sha256": sha256}
-    _print(as_json, said | {"bundle": facts.model_dump(by_alias=True)})
+        pack.write(root, recipe, images, output, daemon, Display(()).say)
+    print(f"bundle {output}: {format_size(output.stat().st_size)}")
+    print(f"sha256 {pack.sha256_of(output)}")
 
 
-def load_file(file: Path, into: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
     """`ae load`: check a bundle, load its images into the engine and restore its checkout."""
     if dry_run:
         checked = bundle.check(file)
-        folder, wrote = bundle.choose_folder(checked, into)
+        folder = bundle.choose_folder(checked, into)
     else:
-        with _daemon() as daemon:
-            checked, folder, wrote = bundle.load(file, into, daemon, _tell)
-    images = [image.reference for image in checked.ids]
-    name = checked.facts.recipe
+        with signals.handled(), closing(connect(endpoint_of())) as daemon:
+            checked, folder = bundle.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
-    _say(as_json, f"{file}: every byte is as its checksums say")
-    _say(as_json, f"{', '.join(images)}: {verb}loaded")
-    _say(as_json, f"checkout: {folder} ({f'{verb}written' if wrote else 'is there already'})")
-    _say(as_json, f"next: cd {folder} && ae run {name} --quick")
-    said = {"recipe": name, "dry_run": dry_run, "images": images}
-    _print(as_json, said | {"folder": str(folder), "wrote_tree": wrote})
+    print(f"{file}: every byte is as its checksums say")
+    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"checkout: {folder} ({verb}written)")
+    print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 
 
 def choose_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> list[ImageRef]:
@@ -138,64 +117,29 @@ def _flavour(root: Path, image: str, word: str | None) -> Flavour:
         wanted = Flavour.CUDA if detect().gpus else Flavour.CPU
         return wanted if wanted in known else known[0]
     if word not in known:
-        raise UsageError(
-            f"the image {image} has no flavour '{word}'; {nearest(word, known)}",
-            fix=f"--flavour {known[0]}",
-        )
+        hint = nearest(word, known)
+        raise UsageError(f"the image {image} has no flavour '{word}'; {hint}", fix="leave it out")
     return Flavour(word)
 
 
 def _image_folder(root: Path, name: str, lane: str | None) -> str:
     """The image of a recipe's lane; a name that is no recipe is taken for an image's."""
-    known = list_recipes(root)
-    if name not in known:
-        images = {path.parent.name for path in (root / "images").glob("*/Dockerfile")}
-        if name not in images:
-            raise UsageError(
-                f"there is no recipe or image '{name}'; {nearest(name, {*known, *images})}",
-                fix="see `ae list`",
-            )
+    if (root / "images" / name / "Dockerfile").is_file() and name not in list_recipes(root):
         return name
     recipe = load_recipe(root, name)
-    if lane is not None and lane not in recipe.lanes:
-        raise UsageError(
-            f"{name} has no lane '{lane}'; {nearest(lane, recipe.lanes)}", fix="see `ae list`"
-        )
-    return recipe.image if lane is None else recipe.image_of(lane)
+    if lane is None:
+        return recipe.image
+    require("lane", lane, recipe.lanes, recipe)
+    return recipe.image_of(lane)
 
 
 def _entry(image: ImageRef) -> lockfile.Entry:
     """What the lock says of an image. Raises EnvironmentFault when it is not of these sources."""
-    entry = lockfile.load(image.root).entry(image.name, image.flavour)
-    if entry is not None and entry.content == image.content:
+    if entry := lockfile.locked(image):
         return entry
-    why = "has no" if entry is None else "is of other sources than this tree for"
+    other = lockfile.load(image.root).entry(image.name, image.flavour)
+    why = "is of other sources than this tree for" if other else "has no"
     raise EnvironmentFault(
         f"images/lock.yaml {why} {image.reference}",
         fix=f"ae build {image.name} --flavour {image.flavour}; where it is published: ae push",
     )
-
-
-@contextmanager
-def _daemon() -> Iterator[Daemon]:
-    """The engine of images: Docker's. Ctrl-C ends what it does in an orderly way."""
-    with signals.handled():
-        daemon = connect(endpoint_of())
-        try:
-            yield daemon
-        finally:
-            daemon.close()
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _say(as_json: bool, text: str) -> None:
-    if not as_json:
-        print(text)
-
-
-def _print(as_json: bool, data: Any) -> None:
-    if as_json:
-        print(json.dumps(data, indent=2))

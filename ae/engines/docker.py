@@ -87,9 +87,12 @@ class DockerEngine(ContainerEngine):
 
         Raises EnvironmentFault when that cannot be done.
         """
+        from docker.utils import parse_repository_tag
+
         entry, place = locked(image), settings.registry()
         if image.override is not None:
-            self.pull(image.reference, sink)
+            repository, tag = parse_repository_tag(image.reference)
+            registry.fetch(self.daemon, repository, tag or "latest", sink)
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
@@ -99,24 +102,6 @@ class DockerEngine(ContainerEngine):
                 f"the image {image.reference} is not there, or not built from this tree",
                 fix=f"ae build {image.name} --flavour {image.flavour}",
             )
-
-    def pull(self, reference: str, sink: Sink) -> None:
-        """Fetch an image from its registry. Raises EnvironmentFault when that fails half-way."""
-        from docker.utils import parse_repository_tag
-
-        repository, tag = parse_repository_tag(reference)
-        pull = self.daemon.patient.pull
-        with faults(self.endpoint):
-            # The low-level stream: it says when a pull breaks in the middle.
-            for event in pull(repository, tag=tag or "latest", stream=True, decode=True):
-                if "error" in event:
-                    raise EnvironmentFault(
-                        f"pulling {reference} failed: {event['error']}",
-                        fix="check the name, the registry, and `docker login`",
-                    )
-                if event.get("status") and not event.get("progressDetail"):
-                    layer = f"{event['id']}: " if event.get("id") else ""
-                    sink.line("stdout", f"{layer}{event['status']}")
 
     def close(self) -> None:
         if daemon := self.__dict__.pop("daemon", None):

@@ -20,7 +20,6 @@ from ae.units import parse_size
 
 SHARED = Path("images/docker-bake.hcl")
 LINK = "target:"  # a build context that is another target's result
-_OURS = ("AE_BASE_IMAGE", "AE_WHEELS", "AE_CA_BUNDLE", "AE_CACHE", "AE_REVISION", "AE_SOURCE")
 
 
 def _words(items: Any) -> Any:
@@ -97,11 +96,9 @@ def resolve(
     `environment` holds the bake file's variables. Raises UsageError when the files have no such
     target or are wrong, with buildx's own words.
     """
-    # Ours come from the options alone: a stray variable of the shell changes nothing unseen.
-    clean = {key: value for key, value in environment.items() if value or key not in _OURS}
     named = [word for path in files(root, image) for word in ("--file", str(path))]
     argv = (*buildx, "bake", *named, "--print", target)
-    done = processes.run(argv, timeout_s=60, env=clean, cwd=root)
+    done = processes.run(argv, timeout_s=60, env=environment, cwd=root)
     if done.returncode != 0:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = words[0].removeprefix("ERROR: ") if words else done.stderr.strip()[-300:]

@@ -7,8 +7,8 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.host.git import git, revision
 from ae.host.machine import cache_dir, require_disk
-from ae.images import bake, settings
+from ae.images import bake
 from ae.images.bake import Target
 from ae.images.content import (
     BuildOptions,
@@ -35,7 +35,7 @@ from ae.units import format_seconds, format_size
 # with its CUDA libraries unpacks to some 8 GB, and the builder holds layers twice.
 BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
 _MADE_FROM = ("ae", "images", "recipes")
-QUIET_S = 20.0  # a build that says nothing for so long is said to go on
+QUIET_S = 20.0  # how often a build is said to go on
 _UNTRUSTED = re.compile(
     r"certificate.verify.failed|certificate signed by unknown authority|self.signed certificate"
     r"|certificate verification failed|unable to get local issuer certificate",
@@ -43,23 +43,12 @@ _UNTRUSTED = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Built:
     """An image that has been built."""
 
-    reference: str
     image_id: str
-    seconds: float
-    size_bytes: int  # unpacked
-    log: Path
-
-    @property
-    def sentence(self) -> str:
-        """What to tell a person."""
-        return (
-            f"built {self.reference} in {format_seconds(self.seconds)}, "
-            f"{format_size(self.size_bytes)}; log: {self.log}"
-        )
+    sentence: str  # what to tell a person
 
 
 def build(
@@ -70,39 +59,41 @@ def build(
     Raises UsageError for options and bake files that do not fit, EnvironmentFault with the first
     error of the build and where its whole log is.
     """
-    check_options(options)
-    daemon = connect(endpoint or endpoint_of())
-    try:
-        client, environment = find_client(daemon.endpoint), client_environment(daemon.endpoint)
-        for target in _targets(root, image, options, client, environment):
-            wanted = _image(root, target)
+    with closing(connect(endpoint or endpoint_of())) as daemon:
+        for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
             held = labels_of(daemon.image(wanted.reference)).get("ae.content")
             if wanted.reference == image.reference or held != wanted.content:
-                _require_disk(daemon, wanted, options)
-                argv = build_argv(client, root, target, wanted, options, attest=_attests(daemon))
-                built = _run(daemon, wanted, argv, environment, sink)
-    finally:
-        daemon.close()
+                home = Path(str(daemon.info.get("DockerRootDir", "/")))
+                if home.is_dir():
+                    needed = build_disk(root, wanted, options.network)
+                    fix = "free some disk where Docker keeps images: docker system df"
+                    require_disk(home, needed, f"building {wanted.reference}", fix)
+                built = _run(daemon, wanted, argv, sink)
     return built
 
 
-def describe(
+def commands(
     root: Path, image: ImageRef, options: BuildOptions, *, endpoint: str | None = None
-) -> list[tuple[str, ...]]:
-    """The command of every build that an image needs, in order; needs buildx, but no daemon."""
-    check_options(options)
+) -> list[tuple[ImageRef, tuple[str, ...]]]:
+    """Every build that an image needs, in order: what it makes, and its command line.
+
+    Needs buildx, but no daemon. Raises UsageError.
+    """
+    given = [(options.wheels, "--wheels"), (options.ca_bundle, "--ca-bundle")]
+    given += [(path, f"--context {name}") for name, path in options.contexts.items()]
+    for path, what in given:
+        if path is not None and not path.exists():
+            raise UsageError(f"{what} {path}: there is no such path", fix="check the spelling")
     endpoint = endpoint or endpoint_of()
-    client, attest = find_client(endpoint), False
-    try:
-        daemon = connect(endpoint)
-        attest = _attests(daemon)
-        daemon.close()
-    except EnvironmentFault:
-        pass  # none that answers: the commands are for one that holds no attestations
-    return [
-        build_argv(client, root, target, _image(root, target), options, attest=attest)
-        for target in _targets(root, image, options, client, client_environment(endpoint))
-    ]
+    client = find_client(endpoint)
+    variables = {**client_environment(endpoint), **_bake_variables(root, options)}
+    name = f"{image.name}-{image.flavour}"
+    found = []
+    for target in bake.resolve((client, "buildx"), root, image.name, name, variables):
+        folder, _, flavour = target.name.rpartition("-")
+        made = image_ref(root, folder, Flavour(flavour))
+        found.append((made, build_argv(client, root, target, made, options)))
+    return found
 
 
 def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
@@ -115,58 +106,42 @@ def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
 
 
 def build_argv(
-    client: str,
-    root: Path,
-    target: Target,
-    image: ImageRef,
-    options: BuildOptions,
-    *,
-    attest: bool,
+    client: str, root: Path, target: Target, image: ImageRef, options: BuildOptions
 ) -> tuple[str, ...]:
     """The command line of one build; it means the same in any folder."""
+    contexts = {name: _context(root, value) for name, value in target.contexts.items()}
+    contexts |= {name: str(path.resolve()) for name, path in options.contexts.items()}
+    arguments = {**target.args, "SOURCE_DATE_EPOCH": str(source_epoch(root, image))}
     # The daemon's own builder: it sees local images as bases, and its result is local.
     words = [client, "buildx", "build", "--builder", "default", "--load", "--progress", "plain"]
-    words += ["--file", str(root / target.context / target.dockerfile)]
-    words += ["--target", target.stage] if target.stage else []
-    epoch = str(source_epoch(root, image))
-    contexts = {name: str(path.resolve()) for name, path in options.contexts.items()}
-    contexts = {name: _context(root, value) for name, value in target.contexts.items()} | contexts
-    for option, pairs in (
-        ("--build-arg", {**target.args, "SOURCE_DATE_EPOCH": epoch}),
-        ("--label", {**target.labels, **labels(image)}),
-        ("--build-context", contexts),
-    ):
-        words += [word for key, value in pairs.items() for word in (option, f"{key}={value}")]
+    words += ["--file", str(root / target.context / target.dockerfile), "--provenance", "false"]
+    words += ["--no-cache"] if options.fresh else []
     for option, values in (
+        ("--target", [target.stage] if target.stage else []),
+        ("--network", [options.network] if options.network else []),
+        ("--build-arg", _pairs(arguments)),
+        ("--label", _pairs({**target.labels, **labels(image)})),
+        ("--build-context", _pairs(contexts)),
         ("--tag", target.tags),
         ("--secret", target.secrets),
         ("--cache-from", target.cache_from),
         ("--cache-to", target.cache_to),
-        ("--network", [options.network] if options.network else []),
     ):
         words += [word for value in values for word in (option, value)]
-    words += ["--no-cache"] if options.fresh else []
-    words += ["--provenance", "mode=max" if attest else "false"]
     return (*words, str(root / target.context))
 
 
-def check_options(options: BuildOptions) -> None:
-    """Raise UsageError for a folder or file that is not there."""
-    given = [(options.wheels, "--wheels"), (options.ca_bundle, "--ca-bundle")]
-    given += [(path, f"--context {name}") for name, path in options.contexts.items()]
-    for path, what in given:
-        if path is not None and not path.exists():
-            raise UsageError(f"{what} {path}: there is no such path", fix="check the spelling")
+def _pairs(found: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in found.items()]
 
 
-def bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
+def _bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
     """The variables of docker-bake.hcl that we set; those of an image come from the shell."""
     sha = revision(root) or os.environ.get("AE_REVISION", "")
     dirty = "-dirty" if git(root, "status", "--porcelain", "--", *_MADE_FROM) else ""
     found = {"AE_REVISION": f"{sha}{dirty}", "AE_BASE_IMAGE": options.base_image or ""}
     found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
     found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""
-    found["AE_CACHE"] = settings.require_registry() if options.cache else ""
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # both spellings are in use
         if value := os.environ.get(name) or os.environ.get(name.lower()):
             found[name] = value
@@ -180,12 +155,6 @@ def source_epoch(root: Path, image: ImageRef) -> int:
     return int(said) if said.isdigit() else 0
 
 
-def image_tag(target: str) -> str:
-    """The tag of a target's image, without `ae/`."""
-    name, _, flavour = target.rpartition("-")
-    return f"{name}:{flavour}"
-
-
 def is_error(line: str) -> bool:
     """Whether a line of a build's log says that something failed."""
     # A step's head repeats its command, which may hold the words that it would print.
@@ -194,117 +163,60 @@ def is_error(line: str) -> bool:
 
 
 @contextmanager
-def moving(say: Callable[[str], None], every_s: float) -> Iterator[Callable[[str], None]]:
-    """Hand on what a build says; while it says nothing, say every `every_s` that it goes on."""
-    started = heard = time.monotonic()
-    ended = threading.Event()
-
-    def line(text: str) -> None:
-        nonlocal heard
-        heard = time.monotonic()
-        say(text)
+def _moving(sink: Sink) -> Iterator[None]:
+    """Say every QUIET_S that the build goes on: buildx says nothing while a step is silent."""
+    started, ended = time.monotonic(), threading.Event()
 
     def beat() -> None:
-        while not ended.wait(max(0.01, heard + every_s - time.monotonic())):
-            if time.monotonic() - heard >= every_s:
-                line(f"... still building after {format_seconds(time.monotonic() - started)}")
+        while not ended.wait(QUIET_S):
+            words = format_seconds(time.monotonic() - started)
+            sink.line("stdout", f"... still building after {words}")
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
-        yield line
+        yield
     finally:
         ended.set()
         thread.join()
 
 
-def _require_disk(daemon: Daemon, image: ImageRef, options: BuildOptions) -> None:
-    """Check the disk of the daemon, where its folder can be seen."""
-    home = Path(str(daemon.info.get("DockerRootDir", "/")))
-    if home.is_dir():
-        fix = "free some disk where Docker keeps images: docker system df, docker builder prune"
-        needed = build_disk(image.root, image, options.network)
-        require_disk(home, needed, f"building {image.reference}", fix)
-
-
-def _run(
-    daemon: Daemon,
-    image: ImageRef,
-    argv: tuple[str, ...],
-    environment: Mapping[str, str],
-    sink: Sink,
-) -> Built:
+def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> Built:
     """Build one target and check that the daemon holds the result. Raises EnvironmentFault."""
     log = cache_dir() / "builds" / f"{image.name}-{image.flavour}-{image.content[:12]}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     errors: list[str] = []
-    started = time.monotonic()
-    with log.open("w", encoding="utf-8") as kept:
+    with log.open("w", encoding="utf-8") as kept, _moving(sink):
         kept.write(f"# {shlex.join(argv)}\n")
-        # buildx writes its progress to standard error.
-        with moving(lambda text: sink.line("stdout", text), QUIET_S) as show:
 
-            def on_line(_: str, text: str) -> None:
-                kept.write(text + "\n")
-                kept.flush()
-                if is_error(text) or _UNTRUSTED.search(text):
-                    errors.append(text.strip())
-                show(text)
+        def on_line(_: str, text: str) -> None:  # buildx's progress is on standard error
+            print(text, file=kept, flush=True)
+            if is_error(text) or _UNTRUSTED.search(text):
+                errors.append(text.strip())
+            sink.line("stdout", text)
 
-            ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
+        environment = client_environment(daemon.endpoint)
+        ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
     if ended.returncode != 0:
-        raise _failed(image, errors, log)
+        # The first error is the cause; what follows says that the build failed.
+        why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"
+        if untrusted := next(filter(_UNTRUSTED.search, errors), None):
+            why = f"it does not trust a server's certificate, as behind a proxy ({untrusted})"
+            fix = f"--ca-bundle FILE, with the proxy's certificate in FILE; {fix}"
+        raise EnvironmentFault(f"building {image.reference} failed: {why[:300]}", fix=fix)
     found = daemon.image(image.reference)
     if found is None or labels_of(found).get("ae.content") != image.content:
         raise EnvironmentFault(
             f"the build ended well, but the daemon does not hold {image.reference}",
             fix=f"see whether another build ran at the same time; the log is {log}",
         )
-    return Built(
-        reference=image.reference,
-        image_id=str(found["Id"]),
-        seconds=time.monotonic() - started,
-        size_bytes=int(found["Size"]),
-        log=log,
-    )
-
-
-def _failed(image: ImageRef, errors: list[str], log: Path) -> EnvironmentFault:
-    """The first error is the cause; what follows says that the build failed."""
-    if untrusted := next(filter(_UNTRUSTED.search, errors), None):
-        return EnvironmentFault(
-            f"building {image.reference} failed: it does not trust a server's certificate, as "
-            f"behind a proxy that inspects TLS ({untrusted[:200]})",
-            fix=f"--ca-bundle FILE, with the proxy's certificate in FILE; the whole log is {log}",
-        )
-    why = f": {errors[0][:300]}" if errors else ""
-    return EnvironmentFault(
-        f"building {image.reference} failed{why}", fix=f"the whole log is {log}"
-    )
-
-
-def _image(root: Path, target: Target) -> ImageRef:
-    """The image that a target builds."""
-    name, _, flavour = target.name.rpartition("-")
-    return image_ref(root, name, Flavour(flavour))
-
-
-def _targets(
-    root: Path, image: ImageRef, options: BuildOptions, client: str, environment: Mapping[str, str]
-) -> list[Target]:
-    """The target of an image and those below it, in order."""
-    variables = {**environment, **bake_variables(root, options)}
-    target = f"{image.name}-{image.flavour}"
-    return bake.resolve((client, "buildx"), root, image.name, target, variables)
+    took, size = format_seconds(ended.seconds), format_size(int(found["Size"]))
+    return Built(found["Id"], f"built {image.reference} in {took}, {size}; log: {log}")
 
 
 def _context(root: Path, value: str) -> str:
     """A named build context: another target's image, which the daemon has by now, or a folder."""
     if value.startswith(bake.LINK):
-        return f"docker-image://ae/{image_tag(value.removeprefix(bake.LINK))}"
+        name, _, flavour = value.removeprefix(bake.LINK).rpartition("-")
+        return f"docker-image://ae/{name}:{flavour}"
     return value if "://" in value else str(root / value)
-
-
-def _attests(daemon: Daemon) -> bool:
-    """Whether the daemon can keep attestations: with the image store of containerd it can."""
-    return "containerd.snapshotter" in str(daemon.info.get("DriverStatus"))

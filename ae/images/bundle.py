@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import tarfile
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -29,10 +28,10 @@ from ae.units import format_size
 
 _PIECE = 2**20  # bytes read at once; no honest header or configuration is longer
 _MOST_FILES = 100_000  # in an archive; a bundle itself has fewer than 200
+_LATE_S = 3.0  # an engine that was left in the middle of loading may still finish
 _NAMES = re.compile(r"bundle\.json|README\.md|tree\.tar|images/[\w.-]+\.tar|SHA256SUMS", re.ASCII)
-# What tarfile, gzip and json make of bytes that are not what they should be.
-_DAMAGE = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, LookupError,
-           ArithmeticError, RecursionError)  # fmt: skip
+# What tarfile makes of bytes that are not what they should be.
+_DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Checked:
 
     path: Path
     facts: Facts
-    text: bytes  # of bundle.json
     sizes: Mapping[str, int]  # bytes
     ids: Mapping[ImageFacts, frozenset[str]]  # what engines may call each image
 
@@ -52,26 +50,20 @@ def check(path: Path) -> Checked:
     Raises UsageError when it is no bundle, EnvironmentFault when it is damaged.
     """
     sums: dict[str, str] = {}
-    found: dict[str, tarfile.TarInfo] = {}
+    sizes: dict[str, int] = {}
     texts: dict[str, bytes] = {}
     with _opened(path) as (file, tar):
         for member in _members(tar, 200):
             name = member.name
-            if not found and name != FACTS:
-                raise _none(path)
-            if not _NAMES.fullmatch(name) or not member.isreg() or name in found:
+            if not _NAMES.fullmatch(name) or not member.isreg() or name in sums:
                 raise _fault(path, f"holds '{name}', which is no part of a bundle")
             digest = hashlib.sha256()
             for piece in _pieces(tar.extractfile(member)):
                 digest.update(piece)
                 texts.setdefault(name, piece)  # the whole of a short one
-            sums[name], found[name] = digest.hexdigest(), member
-        if not found:
-            raise _none(path)
-        if any(piece.strip(b"\0") for piece in _pieces(file)):
-            raise _fault(path, "is damaged, or holds something behind its end")
-        if file.tell() % tarfile.RECORDSIZE:
-            raise _fault(path, "is cut off, or damaged")
+            sums[name], sizes[name] = digest.hexdigest(), member.size
+        if any(piece.strip(b"\0") for piece in _pieces(file)) or file.tell() % tarfile.RECORDSIZE:
+            raise _fault(path, "is cut off or damaged at its end")
         listed = "".join(f"{sums[name]}  {name}\n" for name in sums if name != SUMS)
         if texts.get(SUMS) != listed.encode():
             raise _fault(path, f"is damaged: its files are not those of its {SUMS}")
@@ -80,19 +72,52 @@ def check(path: Path) -> Checked:
         except ValidationError as error:
             why = f"has a {FACTS} that this ae does not read; is it of another version?"
             raise _fault(path, why) from error
-        if set(found) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
+        if set(sums) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
             raise _fault(path, f"does not hold the images that its {FACTS} names")
-        ids = {image: _image_ids(path, tar, found, image) for image in facts.images}
-    sizes = {name: member.size for name, member in found.items()}
-    return Checked(path, facts, texts[FACTS], sizes, ids)
+    ids = {image: _image_ids(path, image) for image in facts.images}
+    return Checked(path, facts, sizes, ids)
 
 
-def _image_ids(
-    path: Path, tar: tarfile.TarFile, found: Mapping[str, tarfile.TarInfo], image: ImageFacts
-) -> frozenset[str]:
+def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path]:
+    """Check a bundle, load its images into an engine and write its tree, or nothing at all.
+
+    Returns what was checked and the folder to run from.
+    """
+    checked = check(path)
+    folder = choose_folder(checked, into)
+    require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
+    home = Path(str(daemon.info.get("DockerRootDir", "/")))
+    if home.is_dir():  # twice: the engine unpacks before it makes layers
+        needed = 2 * sum(checked.sizes[image.member] for image in checked.ids)
+        require_disk(home, needed, f"loading the images of {path.name}")
+    with ExitStack() as undo:
+        part = _write_tree(checked, folder, undo)
+        ids = {image: _load_image(checked, image, daemon, undo, say) for image in checked.ids}
+        with signals.shielded(), faults(daemon.endpoint):  # short steps; the tags move last
+            part.rename(folder)  # which is empty or not there, or this fails
+            undo.callback(shutil.rmtree, folder)
+            for image, image_id in ids.items():
+                daemon.control.tag(image_id, f"ae/{image.name}", image.flavour)
+            undo.pop_all()
+    return checked, folder
+
+
+def choose_folder(checked: Checked, into: Path | None) -> Path:
+    """Where the tree is to be: `into`, else `./<recipe>-bundle`. Raises UsageError."""
+    folder = into or Path(f"{checked.facts.recipe}-bundle")
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if folder.is_symlink() or not empty or not folder.absolute().parent.is_dir():
+        raise UsageError(
+            f"{folder} cannot be written: it is there already, or its parent is missing",
+            fix="name another folder with --into",
+        )
+    return folder
+
+
+def _image_ids(path: Path, image: ImageFacts) -> frozenset[str]:
     """Look into a saved image before an engine does; returns what engines may call it."""
     texts: dict[str, bytes] = {}
-    with _inner(tar, found[image.member]) as saved:
+    with _inner(path, image.member) as saved:
         for member in _members(saved):
             data = saved.extractfile(member) if member.size <= _PIECE else None
             if data and len(texts) < 200:
@@ -100,70 +125,19 @@ def _image_ids(
     try:
         (row,) = json.loads(texts["manifest.json"])
         index = json.loads(texts["index.json"])["manifests"]
-        names = row["RepoTags"] or [one["annotations"] for one in index if "annotations" in one]
         config = texts[row["Config"]]
+        ids = {f"sha256:{hashlib.sha256(config).hexdigest()}"}
+        ids |= {str(one["digest"]) for one in index}
+        named = row["RepoTags"] or [one for one in index if "annotations" in one]
+        named = named or "repositories" in texts
         labels = json.loads(config)["config"]["Labels"].items()
-        ids = {
-            "sha256:" + hashlib.sha256(config).hexdigest(),
-            *(str(one["digest"]) for one in index),
-        }
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise _fault(
-            path, f"has an {image.member} that is no image of Docker 25 or later"
-        ) from error
-    if (
-        names
-        or "repositories" in texts
-        or image.image_id not in ids
-        or image.labels.items() - labels
-    ):
-        raise _fault(path, f"holds another image as {image.reference} than it says")
+        right = not named and image.image_id in ids and not image.labels.items() - labels
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        right = False
+    if not right:
+        why = f"holds another image as {image.reference} than it says, or one with a name"
+        raise _fault(path, why)
     return frozenset(ids)
-
-
-def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path, bool]:
-    """Check a bundle, load its images into an engine and write its tree, or nothing at all.
-
-    Returns what was checked, the folder to run from, and whether that was written now.
-    """
-    checked = check(path)
-    folder, absent = choose_folder(checked, into)
-    if absent:
-        require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
-    home = Path(str(daemon.info.get("DockerRootDir", "/")))
-    if home.is_dir():  # twice: the engine unpacks before it makes layers
-        needed = 2 * sum(checked.sizes[image.member] for image in checked.ids)
-        require_disk(home, needed, f"loading the images of {path.name}")
-    with ExitStack() as undo:
-        ids = {image: _load_image(checked, image, daemon, undo, say) for image in checked.ids}
-        part = _write_tree(checked, folder, undo) if absent else None
-        with signals.shielded():  # short steps, and the last: all of them, or all taken back
-            for image, image_id in ids.items():
-                _tag(image, image_id, daemon, undo)
-            if part is not None:
-                part.rename(folder)  # which is empty or not there, or this fails
-            undo.pop_all()
-    return checked, folder, absent
-
-
-def choose_folder(checked: Checked, into: Path | None) -> tuple[Path, bool]:
-    """Where the tree is to be, and whether it must be written. Raises UsageError.
-
-    `into`; else the folder at or above this one that was restored from the same bundle; else
-    `./<recipe>-bundle`.
-    """
-    folder, here = into or Path(f"{checked.facts.recipe}-bundle"), Path.cwd()
-    for place in (folder, *(() if into else (here, *here.parents))):
-        facts = place / FACTS
-        if facts.is_file() and facts.read_bytes() == checked.text:
-            return place, False
-    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if folder.is_symlink() or not empty or not folder.absolute().parent.is_dir():
-        raise UsageError(
-            f"{folder} cannot be written: it holds something else, or its parent is missing",
-            fix="name another folder with --into",
-        )
-    return folder, True
 
 
 def _find(daemon: Daemon, ids: frozenset[str]) -> str | None:
@@ -177,10 +151,10 @@ def _load_image(
     ids = checked.ids[image]
     if found := _find(daemon, ids):
         return found
-    undo.push(_remover(daemon, ids))
-    say(f"loading {image.reference} ({format_size(image.size)})")
+    undo.callback(_remove, daemon, ids)
+    say(f"loading {image.reference} ({format_size(checked.sizes[image.member])})")
     with _opened(checked.path) as (_, tar), faults(daemon.endpoint):
-        data = tar.extractfile(next(one for one in _members(tar) if one.name == image.member))
+        data = tar.extractfile(image.member)
         for event in daemon.patient.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
             if "error" in event:
                 raise api_fault(RuntimeError(str(event["error"])))
@@ -193,20 +167,14 @@ def _load_image(
     return found
 
 
-def _remover(daemon: Daemon, ids: frozenset[str]) -> Callable[..., None]:
-    """What removes an image that we loaded. An engine that we left in the middle of loading may
-    still finish: then it is waited for."""
-
-    def remove(kind: type[BaseException] | None, *_: object) -> None:
-        end = time.monotonic() + (3.0 if kind is KeyboardInterrupt else 0)
-        with suppress(EnvironmentFault):  # the error that brings us here is told
-            while (found := _find(daemon, ids)) is None and time.monotonic() < end:
-                time.sleep(0.2)
-            if found:
-                with faults(daemon.endpoint):
-                    daemon.control.remove_image(found)
-
-    return remove
+def _remove(daemon: Daemon, ids: frozenset[str]) -> None:
+    """Remove an image that we loaded, also one that comes late."""
+    end = time.monotonic() + _LATE_S
+    with suppress(EnvironmentFault), faults(daemon.endpoint):  # what brings us here is told
+        while (found := _find(daemon, ids)) is None and time.monotonic() < end:
+            time.sleep(0.2)
+        if found:
+            daemon.control.remove_image(found)
 
 
 def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
@@ -216,8 +184,7 @@ def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
     undo.callback(shutil.rmtree, part, ignore_errors=True)
     part.chmod(0o755)
-    with _opened(checked.path) as (_, tar):
-        tree = _inner(tar, next(one for one in _members(tar) if one.name == TREE))
+    with _inner(checked.path, TREE) as tree:
         for member in _members(tree):
             try:
                 tree.extract(member, part, filter="data")
@@ -230,58 +197,39 @@ def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
     return part
 
 
-def _tag(image: ImageFacts, image_id: str, daemon: Daemon, undo: ExitStack) -> None:
-    """Give an image the name that `ae run` looks for; what has it now gets it back on a fault."""
-    repository, _, tag = image.reference.rpartition(":")
-    before = daemon.image(image.reference)
-
-    def back() -> None:
-        with suppress(EnvironmentFault), faults(daemon.endpoint):
-            if before is None:
-                daemon.control.remove_image(image.reference, noprune=True)
-            else:
-                daemon.control.tag(before["Id"], repository, tag)
-
-    with faults(daemon.endpoint):
-        daemon.control.tag(image_id, repository, tag)
-    undo.callback(back)
-
-
-class _Bounded:
+class _Bounded(io.BufferedReader):
     """A file that is read in small pieces only: tarfile takes a header whole, however long."""
 
-    def __init__(self, file: Any) -> None:
-        self.tell, self.seek, self.seekable = file.tell, file.seek, file.seekable
-        self._read = file.read
-
-    def read(self, size: int) -> bytes:
-        if not 0 <= size <= _PIECE:
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _PIECE:
             raise ValueError("a header of a megabyte and more")
-        return cast("bytes", self._read(size))
+        return super().read(size)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarFile]]:
-    """A bundle's bytes, decompressed, and as an archive. What is wrong with it is one sentence."""
+    """A bundle's bytes, and as an archive. What is wrong with it is one sentence."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}", fix="check the spelling")
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        file = _Bounded(gzip.GzipFile(fileobj=raw) if packed else raw)
+    with _Bounded(io.FileIO(path)) as file:
+        if file.read(len(FACTS)) != FACTS.encode():
+            raise UsageError(
+                f"{path.name} is not a bundle of ae",
+                fix="unpack it first if it is compressed; ae bundle RECIPE -o FILE makes one",
+            )
+        file.seek(0)
         try:
-            try:
-                tar = tarfile.TarFile(fileobj=cast("IO[bytes]", file))
-            except _DAMAGE as error:
-                raise _none(path) from error
-            yield file, tar
+            yield file, tarfile.TarFile(fileobj=file)
         except _DAMAGE as error:
             raise _fault(path, f"is cut off, or damaged ({str(error)[:100]})") from error
 
 
-def _inner(tar: tarfile.TarFile, member: tarfile.TarInfo) -> tarfile.TarFile:
-    """An archive in the bundle."""
-    return tarfile.TarFile(fileobj=cast("IO[bytes]", _Bounded(tar.extractfile(member))))
+@contextmanager
+def _inner(path: Path, name: str) -> Iterator[tarfile.TarFile]:
+    """An archive in a bundle that is whole."""
+    with _opened(path) as (_, tar):
+        data: Any = tar.extractfile(name)
+        yield tarfile.TarFile(fileobj=_Bounded(data))
 
 
 def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.TarInfo]:
@@ -291,7 +239,7 @@ def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.
             return
         if count == most or member.size < 0 or member.issparse():
             raise tarfile.ReadError(f"more than {most} files, or a size that cannot be")
-        cast("Any", tar).members.clear()  # it would keep every header
+        tar.members = []  # type: ignore[attr-defined]  # it would keep every header
         yield member
 
 
@@ -303,10 +251,4 @@ def _fault(path: Path, why: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"{path.name} {why}",
         fix="download or copy it again, and compare its sha256 with the published one",
-    )
-
-
-def _none(path: Path) -> UsageError:
-    return UsageError(
-        f"{path.name} is not a bundle of ae", fix="ae bundle RECIPE -o FILE makes one"
     )

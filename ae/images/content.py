@@ -35,7 +35,6 @@ class BuildOptions:
     ca_bundle: Path | None = None
     network: str | None = None  # of RUN steps, e.g. host
     contexts: Mapping[str, Path] = field(default_factory=dict)  # named contexts of the Dockerfile
-    cache: bool = False  # use images of the registry as cache, and leave one for the next build
     fresh: bool = False  # every step anew
 
 

@@ -58,7 +58,7 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
             f"{requirements.name}",
             fix="install Docker, see `ae doctor`",
         )
-    place = folder(image)
+    wanted, place = requirements.read_text(), folder(image)
     place.parent.mkdir(parents=True, exist_ok=True)
     require_disk(place.parent, _NEEDED[image.flavour], f"the environment of {image.name}")
     with _locked(place.parent / f".{place.name}.lock", sink):
@@ -71,23 +71,17 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
             pip += ["--disable-pip-version-check", "--progress-bar", "off"]
             if options.wheels is not None:
                 pip += ["--find-links", str(options.wheels.resolve())]
-            elif index := _index(requirements):
-                pip += ["--extra-index-url", index, "--retries", "1"]  # it may be out of reach
+            elif index := re.search(r"^# index: (\S+)$", wanted, re.M):  # beside PyPI
+                pip += ["--extra-index-url", index[1], "--retries", "1"]  # it may be out of reach
             if options.ca_bundle is not None:
                 pip += ["--cert", str(options.ca_bundle.resolve())]
             pip += ["--requirement", str(requirements)]
-            count = len(re.findall(r"^[a-z].*==", requirements.read_text(), re.M))
+            count = len(re.findall(r"^[a-z].*==", wanted, re.M))
             _step(pip, sink, f"installing {requirements.name}", count)
             (place / _MARK).write_text(image.content + "\n")
         finally:
             if not (place / _MARK).is_file():
                 shutil.rmtree(place, ignore_errors=True)
-
-
-def _index(requirements: Path) -> str:
-    """The index beside PyPI that a lock file was made with, named at its head; empty: none."""
-    found = re.search(r"^# index: (\S+)$", requirements.read_text(), re.M)
-    return found[1] if found else ""
 
 
 def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
@@ -107,9 +101,9 @@ def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
 
     ended = processes.stream(argv, on_line)
     if ended.returncode != 0:
-        first = next((line for line in errors if "ERROR" in line), errors[-1] if errors else "")
+        first = next((line for line in errors if "ERROR" in line), "".join(errors[-1:]))
         raise EnvironmentFault(
-            f"{what} failed (exit code {ended.returncode})" + (f": {first[:300]}" if first else ""),
+            f"{what} failed (exit code {ended.returncode}): {first[:300]}",
             fix="check the network and pip's configuration, or give --wheels DIR",
         )
 

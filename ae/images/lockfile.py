@@ -19,20 +19,18 @@ from ae.recipe.yamlfile import read_yaml, validate
 HEADER = """\
 # The published images, by digest. `ae push` writes this file, `ae run` and `ae pull` obey it: an
 # entry counts as long as `content` is the hash of the sources in this tree. Where it is published
-# is not said here: AE_REGISTRY, or `registry:` in the settings.
+# is not said here, but in AE_REGISTRY.
 """
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Entry(BaseModel):
-    """One published image. `size` is what it takes unpacked, in bytes."""
+    """One published image."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     digest: Digest  # of the manifest, as a registry names it
     image_id: Digest  # of the configuration, as an engine names it
-    size: Annotated[int, Field(ge=0)]
-    platform: Annotated[str, Field(pattern=r"^[a-z0-9]+/[a-z0-9]+$")]
 
     def names(self, found: Mapping[str, Any]) -> bool:
         """Whether what an engine says of an image (Id, RepoDigests) means this one.
@@ -65,10 +63,7 @@ def path_of(root: Path) -> Path:
 
 
 def load(root: Path) -> Lock:
-    """Read the lock file; one that does not exist locks nothing.
-
-    Raises RecipeError with file and line.
-    """
+    """Read the lock file. Raises RecipeError with file and line."""
     path = path_of(root)
     if not path.is_file():
         return Lock(schema=1, images={})
@@ -91,9 +86,7 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)  # two pushes at once must not lose an entry
         images = load(root).model_dump()["images"]
         images.setdefault(name, {})[flavour.value] = entry.model_dump()
-        ordered = {key: dict(sorted(images[key].items())) for key in sorted(images)}
-        text = yaml.safe_dump({"schema": 1, "images": ordered}, sort_keys=False)
-        write_atomic(path, HEADER + str(text))
+        write_atomic(path, HEADER + str(yaml.safe_dump({"schema": 1, "images": images})))
     except OSError as error:
         raise EnvironmentFault(
             f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"
@@ -107,15 +100,8 @@ def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
     said = []
     for image in images:
         entry = load(image.root).entry(image.name, image.flavour)
-        if image.override is not None or entry is None:
-            continue
-        if entry.content != image.content:
-            said.append(
-                f"the published {image.reference} is of other sources than this tree: not used"
-            )
-        elif registry is None:
-            said.append(
-                f"no registry is named: unless the published {image.reference} is here, "
-                "one built here serves"
-            )
+        if image.override is None and entry is not None and entry.content != image.content:
+            said.append(f"the published {image.reference} is of other sources: not used")
+        elif image.override is None and entry is not None and registry is None:
+            said.append(f"no registry is named: the {image.reference} that is here serves")
     return said

@@ -1,6 +1,6 @@
 """A bundle, and how it is written: one tar archive with all that a recipe needs.
 
-`bundle.json` (what is in it), `README.md`, `tree.tar` (a checkout, input data and wheels),
+`bundle.json` (what is in it), `README.md`, `tree.tar` (the checkout of a commit, and input data),
 `images/<name>-<flavour>.tar` (as `docker save` writes them), and last `SHA256SUMS`.
 """
 
@@ -10,14 +10,14 @@ import hashlib
 import os
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ae.daemon.connection import Daemon, faults
-from ae.errors import UsageError
+from ae.errors import EnvironmentFault, UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk
 from ae.images.content import labels_of, source_files
@@ -36,13 +36,12 @@ class _Part(BaseModel):
 
 
 class ImageFacts(_Part):
-    """One image of a bundle. `size` in bytes, as the engine says it."""
+    """One image of a bundle."""
 
     name: Name
     flavour: Literal["cpu", "cuda"]
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     image_id: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-    size: Annotated[int, Field(ge=0)]
 
     @property
     def reference(self) -> str:
@@ -61,88 +60,64 @@ class ImageFacts(_Part):
 
 
 class Facts(_Part):
-    """What bundle.json says. `tree`: git's name for all files, which differ (`dirty`) from those of
-    the commit `revision`."""
+    """What bundle.json says."""
 
     kind: Literal["ae-bundle"] = "ae-bundle"
-    schema_version: Literal[2] = Field(default=2, alias="schema")
+    schema_version: Literal[3] = Field(default=3, alias="schema")
     recipe: Name
-    revision: str
-    tree: str
-    date: str
-    dirty: bool
+    revision: str  # the commit
+    date: str  # of the commit
     images: Annotated[list[ImageFacts], Field(min_length=1)]
 
 
 def write(
-    root: Path,
-    recipe: Recipe,
-    images: Sequence[ImageRef],
-    output: Path,
-    daemon: Daemon,
-    *,
-    wheels: Path | None = None,
-    say: Say,
+    root: Path, recipe: Recipe, images: Sequence[ImageRef], output: Path, daemon: Daemon, say: Say
 ) -> Facts:
     """Write the bundle of a recipe to `output`: there when it is whole, else not at all.
 
-    `wheels`: a folder of Python packages to put in. Raises UsageError, EnvironmentFault.
+    Raises UsageError, EnvironmentFault.
     """
-    if not output.name.endswith((".tar", ".tar.gz")) or not output.absolute().parent.is_dir():
-        raise UsageError(f"{output} is no place for a bundle", fix="-o FOLDER/NAME.tar or .tar.gz")
+    if output.suffix != ".tar" or not output.absolute().parent.is_dir():
+        raise UsageError(f"{output} is no place for a bundle", fix="-o FOLDER/NAME.tar")
     found = [built(daemon, image) for image in images]
-    _require_tracked(root, images)
+    _require_committed(root, images)
     sha, _, date = (git(root, "log", "-1", "--format=%H %cI") or "").strip().partition(" ")
-    who = ("-c", "user.name=ae", "-c", "user.email=ae@localhost")
-    changed = (git(root, *who, "stash", "create") or "").strip()  # a commit of what differs
     facts = Facts(
         recipe=recipe.name,
         revision=sha,
-        tree=(git(root, "rev-parse", f"{changed or sha}^{{tree}}") or "").strip(),
         date=date,
-        dirty=bool(changed),
         images=[
-            ImageFacts(name=ref.name, flavour=ref.flavour.value, content=ref.content,
-                       image_id=one["Id"], size=int(one.get("Size") or 0))
+            ImageFacts(
+                name=ref.name, flavour=ref.flavour.value, content=ref.content, image_id=one["Id"]
+            )
             for ref, one in zip(images, found, strict=True)
         ],
-    )  # fmt: skip
-    if facts.dirty:
-        say("note: files differ from the commit that the bundle names; it says so (dirty)")
-    for image, one in zip(facts.images, found, strict=True):
-        if "ae.binds" in labels_of(one):
-            say(f"note: {image.reference} borrows folders of this host, so it runs on no other")
-    needed = 2 * sum(image.size for image in facts.images) + 10**8  # saved, then put in
+    )
+    needed = 2 * sum(int(one["Size"]) for one in found) + 10**8  # saved, then put in
     require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
+    names = [FACTS, README, TREE, *(image.member for image in facts.images)]
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as place:
         folder = Path(place)
-        text = facts.model_dump_json(by_alias=True, indent=2) + "\n"
-        (folder / FACTS).write_text(text)
+        (folder / "images").mkdir()
+        (folder / FACTS).write_text(facts.model_dump_json(by_alias=True, indent=2) + "\n")
         (folder / README).write_text(_readme(recipe, facts, output.name))
-        git(root, "archive", "--output", str(folder / TREE), changed or sha)
-        with tarfile.open(folder / TREE, "a", dereference=True) as tree:
-            for path, inside in _added(root, recipe, wheels):
-                tree.add(path, inside)
-            tree.add(folder / FACTS, FACTS)
-        sums = []
-        packed: dict[str, Any] = {"compresslevel": 6} if output.name.endswith(".gz") else {}
-        with tarfile.open(folder / "part", "w:gz" if packed else "w", **packed) as tar:
-
-            def add(name: str) -> None:
-                sums.append(f"{sha256_of(folder / name)}  {name}\n")
-                tar.add(folder / name, name, filter=_plain)
-                (folder / name).unlink()
-
-            for name in (FACTS, README, TREE):
-                add(name)
-            (folder / "images").mkdir()
-            for image in facts.images:
-                say(f"{image.reference}: {format_size(image.size)}")
-                with faults(daemon.endpoint), (folder / image.member).open("wb") as file:
-                    file.writelines(daemon.patient.get_image(image.image_id))  # by id: no tag in it
-                add(image.member)
-            (folder / SUMS).write_text("".join(sums))
-            add(SUMS)
+        if git(root, "archive", "--output", str(folder / TREE), sha) is None:
+            raise EnvironmentFault(f"git cannot archive {sha}", fix=f"git archive {sha}")
+        if data := _data(root, recipe):
+            with tarfile.open(folder / TREE, "a", dereference=True) as tree:
+                for source in data:
+                    tree.add(root / source, source, filter=_nobodys)
+        for image, one in zip(facts.images, found, strict=True):
+            say(f"{image.reference}: {format_size(int(one['Size']))}")
+            if "ae.binds" in labels_of(one):
+                say("note: it borrows folders of this host, so it runs on no other")
+            with faults(daemon.endpoint), (folder / image.member).open("wb") as file:
+                file.writelines(daemon.patient.get_image(image.image_id))  # by id: no tag in it
+        sums = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names)
+        (folder / SUMS).write_text(sums)
+        with tarfile.open(folder / "part", "w", format=tarfile.GNU_FORMAT) as tar:
+            for name in (*names, SUMS):
+                tar.add(folder / name, name, filter=_nobodys)
         (folder / "part").replace(output)
     return facts
 
@@ -153,32 +128,31 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+def _nobodys(info: tarfile.TarInfo) -> tarfile.TarInfo:
     info.uid = info.gid = 0
     info.uname = info.gname = ""
-    info.mode = 0o644
     return info
 
 
-def _require_tracked(root: Path, images: Sequence[ImageRef]) -> None:
-    """Raise UsageError where git does not hold what the images are built from."""
-    tracked = git(root, "ls-files", "-z")
-    if not tracked:
+def _require_committed(root: Path, images: Sequence[ImageRef]) -> None:
+    """Raise UsageError where what runs here, or what the images are built from, is not in it."""
+    held = git(root, "ls-files", "-z")
+    if not held:
         raise UsageError(f"{root} is no git checkout", fix="make the bundle in a clone")
-    known = set(tracked.split("\0"))
+    folders = ("ae", "images", "recipes", "results/reference")
+    said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *folders) or ""
     used = {path for image in images for path in source_files(root, image.name)}
-    unknown = {path.relative_to(root).as_posix() for path in used} - known
-    new = git(root, "ls-files", "-z", "--others", "--exclude-standard", "recipes", "images", "ae")
-    for name in sorted(unknown | set((new or "").split("\0")) - {""}):
+    sources = {path.relative_to(root).as_posix() for path in used}  # an ignored one, too
+    for name in sorted({line[3:] for line in said.splitlines()} | sources - set(held.split("\0"))):
         raise UsageError(
-            f"git does not know {name}, and a bundle holds what git tracks",
-            fix="git add it (--force if it is ignored), or remove it and build again",
+            f"{name} is not as in the commit, and a bundle holds what is committed",
+            fix="commit it (git add --force if it is ignored), or remove it and build again",
         )
 
 
-def _added(root: Path, recipe: Recipe, wheels: Path | None) -> Iterator[tuple[Path, str]]:
-    """What goes in beside what git tracks, and its name there: input data in the checkout, which
-    the recipe names itself, and wheels."""
+def _data(root: Path, recipe: Recipe) -> list[str]:
+    """Input data in the checkout, which the recipe names and git need not hold."""
+    found = set()
     for volume in (v for name in recipe.experiments for v in recipe.needs_of(name).volumes):
         path = Path(os.path.normpath(root / volume.source))
         if volume.read_only and path.is_relative_to(root) and volume.source != str(path):
@@ -187,11 +161,8 @@ def _added(root: Path, recipe: Recipe, wheels: Path | None) -> Iterator[tuple[Pa
                     f"the recipe {recipe.name} reads {volume.source}, which is not there",
                     fix="get the data first (see the recipe's docs)",
                 )
-            yield path, path.relative_to(root).as_posix()
-    found = sorted(wheels.glob("*.whl")) if wheels else []
-    if wheels and not found:
-        raise UsageError(f"there is no wheel in {wheels}", fix=f"pip download --dest {wheels} .")
-    yield from ((path, f"wheels/{path.name}") for path in found)
+            found.add(path.relative_to(root).as_posix())
+    return sorted(found)
 
 
 def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
@@ -203,11 +174,10 @@ def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
 
 > {recipe.paper.title}. {recipe.paper.venue}. {recipe.paper.url}
 
-Commit {facts.revision}{", with changes" if facts.dirty else ""}, {facts.date}. Not the authors' own
-artifact. `tree.tar` is a checkout with recipes, sources, reference results and data.
+Commit {facts.revision}, {facts.date}. Not the authors' own artifact. `tree.tar` is a checkout with
+recipes, sources, reference results and data.
 
-With `ae` (from the checkout: `pip install --editable .`, with `--no-index --find-links wheels`
-where there is a folder of wheels):
+With `ae` (in the checkout: `pip install --editable .`; `docs/bundles.md` says more):
 
     ae load {file}
     cd {recipe.name}-bundle && ae run {recipe.name} --quick

@@ -47,28 +47,24 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     """
     found = built(daemon, image)
     place = repository(registry, image)
-    digests = set()
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
-        with _transfer(daemon, registry, f"pushing {place}:{tag}"):
+        with _transfer(daemon, place, f"pushing {place}:{tag}"):
             daemon.control.tag(found["Id"], place, tag)
             try:
                 _follow(daemon.patient.push(place, tag=tag, stream=True, decode=True), sink)
             finally:
                 daemon.control.remove_image(f"{place}:{tag}", noprune=True)
             held: Any = daemon.control.inspect_distribution(f"{place}:{tag}")  # type: ignore[no-untyped-call]
-            digests.add(str(held["Descriptor"]["digest"]))
-    if len(digests) != 1:
-        raise EnvironmentFault(
-            f"{registry} holds two images of {place} right after the push",
-            fix="see who else pushes there, then push again",
-        )
-    return Entry(
-        content=image.content,
-        digest=digests.pop(),
-        image_id=found["Id"],
-        size=int(found.get("Size") or 0),
-        platform=f"{found['Os']}/{found['Architecture']}",
-    )
+    digest = str(held["Descriptor"]["digest"])
+    return Entry(content=image.content, digest=digest, image_id=found["Id"])
+
+
+def fetch(daemon: Daemon, place: str, tag: str, sink: Sink) -> str:
+    """Fetch an image by tag or digest; returns its name. Raises EnvironmentFault."""
+    reference = f"{place}@{tag}" if ":" in tag else f"{place}:{tag}"
+    with _transfer(daemon, place, f"pulling {reference}"):
+        _follow(daemon.patient.pull(place, tag=tag, stream=True, decode=True), sink)
+    return reference
 
 
 def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sink) -> None:
@@ -76,11 +72,7 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
 
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
-    place = repository(registry, image)
-    reference = f"{place}@{entry.digest}"
-    with _transfer(daemon, registry, f"pulling {reference}"):
-        stream = daemon.patient.pull(place, tag=entry.digest, stream=True, decode=True)
-        _follow(stream, sink)
+    reference = fetch(daemon, repository(registry, image), entry.digest, sink)
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):
@@ -128,8 +120,10 @@ def mismatch(found: dict[str, Any] | None, image: ImageRef, entry: Entry) -> str
 
 
 def _follow(events: Iterator[dict[str, Any]], sink: Sink) -> None:
-    """Pass on what the daemon says of a transfer. An error comes as an event of a good stream,
-    which is read to its end even so: that ends the connection."""
+    """Pass on what the daemon says of a transfer. Raises DockerException: an error comes as an
+    event of a good stream, which is read to its end even so: that ends the connection."""
+    from docker.errors import DockerException
+
     error = ""
     for event in events:
         error = error or str(event.get("error", ""))
@@ -137,17 +131,13 @@ def _follow(events: Iterator[dict[str, Any]], sink: Sink) -> None:
             layer = f"{event['id']}: " if event.get("id") else ""
             sink.line("stdout", f"{layer}{event['status']}")
     if error:
-        raise _Broken(error)
-
-
-class _Broken(Exception):
-    """The daemon has told of an error in the middle of a transfer."""
+        raise DockerException(error)
 
 
 @contextmanager
-def _transfer(daemon: Daemon, registry: str, what: str) -> Iterator[None]:
+def _transfer(daemon: Daemon, place: str, what: str) -> Iterator[None]:
     """Say of any error what was done, why it failed and what to do."""
-    from docker.errors import APIError, DockerException
+    from docker.errors import DockerException
     from requests.exceptions import Timeout
     from urllib3.exceptions import ReadTimeoutError
 
@@ -155,16 +145,14 @@ def _transfer(daemon: Daemon, registry: str, what: str) -> Iterator[None]:
         warnings.filterwarnings("ignore", "docker-credential-")  # an error says it as well
         try:
             yield
-        except (APIError, _Broken, Timeout, ReadTimeoutError) as error:
-            raise _fault(what, str(getattr(error, "explanation", "") or error), registry) from error
-        except DockerException as error:
-            if "credential" not in str(error).lower():
-                raise
-            raise _fault(what, str(error), registry) from error
+        except (DockerException, Timeout, ReadTimeoutError) as error:
+            raise _fault(what, str(getattr(error, "explanation", "") or error), place) from error
 
 
-def _fault(what: str, why: str, registry: str) -> EnvironmentFault:
-    host = registry.partition("/")[0]
+def _fault(what: str, why: str, place: str) -> EnvironmentFault:
+    from docker.auth import resolve_repository_name
+
+    host = resolve_repository_name(place)[0]
     fixes = [fix for words, fix in _FIXES if re.search(words, why, re.IGNORECASE)]
     fix = fixes[0] if fixes else "see whether {host} is up and can be reached, then try again"
     line = (why.strip().splitlines() or ["no reason given"])[0][:300]

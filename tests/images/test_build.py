@@ -11,7 +11,7 @@ import pytest
 
 from ae.errors import EnvironmentFault, UsageError
 from ae.images import bake
-from ae.images.build import build_argv, build_disk, describe, is_error, source_epoch
+from ae.images.build import build_argv, build_disk, commands, is_error, source_epoch
 from ae.images.content import BuildOptions, client_environment, find_client, image_ref
 from ae.model import Flavour
 from tests.toy import make_toy
@@ -84,10 +84,7 @@ def test_the_variables_of_the_bake_file(
 def test_the_command_of_a_build(buildx: tuple[str, str], root: Path, tmp_path: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     options = BuildOptions(network="host", contexts={"extra": tmp_path}, fresh=True)
-    argv = build_argv(
-        "docker", root, targets(buildx, root)[1], image, options,
-        attest=False,
-    )  # fmt: skip
+    argv = build_argv("docker", root, targets(buildx, root)[1], image, options)
     text = " ".join(argv)
     for part in (
         "docker buildx build --builder default --load --progress plain",
@@ -122,7 +119,7 @@ def test_newer_buildx_prints_objects(buildx: tuple[str, str], tmp_path: Path) ->
 def test_wrong_bake_files_and_options(buildx: tuple[str, str], root: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     with pytest.raises(UsageError, match=r"--context x .*/nowhere: there is no such path"):
-        describe(root, image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
+        commands(root, image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
     with pytest.raises(UsageError, match="toy give no toy-gpu: failed to find target toy-gpu"):
         bake.resolve(buildx, root, "toy", "toy-gpu", client_environment(NOWHERE))
     (root / "images/toy/bake.hcl").write_text('target "toy-cpu" {\n')

@@ -16,8 +16,6 @@ ENTRY = Entry(
     content="c" * 64,
     digest="sha256:" + "1" * 64,
     image_id="sha256:" + "2" * 64,
-    size=5,
-    platform="linux/amd64",
 )
 LABELS = {"ae.image": "toy", "ae.flavour": "cpu", "ae.content": "c" * 64}
 

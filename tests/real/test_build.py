@@ -153,12 +153,15 @@ def test_a_build_that_fails_is_one_sentence_and_its_log(one: ImageRef) -> None:
 def untrusted(folder: Path) -> Iterator[int]:
     """A server with a certificate that nobody knows; yields its port."""
     folder.mkdir()
-    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    new += ["-nodes", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    new += ["-keyout", f"{folder}/server-key.pem", "-out", f"{folder}/server.pem", "-days", "2"]
-    subprocess.run(new, check=True, capture_output=True)
+    key, certificate = folder / "key.pem", folder / "server.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-subj", "/CN=nobody", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
+    context.load_cert_chain(certificate, key)
     with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()

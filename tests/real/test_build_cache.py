@@ -1,4 +1,4 @@
-"""`ae build --cache`: what one machine has pushed, another does not build again."""
+"""A build with AE_CACHE: what one machine has pushed, another does not build again."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_another_machine_takes_the_layers(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY tiny/data /data\n")
     (folder / "data").write_bytes(os.urandom(10_000))
     image = image_ref(tmp_path / "root", "tiny", Flavour.CPU)
-    options = BuildOptions(cache=True)
+    options = BuildOptions()
     ids, said = [], []
     with real_registry(tmp_path / "registry") as place:
-        monkeypatch.setenv("AE_REGISTRY", place.name)
+        monkeypatch.setenv("AE_CACHE", place.name)
         for _ in range(2):
             with private_daemon() as endpoint:  # each a machine that has built nothing yet
                 lines = Lines()
