@@ -95,32 +95,35 @@ def run(
 
     `ae run RECIPE --help` also shows the options that this paper has.
     """
-    from ae.commands.run import BuildOptions, Request, run_recipes, show_plans
+    from ae.commands.run import (
+        BuildOptions,
+        Selection,
+        parse_gpus,
+        run_recipes,
+        settle,
+        show_plans,
+    )
 
-    requests = [
-        Request(
-            recipe=name,
-            variants=tuple(variant or ()),
-            experiments=tuple(experiment or ()),
-            figures=tuple(figure or ()),
-            settings=pairs(settings, "--set") | dict(own or {}),
-            repeat=repeat,
-            quick=quick,
-            gpus=gpus,
-            lane=lane,
-            image=image,
-            engine=engine,
-            secrets=pairs(secret, "--secret"),
-        )
-        for name in dict.fromkeys(recipe)
-    ]
+    wanted = Selection(
+        variants=tuple(variant or ()),
+        experiments=tuple(experiment or ()),
+        figures=tuple(figure or ()),
+        settings=pairs(settings, "--set") | dict(own or {}),
+        repeat=repeat,
+        quick=quick,
+        gpus=parse_gpus(gpus),
+        lane=lane,
+        image_override=image,
+    )
+    secrets = pairs(secret, "--secret")
+    asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
     if dry_run:
-        return show_plans(requests, resume=resume, as_json=as_json)
+        return show_plans(asked, engine=engine, as_json=as_json)
     options = BuildOptions(
         base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
     )
     build = None if no_build else options
-    return run_recipes(requests, resume=resume, build=build, as_json=as_json, verbose=verbose)
+    return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
 
 
 def runs(

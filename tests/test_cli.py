@@ -447,7 +447,7 @@ def test_gpus_that_are_not_there_are_not_left_out(ae: Ae, root: Path) -> None:
 def test_clean_takes_environments_that_no_source_asks_for(
     ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ae.engines import environments
+    from ae.images import environments
     from ae.images.content import image_ref
     from ae.model import Flavour
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,13 +23,13 @@ from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
 from ae.model import ImageRef, Machine, Plan, Status
-from ae.plan.describe import describe, grouped
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
-from ae.plan.selection import Request, Selection, parse_gpus, select
+from ae.plan.selection import Selection, check_selection, parse_gpus
 from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import describe
 from ae.records.provenance import gather
 from ae.records.results import load_run
 from ae.report import chapter
@@ -37,7 +37,11 @@ from ae.run.display import Display
 from ae.run.loop import Result, execute
 from ae.units import format_seconds
 
-__all__ = ["BuildOptions", "Request"]  # for the command line, which imports no other room
+__all__ = [
+    "BuildOptions",
+    "Selection",
+    "parse_gpus",
+]  # for the command line
 
 
 @dataclass(frozen=True)
@@ -52,29 +56,27 @@ class Asked:
 
 
 def run_recipes(
-    requests: Sequence[Request],
+    asked: Sequence[Asked],
     *,
-    resume: bool,
+    engine: str | None,
     build: BuildOptions | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Run the recipes one after another; the exit code is the first that is not 0.
+    """Run recipes one after another; the exit code is the first that is not 0.
 
     All are planned before the first runs. `build` says how to build an image that is missing or
     out of date; None: stop instead.
     """
-    with signals.handled(), ExitStack() as stack:
-        asked = [settle(request, resume=resume) for request in requests]
-        reaper = stack.enter_context(Reaper.start())
+    with signals.handled(), Reaper.start() as reaper:
         ready = []
-        for request, one in zip(requests, asked, strict=True):
-            engine, machine = choose_engine(request, one, reaper, build)
-            ready.append((one, engine, machine, plan_for(one, machine)))
+        for one in asked:
+            chosen, machine = choose_engine(one, engine, reaper, build)
+            ready.append((one, chosen, plan_for(one, machine)))
         codes, data = [], []
-        for one, engine, machine, plan in ready:
+        for one, chosen, plan in ready:
             try:
-                run, result = measure(one, engine, machine, plan, verbose=verbose)
+                run, result = measure(one, chosen, plan, verbose=verbose)
                 data.append(conclude(one, run, as_json=as_json))
                 codes.append(exit_code(one, run, result))
             except AeError as error:
@@ -84,66 +86,64 @@ def run_recipes(
                 print(f"  fix: {error.fix}", file=sys.stderr)
                 codes.append(error.exit_code)
         if as_json:
-            print(json.dumps(data[0] if len(ready) == 1 else data, indent=2, default=str))
+            _print_json(data, len(ready))
     return next((code for code in codes if code), ExitCode.OK)
 
 
-def settle(request: Request, *, resume: bool) -> Asked:
+def settle(
+    name: str, wanted: Selection, secrets: Mapping[str, str], *, resume: bool = False
+) -> Asked:
     """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
     root = find_root()
-    recipe = load_recipe(root, request.recipe)
-    selection = select(request, recipe)
+    recipe = load_recipe(root, name)
+    selection = check_selection(recipe, wanted)
     run = RunStore(results_dir(root)).find(recipe.name) if resume else None
     if run is not None:
         before, plain = run.record.plan.selection, Selection()
-        for name in (about.name for about in fields(Selection)):
-            word = getattr(selection, name)
-            if word not in (getattr(plain, name), getattr(before, name)):
+        for word in (about.name for about in fields(Selection)):
+            if getattr(selection, word) not in (getattr(plain, word), getattr(before, word)):
                 raise UsageError(
-                    f"the run {run.name} was started with other {name.replace('_', ' ')}",
+                    f"the run {run.name} was started with other {word.replace('_', ' ')}",
                     fix=f"ae run {recipe.name} --resume goes on with its own; "
                     "without --resume a new run starts",
                 )
-        selection = before
-    given = resolve(recipe.secrets(), request.secrets, os.environ)
+        selection = check_selection(recipe, before)
+    given = resolve(recipe.secrets(), secrets, os.environ)
     for note in given.notes:
         print(f"note: {note}", file=sys.stderr)
     return Asked(root, recipe, selection, given, run)
 
 
 def choose_engine(
-    request: Request, asked: Asked, reaper: Reaper | None, build: BuildOptions | None
+    asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
 ) -> tuple[Engine, Machine]:
     """The engine that the points run on, and its machine."""
-    count, _ = parse_gpus(request.gpus)
     chosen = asked.selection.experiments
     wished = any(
         about.gpu != "none" and (name in chosen or (about.default and not chosen))
         for name, about in asked.recipe.experiments.items()
     )
-    gpus = None if wished and count != 0 else False  # None: where its machine has any
-    engine = engines.choose(request.engine, root=asked.root, gpus=gpus, reaper=reaper, build=build)
+    gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
+    engine = engines.choose(name, root=asked.root, gpus=gpus, reaper=reaper, build=build)
     return engine, engine.machine()
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:
     """The points to run on that machine."""
     root, recipe, lane = asked.root, asked.recipe, asked.selection.lane
-    name = recipe.image_of(lane) if lane in recipe.lanes else recipe.image
+    name = recipe.image_of(lane)
     folder = root / "images" / name
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
     flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
     return make_plan(recipe, asked.selection, machine, root, there, asked.given.files, flavours)
 
 
-def measure(
-    asked: Asked, engine: Engine, machine: Machine, plan: Plan, *, verbose: bool
-) -> tuple[Run, Result]:
+def measure(asked: Asked, engine: Engine, plan: Plan, *, verbose: bool) -> tuple[Run, Result]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, recipe.name, about, machine)
+    facts = gather(root, recipe.name, about, engine.machine())
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
@@ -152,7 +152,7 @@ def measure(
         run.resume(plan, facts)
     todo = [point for point in plan.points if point.key not in run.finished()]
     display = Display(todo, verbose=verbose)
-    for note in (*grouped(plan.notes, recipe.experiments), *_image_notes(plan, engine)):
+    for note in (*plan.notes, *_image_notes(plan, engine)):
         display.say(f"note: {note}")
     if asked.resumed and before > len(plan.points) - len(todo):
         display.say("note: the recipe, its image or the machine changed: some points run again")
@@ -215,19 +215,18 @@ def exit_code(asked: Asked, run: Run, result: Result) -> int:
     return ExitCode.OK
 
 
-def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> int:
+def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -> int:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
     data = []
-    for request in requests:
-        asked = settle(request, resume=resume)
+    for asked in several:
         plan = _plan_for_reading(asked, detect())
         if asked.resumed:
             finished = asked.resumed.finished()
             plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
-        engine = engines.make(request.engine or "docker", root=asked.root)
+        one = engines.make(engine or "docker", root=asked.root)
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
-            point.id: engine.equivalent(
+            point.id: one.equivalent(
                 Job(point=point, out=folder / point.id, labels={}, secrets=asked.given.files)
             )
             for point in plan.points
@@ -235,7 +234,7 @@ def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> i
         data.append(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
         if as_json:
             continue
-        for note in grouped(plan.notes, asked.recipe.experiments):
+        for note in plan.notes:
             print(f"note: {note}", file=sys.stderr)
         for point in plan.points:
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
@@ -244,7 +243,7 @@ def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> i
         if not plan.points:
             print("# nothing is left to run")
     if as_json:
-        print(json.dumps(data[0] if len(data) == 1 else data, indent=2, default=str))
+        _print_json(data, len(several))
     return ExitCode.OK
 
 
@@ -257,6 +256,10 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))
+
+
+def _print_json(data: Sequence[dict[str, Any]], several: int) -> None:
+    print(json.dumps(data[0] if several == 1 else data, indent=2, default=str))
 
 
 def _image_notes(plan: Plan, engine: Engine) -> list[str]:

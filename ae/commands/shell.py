@@ -10,7 +10,7 @@ from typing import NoReturn
 from ae.commands.run import choose_engine, plan_for, settle
 from ae.errors import EnvironmentFault
 from ae.images.content import BuildOptions
-from ae.plan.selection import Request
+from ae.plan.selection import Selection
 from ae.records.folder import results_dir
 from ae.run.display import Display
 
@@ -19,9 +19,8 @@ def open_shell(
     name: str, *, engine_name: str | None, image: str | None, secrets: Mapping[str, str]
 ) -> NoReturn:
     """Replace this process by a shell with a point's image, GPUs, limits and mounts."""
-    request = Request(recipe=name, image=image, engine=engine_name, secrets=secrets)
-    asked = settle(request, resume=False)
-    engine, machine = choose_engine(request, asked, None, BuildOptions())
+    asked = settle(name, Selection(image_override=image), secrets)
+    engine, machine = choose_engine(asked, engine_name, None, BuildOptions())
     point = plan_for(asked, machine).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))

@@ -7,26 +7,24 @@ left is moved to the run's `attempts/` folder, not deleted.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ae.errors import EnvironmentFault, RecipeError, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
-from ae.plan.describe import describe
 from ae.records.models import (
     PlanRecord,
     Provenance,
     Resumed,
     RunRecord,
     StatusRecord,
+    describe,
     read,
 )
 
@@ -138,15 +136,11 @@ class Run:
     def resume(self, plan: Plan, provenance: Provenance) -> None:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
         self._claim()
-        earlier = self.record.resumed
-        self.update(
-            plan=PlanRecord.model_validate(describe(plan)),
-            resumed=(*earlier, Resumed(at=_now(), provenance=provenance)),
+        again = Resumed(at=_now(), provenance=provenance)
+        made = PlanRecord.model_validate(describe(plan))
+        record = self.record.model_copy(
+            update={"plan": made, "resumed": (*self.record.resumed, again)}
         )
-
-    def update(self, **facts: Any) -> None:
-        """Write run.json with other fields of RunRecord. Raises EnvironmentFault."""
-        record = self.record.model_copy(update=facts)
         with _writing(self.path):
             write_atomic(self.path / "run.json", record.text())
         self._record = record
@@ -184,9 +178,7 @@ class Run:
         return len(list(folder.iterdir())) if folder.is_dir() else 0
 
     def _set_aside(self, folder: Path, point_id: str) -> None:
-        number = self._attempts(point_id) + 1
-        while (target := self.path / "attempts" / point_id / str(number)).exists():
-            number += 1
+        target = self.path / "attempts" / point_id / str(self._attempts(point_id) + 1)
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(target)
 
@@ -205,29 +197,18 @@ class RunStore:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
         utc = created[:19].replace("-", "").replace(":", "") + "Z"
-        described = describe(plan)
-        parent = self.folder(plan.recipe)
+        path = self.folder(plan.recipe) / f"{utc}-{secrets.token_hex(4)}"
+        record = RunRecord(
+            recipe=plan.recipe,
+            name=path.name,
+            created=created,
+            plan=PlanRecord.model_validate(describe(plan)),
+            provenance=provenance,
+        )
         with _writing(self.results):
-            parent.mkdir(parents=True, exist_ok=True)
-            attempt = 0
-            while True:
-                seed = json.dumps([described, created, os.getpid(), attempt], sort_keys=True)
-                name = f"{utc}-{hashlib.sha256(seed.encode()).hexdigest()[:8]}"
-                try:
-                    (parent / name).mkdir()
-                    break
-                except FileExistsError:
-                    attempt += 1
-            record = RunRecord(
-                recipe=plan.recipe,
-                name=name,
-                created=created,
-                plan=PlanRecord.model_validate(described),
-                provenance=provenance,
-            )
-            write_atomic(parent / name / "run.json", record.text())
-            (parent / name / "points").mkdir()
-        return Run(parent / name, record)
+            (path / "points").mkdir(parents=True)
+            write_atomic(path / "run.json", record.text())
+        return Run(path, record)
 
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first; what cannot be read is no run."""
@@ -243,8 +224,8 @@ class RunStore:
         """The newest run of a recipe that started a point."""
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
-    def find(self, recipe: str, name: str | Path | None = None) -> Run:
-        """The run of that name or folder, by default the latest. Raises UsageError."""
+    def find(self, recipe: str, name: str | None = None) -> Run:
+        """The run of that name, by default the latest. Raises UsageError."""
         if name is None:
             run = self.latest(recipe)
             if run is None:
@@ -252,18 +233,12 @@ class RunStore:
                     f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}"
                 )
             return run
-        for path in (self.folder(recipe) / str(name), Path(name)):
-            if (path / "run.json").is_file():
-                run = Run(path.resolve())
-                if run.record.recipe != recipe:
-                    raise UsageError(
-                        f"{name} is a run of {run.record.recipe}, not of {recipe}",
-                        fix=f"name a run of {recipe}",
-                    )
-                return run
+        path = self.folder(recipe) / name
+        if (path / "run.json").is_file():
+            return Run(path)
         known = [run.name for run in self.list(recipe)]
         raise UsageError(
-            f"there is no run '{name}' of {recipe}; {nearest(str(name), known)}",
+            f"there is no run '{name}' of {recipe}; {nearest(name, known)}",
             fix=f"the runs lie in {self.folder(recipe)}",
         )
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
 from ae.errors import RecipeError
-from ae.model import Flavour, Status
+from ae.model import Plan, Status
 from ae.plan.selection import Selection
 
 
@@ -76,65 +68,39 @@ class Provenance(Kept):
     gpus: tuple[GpuFacts, ...] = ()
 
 
-class _Open(Kept):
-    """A part whose other keys are kept as they were written."""
+class PlannedPoint(Kept):
+    """A point as it was planned; its other fields, those of model.Point, are kept as they are."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="allow")
-
-
-class PlannedImage(_Open):
-    """The image of a point. `content` is the hash of all that it is built from."""
-
-    reference: str
-    content: str
-
-
-class PlannedGpus(_Open):
-    """The GPUs of a point."""
-
-    count: int = 0
-
-
-class PlannedNeeds(_Open):
-    """What a point was given."""
-
-    gpus: PlannedGpus | None = None
-
-
-class PlannedPoint(_Open):
-    """A point as it was planned."""
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     id: str
     key: str
-    image: PlannedImage
-    needs: PlannedNeeds = PlannedNeeds()
 
 
 class PlanRecord(Kept):
-    """What was to run. `reduced`: how it differs from the paper's size, as a person types it."""
+    """What was to run, as `describe` gives it; other fields of it are kept as they are."""
 
-    recipe: str
-    lane: str
-    flavour: Flavour
-    quick: bool
+    model_config = ConfigDict(frozen=True, extra="allow")
+
     selection: Selection
-    reduced: tuple[str, ...] = Field((), exclude=True)  # in the file it stands in the selection
-    notes: tuple[str, ...] = ()
-    expected_s: float = 0.0
-    disk_bytes: int = 0
     points: tuple[PlannedPoint, ...]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_selection(cls, data: Any) -> Any:
-        selection = data.get("selection") if isinstance(data, Mapping) else None
-        if isinstance(selection, Mapping) and "reduced" in selection:
-            return {**data, "reduced": selection["reduced"]}
-        return data
 
-    @field_serializer("selection")
-    def _to_selection(self, selection: Selection) -> dict[str, Any]:
-        return {**to_jsonable_python(selection), "reduced": list(self.reduced)}
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able data: the same plan always gives the same text.
+
+    The folders of images start at the repository's root: a run's record goes to other machines.
+    """
+    described: dict[str, Any] = to_jsonable_python(plan)
+    for point, about in zip(plan.points, described["points"], strict=True):
+        about["image"] |= {
+            "source": f"images/{point.image.name}",
+            "reference": point.image.reference,
+        }
+    return described | {
+        "expected_s": sum(point.expected_s for point in plan.points),
+        "disk_bytes": sum(point.disk_bytes for point in plan.points),
+    }
 
 
 class Resumed(Kept):
