@@ -11,7 +11,6 @@ import typer
 
 from ae.options import (
     AsJson,
-    BaseImage,
     CaBundle,
     DryRun,
     EngineName,
@@ -76,12 +75,8 @@ def run(
     no_build: Annotated[
         bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
     ] = False,
-    base_image: BaseImage = None,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--build-network", help="network of a build that is needed")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the plan as commands that can be pasted")
     ] = False,
@@ -119,10 +114,7 @@ def run(
     asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
     if dry_run:
         return show_plans(asked, engine=engine, as_json=as_json)
-    options = BuildOptions(
-        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
-    )
-    build = None if no_build else options
+    build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
     return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
 
 

@@ -15,16 +15,16 @@ from typing import Any
 from ae.claims.verdicts import write_claims
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
-from ae.engines.secrets import Given, resolve
+from ae.engines.secrets import Given, Mask, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import measuring, owner, signals
 from ae.host.machine import detect
 from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
-from ae.model import ImageRef, Machine, Plan, Status
+from ae.model import Machine, Outcome, Plan, Status
 from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import make_plan
+from ae.plan.planner import grouped, make_plan
 from ae.plan.selection import Selection, check_selection, parse_gpus
 from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
@@ -34,7 +34,7 @@ from ae.records.provenance import gather
 from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
-from ae.run.loop import Result, execute
+from ae.run.loop import Work, execute
 from ae.units import format_seconds
 
 __all__ = [
@@ -76,9 +76,9 @@ def run_recipes(
         codes, data = [], []
         for one, chosen, plan in ready:
             try:
-                run, result = measure(one, chosen, plan, verbose=verbose)
+                run, outcomes = measure(one, chosen, plan, verbose=verbose)
                 data.append(conclude(one, run, as_json=as_json))
-                codes.append(exit_code(one, run, result))
+                codes.append(exit_code(one, run, outcomes))
             except AeError as error:
                 if len(ready) == 1:
                     raise
@@ -138,7 +138,9 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     return make_plan(recipe, asked.selection, machine, root, there, asked.given.files, flavours)
 
 
-def measure(asked: Asked, engine: Engine, plan: Plan, *, verbose: bool) -> tuple[Run, Result]:
+def measure(
+    asked: Asked, engine: Engine, plan: Plan, *, verbose: bool
+) -> tuple[Run, dict[str, Outcome]]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
     found = engine.available()
@@ -148,39 +150,41 @@ def measure(asked: Asked, engine: Engine, plan: Plan, *, verbose: bool) -> tuple
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
     else:
-        before = len(run.finished())
         run.resume(plan, facts)
-    todo = [point for point in plan.points if point.key not in run.finished()]
+    finished = run.finished()
+    todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    for note in (*plan.notes, *_image_notes(plan, engine)):
+    notes = grouped(plan.notes, recipe.experiments)
+    if engine.name != "local":
+        images = {point.image.reference: point.image for point in plan.points}
+        notes += lockfile.notes(list(images.values()), settings.registry())
+    if len(finished) > len(plan.points) - len(todo):
+        notes.append("the recipe, its image or the machine changed: some points run again")
+    for note in notes:
         display.say(f"note: {note}")
-    if asked.resumed and before > len(plan.points) - len(todo):
-        display.say("note: the recipe, its image or the machine changed: some points run again")
     count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
     display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
+    files = asked.given.files
+    work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
         if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
-        complete = False
+        outcomes: dict[str, Outcome] = {}
         try:
-            result = execute(
-                plan,
-                engine,
-                run,
-                display,
-                labels,
-                root / "recipes" / recipe.name,
-                asked.given.files,
-            )
-            complete = not result.failures
+            outcomes = execute(todo, work)
         finally:
-            if run.began and not complete:
+            if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
-                _say_how_to_go_on(plan, run)
-    return run, result
+                done = len({point.key for point in plan.points} & set(run.finished()))
+                print(
+                    f"{done} of {len(plan.points)} points are done and kept; "
+                    f"to run the rest: ae run {plan.recipe} --resume",
+                    file=sys.stderr,
+                )
+    return run, outcomes
 
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
@@ -196,16 +200,17 @@ def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
     return chapter.chapter_json(made) | {"points": statuses, "folder": str(run.path)}
 
 
-def exit_code(asked: Asked, run: Run, result: Result) -> int:
+def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:
     """0, or what the failed points say. Raises EnvironmentFault when no point could be measured."""
-    for name, outcome in result.failures.items():
+    failures = _failures(outcomes)
+    for name, outcome in failures.items():
         log = run.path / "points" / name / "stderr.log"
         print(f"failed: {name}: {outcome.reason} (see {log})", file=sys.stderr)
-    if result.failures:
+    if failures:
         return ExitCode.WORKLOAD
-    if not result.kept and result.count(Status.DONE) == 0:
+    if not run.finished():
         reasons: dict[str, list[str]] = {}
-        for name, outcome in result.outcomes.items():
+        for name, outcome in outcomes.items():
             reasons.setdefault(outcome.reason, []).append(name)
         words = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
         raise EnvironmentFault(
@@ -213,6 +218,12 @@ def exit_code(asked: Asked, run: Run, result: Result) -> int:
             fix=f"see `ae doctor {asked.recipe.name}`",
         )
     return ExitCode.OK
+
+
+def _failures(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """The points whose workload failed, by id."""
+    good = (Status.DONE, Status.SKIPPED)
+    return {name: one for name, one in outcomes.items() if one.status not in good}
 
 
 def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -> int:
@@ -234,7 +245,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         data.append(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
         if as_json:
             continue
-        for note in plan.notes:
+        for note in grouped(plan.notes, asked.recipe.experiments):
             print(f"note: {note}", file=sys.stderr)
         for point in plan.points:
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
@@ -260,25 +271,3 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
 
 def _print_json(data: Sequence[dict[str, Any]], several: int) -> None:
     print(json.dumps(data[0] if several == 1 else data, indent=2, default=str))
-
-
-def _image_notes(plan: Plan, engine: Engine) -> list[str]:
-    """What is to be known of the images: built here, or not those of the lock file."""
-    if engine.name == "local":
-        return []
-    return list(lockfile.notes(images_of(plan), settings.registry()))
-
-
-def images_of(plan: Plan) -> list[ImageRef]:
-    """The images of a plan, each once."""
-    return list({point.image.reference: point.image for point in plan.points}.values())
-
-
-def _say_how_to_go_on(plan: Plan, run: Run) -> None:
-    finished = run.finished()
-    done = sum(point.key in finished for point in plan.points)
-    print(
-        f"{done} of {len(plan.points)} points are done and kept; "
-        f"to run the rest: ae run {plan.recipe} --resume",
-        file=sys.stderr,
-    )

@@ -103,7 +103,7 @@ def make_plan(
         points=tuple(with_unique_ids(points)),
         selection=to_jsonable_python(selection),
         reduced=reductions(recipe, selection, values),
-        notes=tuple(grouped(notes, recipe.experiments)),
+        notes=tuple(notes),
     )
 
 
