@@ -157,57 +157,48 @@ def clean(
 def register(app: typer.Typer, argv: Sequence[str]) -> None:
     """Make `ae run` the first command, with the options of the recipes that `argv` names."""
     app.registered_commands[:] = [about for about in app.registered_commands if about.name != "run"]
-    named = with_own_options(run, argv if "run" in argv else ())
+    named = with_own_options(argv if "run" in argv else ())
     app.command("run", short_help="Run papers' experiments and judge their claims.")(named)
     app.registered_commands.insert(0, app.registered_commands.pop())
 
 
-def with_own_options(command: Callable[..., int], argv: Sequence[str]) -> Callable[..., int]:
-    """`command`, whose parameter `own` is replaced by the options of the recipes in `argv`.
+def with_own_options(argv: Sequence[str]) -> Callable[..., int]:
+    """`run`, whose parameter `own` is replaced by the options of the recipes in `argv`.
 
     Several recipes bring the options that all of them have. `own` gets their values by name.
     An option that `ae run` itself has under that name stays `ae run`'s.
     """
-    signature = inspect.signature(command, eval_str=True)
-    shared = [p for name, p in signature.parameters.items() if name != "own"]
+    texts: dict[str, str] = {}
+    if words := _plain_words(argv):
+        from ae.commands.recipes import own_options
+
+        texts = own_options(words)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(run, eval_str=True)
+    shared = [p.replace(kind=keyword) for n, p in signature.parameters.items() if n != "own"]
     about = [p.annotation.__metadata__[0] for p in shared]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
-    texts = _texts(_plain_words(argv))
-    names = [name for name in texts if _options(name)[0] not in taken]
-
-    def run(**given: Any) -> int:
-        values = {name: given.pop(f"own_{name}") for name in names}
-        return command(own={k: ",".join(v) for k, v in values.items() if v}, **given)
-
     own = [
         inspect.Parameter(
             f"own_{name}",
-            inspect.Parameter.KEYWORD_ONLY,
+            keyword,
             default=None,
             annotation=Annotated[
-                list[str] | None,
-                typer.Option(*_options(name), metavar="VALUE", help=texts[name]),
+                list[str] | None, typer.Option(option, metavar="VALUE", help=text)
             ],
         )
-        for name in names
+        for name, text in texts.items()
+        if (option := "--" + name.replace("_", "-")) not in taken
     ]
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shared]
-    run.__signature__ = signature.replace(parameters=[*keyword, *own])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*keyword, *own)}
-    run.__doc__ = command.__doc__
-    return run
 
+    def command(**given: Any) -> int:
+        values = {p.name.removeprefix("own_"): given.pop(p.name) for p in own}
+        return run(own={name: ",".join(v) for name, v in values.items() if v}, **given)
 
-def _texts(words: Sequence[str]) -> dict[str, str]:
-    if not words:
-        return {}
-    from ae.commands.recipes import own_options
-
-    return own_options(words)
-
-
-def _options(name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("--" + name.replace("_", "-"), f"--{name}")))
+    command.__signature__ = signature.replace(parameters=[*shared, *own])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*shared, *own)}
+    command.__doc__ = run.__doc__
+    return command
 
 
 def _plain_words(argv: Sequence[str]) -> list[str]:

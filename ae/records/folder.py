@@ -10,12 +10,13 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
-from ae.errors import EnvironmentFault, RecipeError, UsageError, nearest
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.models import (
@@ -39,7 +40,6 @@ class Run:
     """One run's folder. One launcher at a time writes points into it."""
 
     path: Path
-    _record: RunRecord | None = field(default=None, repr=False, compare=False)
     _started: dict[str, str] = field(default_factory=dict, repr=False)
     _lock: int | None = field(default=None, repr=False)
 
@@ -48,19 +48,10 @@ class Run:
         """The folder's name, `<utc>-<hash>`."""
         return self.path.name
 
-    @property
+    @cached_property
     def record(self) -> RunRecord:
-        """What run.json holds, read once. Raises UsageError."""
-        if self._record is None:
-            try:
-                self._record = read(self.path / "run.json", RunRecord)
-            except (OSError, RecipeError) as error:
-                why = error.message if isinstance(error, RecipeError) else "it has no run.json"
-                raise UsageError(
-                    f"{self.path} is not a run that can be read: {why}",
-                    fix="see the other runs there: `ae runs`",
-                ) from error
-        return self._record
+        """What run.json holds. Raises UsageError."""
+        return read(self.path / "run.json", RunRecord)
 
     @property
     def began(self) -> bool:
@@ -123,10 +114,8 @@ class Run:
         """The status of every point that has ended, by id; a damaged one counts as not run."""
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
-            try:
+            with suppress(UsageError):
                 found[path.parent.name] = read(path, StatusRecord)
-            except (OSError, RecipeError):
-                continue
         return found
 
     def finished(self) -> dict[str, StatusRecord]:
@@ -137,13 +126,15 @@ class Run:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
         self._claim()
         again = Resumed(at=_now(), provenance=provenance)
-        made = PlanRecord.model_validate(describe(plan))
-        record = self.record.model_copy(
-            update={"plan": made, "resumed": (*self.record.resumed, again)}
-        )
+        plan_now = PlanRecord.model_validate(describe(plan))
+        update = {"plan": plan_now, "resumed": (*self.record.resumed, again)}
+        self.record = self.record.model_copy(update=update)
+        self.write()
+
+    def write(self) -> None:
+        """Write run.json. Raises EnvironmentFault."""
         with _writing(self.path):
-            write_atomic(self.path / "run.json", record.text())
-        self._record = record
+            write_atomic(self.path / "run.json", self.record.text())
 
     def close(self) -> None:
         """Let another launcher write into this run."""
@@ -165,9 +156,8 @@ class Run:
                 f"another `ae run` is writing into {self.name}",
                 fix="wait until it ends, or start a run of its own without --resume",
             ) from error
-        except OSError:  # a file system without locks: as before, only unguarded
-            os.close(lock)
-            return
+        except OSError:
+            pass  # a file system without locks
         self._lock = lock
 
     def _temporary(self, point: Point) -> Path:
@@ -207,18 +197,19 @@ class RunStore:
         )
         with _writing(self.results):
             (path / "points").mkdir(parents=True)
-            write_atomic(path / "run.json", record.text())
-        return Run(path, record)
+        run = Run(path)
+        run.record = record
+        run.write()
+        return run
 
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first; what cannot be read is no run."""
-        runs = []
+        runs = {}
         for path in self.folder(recipe).glob("*/run.json"):
-            try:
-                runs.append(Run(path.parent, read(path, RunRecord)))
-            except (OSError, RecipeError):
-                continue
-        return sorted(runs, key=lambda run: run.record.created)
+            run = Run(path.parent)
+            with suppress(UsageError):
+                runs[run.record.created, run.name] = run
+        return [run for _, run in sorted(runs.items())]
 
     def latest(self, recipe: str) -> Run | None:
         """The newest run of a recipe that started a point."""

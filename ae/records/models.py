@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ae.errors import RecipeError
+from ae.errors import UsageError
 from ae.model import Plan, Status
 from ae.plan.selection import Selection
 
@@ -62,7 +62,6 @@ class Provenance(Kept):
     started: str = "unknown"
     command: tuple[str, ...] = ()
     source: Source = Source()
-    recipe_hash: str = ""
     engine: dict[str, str] = Field(default_factory=dict)  # name, detail, endpoint, version ...
     host: Host = Host()
     gpus: tuple[GpuFacts, ...] = ()
@@ -149,13 +148,12 @@ Record = TypeVar("Record", bound=Kept)
 
 
 def read(path: Path, model: type[Record]) -> Record:
-    """Read a record. Raises RecipeError where the file is not what the model says, and OSError."""
+    """Read a record. Raises UsageError where there is none, or none that the model knows."""
     try:
         return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        why = error.strerror or str(error)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(
-            f"{path} cannot be read: {where + ': ' if where else ''}{first['msg']}",
-            fix="take the file from a backup, or read it with the revision of ae that wrote it",
-        ) from error
+        why = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+    raise UsageError(f"{path} cannot be read: {why}", fix="see the runs there are: `ae runs`")

@@ -13,21 +13,20 @@ from pathlib import Path
 
 from ae import __version__
 from ae.host import processes
-from ae.model import Gpu, Machine
+from ae.model import Machine
 from ae.records.models import GpuFacts, Host, Provenance, Source
 
 _MADE_FROM = ("ae", "images", "recipes")
 _LONGEST = 200_000  # characters of a diff
 
 
-def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine) -> Provenance:
+def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenance:
     """Return what is known of the source, the engine and the machine of a run."""
     return Provenance(
         ae=__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(sys.argv[1:]),
         source=source_facts(root),
-        recipe_hash=folder_hash(root / "recipes" / recipe),
         engine=dict(engine),
         host=Host(
             name=socket.gethostname(),
@@ -36,21 +35,17 @@ def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine)
             cpus=machine.cpus,
             memory_gib=round(machine.memory_gib, 1),
         ),
-        gpus=tuple(gpu_facts(gpu) for gpu in machine.gpus),
-    )
-
-
-def gpu_facts(gpu: Gpu) -> GpuFacts:
-    """What is kept about one GPU."""
-    if not gpu.known:
-        return GpuFacts(index=gpu.index, name=gpu.name)
-    return GpuFacts(
-        index=gpu.index,
-        name=gpu.name,
-        memory_gib=round(gpu.memory_gib, 1),
-        compute_capability=".".join(map(str, gpu.compute_capability)),
-        driver=gpu.driver,
-        other_processes=len(gpu.processes),
+        gpus=tuple(
+            GpuFacts(
+                index=gpu.index,
+                name=gpu.name,
+                memory_gib=round(gpu.memory_gib, 1),
+                compute_capability=".".join(map(str, gpu.compute_capability)),
+                driver=gpu.driver,
+                other_processes=len(gpu.processes),
+            )
+            for gpu in machine.gpus
+        ),
     )
 
 
@@ -79,17 +74,6 @@ def source_facts(root: Path) -> Source:
         }
         or None,
     )
-
-
-def folder_hash(folder: Path) -> str:
-    """Return the sha256 over names and contents of every file below `folder`."""
-    digest = hashlib.sha256()
-    for path in sorted(
-        p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts
-    ):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def _git(root: Path, *words: str) -> str | None:
