@@ -135,7 +135,7 @@ def shell(
     secret: SecretOption = None,
 ) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.commands.shell import open_shell
+    from ae.commands.runs import open_shell
 
     return open_shell(recipe, engine_name=engine, image=image, secrets=pairs(secret, "--secret"))
 

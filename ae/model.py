@@ -25,7 +25,6 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     OOM = "oom"
     INTERRUPTED = "interrupted"
-    PENDING = "pending"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,10 +14,10 @@ from ae.engines.base import Engine, Job, Outcome, Sink
 from ae.engines.secrets import Mask
 from ae.errors import EnvironmentFault, WorkloadError
 from ae.model import Point, Status
+from ae.recipe.code import function_of, load_code
 from ae.records.files import read_point
 from ae.records.folder import Run
 from ae.run.display import Display
-from ae.run.parse import parse_point
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,7 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
     if outcome.status is not Status.DONE:
         return outcome
     try:
-        if point.parser is not None:
-            parse_point(recipe_dir, point, out)
+        parse_point(recipe_dir, point, out)
         found = read_point(out)
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
@@ -118,3 +118,30 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
             else "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
         )
     return outcome
+
+
+def parse_point(recipe_dir: Path, point: Point, folder: Path) -> None:
+    """Append the records that the recipe's parser finds in `folder` to its records.jsonl.
+
+    The authors' programs print; they do not write our records. Raises WorkloadError when the log
+    does not hold what it should, RecipeError when there is no such parser.
+    """
+    if point.parser is None:
+        return
+    module = load_code(recipe_dir, "parse", fix=f"write it, with a function {point.parser}")
+    function = function_of(module, point.parser)
+    try:
+        found = function(folder, dict(point.labels))
+        lines = [json.dumps(record, allow_nan=False) for record in found]  # type: ignore[attr-defined]
+    except ValueError as error:  # how a parser says that the log is not what it knows
+        raise WorkloadError(
+            f"the log of {point.id} could not be read: {error}", fix="see the point's stdout.log"
+        ) from error
+    except Exception as error:
+        raise WorkloadError(
+            f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}: "
+            f"{type(error).__name__}: {error}",
+            fix=f"mend recipes/{point.recipe}/parse.py",
+        ) from error
+    with (folder / "records.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
