@@ -71,8 +71,8 @@ def run_recipes(
     with signals.handled(), Reaper.start() as reaper:
         ready = []
         for one in asked:
-            chosen, machine = choose_engine(one, engine, reaper, build)
-            ready.append((one, chosen, plan_for(one, machine)))
+            chosen = choose_engine(one, engine, reaper, build)
+            ready.append((one, chosen, plan_for(one, chosen.machine())))
         codes, data = [], []
         for one, chosen, plan in ready:
             try:
@@ -116,16 +116,15 @@ def settle(
 
 def choose_engine(
     asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
-) -> tuple[Engine, Machine]:
-    """The engine that the points run on, and its machine."""
+) -> Engine:
+    """The engine that the points run on."""
     chosen = asked.selection.experiments
     wished = any(
         about.gpu != "none" and (name in chosen or (about.default and not chosen))
         for name, about in asked.recipe.experiments.items()
     )
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    engine = engines.choose(name, root=asked.root, gpus=gpus, reaper=reaper, build=build)
-    return engine, engine.machine()
+    return engines.choose(name, root=asked.root, gpus=gpus, reaper=reaper, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:

@@ -61,8 +61,8 @@ def open_shell(
 ) -> NoReturn:
     """Replace this process by a shell with a point's image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), secrets)
-    engine, machine = choose_engine(asked, engine_name, None, BuildOptions())
-    point = plan_for(asked, machine).points[0]
+    engine = choose_engine(asked, engine_name, None, BuildOptions())
+    point = plan_for(asked, engine.machine()).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name

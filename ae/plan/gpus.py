@@ -158,16 +158,7 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
 
 def unknown_gpu(index: str) -> Gpu:
     """A GPU of another machine, of which only the number is known: it suits every request."""
-    return Gpu(
-        index=int(index),
-        uuid="",
-        name="GPU of another machine",
-        memory_gib=0.0,
-        memory_free_gib=0.0,
-        compute_capability=(0, 0),
-        driver="",
-        known=False,
-    )
+    return Gpu(index=int(index), name="GPU of another machine", known=False)
 
 
 def version(text: str) -> tuple[int, ...]:
