@@ -144,7 +144,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, about, engine.machine())
+    facts = gather(root, recipe.name, about, engine.machine())
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)

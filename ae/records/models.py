@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
 from ae.errors import UsageError
@@ -62,27 +63,63 @@ class Provenance(Kept):
     started: str = "unknown"
     command: tuple[str, ...] = ()
     source: Source = Source()
+    recipe_hash: str = ""
     engine: dict[str, str] = Field(default_factory=dict)  # name, detail, endpoint, version ...
     host: Host = Host()
     gpus: tuple[GpuFacts, ...] = ()
 
 
-class PlannedPoint(Kept):
-    """A point as it was planned; its other fields, those of model.Point, are kept as they are."""
+class _Open(Kept):
+    """A part of `describe`: its other fields, those of model.Plan, are kept as they are."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class PlannedImage(_Open):
+    """The image of a point. `content` is the hash of all that it is built from."""
+
+    reference: str
+    content: str
+
+
+class PlannedGpus(_Open):
+    """The GPUs of a point."""
+
+    count: int = 0
+
+
+class PlannedNeeds(_Open):
+    """What a point was given."""
+
+    gpus: PlannedGpus | None = None
+
+
+class PlannedPoint(_Open):
+    """A point as it was planned."""
 
     id: str
     key: str
+    image: PlannedImage
+    needs: PlannedNeeds = PlannedNeeds()
 
 
-class PlanRecord(Kept):
-    """What was to run, as `describe` gives it; other fields of it are kept as they are."""
+class PlanRecord(_Open):
+    """What was to run."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
+    quick: bool
     selection: Selection
+    reduced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     points: tuple[PlannedPoint, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, data: Any) -> Any:
+        """Older runs have `reduced` in the selection."""
+        selection = data.get("selection") if isinstance(data, Mapping) else None
+        if isinstance(selection, Mapping) and "reduced" in selection:
+            return {**data, "reduced": selection["reduced"]}
+        return data
 
 
 def describe(plan: Plan) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
 def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
     run = store.create(replace(plan, reduced=("--quick",)), Provenance())
     data = json.loads((run.path / "run.json").read_text())
-    data["plan"]["selection"] |= {"reduced": [data["plan"].pop("reduced")], "flavour": None}
+    data["plan"]["selection"] |= {"reduced": data["plan"].pop("reduced"), "flavour": None}
     del data["plan"]["selection"]["figures"]
     data["plan"]["points"][0]["needs"] = {"gpus": {"count": 2, "devices": ["0", "GPU-b"]}}
     data |= {"unknown": 1, "resumed": [{"at": "2026", "provenance": {"gone": True}}]}
@@ -193,6 +193,10 @@ def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None
     record = store.find("toy", run.name).record
     assert record.plan.selection == Selection()
     assert [point.key for point in record.plan.points] == [point.key for point in plan.points]
+    assert record.plan.reduced == ("--quick",)
+    gpus = record.plan.points[0].needs.gpus
+    assert gpus is not None
+    assert gpus.count == 2
     assert record.resumed[0].at == "2026"
 
 
