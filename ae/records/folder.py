@@ -216,7 +216,7 @@ class RunStore:
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
     def find(self, recipe: str, name: str | None = None) -> Run:
-        """The run of that name, by default the latest. Raises UsageError."""
+        """The run of that name or folder, by default the latest. Raises UsageError."""
         if name is None:
             run = self.latest(recipe)
             if run is None:
@@ -224,9 +224,15 @@ class RunStore:
                     f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}"
                 )
             return run
-        path = self.folder(recipe) / name
-        if (path / "run.json").is_file():
-            return Run(path)
+        for path in (self.folder(recipe) / name, Path(name).resolve()):
+            if (path / "run.json").is_file():
+                run = Run(path)
+                if run.record.recipe == recipe:
+                    return run
+                raise UsageError(
+                    f"{name} is a run of {run.record.recipe}, not of {recipe}",
+                    fix=f"name a run of {recipe}",
+                )
         known = [run.name for run in self.list(recipe)]
         raise UsageError(
             f"there is no run '{name}' of {recipe}; {nearest(name, known)}",

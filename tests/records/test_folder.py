@@ -170,6 +170,9 @@ def test_find(store: RunStore, plan: Plan) -> None:
     run.begin(plan.points[0])
     assert store.find("toy").path == run.path
     assert store.find("toy", run.name).path == run.path
+    assert store.find("toy", str(run.path)).path == run.path
+    with pytest.raises(UsageError, match="is a run of toy, not of other"):
+        store.find("other", str(run.path))
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
 
@@ -178,7 +181,7 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
     run = store.create(plan, Provenance())
     (run.path / "run.json").write_text('{"schema": 2}')
     with pytest.raises(UsageError, match="schema: Input should be 1"):
-        _ = store.find("toy", run.name).record
+        store.find("toy", run.name)
     assert store.list("toy") == []
 
 
