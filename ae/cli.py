@@ -108,17 +108,11 @@ def show(
 
 
 @app.command()
-def schema(
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="write to a file")] = None,
-) -> None:
+def schema() -> None:
     """Print the JSON Schema of recipe.yaml, for editors."""
     from ae.commands.recipes import json_schema
 
-    text = json.dumps(json_schema(), indent=2) + "\n"
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        output.write_text(text)
+    typer.echo(json.dumps(json_schema(), indent=2))
 
 
 @app.command(short_help="Check this machine; each finding with its fix.")

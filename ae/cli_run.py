@@ -11,7 +11,6 @@ import typer
 
 from ae.options import (
     AsJson,
-    BaseImage,
     CaBundle,
     DryRun,
     EngineName,
@@ -76,12 +75,8 @@ def run(
     no_build: Annotated[
         bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
     ] = False,
-    base_image: BaseImage = None,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--build-network", help="network of a build that is needed")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the plan as commands that can be pasted")
     ] = False,
@@ -95,32 +90,32 @@ def run(
 
     `ae run RECIPE --help` also shows the options that this paper has.
     """
-    from ae.commands.run import BuildOptions, Request, run_recipes, show_plans
-
-    requests = [
-        Request(
-            recipe=name,
-            variants=tuple(variant or ()),
-            experiments=tuple(experiment or ()),
-            figures=tuple(figure or ()),
-            settings=pairs(settings, "--set") | dict(own or {}),
-            repeat=repeat,
-            quick=quick,
-            gpus=gpus,
-            lane=lane,
-            image=image,
-            engine=engine,
-            secrets=pairs(secret, "--secret"),
-        )
-        for name in dict.fromkeys(recipe)
-    ]
-    if dry_run:
-        return show_plans(requests, resume=resume, as_json=as_json)
-    options = BuildOptions(
-        base_image=base_image, wheels=wheels, ca_bundle=ca_bundle, network=network
+    from ae.commands.run import (
+        BuildOptions,
+        Selection,
+        parse_gpus,
+        run_recipes,
+        settle,
+        show_plans,
     )
-    build = None if no_build else options
-    return run_recipes(requests, resume=resume, build=build, as_json=as_json, verbose=verbose)
+
+    wanted = Selection(
+        variants=tuple(variant or ()),
+        experiments=tuple(experiment or ()),
+        figures=tuple(figure or ()),
+        settings=pairs(settings, "--set") | dict(own or {}),
+        repeat=repeat,
+        quick=quick,
+        gpus=parse_gpus(gpus),
+        lane=lane,
+        image_override=image,
+    )
+    secrets = pairs(secret, "--secret")
+    asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    if dry_run:
+        return show_plans(asked, engine=engine, as_json=as_json)
+    build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
+    return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
 
 
 def runs(
@@ -140,7 +135,7 @@ def shell(
     secret: SecretOption = None,
 ) -> int:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    from ae.commands.shell import open_shell
+    from ae.commands.runs import open_shell
 
     return open_shell(recipe, engine_name=engine, image=image, secrets=pairs(secret, "--secret"))
 
@@ -162,57 +157,48 @@ def clean(
 def register(app: typer.Typer, argv: Sequence[str]) -> None:
     """Make `ae run` the first command, with the options of the recipes that `argv` names."""
     app.registered_commands[:] = [about for about in app.registered_commands if about.name != "run"]
-    named = with_own_options(run, argv if "run" in argv else ())
+    named = with_own_options(argv if "run" in argv else ())
     app.command("run", short_help="Run papers' experiments and judge their claims.")(named)
     app.registered_commands.insert(0, app.registered_commands.pop())
 
 
-def with_own_options(command: Callable[..., int], argv: Sequence[str]) -> Callable[..., int]:
-    """`command`, whose parameter `own` is replaced by the options of the recipes in `argv`.
+def with_own_options(argv: Sequence[str]) -> Callable[..., int]:
+    """`run`, whose parameter `own` is replaced by the options of the recipes in `argv`.
 
     Several recipes bring the options that all of them have. `own` gets their values by name.
     An option that `ae run` itself has under that name stays `ae run`'s.
     """
-    signature = inspect.signature(command, eval_str=True)
-    shared = [p for name, p in signature.parameters.items() if name != "own"]
+    texts: dict[str, str] = {}
+    if words := _plain_words(argv):
+        from ae.commands.recipes import own_options
+
+        texts = own_options(words)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    signature = inspect.signature(run, eval_str=True)
+    shared = [p.replace(kind=keyword) for n, p in signature.parameters.items() if n != "own"]
     about = [p.annotation.__metadata__[0] for p in shared]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
-    texts = _texts(_plain_words(argv))
-    names = [name for name in texts if _options(name)[0] not in taken]
-
-    def run(**given: Any) -> int:
-        values = {name: given.pop(f"own_{name}") for name in names}
-        return command(own={k: ",".join(v) for k, v in values.items() if v}, **given)
-
     own = [
         inspect.Parameter(
             f"own_{name}",
-            inspect.Parameter.KEYWORD_ONLY,
+            keyword,
             default=None,
             annotation=Annotated[
-                list[str] | None,
-                typer.Option(*_options(name), metavar="VALUE", help=texts[name]),
+                list[str] | None, typer.Option(option, metavar="VALUE", help=text)
             ],
         )
-        for name in names
+        for name, text in texts.items()
+        if (option := "--" + name.replace("_", "-")) not in taken
     ]
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shared]
-    run.__signature__ = signature.replace(parameters=[*keyword, *own])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*keyword, *own)}
-    run.__doc__ = command.__doc__
-    return run
 
+    def command(**given: Any) -> int:
+        values = {p.name.removeprefix("own_"): given.pop(p.name) for p in own}
+        return run(own={name: ",".join(v) for name, v in values.items() if v}, **given)
 
-def _texts(words: Sequence[str]) -> dict[str, str]:
-    if not words:
-        return {}
-    from ae.commands.recipes import own_options
-
-    return own_options(words)
-
-
-def _options(name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(("--" + name.replace("_", "-"), f"--{name}")))
+    command.__signature__ = signature.replace(parameters=[*shared, *own])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in (*shared, *own)}
+    command.__doc__ = run.__doc__
+    return command
 
 
 def _plain_words(argv: Sequence[str]) -> list[str]:

@@ -25,7 +25,6 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
     OOM = "oom"
     INTERRUPTED = "interrupted"
-    PENDING = "pending"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +159,12 @@ class Gpu:
     """One GPU as the driver reports it. Memory in GiB."""
 
     index: int
-    uuid: str
+    uuid: str = ""
     name: str
-    memory_gib: float
-    memory_free_gib: float
-    compute_capability: tuple[int, int]
-    driver: str
+    memory_gib: float = 0.0
+    memory_free_gib: float = 0.0
+    compute_capability: tuple[int, int] = (0, 0)
+    driver: str = ""
     processes: tuple[int, ...] = ()  # pids of compute processes on it
     known: bool = True  # false: another machine's, of which only its name for the engine is known
 

@@ -21,7 +21,8 @@ from ae.recipe.load import find_root
 def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
     """Remove the orphans of every engine here, and old environments where that is asked for."""
     root = find_root()
-    found = clean(root, dry_run=dry_run)
+    every = [select.make(name, root=root) for name in select.NAMES]
+    found = clean_engines([one for one in every if one.available().ok], dry_run=dry_run)
     old = old_environments(root) if environments else []
     for path in [] if dry_run else old:
         shutil.rmtree(path)
@@ -39,11 +40,6 @@ def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
-    """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    return clean_engines(usable_engines(root), dry_run=dry_run)
-
-
 def old_environments(root: Path) -> list[Path]:
     """Environments, and what they cached, of sources that this checkout does not hold any more."""
     images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
@@ -56,21 +52,12 @@ def old_environments(root: Path) -> list[Path]:
     return [path for path in there if path.is_dir() and path.name not in current]
 
 
-def usable_engines(root: Path) -> list[Engine]:
-    """The engines that answer; one that does not has nothing that we could see or remove."""
-    made: list[Engine] = [select.make(name, root=root) for name in select.NAMES]
-    return [engine for engine in made if engine.available().ok]
-
-
 def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
-    """Like `clean`, for the engines given."""
-    removed = []
-    for engine in engines:
-        for leftover in orphans(engine.leftovers()):
-            if not dry_run:
-                engine.remove(leftover)
-            removed.append(leftover)
-    return removed
+    """Remove what no living launcher owns and return it; dry: only return it."""
+    found = [(engine, one) for engine in engines for one in orphans(engine.leftovers())]
+    for engine, leftover in [] if dry_run else found:
+        engine.remove(leftover)
+    return [leftover for _, leftover in found]
 
 
 def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from ae.plan.needs import runtime_needs
+from ae.plan.points import runtime_needs
 from ae.recipe.models import Recipe
 
 HEADER = "# Written by `ae show {name} --compose`; what `ae run {name}` gives a container.\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,29 +15,33 @@ from typing import Any
 from ae.claims.verdicts import write_claims
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
-from ae.engines.secrets import Given, resolve
+from ae.engines.secrets import Given, Mask, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import measuring, owner, signals
 from ae.host.machine import detect
 from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
-from ae.model import ImageRef, Machine, Plan, Status
-from ae.plan.describe import describe, grouped
+from ae.model import Machine, Outcome, Plan, Status
 from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import make_plan
-from ae.plan.selection import Request, Selection, parse_gpus, select
+from ae.plan.planner import grouped, make_plan
+from ae.plan.selection import Selection, check_selection, parse_gpus
 from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import describe
 from ae.records.provenance import gather
 from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
-from ae.run.loop import Result, execute
+from ae.run.loop import Work, execute
 from ae.units import format_seconds
 
-__all__ = ["BuildOptions", "Request"]  # for the command line, which imports no other room
+__all__ = [
+    "BuildOptions",
+    "Selection",
+    "parse_gpus",
+]  # for the command line
 
 
 @dataclass(frozen=True)
@@ -52,31 +56,29 @@ class Asked:
 
 
 def run_recipes(
-    requests: Sequence[Request],
+    asked: Sequence[Asked],
     *,
-    resume: bool,
+    engine: str | None,
     build: BuildOptions | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
-    """Run the recipes one after another; the exit code is the first that is not 0.
+    """Run recipes one after another; the exit code is the first that is not 0.
 
     All are planned before the first runs. `build` says how to build an image that is missing or
     out of date; None: stop instead.
     """
-    with signals.handled(), ExitStack() as stack:
-        asked = [settle(request, resume=resume) for request in requests]
-        reaper = stack.enter_context(Reaper.start())
+    with signals.handled(), Reaper.start() as reaper:
         ready = []
-        for request, one in zip(requests, asked, strict=True):
-            engine, machine = choose_engine(request, one, reaper, build)
-            ready.append((one, engine, machine, plan_for(one, machine)))
+        for one in asked:
+            chosen = choose_engine(one, engine, reaper, build)
+            ready.append((one, chosen, plan_for(one, chosen.machine())))
         codes, data = [], []
-        for one, engine, machine, plan in ready:
+        for one, chosen, plan in ready:
             try:
-                run, result = measure(one, engine, machine, plan, verbose=verbose)
+                run, outcomes = measure(one, chosen, plan, verbose=verbose)
                 data.append(conclude(one, run, as_json=as_json))
-                codes.append(exit_code(one, run, result))
+                codes.append(exit_code(one, run, outcomes))
             except AeError as error:
                 if len(ready) == 1:
                     raise
@@ -84,52 +86,51 @@ def run_recipes(
                 print(f"  fix: {error.fix}", file=sys.stderr)
                 codes.append(error.exit_code)
         if as_json:
-            print(json.dumps(data[0] if len(ready) == 1 else data, indent=2, default=str))
+            _print_json(data, len(ready))
     return next((code for code in codes if code), ExitCode.OK)
 
 
-def settle(request: Request, *, resume: bool) -> Asked:
+def settle(
+    name: str, wanted: Selection, secrets: Mapping[str, str], *, resume: bool = False
+) -> Asked:
     """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
     root = find_root()
-    recipe = load_recipe(root, request.recipe)
-    selection = select(request, recipe)
+    recipe = load_recipe(root, name)
+    selection = check_selection(recipe, wanted)
     run = RunStore(results_dir(root)).find(recipe.name) if resume else None
     if run is not None:
         before, plain = run.record.plan.selection, Selection()
-        for name in (about.name for about in fields(Selection)):
-            word = getattr(selection, name)
-            if word not in (getattr(plain, name), getattr(before, name)):
+        for word in (about.name for about in fields(Selection)):
+            if getattr(selection, word) not in (getattr(plain, word), getattr(before, word)):
                 raise UsageError(
-                    f"the run {run.name} was started with other {name.replace('_', ' ')}",
+                    f"the run {run.name} was started with other {word.replace('_', ' ')}",
                     fix=f"ae run {recipe.name} --resume goes on with its own; "
                     "without --resume a new run starts",
                 )
-        selection = before
-    given = resolve(recipe.secrets(), request.secrets, os.environ)
+        selection = check_selection(recipe, before)
+    given = resolve(recipe.secrets(), secrets, os.environ)
     for note in given.notes:
         print(f"note: {note}", file=sys.stderr)
     return Asked(root, recipe, selection, given, run)
 
 
 def choose_engine(
-    request: Request, asked: Asked, reaper: Reaper | None, build: BuildOptions | None
-) -> tuple[Engine, Machine]:
-    """The engine that the points run on, and its machine."""
-    count, _ = parse_gpus(request.gpus)
+    asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
+) -> Engine:
+    """The engine that the points run on."""
     chosen = asked.selection.experiments
     wished = any(
         about.gpu != "none" and (name in chosen or (about.default and not chosen))
         for name, about in asked.recipe.experiments.items()
     )
-    gpus = None if wished and count != 0 else False  # None: where its machine has any
-    engine = engines.choose(request.engine, root=asked.root, gpus=gpus, reaper=reaper, build=build)
-    return engine, engine.machine()
+    gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
+    return engines.choose(name, root=asked.root, gpus=gpus, reaper=reaper, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:
     """The points to run on that machine."""
     root, recipe, lane = asked.root, asked.recipe, asked.selection.lane
-    name = recipe.image_of(lane) if lane in recipe.lanes else recipe.image
+    name = recipe.image_of(lane)
     folder = root / "images" / name
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
     flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
@@ -137,50 +138,52 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
 
 
 def measure(
-    asked: Asked, engine: Engine, machine: Machine, plan: Plan, *, verbose: bool
-) -> tuple[Run, Result]:
+    asked: Asked, engine: Engine, plan: Plan, *, verbose: bool
+) -> tuple[Run, dict[str, Outcome]]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, recipe.name, about, machine)
+    facts = gather(root, recipe.name, about, engine.machine())
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
     else:
-        before = len(run.finished())
         run.resume(plan, facts)
-    todo = [point for point in plan.points if point.key not in run.finished()]
+    finished = run.finished()
+    todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    for note in (*grouped(plan.notes, recipe.experiments), *_image_notes(plan, engine)):
+    notes = grouped(plan.notes, recipe.experiments)
+    if engine.name != "local":
+        images = {point.image.reference: point.image for point in plan.points}
+        notes += lockfile.notes(list(images.values()), settings.registry())
+    if len(finished) > len(plan.points) - len(todo):
+        notes.append("the recipe, its image or the machine changed: some points run again")
+    for note in notes:
         display.say(f"note: {note}")
-    if asked.resumed and before > len(plan.points) - len(todo):
-        display.say("note: the recipe, its image or the machine changed: some points run again")
     count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
     display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
+    files = asked.given.files
+    work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
         if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
-        complete = False
+        outcomes: dict[str, Outcome] = {}
         try:
-            result = execute(
-                plan,
-                engine,
-                run,
-                display,
-                labels,
-                root / "recipes" / recipe.name,
-                asked.given.files,
-            )
-            complete = not result.failures
+            outcomes = execute(todo, work)
         finally:
-            if run.began and not complete:
+            if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
-                _say_how_to_go_on(plan, run)
-    return run, result
+                done = len({point.key for point in plan.points} & set(run.finished()))
+                print(
+                    f"{done} of {len(plan.points)} points are done and kept; "
+                    f"to run the rest: ae run {plan.recipe} --resume",
+                    file=sys.stderr,
+                )
+    return run, outcomes
 
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
@@ -196,16 +199,17 @@ def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
     return chapter.chapter_json(made) | {"points": statuses, "folder": str(run.path)}
 
 
-def exit_code(asked: Asked, run: Run, result: Result) -> int:
+def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:
     """0, or what the failed points say. Raises EnvironmentFault when no point could be measured."""
-    for name, outcome in result.failures.items():
+    failures = _failures(outcomes)
+    for name, outcome in failures.items():
         log = run.path / "points" / name / "stderr.log"
         print(f"failed: {name}: {outcome.reason} (see {log})", file=sys.stderr)
-    if result.failures:
+    if failures:
         return ExitCode.WORKLOAD
-    if not result.kept and result.count(Status.DONE) == 0:
+    if not run.finished():
         reasons: dict[str, list[str]] = {}
-        for name, outcome in result.outcomes.items():
+        for name, outcome in outcomes.items():
             reasons.setdefault(outcome.reason, []).append(name)
         words = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
         raise EnvironmentFault(
@@ -215,19 +219,24 @@ def exit_code(asked: Asked, run: Run, result: Result) -> int:
     return ExitCode.OK
 
 
-def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> int:
+def _failures(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """The points whose workload failed, by id."""
+    good = (Status.DONE, Status.SKIPPED)
+    return {name: one for name, one in outcomes.items() if one.status not in good}
+
+
+def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -> int:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
     data = []
-    for request in requests:
-        asked = settle(request, resume=resume)
+    for asked in several:
         plan = _plan_for_reading(asked, detect())
         if asked.resumed:
             finished = asked.resumed.finished()
             plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
-        engine = engines.make(request.engine or "docker", root=asked.root)
+        one = engines.make(engine or "docker", root=asked.root)
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
-            point.id: engine.equivalent(
+            point.id: one.equivalent(
                 Job(point=point, out=folder / point.id, labels={}, secrets=asked.given.files)
             )
             for point in plan.points
@@ -244,7 +253,7 @@ def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> i
         if not plan.points:
             print("# nothing is left to run")
     if as_json:
-        print(json.dumps(data[0] if len(data) == 1 else data, indent=2, default=str))
+        _print_json(data, len(several))
     return ExitCode.OK
 
 
@@ -259,23 +268,5 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
         return replace(plan, notes=(*plan.notes, note))
 
 
-def _image_notes(plan: Plan, engine: Engine) -> list[str]:
-    """What is to be known of the images: built here, or not those of the lock file."""
-    if engine.name == "local":
-        return []
-    return list(lockfile.notes(images_of(plan), settings.registry()))
-
-
-def images_of(plan: Plan) -> list[ImageRef]:
-    """The images of a plan, each once."""
-    return list({point.image.reference: point.image for point in plan.points}.values())
-
-
-def _say_how_to_go_on(plan: Plan, run: Run) -> None:
-    finished = run.finished()
-    done = sum(point.key in finished for point in plan.points)
-    print(
-        f"{done} of {len(plan.points)} points are done and kept; "
-        f"to run the rest: ae run {plan.recipe} --resume",
-        file=sys.stderr,
-    )
+def _print_json(data: Sequence[dict[str, Any]], several: int) -> None:
+    print(json.dumps(data[0] if several == 1 else data, indent=2, default=str))

@@ -1,12 +1,20 @@
-"""`ae runs`: the runs below the results folder."""
+"""`ae runs`, the runs below the results folder, and `ae shell`, a shell where points run."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
+from ae.commands.run import choose_engine, plan_for, settle
+from ae.errors import EnvironmentFault
+from ae.images.content import BuildOptions
+from ae.plan.selection import Selection
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.run.display import Display
 from ae.units import format_seconds
 
 
@@ -36,13 +44,34 @@ def _about(run: Run) -> dict[str, Any]:
         whole = all(point.key in ended for point in record.plan.points)
         bad = any(s.status not in ("done", "skipped") for s in run.statuses().values())
         state = "stopped" if not whole else "failed" if bad else "finished"
-    created = datetime.fromisoformat(record.created)
+    age = datetime.now(UTC) - datetime.fromisoformat(record.created)
     return {
         "recipe": record.recipe,
         "run": run.name,
         "state": state,
         "done": done,
         "points": len(record.plan.points),
-        "age_s": (datetime.now(UTC) - created).total_seconds(),
+        "age_s": age.total_seconds(),
         "folder": str(run.path),
     }
+
+
+def open_shell(
+    name: str, *, engine_name: str | None, image: str | None, secrets: Mapping[str, str]
+) -> NoReturn:
+    """Replace this process by a shell with a point's image, GPUs, limits and mounts."""
+    asked = settle(name, Selection(image_override=image), secrets)
+    engine = choose_engine(asked, engine_name, None, BuildOptions())
+    point = plan_for(asked, engine.machine()).points[0]
+    if not engine.has_image(point.image):
+        engine.prepare(point.image, Display(()))
+    out = results_dir(asked.root) / "shell" / name
+    out.mkdir(parents=True, exist_ok=True)
+    argv, environment = engine.shell(point, out, asked.given.files)
+    print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{argv[0]} cannot be started: {error.strerror}", fix=f"install {argv[0]}"
+        ) from error

@@ -1,19 +1,20 @@
-"""Which GPUs an experiment gets, or why none of them will do. Pure."""
+"""Which GPUs the points of an experiment get, or why none of them will do. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ae.errors import EnvironmentFault
 from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine
-
-if TYPE_CHECKING:
-    from ae.recipe.needs import GpuNeed
+from ae.plan.selection import Selection
+from ae.recipe.models import Recipe
+from ae.recipe.needs import GpuNeed
 
 GIB = 2**30
+Wanted = tuple[str, ...] | int | None  # the GPUs that a person named, or how many; 0: the CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,59 @@ class GpuChoice:
     note: str = ""  # what a person should know about the choice
     flavour: Flavour = Flavour.CPU  # of the image; a point without GPUs may run in either
 
+    def first(self, count: int) -> GpuChoice:
+        """The same choice with so many of the suitable GPUs."""
+        assert self.request is not None
+        gpus = self.suitable[:count]
+        devices = tuple(GpuId(index=gpu.index, uuid=gpu.uuid) for gpu in gpus)
+        return replace(self, gpus=gpus, request=replace(self.request, count=count, devices=devices))
+
+
+def gpu_axis(recipe: Recipe, name: str) -> str:
+    """The axis that says how many GPUs a point of the experiment gets; empty: there is none."""
+    need = recipe.needs_of(name).gpus
+    if need is None or recipe.experiments[name].gpu == "none":
+        return ""
+    return need.axis or ""
+
+
+def choices_of(
+    recipe: Recipe, selection: Selection, name: str, machine: Machine, values: Sequence[str]
+) -> tuple[dict[str, GpuChoice], str]:
+    """The GPUs of an experiment's points by the value of their GPU axis, and a note.
+
+    `values` are those of the axis, in display order, or one empty word where there is none. On the
+    CPU they limit nothing; values that the machine has too few GPUs for are left out. Raises
+    EnvironmentFault as `choose_gpus` does, and where it has too few for any point, or for one that
+    was asked for by name.
+    """
+    axis = gpu_axis(recipe, name)
+    wish, need = recipe.experiments[name].gpu, recipe.needs_of(name).gpus
+    whole = choose_gpus(name, wish, need, machine, wanted=selection.gpus)
+    if not axis or whole.request is None:
+        small = "" if selection.quick else "; --quick is the size for one"
+        note = f"{name}: {whole.note}{small}" if whole.note else ""
+        return dict.fromkeys(values, whole), note
+    here = len(whole.suitable)
+    fitting = [value for value in values if int(value) <= here]
+    left = [value for value in values if int(value) > here]
+    note = ""
+    if left:
+        least = min(int(value) for value in left)
+        why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}"
+        asked = axis in selection.axes
+        if not fitting and selection.quick and not asked:  # a quick run is of what is there
+            plain = [value for value in recipe.values_of(name, axis) if int(value) <= here]
+            fitting = sorted(plain, key=int)[-1:]
+        if asked or not fitting:
+            raise EnvironmentFault(
+                f"{name} cannot run here: {why}",
+                fix="ask for fewer, or run where there are more; see `ae doctor`",
+            )
+        note = f"left out: {name} with {axis} {', '.join(left)}: {why}"
+    # In one order for all counts: a GPU of fewer is also one of more.
+    return {value: whole.first(int(value)) for value in fitting}, note
+
 
 def choose_gpus(
     experiment: str,
@@ -33,56 +87,41 @@ def choose_gpus(
     need: GpuNeed | None,
     machine: Machine,
     *,
-    wanted: tuple[str, ...] | int | None = None,
-    flavour: Flavour | None = None,
+    wanted: Wanted = None,
 ) -> GpuChoice:
     """Choose between CPU and GPUs for one experiment.
 
-    `wanted` are the GPUs a person named, or how many. Raises EnvironmentFault when the experiment
-    requires a GPU, or the person asked for one, and none is suitable.
+    Raises EnvironmentFault when the experiment requires a GPU, or the person asked for one, and
+    none is suitable.
     """
-    if wish == "none":
-        return GpuChoice(flavour=_flavour_at_hand(need, machine, wanted, flavour))
-    if flavour is Flavour.CPU or wanted == 0:
-        if wish == "optional":
+    if wanted == 0:
+        if wish != "required":
             return GpuChoice()
         raise EnvironmentFault(
             f"{experiment} needs a GPU and the run was told to use the CPU",
             fix="run it without `--gpus none`, or choose other experiments; `--gpus 0` says how "
             "many, too: the GPU of that number is `--gpus device=0`",
         )
+    if wish == "none":
+        wanted = None
     request = gpu_request(need, wanted)
-    insists = wish == "required" or flavour is Flavour.CUDA or bool(wanted)
     words = wanted if isinstance(wanted, tuple) else ()
     named = _named(machine.gpus, words)
     suitable = [gpu for gpu in named if not shortcoming(gpu, request)]
-    if len(suitable) >= request.count:
+    enough = len(suitable) >= request.count
+    if wish == "none":  # in the image that other points use here, so that no second one is needed
+        return GpuChoice(flavour=Flavour.CUDA if enough else Flavour.CPU)
+    if enough:
         ordered = tuple(suitable if words else _alike_first(suitable))
-        chosen = ordered[: request.count]
-        devices = tuple(GpuId(index=gpu.index, uuid=gpu.uuid) for gpu in chosen)
-        request = replace(request, devices=devices)
-        return GpuChoice(request=request, gpus=chosen, suitable=ordered, flavour=Flavour.CUDA)
+        choice = GpuChoice(request=request, suitable=ordered, flavour=Flavour.CUDA)
+        return choice.first(request.count)
     why, fix = _explain(named, suitable, request)
-    if insists:
+    if wish == "required" or wanted:
         raise EnvironmentFault(f"{experiment} cannot run here: {why}", fix=fix)
     return GpuChoice(note=f"{why}, so it runs on the CPU")
 
 
-def _flavour_at_hand(
-    need: GpuNeed | None,
-    machine: Machine,
-    wanted: tuple[str, ...] | int | None,
-    flavour: Flavour | None,
-) -> Flavour:
-    """The image that the recipe's other points use here, so that no second one is needed."""
-    if flavour is not None or wanted == 0:
-        return flavour or Flavour.CPU
-    request = gpu_request(need, None)
-    suitable = [gpu for gpu in machine.gpus if not shortcoming(gpu, request)]
-    return Flavour.CUDA if len(suitable) >= request.count else Flavour.CPU
-
-
-def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
+def gpu_request(need: GpuNeed | None, wanted: Wanted) -> GpuRequest:
     """The recipe's need and the person's wish as one request, whose GPUs are not chosen yet."""
     least = need.least if need else 1
     asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
@@ -117,18 +156,9 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     return ""
 
 
-def unknown_gpu(word: str) -> Gpu:
-    """A GPU of another machine, known by index or UUID alone: it suits every request."""
-    return Gpu(
-        index=int(word) if word.isdigit() else -1,
-        uuid="" if word.isdigit() else word,
-        name="GPU of another machine",
-        memory_gib=0.0,
-        memory_free_gib=0.0,
-        compute_capability=(0, 0),
-        driver="",
-        known=False,
-    )
+def unknown_gpu(index: str) -> Gpu:
+    """A GPU of another machine, of which only the number is known: it suits every request."""
+    return Gpu(index=int(index), name="GPU of another machine", known=False)
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -7,26 +7,25 @@ left is moved to the run's `attempts/` folder, not deleted.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from ae.errors import EnvironmentFault, RecipeError, UsageError, nearest
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
-from ae.plan.describe import describe
 from ae.records.models import (
     PlanRecord,
     Provenance,
     Resumed,
     RunRecord,
     StatusRecord,
+    describe,
     read,
 )
 
@@ -41,7 +40,6 @@ class Run:
     """One run's folder. One launcher at a time writes points into it."""
 
     path: Path
-    _record: RunRecord | None = field(default=None, repr=False, compare=False)
     _started: dict[str, str] = field(default_factory=dict, repr=False)
     _lock: int | None = field(default=None, repr=False)
 
@@ -50,19 +48,10 @@ class Run:
         """The folder's name, `<utc>-<hash>`."""
         return self.path.name
 
-    @property
+    @cached_property
     def record(self) -> RunRecord:
-        """What run.json holds, read once. Raises UsageError."""
-        if self._record is None:
-            try:
-                self._record = read(self.path / "run.json", RunRecord)
-            except (OSError, RecipeError) as error:
-                why = error.message if isinstance(error, RecipeError) else "it has no run.json"
-                raise UsageError(
-                    f"{self.path} is not a run that can be read: {why}",
-                    fix="see the other runs there: `ae runs`",
-                ) from error
-        return self._record
+        """What run.json holds. Raises UsageError."""
+        return read(self.path / "run.json", RunRecord)
 
     @property
     def began(self) -> bool:
@@ -125,10 +114,8 @@ class Run:
         """The status of every point that has ended, by id; a damaged one counts as not run."""
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
-            try:
+            with suppress(UsageError):
                 found[path.parent.name] = read(path, StatusRecord)
-            except (OSError, RecipeError):
-                continue
         return found
 
     def finished(self) -> dict[str, StatusRecord]:
@@ -138,18 +125,16 @@ class Run:
     def resume(self, plan: Plan, provenance: Provenance) -> None:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
         self._claim()
-        earlier = self.record.resumed
-        self.update(
-            plan=PlanRecord.model_validate(describe(plan)),
-            resumed=(*earlier, Resumed(at=_now(), provenance=provenance)),
-        )
+        again = Resumed(at=_now(), provenance=provenance)
+        plan_now = PlanRecord.model_validate(describe(plan))
+        update = {"plan": plan_now, "resumed": (*self.record.resumed, again)}
+        self.record = self.record.model_copy(update=update)
+        self.write()
 
-    def update(self, **facts: Any) -> None:
-        """Write run.json with other fields of RunRecord. Raises EnvironmentFault."""
-        record = self.record.model_copy(update=facts)
+    def write(self) -> None:
+        """Write run.json. Raises EnvironmentFault."""
         with _writing(self.path):
-            write_atomic(self.path / "run.json", record.text())
-        self._record = record
+            write_atomic(self.path / "run.json", self.record.text())
 
     def close(self) -> None:
         """Let another launcher write into this run."""
@@ -171,9 +156,8 @@ class Run:
                 f"another `ae run` is writing into {self.name}",
                 fix="wait until it ends, or start a run of its own without --resume",
             ) from error
-        except OSError:  # a file system without locks: as before, only unguarded
-            os.close(lock)
-            return
+        except OSError:
+            pass  # a file system without locks
         self._lock = lock
 
     def _temporary(self, point: Point) -> Path:
@@ -184,9 +168,7 @@ class Run:
         return len(list(folder.iterdir())) if folder.is_dir() else 0
 
     def _set_aside(self, folder: Path, point_id: str) -> None:
-        number = self._attempts(point_id) + 1
-        while (target := self.path / "attempts" / point_id / str(number)).exists():
-            number += 1
+        target = self.path / "attempts" / point_id / str(self._attempts(point_id) + 1)
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.rename(target)
 
@@ -205,45 +187,35 @@ class RunStore:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
         utc = created[:19].replace("-", "").replace(":", "") + "Z"
-        described = describe(plan)
-        parent = self.folder(plan.recipe)
+        path = self.folder(plan.recipe) / f"{utc}-{secrets.token_hex(4)}"
+        record = RunRecord(
+            recipe=plan.recipe,
+            name=path.name,
+            created=created,
+            plan=PlanRecord.model_validate(describe(plan)),
+            provenance=provenance,
+        )
         with _writing(self.results):
-            parent.mkdir(parents=True, exist_ok=True)
-            attempt = 0
-            while True:
-                seed = json.dumps([described, created, os.getpid(), attempt], sort_keys=True)
-                name = f"{utc}-{hashlib.sha256(seed.encode()).hexdigest()[:8]}"
-                try:
-                    (parent / name).mkdir()
-                    break
-                except FileExistsError:
-                    attempt += 1
-            record = RunRecord(
-                recipe=plan.recipe,
-                name=name,
-                created=created,
-                plan=PlanRecord.model_validate(described),
-                provenance=provenance,
-            )
-            write_atomic(parent / name / "run.json", record.text())
-            (parent / name / "points").mkdir()
-        return Run(parent / name, record)
+            (path / "points").mkdir(parents=True)
+        run = Run(path)
+        run.record = record
+        run.write()
+        return run
 
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first; what cannot be read is no run."""
-        runs = []
+        runs = {}
         for path in self.folder(recipe).glob("*/run.json"):
-            try:
-                runs.append(Run(path.parent, read(path, RunRecord)))
-            except (OSError, RecipeError):
-                continue
-        return sorted(runs, key=lambda run: run.record.created)
+            run = Run(path.parent)
+            with suppress(UsageError):
+                runs[run.record.created, run.name] = run
+        return [run for _, run in sorted(runs.items())]
 
     def latest(self, recipe: str) -> Run | None:
         """The newest run of a recipe that started a point."""
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
-    def find(self, recipe: str, name: str | Path | None = None) -> Run:
+    def find(self, recipe: str, name: str | None = None) -> Run:
         """The run of that name or folder, by default the latest. Raises UsageError."""
         if name is None:
             run = self.latest(recipe)
@@ -252,18 +224,18 @@ class RunStore:
                     f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}"
                 )
             return run
-        for path in (self.folder(recipe) / str(name), Path(name)):
+        for path in (self.folder(recipe) / name, Path(name).resolve()):
             if (path / "run.json").is_file():
-                run = Run(path.resolve())
-                if run.record.recipe != recipe:
-                    raise UsageError(
-                        f"{name} is a run of {run.record.recipe}, not of {recipe}",
-                        fix=f"name a run of {recipe}",
-                    )
-                return run
+                run = Run(path)
+                if run.record.recipe == recipe:
+                    return run
+                raise UsageError(
+                    f"{name} is a run of {run.record.recipe}, not of {recipe}",
+                    fix=f"name a run of {recipe}",
+                )
         known = [run.name for run in self.list(recipe)]
         raise UsageError(
-            f"there is no run '{name}' of {recipe}; {nearest(str(name), known)}",
+            f"there is no run '{name}' of {recipe}; {nearest(name, known)}",
             fix=f"the runs lie in {self.folder(recipe)}",
         )
 

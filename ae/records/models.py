@@ -6,18 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_jsonable_python
 
-from ae.errors import RecipeError
-from ae.model import Flavour, Status
+from ae.errors import UsageError
+from ae.model import Plan, Status
 from ae.plan.selection import Selection
 
 
@@ -77,9 +70,9 @@ class Provenance(Kept):
 
 
 class _Open(Kept):
-    """A part whose other keys are kept as they were written."""
+    """A part of `describe`: its other fields, those of model.Plan, are kept as they are."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class PlannedImage(_Open):
@@ -110,31 +103,40 @@ class PlannedPoint(_Open):
     needs: PlannedNeeds = PlannedNeeds()
 
 
-class PlanRecord(Kept):
-    """What was to run. `reduced`: how it differs from the paper's size, as a person types it."""
+class PlanRecord(_Open):
+    """What was to run."""
 
-    recipe: str
-    lane: str
-    flavour: Flavour
     quick: bool
     selection: Selection
-    reduced: tuple[str, ...] = Field((), exclude=True)  # in the file it stands in the selection
+    reduced: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    expected_s: float = 0.0
-    disk_bytes: int = 0
     points: tuple[PlannedPoint, ...]
 
     @model_validator(mode="before")
     @classmethod
-    def _from_selection(cls, data: Any) -> Any:
+    def _older(cls, data: Any) -> Any:
+        """Older runs have `reduced` in the selection."""
         selection = data.get("selection") if isinstance(data, Mapping) else None
         if isinstance(selection, Mapping) and "reduced" in selection:
             return {**data, "reduced": selection["reduced"]}
         return data
 
-    @field_serializer("selection")
-    def _to_selection(self, selection: Selection) -> dict[str, Any]:
-        return {**to_jsonable_python(selection), "reduced": list(self.reduced)}
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able data: the same plan always gives the same text.
+
+    The folders of images start at the repository's root: a run's record goes to other machines.
+    """
+    described: dict[str, Any] = to_jsonable_python(plan)
+    for point, about in zip(plan.points, described["points"], strict=True):
+        about["image"] |= {
+            "source": f"images/{point.image.name}",
+            "reference": point.image.reference,
+        }
+    return described | {
+        "expected_s": sum(point.expected_s for point in plan.points),
+        "disk_bytes": sum(point.disk_bytes for point in plan.points),
+    }
 
 
 class Resumed(Kept):
@@ -183,13 +185,12 @@ Record = TypeVar("Record", bound=Kept)
 
 
 def read(path: Path, model: type[Record]) -> Record:
-    """Read a record. Raises RecipeError where the file is not what the model says, and OSError."""
+    """Read a record. Raises UsageError where there is none, or none that the model knows."""
     try:
         return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        why = error.strerror or str(error)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(
-            f"{path} cannot be read: {where + ': ' if where else ''}{first['msg']}",
-            fix="take the file from a backup, or read it with the revision of ae that wrote it",
-        ) from error
+        why = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+    raise UsageError(f"{path} cannot be read: {why}", fix="see the runs there are: `ae runs`")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ae import __version__
 from ae.host import processes
-from ae.model import Gpu, Machine
+from ae.model import Machine
 from ae.records.models import GpuFacts, Host, Provenance, Source
 
 _MADE_FROM = ("ae", "images", "recipes")
@@ -36,21 +36,17 @@ def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine)
             cpus=machine.cpus,
             memory_gib=round(machine.memory_gib, 1),
         ),
-        gpus=tuple(gpu_facts(gpu) for gpu in machine.gpus),
-    )
-
-
-def gpu_facts(gpu: Gpu) -> GpuFacts:
-    """What is kept about one GPU."""
-    if not gpu.known:
-        return GpuFacts(index=gpu.index, name=gpu.name)
-    return GpuFacts(
-        index=gpu.index,
-        name=gpu.name,
-        memory_gib=round(gpu.memory_gib, 1),
-        compute_capability=".".join(map(str, gpu.compute_capability)),
-        driver=gpu.driver,
-        other_processes=len(gpu.processes),
+        gpus=tuple(
+            GpuFacts(
+                index=gpu.index,
+                name=gpu.name,
+                memory_gib=round(gpu.memory_gib, 1),
+                compute_capability=".".join(map(str, gpu.compute_capability)),
+                driver=gpu.driver,
+                other_processes=len(gpu.processes),
+            )
+            for gpu in machine.gpus
+        ),
     )
 
 
@@ -82,13 +78,12 @@ def source_facts(root: Path) -> Source:
 
 
 def folder_hash(folder: Path) -> str:
-    """Return the sha256 over names and contents of every file below `folder`."""
+    """The sha256 over names and contents of every file below `folder`."""
     digest = hashlib.sha256()
-    for path in sorted(
-        p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts
-    ):
-        digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(folder)).encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -48,8 +48,7 @@ class Display:
         self._started = 0.0
         self._fraction = 0.0
         self._words = ""
-        self._last_draw = 0.0
-        self._bar_shown = False
+        self._bar_drawn: float | None = None  # when; None: there is none
         self._reasons: set[str] = set()  # of skipped points, said once on a terminal
 
     def say(self, text: str) -> None:
@@ -107,40 +106,37 @@ class Display:
     def remaining_s(self) -> float:
         """Expected seconds until the last point ends, scaled by how the ended ones did."""
         pace = self._spent_real / self._spent_expected if self._spent_expected else 1.0
-        left = (sum(self._expected.values()) - self._spent_expected) * pace
-        if self._current is not None:
-            elapsed, mine = self._elapsed(), self._expected[self._current.id] * pace
-            known = self._fraction > 0.02
-            here = elapsed / self._fraction - elapsed if known else max(0.0, mine - elapsed)
-            left += here - mine
-        return max(0.0, left)
+        return max(0.0, sum(self._expected.values()) - self._expected_so_far()) * pace
 
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._started
+    def _expected_so_far(self) -> float:
+        """Expected seconds of what is done, the running point's share included."""
+        if self._current is None:
+            return self._spent_expected
+        mine = self._expected[self._current.id]
+        share = self._fraction or min(0.95, (time.monotonic() - self._started) / mine)
+        return self._spent_expected + mine * share
 
     def _print(self, text: str) -> None:
         self._clear()
         print(text, file=self._stream, flush=True)
 
     def _clear(self) -> None:
-        if self._bar_shown:
+        if self._bar_drawn is not None:
             self._stream.write("\r\x1b[2K")
-            self._bar_shown = False
+            self._bar_drawn = None
 
     def _draw(self, *, force: bool = False) -> None:
         now = time.monotonic()
-        if not self._tty or (not force and self._bar_shown and now - self._last_draw < 0.1):
+        recent = self._bar_drawn is not None and now - self._bar_drawn < 0.1
+        if not self._tty or (recent and not force):
             return
-        self._last_draw = now
-        total, done, name = sum(self._expected.values()), self._spent_expected, ""
-        if self._current is not None:
-            name, mine = self._current.id, self._expected[self._current.id]
-            done += mine * (self._fraction or min(0.95, self._elapsed() / mine))
-        filled = round(min(1.0, done / total) * _BAR_WIDTH) if total else 0
+        total = sum(self._expected.values())
+        filled = round(min(1.0, self._expected_so_far() / total) * _BAR_WIDTH) if total else 0
         bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
         left = format_seconds(self.remaining_s())
+        name = self._current.id if self._current else ""
         text = f"[{bar}] {self._index}/{len(self._expected)}  {left} left  {name} {self._words}"
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[2K" + text[:width])
         self._stream.flush()
-        self._bar_shown = True
+        self._bar_drawn = now

@@ -2,92 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from ae.engines.base import Engine, Job, Outcome
+from ae.engines.base import Engine, Job, Outcome, Sink
 from ae.engines.secrets import Mask
 from ae.errors import EnvironmentFault, WorkloadError
-from ae.model import Plan, Point, Status
+from ae.model import Point, Status
+from ae.recipe.code import function_of, load_code
 from ae.records.files import read_point
 from ae.records.folder import Run
 from ae.run.display import Display
-from ae.run.logs import LogFiles
-from ae.run.parse import parse_point
 
 
 @dataclass(frozen=True)
-class Result:
-    """How the points of one run ended."""
-
-    outcomes: Mapping[str, Outcome]  # point id -> outcome, of the points that ran now
-    kept: tuple[str, ...]  # points an earlier attempt had finished
-
-    def count(self, *statuses: Status) -> int:
-        """Number of points that ended in one of the statuses."""
-        return sum(outcome.status in statuses for outcome in self.outcomes.values())
-
-    @property
-    def failures(self) -> dict[str, Outcome]:
-        """The points whose workload failed, by id."""
-        good = (Status.DONE, Status.SKIPPED)
-        return {name: o for name, o in self.outcomes.items() if o.status not in good}
-
-
-def execute(
-    plan: Plan,
-    engine: Engine,
-    run: Run,
-    display: Display,
-    labels: Mapping[str, str],
-    recipe_dir: Path,
-    secrets: Mapping[str, Path] | None = None,
-) -> Result:
-    """Run every point that `run` has not finished. A failed point does not stop the others.
-
-    `recipe_dir` is the recipe's folder, whose parse.py reads the logs of programs not ours;
-    `secrets` are the files that the person gave, by name.
-
-    Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
-    """
-    finished = run.finished()
-    kept = tuple(point.id for point in plan.points if point.key in finished)
-    outcomes: dict[str, Outcome] = {}
-    files = secrets or {}
-    work = _Work(engine, run, display, labels, recipe_dir, files, Mask(files))
-    for image in {point.image.reference: point.image for point in plan.points}.values():
-        todo = any(p.image == image and p.key not in finished for p in plan.points)
-        if todo and not engine.has_image(image):
-            display.say(f"preparing {image.reference} for engine {engine.name}")
-            engine.prepare(image, display)
-    for point in plan.points:
-        if point.key not in finished:
-            outcomes[point.id] = _execute_one(point, work)
-    return Result(outcomes, kept)
-
-
-@dataclass(frozen=True)
-class _Work:
+class Work:
     """What is the same for every point of a run."""
 
     engine: Engine
     run: Run
     display: Display
     labels: Mapping[str, str]
-    recipe_dir: Path
-    secrets: Mapping[str, Path]
+    recipe_dir: Path  # its parse.py reads the logs of programs not ours
+    secrets: Mapping[str, Path]  # the files that the person gave, by name
     mask: Mask
 
 
-def _execute_one(point: Point, work: _Work) -> Outcome:
+def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
+    """Run points and return how they ended, by id. A failed point does not stop the others.
+
+    Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
+    """
+    for image in {point.image.reference: point.image for point in todo}.values():
+        if not work.engine.has_image(image):
+            work.display.say(f"preparing {image.reference} for engine {work.engine.name}")
+            work.engine.prepare(image, work.display)
+    return {point.id: _execute_one(point, work) for point in todo}
+
+
+def _execute_one(point: Point, work: Work) -> Outcome:
     out = work.run.begin(point)
     outcome: Outcome | None = None
     why = "stopped early"
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
         work.display.begin(point)
-        with LogFiles(out, work.display) as logs:
+        with closing(LogFiles(out, work.display)) as logs:
             outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
         outcome = replace(outcome, reason=work.mask.text(outcome.reason))
         outcome = _validated(outcome, point, out, work.recipe_dir)
@@ -113,13 +78,34 @@ def _execute_one(point: Point, work: _Work) -> Outcome:
         work.display.end(point, outcome)
 
 
+class LogFiles:
+    """A sink that writes `stdout.log` and `stderr.log` whole and passes every line on."""
+
+    def __init__(self, folder: Path, forward: Sink) -> None:
+        self._files = {
+            name: (folder / f"{name}.log").open("w", encoding="utf-8", errors="replace")
+            for name in ("stdout", "stderr")
+        }
+        self._forward = forward
+        self._lock = threading.Lock()
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        with self._lock:
+            self._files[stream].write(text + "\n")
+            self._files[stream].flush()
+        self._forward.line(stream, text)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
 def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> Outcome:
     """A point whose log or records cannot be read, or that has none, is not done."""
     if outcome.status is not Status.DONE:
         return outcome
     try:
-        if point.parser is not None:
-            parse_point(recipe_dir, point, out)
+        parse_point(recipe_dir, point, out)
         found = read_point(out)
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
@@ -132,3 +118,30 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
             else "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
         )
     return outcome
+
+
+def parse_point(recipe_dir: Path, point: Point, folder: Path) -> None:
+    """Append the records that the recipe's parser finds in `folder` to its records.jsonl.
+
+    The authors' programs print; they do not write our records. Raises WorkloadError when the log
+    does not hold what it should, RecipeError when there is no such parser.
+    """
+    if point.parser is None:
+        return
+    module = load_code(recipe_dir, "parse", fix=f"write it, with a function {point.parser}")
+    function = function_of(module, point.parser)
+    try:
+        found = function(folder, dict(point.labels))
+        lines = [json.dumps(record, allow_nan=False) for record in found]  # type: ignore[attr-defined]
+    except ValueError as error:  # how a parser says that the log is not what it knows
+        raise WorkloadError(
+            f"the log of {point.id} could not be read: {error}", fix="see the point's stdout.log"
+        ) from error
+    except Exception as error:
+        raise WorkloadError(
+            f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}: "
+            f"{type(error).__name__}: {error}",
+            fix=f"mend recipes/{point.recipe}/parse.py",
+        ) from error
+    with (folder / "records.jsonl").open("a", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)

@@ -16,7 +16,8 @@ from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.records.folder import Run, RunStore, results_dir
-from ae.records.models import Host, Provenance, Resumed
+from ae.records.models import Host, Provenance, describe
+from ae.records.results import load_run
 from tests.toy import make_toy
 
 DONE = Outcome(status=Status.DONE, exit_code=0, seconds=1.5, image_id="sha256:1")
@@ -162,20 +163,18 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
     assert latest.name == first.name
 
 
-def test_find(store: RunStore, plan: Plan, tmp_path: Path) -> None:
+def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match="there is no run of toy yet"):
         store.find("toy")
     run = store.create(plan, Provenance())
     run.begin(plan.points[0])
     assert store.find("toy").path == run.path
     assert store.find("toy", run.name).path == run.path
-    assert store.find("toy", run.path).path == run.path
+    assert store.find("toy", str(run.path)).path == run.path
+    with pytest.raises(UsageError, match="is a run of toy, not of other"):
+        store.find("other", str(run.path))
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
-    with pytest.raises(UsageError, match="is a run of toy, not of other"):
-        store.find("other", run.path)
-    with pytest.raises(UsageError, match="no run"):
-        store.find("toy", tmp_path)
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
@@ -189,11 +188,14 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
 def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
     run = store.create(replace(plan, reduced=("--quick",)), Provenance())
     data = json.loads((run.path / "run.json").read_text())
-    assert data["plan"]["selection"]["reduced"] == ["--quick"]  # where it has always stood
+    data["plan"]["selection"] |= {"reduced": data["plan"].pop("reduced"), "flavour": None}
+    del data["plan"]["selection"]["figures"]
     data["plan"]["points"][0]["needs"] = {"gpus": {"count": 2, "devices": ["0", "GPU-b"]}}
     data |= {"unknown": 1, "resumed": [{"at": "2026", "provenance": {"gone": True}}]}
     (run.path / "run.json").write_text(json.dumps(data))
     record = store.find("toy", run.name).record
+    assert record.plan.selection == Selection()
+    assert [point.key for point in record.plan.points] == [point.key for point in plan.points]
     assert record.plan.reduced == ("--quick",)
     gpus = record.plan.points[0].needs.gpus
     assert gpus is not None
@@ -201,11 +203,12 @@ def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None
     assert record.resumed[0].at == "2026"
 
 
-def test_update(store: RunStore, plan: Plan) -> None:
-    run = store.create(plan, Provenance(ae="a"))
-    run.update(resumed=(Resumed(at="2026"),))
-    assert Run(run.path).record.resumed == (Resumed(at="2026"),)
-    assert run.record.provenance == Provenance(ae="a")
+def test_run_json_holds_the_plan_whole_and_results_read_it(store: RunStore, plan: Plan) -> None:
+    run = store.create(replace(plan, reduced=("--quick",)), Provenance())
+    run.resume(replace(plan, reduced=("--quick",)), Provenance())
+    written = json.loads((run.path / "run.json").read_text())["plan"]
+    assert written == json.loads(json.dumps(describe(replace(plan, reduced=("--quick",)))))
+    assert load_run(run.path).origins[0].reduced == ("--quick",)
     assert not list(run.path.glob(".run.json*"))
 
 

@@ -14,7 +14,7 @@ from ae.plan.points import point_key
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.records.files import read_point
-from ae.run.parse import parse_point
+from ae.run.loop import parse_point
 from tests.toy import make_toy
 
 
