@@ -7,7 +7,6 @@ from shutil import get_terminal_size
 from typing import Any
 
 from ae.claims.judge import load_claims
-from ae.commands.compose import compose_text
 from ae.commands.show import list_text, recipe_details, recipe_summary, show_text, whole_text
 from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
 from ae.errors import AeError
@@ -30,11 +29,6 @@ def shown(name: str, *, everything: bool) -> tuple[dict[str, Any], str]:
     recipe, claims = load_recipe(root, name), load_claims(root, name)
     text = whole_text(recipe, claims, root) if everything else show_text(recipe, claims)
     return recipe_details(recipe, claims), text
-
-
-def composed(name: str) -> str:
-    """The recipe's needs as a compose file."""
-    return compose_text(load_recipe(find_root(), name))
 
 
 def diagnosed(name: str | None, engine: str | None) -> tuple[list[dict[str, Any]], str, int]:
