@@ -159,7 +159,7 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("schema: 1", "schema: !!python/name:os.system 1", "not valid YAML: "),
         ("schema: 1", "schema: &a [*a]", "not valid YAML: "),
         ("  native: {summary: \"the standard", "  nativ: {summary: \"the standard",
-         "there is no lane 'nativ'; did you mean 'native'?"),
+         "unknown lane 'nativ' in lanes.nativ; did you mean 'native'?"),
     ],
 )  # fmt: skip
 def test_errors(toy: Path, old: str, new: str, message: str) -> None:
