@@ -94,7 +94,8 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("value: 64MB", "value: 64", "'64' is not a size"),
         ('min_compute_capability: "8.0"', "min_compute_capability: 8.0",
          "8.0 is not a compute capability; write it in quotes"),
-        ('min_driver: "550.54"', "min_driver: 550.54", "min_driver: must be text; put it in quotes"),
+        ('min_driver: "550.54"', "min_driver: 550.54",
+         "min_driver: must be text; put it in quotes"),
         ('"{variants}",\n              --size', '"{varaints}",\n              --size',
          "nobody defines the placeholder {varaints} in experiments.together.command"),
         ('--variants, "{variant}"', '--variants, "{dataset}{samples}"',
@@ -206,7 +207,7 @@ def test_the_first_of_several_errors_is_shown(toy: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "the file is empty"), (b"- a\n", "is not a mapping"), (b"\xff\xfe", "not UTF-8"),
+    [(b"", "the file is empty"), (b"- a\n", "not a mapping"), (b"\xff\xfe", "not UTF-8"),
      (b"a: \x00\n", "not valid YAML"), (b"[a]: b\n", "a key must be a plain word"),
      (b"a: b: c\n", "not valid YAML"), (b"\ta: b\n", "not valid YAML")],
 )  # fmt: skip
