@@ -116,7 +116,9 @@ class Parameter(Part):
         if not isinstance(value, kinds) or (isinstance(value, bool) and self.type != "bool"):
             raise ValueError(f"must be {words}, not {value!r}")
         if isinstance(value, list):
-            if not value or not all(isinstance(w, str) and w and "," not in w for w in value):
+            if not value or not all(
+                isinstance(word, str) and word and "," not in word for word in value
+            ):
                 raise ValueError(f"must be {words}, not {value!r}")
             return tuple(value)
         if isinstance(value, str):

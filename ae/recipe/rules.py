@@ -90,12 +90,12 @@ def _each(place: Place, word: str, names: Sequence[str], known: Collection[str])
 
 def _circles(recipe: Recipe) -> Faults:
     for name, variant in recipe.variants.items():
-        chain, above = [name], variant.baseline
-        while above and above not in chain:
-            chain.append(above)
-            above = recipe.variants[above].baseline
-        if above:
-            message = f"baselines go in a circle: {' -> '.join([*chain, above])}"
+        chain, parent = [name], variant.baseline
+        while parent and parent not in chain:
+            chain.append(parent)
+            parent = recipe.variants[parent].baseline
+        if parent:
+            message = f"baselines go in a circle: {' -> '.join([*chain, parent])}"
             yield ("variants", name, "baseline"), message, "let one of them have no baseline"
 
 
@@ -164,7 +164,7 @@ def _command(recipe: Recipe, name: str) -> Faults:
             if field in recipe.axes:
                 fix = f"add '{field}' to the experiment's axes"
             elif field in ("variant", "variants"):
-                fix = "give the experiment variants; with `interleave: false` a point has {variant}"
+                fix = "write {variants} and give the experiment some, or set `interleave: false`"
             message = f"nobody defines the placeholder {{{field}}} in {dotted(place)}"
             yield (*place, index), message, fix
     used = {field for _, field in found}
