@@ -27,27 +27,22 @@ def main() -> NoReturn:
 
 def guarded(argv: list[str]) -> int:
     """Run the command line `argv`; every failure becomes one sentence, its fix and an exit code."""
-    debug = "--debug" in argv
     try:
-        return _run([word for word in argv if word != "--debug"])
+        from ae.cli import run_command  # here, so that a broken installation is told too
+
+        code = run_command([word for word in argv if word != "--debug"])
+        print(end="", flush=True)  # what is buffered may meet a closed pipe: find out in time
+        return code
     except (Exception, KeyboardInterrupt, SystemExit) as ending:  # noqa: BLE001 the last of all
         # Typer makes a SystemExit of a broken pipe.
         error = ending.__context__ or ending if isinstance(ending, SystemExit) else ending
         if isinstance(error, BrokenPipeError) and _unread():
             return int(ExitCode.BROKEN_PIPE)
-        if debug:
+        if "--debug" in argv:
             traceback.print_exception(error)
         code, message, fix = _told(error)
         print(message, *([f"  fix: {fix}"] if fix else []), sep="\n", file=sys.stderr)
         return int(code)
-
-
-def _run(argv: list[str]) -> int:
-    from ae.cli import run_command  # here, so that Ctrl-C and a broken installation are told too
-
-    code = run_command(argv)
-    print(end="", flush=True)  # what is buffered may meet a closed pipe: find out in time
-    return code
 
 
 def _unread() -> bool:
@@ -74,15 +69,14 @@ def _told(error: BaseException) -> tuple[ExitCode, str, str]:
 
 def _kept(error: BaseException) -> str:
     """Write the traceback to a file; where it is, in words."""
-    text = f"ae {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n"
-    text += "".join(traceback.format_exception(error))
-    try:
-        from ae.host.files import write_atomic
-        from ae.host.machine import cache_dir
+    from ae.host.files import write_atomic
+    from ae.host.machine import cache_dir
 
-        path = cache_dir() / "fault.txt"
+    told = [f"ae {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n"]
+    path = cache_dir() / "fault.txt"
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
+        write_atomic(path, "".join(told + traceback.format_exception(error)))
     except OSError:
         return "its traceback"
     return f"its traceback, kept in {path}"

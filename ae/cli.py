@@ -93,18 +93,12 @@ def list_command(as_json: AsJson = False) -> None:
 def show(
     recipe: RecipeName,
     everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
-    compose: Annotated[
-        bool, typer.Option("--compose", help="print its needs for compose/needs/RECIPE.yaml")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
-    from ae.commands.recipes import composed, shown
+    from ae.commands.recipes import shown
 
-    if compose:
-        typer.echo(composed(recipe), nl=False)
-    else:
-        print_data(as_json, *shown(recipe, everything=everything))
+    print_data(as_json, *shown(recipe, everything=everything))
 
 
 @app.command()

@@ -5,30 +5,18 @@ from __future__ import annotations
 import math
 import re
 
-_SIZES = {
-    "": 1,
-    "B": 1,
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
 _MOST = 2.0**63  # bytes that the system can count
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE = re.compile(r"\s*(?:0|(\d+(?:\.\d+)?)\s*(k|[KMGT]i?)?B)\s*", re.ASCII)
 _TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", re.ASCII)
 
 
 def parse_size(text: str) -> int:
     """Return the bytes of `200MB` (10^6) or `1GiB` (2^30). Raises ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match and match[2] in _SIZES and (match[2] or match[1] == "0"):
-        size = float(match[1]) * _SIZES[match[2]]
+    if match := _SIZE.fullmatch(text):
+        number, prefix = match[1] or "0", match[2] or "B"
+        step = 1024.0 if prefix.endswith("i") else 1000.0
+        size = float(number) * step ** "BKMGT".index(prefix[0].upper())
         if size < _MOST:
             return round(size)
     raise ValueError(f"'{text}' is not a size; write it as 200MB, 8GB or 1GiB")

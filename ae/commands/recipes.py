@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import Any
 
 from ae.claims.judge import load_claims
-from ae.commands.compose import compose_text
 from ae.commands.show import list_text, recipe_details, recipe_summary, show_text, whole_text
-from ae.doctor.checks import checks_to_json, checks_to_text, diagnose, exit_code
+from ae.doctor.checks import checks_to_text, diagnose, exit_code
 from ae.errors import AeError
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe, json_schema
@@ -32,17 +32,12 @@ def shown(name: str, *, everything: bool) -> tuple[dict[str, Any], str]:
     return recipe_details(recipe, claims), text
 
 
-def composed(name: str) -> str:
-    """The recipe's needs as a compose file."""
-    return compose_text(load_recipe(find_root(), name))
-
-
 def diagnosed(name: str | None, engine: str | None) -> tuple[list[dict[str, Any]], str, int]:
     """What this machine can do, as data and as text, and the exit code."""
     root = find_root()
     checks = diagnose(root, load_recipe(root, name) if name else None, engine)
     width = max(80, min(120, get_terminal_size((100, 24)).columns))
-    return checks_to_json(checks), checks_to_text(checks, width), exit_code(checks)
+    return [asdict(check) for check in checks], checks_to_text(checks, width), exit_code(checks)
 
 
 def names(start: str) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from ae.claims.judge import Claim
-from ae.recipe.models import Recipe
+from ae.recipe.models import FigureRef, Recipe, Variant
 from ae.units import format_seconds, format_size
 
 _WIDTH = 80
@@ -32,22 +33,16 @@ def recipe_summary(recipe: Recipe) -> dict[str, Any]:
 
 def list_text(recipes: Sequence[Recipe]) -> str:
     """One line per paper and lane."""
-    rows = [
-        (
-            recipe.name,
-            lane + ("" if about.built else "*"),
-            recipe.paper.venue,
-            recipe.title if lane == "native" else about.summary,
-        )
-        for recipe in recipes
-        for lane, about in recipe.lanes.items()
-    ]
-    if not rows:
+    rows = [("recipe", "lane", "venue", "what it measures")]
+    for recipe in recipes:
+        for lane, about in recipe.lanes.items():
+            said = recipe.title if lane == "native" else about.summary
+            star = "" if about.built else "*"
+            rows.append((recipe.name, lane + star, recipe.paper.venue, said))
+    if not recipes:
         return "no recipe yet"
-    lines = _columns([("recipe", "lane", "venue", "what it measures"), *rows])
     unbuilt = any(row[1].endswith("*") for row in rows)
-    lines = [_cut(line, _WIDTH) for line in lines]
-    return "\n".join([*lines, *(["", _UNBUILT] if unbuilt else [])])
+    return _text([*_columns(rows), *(["", _UNBUILT] if unbuilt else [])])
 
 
 def recipe_details(recipe: Recipe, claims: Sequence[Claim]) -> dict[str, Any]:
@@ -73,15 +68,13 @@ def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
     lines += _section(f"`{command}`: {_total(recipe, plain)}", _experiments(recipe, plain))
     if rest := [name for name in recipe.experiments if name not in plain]:
         lines += [f"  by name (--experiment): {', '.join(rest)}"]
-    variants = [f"{name}: {about.title}" for name, about in recipe.variants.items()]
-    lines += _section("Variants (--variant)", _table(variants, 6))
-    figures = [f"{name}: {about.title}" for name, about in recipe.figures.items()]
-    lines += _section("Figures", _table(figures, 5))
+    lines += _section("Variants (--variant)", _titles(recipe.variants, 9))
+    lines += _section("Figures", _titles(recipe.figures, 5))
     sources = Counter(claim.source for claim in claims).most_common()
     counts = ", ".join(f"{count} {source}" for source, count in sources)
     lines += ["", f"{len(claims)} claims" + (f" by source: {counts}" if counts else "")]
     lines += [f"Needs, parameters and every claim: ae show {recipe.name} --all"]
-    return "\n".join(_cut(line, _WIDTH) for line in lines)
+    return _text(lines)
 
 
 def whole_text(recipe: Recipe, claims: Sequence[Claim], root: Path) -> str:
@@ -121,21 +114,15 @@ def _section(title: str, lines: Sequence[str]) -> list[str]:
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
-def _table(words: Sequence[str], most: int) -> list[str]:
-    """Words below each other in two columns, or three where they are many."""
-    columns = 3 if len(words) > 2 * most else 2
-    height, width = -(-len(words) // columns), (_WIDTH - 2) // columns - 2
-    cut = [_cut(word, width).ljust(width) for word in words]
-    return _few(["  ".join(cut[row::height]).rstrip() for row in range(height)], most)
+def _titles(parts: Mapping[str, Variant] | Mapping[str, FigureRef], most: int) -> list[str]:
+    words = "; ".join(f"{name}: {part.title}" for name, part in parts.items())
+    return _few(wrap(words, _WIDTH - 2), most)
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows as lines, all but the last cell aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return [
-        "".join(f"{cell:{width}}  " for cell, width in zip(row, widths, strict=False)) + row[-1]
-        for row in rows
-    ]
+    return ["  ".join(map(str.ljust, row, [*widths, 0])) for row in rows]
 
 
 def _few(lines: list[str], most: int) -> list[str]:
@@ -143,5 +130,7 @@ def _few(lines: list[str], most: int) -> list[str]:
     return lines if more < 2 else [*lines[: most - 1], f"... and {more} more (--all)"]
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3].rstrip() + "..."
+def _text(lines: Iterable[str]) -> str:
+    """Lines cut to the width of a terminal."""
+    cut = _WIDTH - 3
+    return "\n".join(s if len(s) <= _WIDTH else s[:cut].rstrip() + "..." for s in lines)

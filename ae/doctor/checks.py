@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal
+from typing import Literal
 
 from ae.doctor.facts import Demands, Facts, demands_of, gather
 from ae.errors import ExitCode
@@ -49,11 +49,6 @@ def exit_code(checks: Iterable[Check]) -> int:
     return int(ExitCode.ENVIRONMENT if failed else ExitCode.OK)
 
 
-def checks_to_json(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """The checks as JSON-able data."""
-    return [asdict(check) for check in checks]
-
-
 def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
     """A line for each check, and the fix below what is not ok; wrapped at `width` characters."""
     lines = []
@@ -62,9 +57,14 @@ def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
         if check.fix and check.verdict != "ok":
             said.append((f"{'':17}fix: ", check.fix))
         for head, text in said:
-            indent = " " * len(head)
-            wrapped = wrap(text, width - len(head), break_long_words=False, break_on_hyphens=False)
-            lines += [(indent if i else head) + part for i, part in enumerate(wrapped or [""])]
+            lines += wrap(
+                text,
+                width,
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     return "\n".join(lines)
 
 
@@ -95,23 +95,19 @@ def _gpus(facts: Facts, demands: Demands) -> list[Check]:
         said += f"; left out: {', '.join(demands.on_gpus_alone)}" if demands.on_gpus_alone else ""
         return [Check("gpu", "warn", said, "install the NVIDIA driver, if there is a GPU")]
     checks = [_gpu(gpu, demands) for gpu in facts.gpus]
-    unfit = [check for check in checks if check.verdict == "fail"]
-    fit = len(checks) - len(unfit)
-    if demands.gpu == "optional":
-        # As `ae run` does: what finds no suitable GPU runs on the CPU.
-        softer = "; points run on the CPU"
-    elif demands.request.count <= fit:
-        softer = ""  # some GPUs suffice: the others are only worth a note
-    else:
-        if not unfit:
+    fit = sum(check.verdict != "fail" for check in checks)
+    if demands.gpu == "required" and demands.request.count > fit:
+        if fit == len(checks):
             said = f"{demands.request.count} GPUs are needed and there are {fit}"
             checks.append(Check("gpu", "fail", said, "use a machine with more GPUs"))
         return checks
+    # As `ae run` does: what finds no suitable GPU runs on the CPU, or on those that fit.
+    softer = "; points run on the CPU" if demands.gpu == "optional" else ""
     return [
-        replace(check, verdict="warn", sentence=check.sentence + softer)
-        if check in unfit
-        else check
-        for check in checks
+        replace(one, verdict="warn", sentence=one.sentence + softer)
+        if one.verdict == "fail"
+        else one
+        for one in checks
     ]
 
 

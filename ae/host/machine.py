@@ -13,37 +13,36 @@ from ae.host import processes
 from ae.model import Gpu, Machine
 from ae.units import format_size
 
-_GPU_FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "compute_cap")
-_MIB_PER_GIB = 1024
+_FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "compute_cap", "driver_version")
 _ANSWER_S = 20.0  # nvidia-smi wakes a driver without persistence mode, which takes seconds
 
 
 def detect() -> Machine:
     """Return GPUs, processors this process may use, and memory in GiB. Never raises."""
-    return Machine(gpus=query_gpus(), cpus=usable_cpus(), memory_gib=memory_gib())
+    return Machine(gpus=query_gpus(), cpus=len(os.sched_getaffinity(0)), memory_gib=_memory_gib())
 
 
 def query_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that `nvidia-smi` lists; none without it, or when it fails."""
-    if shutil.which("nvidia-smi") is None:
-        return ()
-    rows = _query("gpu", (*_GPU_FIELDS, "driver_version"))
-    if not rows:
-        return ()
-    users: dict[str, list[int]] = {}
-    for uuid, pid in (row for row in _query("compute-apps", ("gpu_uuid", "pid")) if len(row) == 2):
-        if pid.isdigit():
-            users.setdefault(uuid, []).append(int(pid))
-    return tuple(gpu for row in rows if (gpu := _gpu(row, users)) is not None)
+    rows = [row for row in _query("gpu", _FIELDS) if row[0].isdigit()]
+    users = _query("compute-apps", ("gpu_uuid", "pid")) if rows else []
+    return tuple(
+        Gpu(
+            index=int(index),
+            uuid=uuid,
+            name=name,
+            memory_gib=_gib(total),
+            memory_free_gib=_gib(free),
+            compute_capability=_capability(capability),
+            driver=driver,
+            processes=tuple(int(pid) for user, pid in users if user == uuid and pid.isdigit()),
+        )
+        for index, uuid, name, total, free, capability, driver in rows
+    )
 
 
-def usable_cpus() -> int:
-    """Number of processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def memory_gib() -> float:
-    """Memory in GiB: the machine's, or less where a control group gives less."""
+def _memory_gib() -> float:
+    """The machine's, or less where a control group gives less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -89,39 +88,22 @@ def cache_dir() -> Path:
 
 
 def _query(what: str, fields: tuple[str, ...]) -> list[list[str]]:
+    """The rows of nvidia-smi's answer that are whole; it also says errors there."""
+    argv = ["nvidia-smi", f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        done = processes.run(
-            ["nvidia-smi", f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"],
-            timeout_s=_ANSWER_S,
-        )
+        done = processes.run(argv, timeout_s=_ANSWER_S)
     except processes.ProcessFault:
-        return []  # it hangs or cannot be started: no GPU that one could use
+        return []  # it is not there or hangs: no GPU that one could use
     if done.returncode != 0:
         return []
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    return [[cell.strip() for cell in row] for row in csv.reader(lines, skipinitialspace=True)]
+    rows = csv.reader(done.stdout.splitlines(), skipinitialspace=True)
+    return [[cell.strip() for cell in row] for row in rows if len(row) == len(fields)]
 
 
-def _gpu(row: list[str], users: dict[str, list[int]]) -> Gpu | None:
-    """One line of nvidia-smi; None when it reports an error instead of a GPU."""
-    if len(row) != len(_GPU_FIELDS) + 1 or not row[0].isdigit():
-        return None
-    index, uuid, name, total, free, capability, driver = row
-    match = re.fullmatch(r"(\d+)\.(\d+)", capability)
-    return Gpu(
-        index=int(index),
-        uuid=uuid,
-        name=name,
-        memory_gib=_mib(total) / _MIB_PER_GIB,
-        memory_free_gib=_mib(free) / _MIB_PER_GIB,
-        compute_capability=(int(match[1]), int(match[2])) if match else (0, 0),
-        driver=driver,
-        processes=tuple(users.get(uuid, ())),
-    )
+def _capability(cell: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)\.(\d+)", cell)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _mib(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return 0.0  # "[N/A]"
+def _gib(mib: str) -> float:
+    return float(mib) / 1024 if mib.isdigit() else 0.0  # "[N/A]"

@@ -13,15 +13,22 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _State:
-    """What has arrived. One per `handled()` block; the stack serves nested blocks."""
+    """What has arrived in a `handled()` block."""
 
     def __init__(self) -> None:
         self.raised = False  # KeyboardInterrupt has been raised: clean-up is under way
         self.pending = False  # a signal arrived inside `shielded()`
         self.shields = 0
 
+    def arrived(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """Raise KeyboardInterrupt: once, and not inside `shielded()`."""
+        self.pending = not self.raised and self.shields > 0
+        if not self.raised and not self.pending:
+            self.raised = True
+            raise KeyboardInterrupt
 
-_stack: list[_State] = []
+
+_stack: list[_State] = []  # of nested blocks
 
 
 @contextmanager
@@ -39,43 +46,27 @@ def handled() -> Iterator[None]:
     _stack.append(state)
     try:
         for number in HANDLED:
-            current: Any = signal.getsignal(number)
             # `nohup ae run` ignores SIGHUP for us; keep it so.
-            if number == signal.SIGHUP and current is signal.SIG_IGN:
-                continue
-            before[number] = current
-            signal.signal(number, _on_signal)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, state.arrived)
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            signal.signal(number, handler)
         _stack.pop()
 
 
 @contextmanager
 def shielded() -> Iterator[None]:
     """Hold a signal back until the end of this block: for short steps that must not be torn."""
-    state = _stack[-1] if _stack else None
-    if state is None or threading.current_thread() is not threading.main_thread():
+    if not _stack or threading.current_thread() is not threading.main_thread():
         yield
         return
+    state = _stack[-1]
     state.shields += 1
     try:
         yield
     finally:
         state.shields -= 1
         if state.pending and state.shields == 0:
-            state.pending = False
-            state.raised = True
-            raise KeyboardInterrupt
-
-
-def _on_signal(number: int, frame: FrameType | None) -> None:
-    state = _stack[-1]
-    if state.raised or state.pending:
-        return
-    if state.shields:
-        state.pending = True
-        return
-    state.raised = True
-    raise KeyboardInterrupt
+            state.arrived()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
 
@@ -36,17 +37,12 @@ def load_code(recipe_dir: Path, name: str, *, fix: str) -> ModuleType:
 
 def function_of(module: ModuleType, name: str) -> Callable[..., object]:
     """Return a public function that the module itself defines. Raises RecipeError."""
-    function = getattr(module, name, None)
-    if callable(function) and not name.startswith("_"):
-        found: Callable[..., object] = function
+    public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    found: Callable[..., object] | None = public.get(name)
+    if callable(found):
         return found
-    known = [
-        key
-        for key, value in vars(module).items()
-        if callable(value)
-        and getattr(value, "__module__", "") == module.__name__
-        and not key.startswith("_")
-    ]
+    own = [key for key, value in public.items() if isfunction(value)]
+    known = [key for key in own if public[key].__module__ == module.__name__]
     raise RecipeError(
         f"{module.__file__} has no function '{name}' that a recipe could name",
         fix=nearest(name, known),

@@ -39,26 +39,15 @@ def find_root(start: Path | None = None) -> Path:
     $AE_ROOT; else the nearest such folder at or above `start` (default: the working folder); else
     the checkout that this package lies in. Raises UsageError.
     """
-    named = os.environ.get("AE_ROOT")
-    if named:
-        if not _is_root(Path(named)):
-            raise UsageError(
-                f"AE_ROOT is {named}, which has no recipes/ and images/",
-                fix="set AE_ROOT to the checkout, or unset it",
-            )
-        return Path(named).resolve()
-    here = (start or Path.cwd()).resolve()
-    for folder in (here, *here.parents, Path(__file__).resolve().parents[2]):
-        if _is_root(folder):
+    named, here = os.environ.get("AE_ROOT"), (start or Path.cwd()).resolve()
+    checkout = Path(__file__).resolve().parents[2]
+    for folder in [Path(named).resolve()] if named else [here, *here.parents, checkout]:
+        if (folder / "recipes").is_dir() and (folder / "images").is_dir():
             return folder
+    said = f"AE_ROOT is {named}, which has" if named else f"at or above {here} there are"
     raise UsageError(
-        f"no folder with recipes/ and images/ at or above {here}",
-        fix="change into the checkout, or set AE_ROOT to it",
+        f"{said} no recipes/ and images/", fix="change into the checkout, or set AE_ROOT to it"
     )
-
-
-def _is_root(folder: Path) -> bool:
-    return (folder / "recipes").is_dir() and (folder / "images").is_dir()
 
 
 def _folders(folder: Path) -> list[str]:

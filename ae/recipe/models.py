@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, model_validator
@@ -12,6 +13,14 @@ from ae.errors import nearest
 from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text, text_schema
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
+_KINDS: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+    "choice": (str, "text"),
+    "list": (list, "a list of words"),
+}
 
 
 def _seconds(value: object) -> object:
@@ -91,55 +100,38 @@ class Parameter(Part):
         """Read what a person typed. Raises ValueError with words that follow the key's name."""
         if not text.isprintable():  # a broken character or a control code, from a wrong terminal
             raise ValueError(f"must be plain text, not {text!r}")
+        value: object = text
         if self.type == "bool":
-            if text.lower() not in ("true", "false"):
-                raise ValueError(f"must be true or false, not '{text}'")
-            return text.lower() == "true"
-        if self.type == "list":
-            return self.check([word.strip() for word in text.split(",") if word.strip()])
-        if self.type in ("int", "float"):
-            kind, words = (int, "whole number") if self.type == "int" else (float, "number")
-            try:
-                number = kind(text.replace("_", ""))
-            except ValueError as error:
-                raise ValueError(f"must be a {words}, not '{text}'") from error
-            return self.check(number)
-        return self.check(text)
+            value = {"true": True, "false": False}.get(text.lower(), text)
+        elif self.type == "list":
+            value = [word.strip() for word in text.split(",") if word.strip()]
+        elif self.type in ("int", "float"):
+            with suppress(ValueError):  # else the words that it must be a number
+                value = (int if self.type == "int" else float)(text.replace("_", ""))
+        return self.check(value)
 
     def check(self, value: object) -> Value:
         """Return `value` if it has the type and lies within the bounds. Raises ValueError."""
-        if self.type in ("int", "float"):
-            return self._check_number(value)
-        if self.type == "bool":
-            if not isinstance(value, bool):
-                raise ValueError(f"must be true or false, not {value!r}")
-            return value
-        if self.type == "list":
-            if (
-                not isinstance(value, list)
-                or not value
-                or not all(isinstance(word, str) and word and "," not in word for word in value)
+        kinds, words = _KINDS[self.type]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and self.type != "bool"):
+            raise ValueError(f"must be {words}, not {value!r}")
+        if isinstance(value, list):
+            if not value or not all(
+                isinstance(word, str) and word and "," not in word for word in value
             ):
-                raise ValueError(f"must be a list of words, not {value!r}")
+                raise ValueError(f"must be {words}, not {value!r}")
             return tuple(value)
-        if not isinstance(value, str):
-            raise ValueError(f"must be text, not {value!r}")
-        if self.choices is not None and value not in self.choices:
-            raise ValueError(f"cannot be '{value}'; {nearest(value, self.choices)}")
-        return value
-
-    def _check_number(self, value: object) -> int | float:
-        kinds = int if self.type == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ValueError(f"must be of type {self.type}, not {value!r}")
-        assert isinstance(value, int | float)
+        if isinstance(value, str):
+            if self.choices is not None and value not in self.choices:
+                raise ValueError(f"cannot be '{value}'; {nearest(value, self.choices)}")
+            return value
         if not abs(value) < (2**63 if self.type == "int" else math.inf):
             raise ValueError("must be a finite number of a sensible size")
         if self.min is not None and value < self.min:
             raise ValueError(f"must be at least {self.min:g}, not {value}")
         if self.max is not None and value > self.max:
             raise ValueError(f"must be at most {self.max:g}, not {value}")
-        return value if self.type == "int" else float(value)
+        return float(value) if self.type == "float" else value
 
 
 class AxisValue(Part):

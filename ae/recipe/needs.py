@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -36,12 +36,6 @@ def _count(value: object) -> object:
     raise ValueError(f"{value!r} is neither a number from 1 on nor an axis, as '{{gpus}}'")
 
 
-def _driver(value: object) -> object:
-    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)*", value):
-        return value
-    raise ValueError(f"{value!r} is not a driver version; write it in quotes, as '550.54'")
-
-
 def _linux_capability(value: object) -> object:
     if value == "ALL":
         raise ValueError("ALL is not given to anybody; name the capabilities one by one")
@@ -63,8 +57,11 @@ Count = Annotated[
 Capability = Annotated[
     tuple[int, int], Strict(False), BeforeValidator(_capability), text_schema("8.0")
 ]
-Driver = Annotated[str, BeforeValidator(_driver), text_schema("550.54")]
+LinuxCapability = Annotated[
+    str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")
+]  # SYS_ADMIN
 Text = Annotated[str, Field(min_length=1)]
+T = TypeVar("T")
 
 
 class Part(BaseModel):
@@ -82,7 +79,7 @@ class GpuNeed(Part):
     count: Count = 1
     min_memory: Size = 0
     min_compute_capability: Capability = (0, 0)
-    min_driver: Driver | None = None
+    min_driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$", examples=["550.54"])] | None = None
     why: Text
 
     @property
@@ -100,31 +97,10 @@ class GpuNeed(Part):
         return self.model_copy(update={"count": count})
 
 
-class SizeNeed(Part):
-    """A size in bytes."""
+class Reasoned(Part, Generic[T]):
+    """A value and why a container needs it."""
 
-    value: Size
-    why: Text
-
-
-class CapabilityNeed(Part):
-    """A Linux capability, e.g. `SYS_ADMIN`."""
-
-    value: Annotated[str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")]
-    why: Text
-
-
-class IpcNeed(Part):
-    """Whose shared memory a container sees."""
-
-    value: Literal["host", "private", "shareable", "none"]
-    why: Text
-
-
-class NetworkNeed(Part):
-    """The network of a container; `none` unless a reason is given."""
-
-    value: Literal["none", "bridge", "host"]
+    value: T
     why: Text
 
 
@@ -165,12 +141,12 @@ class Needs(Part):
     """What containers must be given beyond a process and a folder, each with its reason."""
 
     gpus: GpuNeed | None = None
-    shm_size: SizeNeed | None = None
-    cap_add: Annotated[tuple[CapabilityNeed, ...], Strict(False)] = ()
-    ipc: IpcNeed | None = None
+    shm_size: Reasoned[Size] | None = None
+    cap_add: Annotated[tuple[Reasoned[LinuxCapability], ...], Strict(False)] = ()
+    ipc: Reasoned[Literal["host", "private", "shareable", "none"]] | None = None
     ulimits: Annotated[tuple[UlimitNeed, ...], Strict(False)] = ()
-    network: NetworkNeed | None = None
-    memory: SizeNeed | None = None
+    network: Reasoned[Literal["none", "bridge", "host"]] | None = None
+    memory: Reasoned[Size] | None = None
     volumes: Annotated[tuple[VolumeNeed, ...], Strict(False)] = ()
     secrets: Annotated[tuple[SecretNeed, ...], Strict(False)] = ()
 

@@ -7,13 +7,14 @@ from string import Formatter
 
 from ae.errors import nearest
 from ae.recipe.models import Recipe
-from ae.recipe.needs import GpuNeed
 from ae.recipe.yamlfile import Document, Place, dotted
 
 LANES = ("native", "upstream")
 BUILT_IN = frozenset({"variants", "variant", "device", "repeat"})
 
 Faults = Iterator[tuple[Place, str, str]]  # where, what is wrong, and the fix
+# Where, of what kind, the name (None: not given) and those that there are.
+References = Iterator[tuple[Place, str, str | None, Collection[str]]]
 
 
 def check_recipe(recipe: Recipe, document: Document, *, folder: str, images: Sequence[str]) -> None:
@@ -40,90 +41,89 @@ def _faults(recipe: Recipe, folder: str, images: Sequence[str]) -> Faults:
     if recipe.name != folder:
         message = f"name is '{recipe.name}' but the folder is '{folder}'"
         yield ("name",), message, f"write `name: {folder}` or rename the folder"
-    yield from _lanes(recipe, images)
-    yield from _variants(recipe)
-    yield from _names(recipe)
     yield from _axes(recipe)
-    yield from _gpu_count(recipe, (), recipe.needs.gpus)
+    for place, word, name, known in _references(recipe, images):
+        if name is not None and name not in known:
+            message = f"unknown {word} '{name}' in {dotted(place)}; {nearest(name, known)}"
+            yield place, message, "name one that exists, or add it"
+    yield from _circles(recipe)
     for name in recipe.experiments:
         yield from _experiment(recipe, name)
+        yield from _command(recipe, name)
     yield from _use(recipe)
-    yield from _outputs(recipe)
 
 
-def _unknown(place: Place, word: str, name: str, known: Collection[str], fix: str = "") -> Faults:
-    if name not in known:
-        message = f"unknown {word} '{name}' in {dotted(place)}; {nearest(name, known)}"
-        yield place, message, fix or "name one that exists, or add it"
-
-
-def _lanes(recipe: Recipe, images: Sequence[str]) -> Faults:
-    for name in recipe.lanes:
-        if name not in LANES:
-            message = f"there is no lane '{name}'; {nearest(name, LANES)}"
-            yield ("lanes", name), message, "a lane is `native` (ours) or `upstream` (the authors')"
-    fix = "make a folder for it under images/"
-    yield from _unknown(("image",), "image", recipe.image, images, fix)
+def _references(recipe: Recipe, images: Sequence[str]) -> References:
+    """Every name that must be one of others."""
+    yield ("image",), "image", recipe.image, images
     for name, lane in recipe.lanes.items():
-        if lane.image and lane.built:
-            yield from _unknown(("lanes", name, "image"), "image", lane.image, images, fix)
-
-
-def _variants(recipe: Recipe) -> Faults:
+        yield ("lanes", name), "lane", name, LANES
+        yield ("lanes", name, "image"), "image", lane.image if lane.built else None, images
     for name, variant in recipe.variants.items():
-        place = ("variants", name, "baseline")
-        if variant.baseline is None:
-            continue
-        yield from _unknown(place, "variant", variant.baseline, recipe.variants)
-        chain, above = [name], variant.baseline
-        while above in recipe.variants and above not in chain:
-            chain.append(above)
-            above = recipe.variants[above].baseline or ""
-        if above in chain:
-            message = f"baselines go in a circle: {' -> '.join([*chain, above])}"
-            yield place, message, "let one of them have no baseline"
+        yield ("variants", name, "baseline"), "variant", variant.baseline, recipe.variants
+    for name, axis in recipe.axes.items():
+        yield from _each(("axes", name, "quick"), "value", axis.quick, axis.values)
+    counting = recipe.needs.gpus.axis if recipe.needs.gpus else None
+    yield ("needs", "gpus", "count"), "axis", counting, recipe.axes
+    for name, one in recipe.experiments.items():
+        place: Place = ("experiments", name)
+        variants = () if one.variants == ("all",) else one.variants
+        yield (*place, "lane"), "lane", one.lane, recipe.lanes
+        yield from _each((*place, "axes"), "axis", one.axes, recipe.axes)
+        yield from _each((*place, "variants"), "variant", variants, recipe.variants)
+        for within, values in one.only.items():
+            yield (*place, "only", within), "axis", within, one.axes
+            known = recipe.axes[within].values
+            yield from _each((*place, "only", within), "value", values, known)
+        counting = one.needs.gpus.axis if one.needs.gpus else None
+        yield (*place, "needs", "gpus", "count"), "axis", counting, recipe.axes
+    for name, figure in recipe.figures.items():
+        place = ("figures", name, "experiments")
+        yield from _each(place, "experiment", figure.experiments, recipe.experiments)
+    baseline = recipe.table.baseline if recipe.table else None
+    yield ("table", "baseline"), "variant", baseline, recipe.variants
 
 
-def _names(recipe: Recipe) -> Faults:
+def _each(place: Place, word: str, names: Sequence[str], known: Collection[str]) -> References:
+    return (((*place, index), word, name, known) for index, name in enumerate(names))
+
+
+def _circles(recipe: Recipe) -> Faults:
+    for name, variant in recipe.variants.items():
+        chain, parent = [name], variant.baseline
+        while parent and parent not in chain:
+            chain.append(parent)
+            parent = recipe.variants[parent].baseline
+        if parent:
+            message = f"baselines go in a circle: {' -> '.join([*chain, parent])}"
+            yield ("variants", name, "baseline"), message, "let one of them have no baseline"
+
+
+def _axes(recipe: Recipe) -> Faults:
+    """Names of parameters and axes, and values of axes, those that count GPUs above all."""
     for section in ("parameters", "axes"):
         for name in getattr(recipe, section):
             if name in BUILT_IN:
                 message = f"'{name}' is a placeholder with a meaning of its own"
                 yield (section, name), message, "choose another name"
-    for name in recipe.axes:
+    needs = [recipe.needs, *(experiment.needs for experiment in recipe.experiments.values())]
+    counting = {need.gpus.axis for need in needs if need.gpus}
+    for name, axis in recipe.axes.items():
         if name in recipe.parameters:
             yield ("axes", name), f"'{name}' is both a parameter and an axis", "rename one of them"
-
-
-def _axes(recipe: Recipe) -> Faults:
-    for name, axis in recipe.axes.items():
-        for index, value in enumerate(axis.quick):
-            yield from _unknown(("axes", name, "quick", index), "value", value, axis.values)
         if not any(value.default for value in axis.values.values()):
             message = f"no value of the axis '{name}' is part of a plain run"
             yield ("axes", name, "values"), message, "drop `default: false` from at least one"
-
-
-def _gpu_count(recipe: Recipe, place: Place, need: GpuNeed | None) -> Faults:
-    """An axis that says how many GPUs a point gets must be there, with counts as values."""
-    if need is None or need.axis is None:
-        return
-    yield from _unknown((*place, "needs", "gpus", "count"), "axis", need.axis, recipe.axes)
-    for value in recipe.axes[need.axis].values:
-        if not value.isdecimal() or value.startswith("0"):
-            message = f"'{value}' is not a number of GPUs"
-            fix = "write whole numbers from 1 on, in quotes"
-            yield ("axes", need.axis, "values", value), message, fix
+        for value in axis.values:
+            if name in counting and (not value.isdecimal() or value.startswith("0")):
+                message = f"'{value}' is not a number of GPUs"
+                fix = "write whole numbers from 1 on, in quotes"
+                yield ("axes", name, "values", value), message, fix
 
 
 def _experiment(recipe: Recipe, name: str) -> Faults:
     experiment, place = recipe.experiments[name], ("experiments", name)
-    yield from _unknown((*place, "lane"), "lane", experiment.lane, recipe.lanes)
-    for index, axis in enumerate(experiment.axes):
-        yield from _unknown((*place, "axes", index), "axis", axis, recipe.axes)
-    if experiment.variants != ("all",):
-        for index, variant in enumerate(experiment.variants):
-            yield from _unknown((*place, "variants", index), "variant", variant, recipe.variants)
+    needs = recipe.needs_of(name)
     for word in ("axes", "variants"):
         items = getattr(experiment, word)
         if len(set(items)) < len(items):
@@ -132,36 +132,19 @@ def _experiment(recipe: Recipe, name: str) -> Faults:
         if getattr(experiment.timeout, span) < getattr(experiment.time, span):
             message = f"the {span} timeout is shorter than the expected time"
             yield (*place, "timeout", span), message, "raise the timeout or lower the time"
-    yield from _only(recipe, name)
-    yield from _gpus(recipe, name)
-    yield from _command(recipe, name)
-    needs = recipe.needs_of(name)
+    for axis, values in experiment.only.items():
+        if not values:
+            yield (*place, "only", axis), "names no value", "name one, or drop it"
+    if experiment.gpu == "required" and needs.gpus is None:
+        fix = "say under needs what the GPU must offer, and why"
+        yield (*place, "gpu"), "`gpu: required` without `needs.gpus`", fix
+    counting = needs.gpus.axis if needs.gpus and experiment.gpu != "none" else None
+    if counting and counting not in experiment.axes:
+        message = f"{name} lacks the axis '{counting}' that says how many GPUs it gets"
+        yield place, message, f"add '{counting}' to its axes, or give it `needs.gpus` of its own"
     if needs.ipc and needs.ipc.value == "host" and needs.shm_size:
         fix = "with the host's ipc the host's /dev/shm is used: drop shm_size"
         yield (*place, "needs"), "`ipc: host` and `shm_size` exclude each other", fix
-
-
-def _only(recipe: Recipe, name: str) -> Faults:
-    experiment = recipe.experiments[name]
-    for axis, values in experiment.only.items():
-        place = ("experiments", name, "only", axis)
-        yield from _unknown(place, "axis", axis, experiment.axes, "name an axis of the experiment")
-        for index, value in enumerate(values):
-            yield from _unknown((*place, index), "value", value, recipe.axes[axis].values)
-        if not values:
-            yield place, "names no value", "name one, or drop it"
-
-
-def _gpus(recipe: Recipe, name: str) -> Faults:
-    experiment, need = recipe.experiments[name], recipe.needs_of(name).gpus
-    place = ("experiments", name)
-    yield from _gpu_count(recipe, place, experiment.needs.gpus)
-    if experiment.gpu == "required" and need is None:
-        fix = "say under needs what the GPU must offer, and why"
-        yield (*place, "gpu"), "`gpu: required` without `needs.gpus`", fix
-    if experiment.gpu != "none" and need and need.axis and need.axis not in experiment.axes:
-        message = f"{name} lacks the axis '{need.axis}' that says how many GPUs it gets"
-        yield place, message, f"add '{need.axis}' to its axes, or give it `needs.gpus` of its own"
 
 
 def _command(recipe: Recipe, name: str) -> Faults:
@@ -181,8 +164,7 @@ def _command(recipe: Recipe, name: str) -> Faults:
             if field in recipe.axes:
                 fix = f"add '{field}' to the experiment's axes"
             elif field in ("variant", "variants"):
-                fix = "write {variants}, or set `interleave: false`"
-                fix = fix if takes_part else "give the experiment variants"
+                fix = "write {variants} and give the experiment some, or set `interleave: false`"
             message = f"nobody defines the placeholder {{{field}}} in {dotted(place)}"
             yield (*place, index), message, fix
     used = {field for _, field in found}
@@ -209,13 +191,3 @@ def _use(recipe: Recipe) -> Faults:
         if not planned and not announced:
             message = f"no experiment is part of a plain run of the lane {lane}"
             yield ("experiments",), message, "set `default: true` for at least one"
-
-
-def _outputs(recipe: Recipe) -> Faults:
-    for name, figure in recipe.figures.items():
-        for index, experiment in enumerate(figure.experiments):
-            place = ("figures", name, "experiments", index)
-            yield from _unknown(place, "experiment", experiment, recipe.experiments)
-    if recipe.table is not None and recipe.table.baseline is not None:
-        baseline = recipe.table.baseline
-        yield from _unknown(("table", "baseline"), "variant", baseline, recipe.variants)

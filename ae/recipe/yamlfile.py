@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_BYTES, _MOST_VALUES = 1 << 20, 50_000
 _DEEPEST = 50
 _LONGEST = 200  # characters of a number or a key
-_TAG = "tag:yaml.org,2002:"
-_SCALARS = ("null", "bool", "int", "float")
 _WORDS = {
     "string_type": "must be text; put it in quotes",
     "int_type": "must be a whole number",
@@ -62,31 +59,28 @@ def read_yaml(path: Path, root: Path) -> Document:
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     with path.open("rb") as file:
         raw = file.read(_MOST_BYTES + 1)
-    if len(raw) > _MOST_BYTES:
-        raise RecipeError(f"{name}:1: the file is larger than 1 MiB", fix="see if it is the file")
-
-    def fault(line: int, why: str, fix: str) -> RecipeError:
-        return RecipeError(f"{name}:{line}: {why}", fix=fix)
-
+    line = 1
     try:
-        events = _Events(raw.decode("utf-8"))
+        events = _Events(raw.decode("utf-8") if len(raw) <= _MOST_BYTES else "")
         data = events.document()
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise fault(line, "not UTF-8 text", "save the file as UTF-8") from error
+        line, why = raw.count(b"\n", 0, error.start) + 1, "not UTF-8 text"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        why = f"not valid YAML: {error.problem or error.context}"
-        fix = "check the indentation, quotes and brackets around that line"
-        raise fault(mark.line + 1 if mark else 1, why, fix) from error
+        line, why = (
+            mark.line + 1 if mark else 1,
+            f"not valid YAML: {error.problem or error.context}",
+        )
     except yaml.reader.ReaderError as error:
         line = raw.count(b"\n", 0, error.position) + 1
         why = f"not valid YAML: {error.reason}"
-        raise fault(line, why, "save it as plain text, without control characters") from error
-    if not isinstance(data, dict):
-        what = "is empty" if data is None else "is not a mapping (key: value)"
-        raise fault(1, f"the file {what}", "see docs/contracts.md for an example")
-    return Document(name, data, events.lines)
+    else:
+        if isinstance(data, dict):
+            return Document(name, data, events.lines)
+        what = "empty" if data is None else "not a mapping (key: value)"
+        why = f"the file is {what if len(raw) <= _MOST_BYTES else 'larger than 1 MiB'}"
+    fix = "see that it is YAML in UTF-8, its indentation, quotes and brackets"
+    raise RecipeError(f"{name}:{line}: {why}", fix=fix)
 
 
 def validate(document: Document, model: type[Model]) -> Model:
@@ -97,9 +91,9 @@ def validate(document: Document, model: type[Model]) -> Model:
         # A misspelt key comes before the key that is missing because of it.
         errors = sorted(
             error.errors(include_url=False),
-            key=lambda found: (found["type"] == "missing", document.line(_place(found["loc"]))),
+            key=lambda found: (found["type"] == "missing", document.line(_place(found))),
         )
-        place, message, fix = _explain(model, dict(errors[0]))
+        place, message, fix = _explain(model, errors[0])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise document.fault(place, message + more, fix=fix) from error
 
@@ -115,7 +109,7 @@ class _Events:
         self.lines: dict[Place, int] = {(): 1}
         self._loader = _Loader(text)
         self._next: Callable[[], Any] = self._loader.get_event
-        self._anchors: dict[str, Any] = {}
+        self._anchors: dict[str, tuple[Any, int]] = {}  # what it holds, of how many values
         self._values = 0
 
     def document(self) -> Any:
@@ -130,21 +124,26 @@ class _Events:
         return data
 
     def _value(self, event: Any, place: Place) -> Any:
-        self._count(event, place)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise _fault(event, f"nothing whole before this is called &{event.anchor}")
-            return self._again(event, place, self._anchors[event.anchor])
+            data, size = self._anchors[event.anchor]  # all of it stands where the alias stands
+            self._count(event, size)
+            return data
+        before = self._values
+        self._count(event, 1)
+        if len(place) > _DEEPEST:
+            raise _fault(event, f"nested more than {_DEEPEST} deep")
+        if event.tag is not None:
+            raise _fault(event, f"the tag {event.tag} is not allowed")
         if isinstance(event, yaml.ScalarEvent):
             data = self._scalar(event)
-        elif event.tag is not None:
-            raise _fault(event, f"the tag {event.tag} is not allowed")
         elif isinstance(event, yaml.SequenceStartEvent):
             data = self._list(place)
         else:
             data = self._mapping(place)
         if event.anchor:
-            self._anchors[event.anchor] = data
+            self._anchors[event.anchor] = data, self._values - before
         return data
 
     def _list(self, place: Place) -> list[Any]:
@@ -167,32 +166,18 @@ class _Events:
             result[key] = self._value(self._next(), (*place, key))
         return result
 
-    def _again(self, event: Any, place: Place, data: Any) -> Any:
-        """A copy of what an alias stands for; all of it stands where the alias stands."""
-        self._count(event, place)
-        if isinstance(data, list):
-            return [self._again(event, (*place, i), item) for i, item in enumerate(data)]
-        if isinstance(data, dict):
-            return {key: self._again(event, (*place, key), item) for key, item in data.items()}
-        return data
-
-    def _count(self, event: Any, place: Place) -> None:
-        self._values += 1
+    def _count(self, event: Any, size: int) -> None:
+        self._values += size
         if self._values > _MOST_VALUES:
             raise _fault(event, f"more than {_MOST_VALUES} values, aliases written out")
-        if len(place) > _DEEPEST:
-            raise _fault(event, f"nested more than {_DEEPEST} deep")
 
     def _scalar(self, event: Any) -> Any:
-        tag, text = event.tag, event.value
-        if tag not in (None, "!") and tag.removeprefix(_TAG) not in ("str", *_SCALARS):
-            raise _fault(event, f"the tag {tag} is not allowed")
+        text = event.value
         if "\0" in text:
             raise _fault(event, "a zero byte is no text")
-        if tag in (None, "!"):
-            tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
-        kind = tag.removeprefix(_TAG)
-        if kind not in _SCALARS:
+        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
+        kind = tag.removeprefix("tag:yaml.org,2002:")
+        if kind not in ("null", "bool", "int", "float"):
             return text
         try:
             if len(text) > _LONGEST:
@@ -211,31 +196,30 @@ def _fault(event: Any, why: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=why, problem_mark=event.start_mark)
 
 
-def _place(found: Sequence[str | int]) -> Place:
-    return tuple(part for part in found if part != "[key]")
+def _place(error: Mapping[str, Any]) -> Place:
+    return tuple(part for part in error["loc"] if part != "[key]")
 
 
 def _explain(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Place, str, str]:
     """One pydantic error as (place, sentence, fix)."""
-    place = _place(error["loc"])
-    kind = str(error["type"])
-    around, last = place[:-1], str(place[-1]) if place else ""
+    place, kind = _place(error), error["type"]
+    around, last = place[:-1], place[-1] if place else ""
     where = f" in {dotted(around)}" if around else ""
     if kind == "extra_forbidden":
         known = known_keys(model, around)
-        message = f"unknown key '{last}'{where}; {nearest(last, known)}"
+        message = f"unknown key '{last}'{where}; {nearest(str(last), known)}"
         return place, message, f"the keys{where} are: {', '.join(known)}"
     if kind == "missing":
         example = "; every need says why" if last == "why" else ""
         return around, f"missing key '{last}'{where}{example}", f"add '{last}:'"
-    said = _WORDS.get(kind) or re.sub(r"^Value error, ", "", str(error["msg"]))
-    subject = dotted(place) if place else "the file"
-    given = error.get("input")
+    said = _WORDS.get(kind) or error["msg"].removeprefix("Value error, ")
+    given = reprlib.repr(error["input"])
     if kind == "literal_error":
-        said = f"must be {error['ctx']['expected']}, not {reprlib.repr(given)}"
+        said = f"must be {error['ctx']['expected']}, not {given}"
     elif kind == "string_pattern_mismatch":
-        said = f"{reprlib.repr(given)} does not match {error['ctx']['pattern']}"
-    return place, f"{subject}: {said}", "see docs/contracts.md for what may stand there"
+        said = f"{given} does not match {error['ctx']['pattern']}"
+    message = f"{dotted(place) or 'the file'}: {said}"
+    return place, message, "see docs/contracts.md for what may stand there"
 
 
 def dotted(place: Sequence[str | int]) -> str:
@@ -248,11 +232,10 @@ def known_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
     """The keys that may stand at `place` of a document of this model, in the model's order."""
     schema = model.model_json_schema(by_alias=True)
     node: Any = schema
-    for part in (*place, ""):
-        options = node.get("anyOf") or node.get("allOf") or [node]
-        node = next(one for one in options if one.get("type") != "null")
+    for part in (*place, None):
+        node = next((one for one in node.get("anyOf", ()) if one.get("type") != "null"), node)
         node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
-        if part == "":
+        if part is None:
             break
         named = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
         inner = node.get("items") if isinstance(part, int) else named[0]

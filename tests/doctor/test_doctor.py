@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.doctor.checks import Check, checks_to_json, checks_to_text, diagnose, exit_code, judge
+from ae.doctor.checks import Check, checks_to_text, diagnose, exit_code, judge
 from ae.doctor.facts import Demands, Facts, Image, demands_of
 from ae.model import Availability, Gpu, GpuRequest
 from ae.recipe.load import load_recipe
@@ -194,7 +194,6 @@ def test_a_real_look_and_its_two_forms(tmp_path: Path, monkeypatch: pytest.Monke
     assert engine.verdict == "warn"  # the guard leaves no daemon to unmarked tests
     text = checks_to_text(checks)
     assert "fix: install Docker" in text
-    assert checks_to_json(checks)[0]["name"] == "python"
     asked = {check.name: check for check in diagnose(root, None, "docker")}
     assert asked["engine"].verdict == "fail"
     assert "no Docker daemon runs at" in asked["engine"].sentence

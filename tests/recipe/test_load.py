@@ -81,7 +81,7 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("    gpu: optional", "    gpu: maybe",
          "experiments.either.gpu: must be 'required', 'optional' or 'none', not 'maybe'"),
         ("default: 30, quick: 8", "default: thirty, quick: 8",
-         "parameters.samples: `default` must be of type int, not 'thirty'"),
+         "parameters.samples: `default` must be a whole number, not 'thirty'"),
         ("default: 30, quick: 8", "default: 30, quick: 0",
          "parameters.samples: `quick` must be at least 1, not 0"),
         ("choices: [forward, backward]", "choices: [up, down]",
@@ -94,7 +94,8 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("value: 64MB", "value: 64", "'64' is not a size"),
         ('min_compute_capability: "8.0"', "min_compute_capability: 8.0",
          "8.0 is not a compute capability; write it in quotes"),
-        ('min_driver: "550.54"', "min_driver: 550.54", "550.54 is not a driver version"),
+        ('min_driver: "550.54"', "min_driver: 550.54",
+         "min_driver: must be text; put it in quotes"),
         ('"{variants}",\n              --size', '"{varaints}",\n              --size',
          "nobody defines the placeholder {varaints} in experiments.together.command"),
         ('--variants, "{variant}"', '--variants, "{dataset}{samples}"',
@@ -159,7 +160,7 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("schema: 1", "schema: !!python/name:os.system 1", "not valid YAML: "),
         ("schema: 1", "schema: &a [*a]", "not valid YAML: "),
         ("  native: {summary: \"the standard", "  nativ: {summary: \"the standard",
-         "there is no lane 'nativ'; did you mean 'native'?"),
+         "unknown lane 'nativ' in lanes.nativ; did you mean 'native'?"),
     ],
 )  # fmt: skip
 def test_errors(toy: Path, old: str, new: str, message: str) -> None:
@@ -206,7 +207,7 @@ def test_the_first_of_several_errors_is_shown(toy: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "the file is empty"), (b"- a\n", "is not a mapping"), (b"\xff\xfe", "not UTF-8"),
+    [(b"", "the file is empty"), (b"- a\n", "not a mapping"), (b"\xff\xfe", "not UTF-8"),
      (b"a: \x00\n", "not valid YAML"), (b"[a]: b\n", "a key must be a plain word"),
      (b"a: b: c\n", "not valid YAML"), (b"\ta: b\n", "not valid YAML")],
 )  # fmt: skip

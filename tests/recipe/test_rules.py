@@ -132,7 +132,7 @@ FAIL = [
     (of(interleave="yes"), "interleave: must be true or false"),
     (number(min=6), "must be at least 6, not 5"),
     (number(max=4), "must be at most 4, not 5"),
-    (number(default=True), "must be of type int, not True"),
+    (number(default=True), "must be a whole number, not True"),
     (number(default=2**63), "must be a finite number of a sensible size"),
     (number(choices=["a"]), "`type: choice` and a list of `choices` go together"),
     (number(type="choice", default="a"), "`type: choice` and a list of `choices` go together"),
