@@ -19,7 +19,6 @@ NAMES = ("docker", "podman", "local")
 
 def choose(
     name: str | None,
-    flavour: Flavour | None = None,
     *,
     root: Path,
     gpus: bool | None = None,
@@ -28,8 +27,8 @@ def choose(
 ) -> Engine:
     """Return the engine `name`; with None, docker, podman or local: the first that can.
 
-    `gpus`: whether it must hand over GPUs; left out: where `flavour` is `cuda`, or without a
-    flavour, where its machine has any. An engine that nobody asked for must show that it starts.
+    `gpus`: whether it must hand over GPUs; None: where its machine has any. An engine that nobody
+    asked for must show that it starts.
     Raises UsageError for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is
     another machine's and nobody named another engine.
     """
@@ -40,9 +39,8 @@ def choose(
         engine = make(each, root=root, reaper=reaper, build=build)
         found = engine.available()
         if found.ok:
-            must = flavour is Flavour.CUDA if flavour else bool(engine.machine().gpus)
-            wanted = Flavour.CUDA if (must if gpus is None else gpus) else Flavour.CPU
-            found = engine.supports(wanted)
+            must = bool(engine.machine().gpus) if gpus is None else gpus
+            found = engine.supports(Flavour.CUDA if must else Flavour.CPU)
         if found.ok and name is None:
             found = engine.starts()
         if found.ok:

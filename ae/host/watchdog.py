@@ -27,17 +27,17 @@ class Reaper:
         """The watchdog's process id."""
         return self._process.pid
 
-    def watch_container(self, endpoint: str, container: str) -> None:
+    def watch_container(self, container: str, *client: str) -> None:
         """Have a container removed should the launcher die. Say so before it is created."""
-        self._tell(f"container {endpoint} {container}")
+        self._tell("\t".join(("container", container, *client)))
 
     def watch_group(self, pgid: int) -> None:
         """Have a process group stopped should the launcher die."""
-        self._tell(f"group {pgid}")
+        self._tell(f"group\t{pgid}")
 
     def done(self, name: str | int) -> None:
         """Forget a container or a group: it has ended and is removed."""
-        self._tell(f"done {name}")
+        self._tell(f"done\t{name}")
 
     def close(self) -> None:
         """End the watchdog; what is not done is stopped now."""

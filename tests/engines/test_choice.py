@@ -20,7 +20,7 @@ from ae.engines.base import Leftover
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import owner
-from ae.model import Flavour, Gpu, GpuId, GpuRequest, RuntimeNeeds
+from ae.model import Gpu, GpuId, GpuRequest, RuntimeNeeds
 from tests.engines.acts import RUN, Lines, make_job
 
 
@@ -30,12 +30,12 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_docker_it_is_local(tmp_path: Path) -> None:
-    assert select.choose(None, Flavour.CPU, root=tmp_path).name == "local"
+    assert select.choose(None, root=tmp_path, gpus=False).name == "local"
 
 
 def test_an_engine_asked_for_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="engine docker: no Docker daemon") as caught:
-        select.choose("docker", Flavour.CPU, root=tmp_path)
+        select.choose("docker", root=tmp_path, gpus=False)
     assert caught.value.fix
     assert caught.value.exit_code == 3
 
@@ -45,9 +45,9 @@ def test_no_engine_for_a_gpu(tmp_path: Path) -> None:
         EnvironmentFault,
         match="no engine can run this here",
     ):
-        select.choose(None, Flavour.CUDA, root=tmp_path)
+        select.choose(None, root=tmp_path, gpus=True)
     with pytest.raises(EnvironmentFault, match="nvidia-smi lists no GPU"):
-        select.choose("local", Flavour.CUDA, root=tmp_path)
+        select.choose("local", root=tmp_path, gpus=True)
 
 
 def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,18 +79,18 @@ def test_a_daemon_elsewhere_is_refused(
     for act in (
         lambda: connect(endpoint),
         lambda: select.choose(None, root=tmp_path),
-        lambda: select.choose("docker", Flavour.CPU, root=tmp_path),
+        lambda: select.choose("docker", root=tmp_path, gpus=False),
     ):
         with pytest.raises(EnvironmentFault) as caught:
             act()
         assert endpoint in caught.value.message
         assert "ssh HOST ae run" in caught.value.fix
-    assert select.choose("local", Flavour.CPU, root=tmp_path).name == "local"
+    assert select.choose("local", root=tmp_path, gpus=False).name == "local"
 
 
 def test_an_unknown_engine(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'docker'"):
-        select.choose("doker", Flavour.CPU, root=tmp_path)
+        select.choose("doker", root=tmp_path, gpus=False)
 
 
 def test_an_interpreter_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines import output
 from ae.engines.docker import DockerEngine
+from ae.host import processes
 from ae.model import Status
 from tests.engines.acts import Lines, make_job
 from tests.real.acting import NAME, Launch, ae_resume, ae_run, gone, make_root
@@ -262,7 +262,7 @@ def test_a_slow_reader_of_a_fast_writer_loses_nothing(
             time.sleep(0.001)
             super().line(stream, text)
 
-    monkeypatch.setattr(output, "_DRAIN_S", 0.5)
+    monkeypatch.setattr(processes, "_DRAIN_S", 0.5)
     engine = DockerEngine(endpoint=docker_host)
     lines = Slow()
     outcome = engine.run(make_job(tmp_path, argv=("seq", "3000")), lines, 60)
