@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ae.daemon.cdi import CDI_KIND, RENEW, read_cdi_devices
 from ae.daemon.faults import api_fault, faults, unreachable
 from ae.errors import EnvironmentFault
+from ae.host import processes
 
 if TYPE_CHECKING:
     from docker.api import APIClient
@@ -84,7 +84,14 @@ class Daemon:
 
 def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
     """Where the daemon is: DOCKER_HOST, else the docker context, else the default socket."""
-    return environment.get("DOCKER_HOST") or _context(environment) or DEFAULT_SOCKET
+    if host := environment.get("DOCKER_HOST"):
+        return host
+    argv = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    try:
+        said = processes.run(argv, timeout_s=PING_TIMEOUT_S, env=environment).stdout
+    except processes.ProcessFault:  # no client
+        return DEFAULT_SOCKET
+    return said.strip() or DEFAULT_SOCKET
 
 
 def refuse_elsewhere(endpoint: str) -> None:
@@ -129,19 +136,3 @@ def connect(endpoint: str) -> Daemon:
         patient = Client(base_url=endpoint, version=control.api_version, timeout=for_ever)
         info = control.info()
     return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
-
-
-def _context(environment: Mapping[str, str]) -> str | None:
-    """The endpoint of the docker context in use."""
-    folder = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
-    try:
-        current = environment.get("DOCKER_CONTEXT") or json.loads(
-            (folder / "config.json").read_text()
-        ).get("currentContext")
-        for meta in (folder / "contexts" / "meta").glob("*/meta.json"):
-            data = json.loads(meta.read_text())
-            if current and current != "default" and data.get("Name") == current:
-                return str(data["Endpoints"]["docker"]["Host"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # no context, or none that can be read: the default, as the client itself does
-    return None

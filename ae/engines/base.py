@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
+from ae.host import owner
+from ae.host.machine import detect
+from ae.host.watchdog import Reaper
+from ae.images.content import BuildOptions
 from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 
 __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
@@ -34,6 +40,14 @@ class Leftover:
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
+
+    @staticmethod
+    def of(
+        engine: str, kind: Literal["container", "process"], ident: str, labels: Mapping[str, str]
+    ) -> Leftover:
+        """Whose it is, by its labels."""
+        run, alive = labels.get(owner.RUN, ""), owner.alive(labels)
+        return Leftover(engine=engine, kind=kind, id=ident, run=run, owner_alive=alive)
 
 
 class Engine(Protocol):
@@ -87,3 +101,35 @@ class Engine(Protocol):
     def close(self) -> None:
         """Let go of connections; it connects again when it is used again."""
         ...
+
+
+class HostEngine(ABC):
+    """What the engines of this machine share."""
+
+    def __init__(
+        self,
+        reaper: Reaper | None = None,
+        *,
+        build: BuildOptions | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`build` None: what points run in is used as it is; a missing one is a fault."""
+        self._reaper = reaper
+        self._build = build
+        self._grace_s = grace_s
+
+    @abstractmethod
+    def available(self) -> Availability: ...
+
+    def starts(self) -> Availability:
+        return self.available()
+
+    def machine(self) -> Machine:
+        return self._machine
+
+    @cached_property
+    def _machine(self) -> Machine:
+        return detect()
+
+    def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
+        pass

@@ -7,34 +7,42 @@ import json
 import os
 import secrets
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from ae.daemon.faults import refused
 from ae.engines import spec as container
-from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.base import (
+    GRACE_S,
+    OUT_DIR,
+    Availability,
+    HostEngine,
+    Job,
+    Leftover,
+    Outcome,
+    Sink,
+)
 from ae.engines.client import Client
 from ae.engines.output import LastWords, classify
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
 from ae.host import owner, signals
-from ae.host.machine import detect, require_disk
+from ae.host.machine import require_disk
 from ae.host.watchdog import Reaper
 from ae.images import settings
 from ae.images.content import BuildOptions
 from ae.images.lockfile import locked
-from ae.model import Flavour, GpuRequest, ImageRef, Machine, Point
+from ae.model import Flavour, GpuRequest, ImageRef, Point
 
 _LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
 
 
-class ContainerEngine(Client, ABC):
+class ContainerEngine(Client, HostEngine):
     """Runs points in containers by the client on PATH that has the engine's name."""
 
     title: str  # as the record says it, with the version
@@ -49,16 +57,10 @@ class ContainerEngine(Client, ABC):
         user: str | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`build` None: images are used as they are, and a missing one is an EnvironmentFault.
-        `user`: whose the outputs will be, "uid:gid"; left out: the caller's."""
-        self._reaper = reaper
-        self._build = build
+        """`user`: whose the outputs will be, "uid:gid"; left out: the caller's."""
+        super().__init__(reaper, build=build, grace_s=grace_s)
         self._caller = user or f"{os.getuid()}:{os.getgid()}"
-        self._grace_s = grace_s
         self._looked: set[tuple[str, GpuGrant]] = set()
-
-    @abstractmethod
-    def available(self) -> Availability: ...
 
     @abstractmethod
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
@@ -82,21 +84,11 @@ class ContainerEngine(Client, ABC):
 
     # -- the contract --------------------------------------------------------------------------
 
-    def starts(self) -> Availability:
-        return self.available()
-
     def supports(self, flavour: Flavour) -> Availability:
         found = self.available()
         if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
             return found
         return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
-
-    def machine(self) -> Machine:
-        return self._machine
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return detect()
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the image that is to run is there: the locked one where it can be had, else one
@@ -130,16 +122,7 @@ class ContainerEngine(Client, ABC):
         names = self.do(*words).split()
         # One may be gone by now: of the others it tells all the same.
         found = json.loads(self.call("container", "inspect", *names).stdout) if names else []
-        return [
-            Leftover(
-                engine=self.name,
-                kind="container",
-                id=one["Id"],
-                run=labels_of(one).get(owner.RUN, ""),
-                owner_alive=owner.alive(labels_of(one)),
-            )
-            for one in found
-        ]
+        return [Leftover.of(self.name, "container", one["Id"], labels_of(one)) for one in found]
 
     def remove(self, leftover: Leftover) -> None:
         self.remove_container(leftover.id)
@@ -169,9 +152,6 @@ class ContainerEngine(Client, ABC):
             spec = replace(spec, user=self._caller)
         tty = ("--tty",) if terminal else ()
         return self._line(spec, "run", "--interactive", *tty, "--rm"), self._environment()
-
-    def close(self) -> None:
-        pass
 
     # -- one container ---------------------------------------------------------------------------
 

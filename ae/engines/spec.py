@@ -64,7 +64,6 @@ def spec_of(
     user: str,
     gpus: GpuGrant | None,
     binds: Sequence[str] = (),
-    userns: str = "",
     image: str = "",
     secrets: Sequence[Mount] = (),
 ) -> ContainerSpec:
@@ -98,7 +97,6 @@ def spec_of(
         needs=point.needs,
         gpus=gpus,
         binds=tuple(binds),
-        userns=userns,
     )
 
 

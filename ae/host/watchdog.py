@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import suppress
-from types import TracebackType
+from contextlib import AbstractContextManager, suppress
 
 from ae.host import processes, watching
 
 
-class Reaper:
+class Reaper(AbstractContextManager["Reaper"]):
     """The launcher's end of the pipe. Use as a context manager."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -46,15 +45,7 @@ class Reaper:
             self._process.stdin.close()
             self._process.wait()
 
-    def __enter__(self) -> Reaper:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _tell(self, line: str) -> None:

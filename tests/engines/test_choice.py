@@ -7,6 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import owner
 from ae.model import Gpu, GpuId, GpuRequest, RuntimeNeeds
-from tests.engines.acts import RUN, Lines, make_job
+from tests.engines.acts import RUN, Lines, base_image, make_job
 
 
 @pytest.fixture(autouse=True)
@@ -95,17 +97,17 @@ def test_an_unknown_engine(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AE_LOCAL_PYTHON", str(tmp_path / "none"))
-    found = LocalEngine(tmp_path).available()
-    assert not found.ok
-    assert "AE_LOCAL_PYTHON" in found.detail
+    with pytest.raises(EnvironmentFault, match="AE_LOCAL_PYTHON"):
+        LocalEngine(tmp_path).prepare(replace(base_image(tmp_path), override=None), Lines())
 
 
+@pytest.mark.docker  # which knows its contexts
 def test_where_a_daemon_is(tmp_path: Path) -> None:
     assert endpoint_of({"DOCKER_HOST": "tcp://h:1", "DOCKER_CONTEXT": "x"}) == "tcp://h:1"
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
     (tmp_path / "config.json").write_text('{"currentContext": "lab"}')
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
-    meta = tmp_path / "contexts/meta/ab12/meta.json"
+    meta = tmp_path / "contexts/meta" / sha256(b"lab").hexdigest() / "meta.json"
     meta.parent.mkdir(parents=True)
     meta.write_text(json.dumps({"Name": "lab", "Endpoints": {"docker": {"Host": "ssh://lab"}}}))
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == "ssh://lab"

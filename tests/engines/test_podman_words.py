@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ NEEDS = RuntimeNeeds(
 def spec(tmp_path: Path) -> ContainerSpec:
     job = make_job(tmp_path, argv=("x",), needs=NEEDS)
     grant = GpuGrant(route="cdi", devices=(GPU,))
-    return spec_of(job, name="n", labels={}, user="7:8", gpus=grant, userns="keep-id")
+    made = spec_of(job, name="n", labels={}, user="7:8", gpus=grant)
+    return replace(made, userns="keep-id")
 
 
 @pytest.fixture

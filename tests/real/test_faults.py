@@ -48,8 +48,10 @@ def first_is_kept(launch: Launch) -> None:
     assert len((folder / "records.jsonl").read_text().splitlines()) == 1
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def watchdogs_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    said = {int(word): Path(f"/proc/{word}/cmdline").read_text() for word in children}
+    return [child for child, line in said.items() if "watching.py" in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -192,7 +194,7 @@ def test_the_launcher_is_killed(
     results = tmp_path / "results"
     launch = ae_run(root, results, "deaf|print:up|sleep:300")
     launch.until("up")
-    (reaper,) = children_of(launch.process.pid)
+    (reaper,) = watchdogs_of(launch.process.pid)
     if not with_reaper:
         os.kill(reaper, signal.SIGKILL)
     launch.kill()
