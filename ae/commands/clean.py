@@ -21,7 +21,7 @@ from ae.recipe.load import find_root
 def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
     """Remove the orphans of every engine here, and old environments where that is asked for."""
     root = find_root()
-    found = clean(root, dry_run=dry_run)
+    found = clean(dry_run=dry_run)
     old = old_environments(root) if environments else []
     for path in [] if dry_run else old:
         shutil.rmtree(path)
@@ -39,9 +39,9 @@ def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def clean(root: Path, *, dry_run: bool) -> list[Leftover]:
+def clean(*, dry_run: bool) -> list[Leftover]:
     """Remove the orphans of every engine on this machine and return them; dry: only return them."""
-    return clean_engines(usable_engines(root), dry_run=dry_run)
+    return clean_engines(usable_engines(), dry_run=dry_run)
 
 
 def old_environments(root: Path) -> list[Path]:
@@ -56,9 +56,9 @@ def old_environments(root: Path) -> list[Path]:
     return [path for path in there if path.is_dir() and path.name not in current]
 
 
-def usable_engines(root: Path) -> list[Engine]:
+def usable_engines() -> list[Engine]:
     """The engines that answer; one that does not has nothing that we could see or remove."""
-    made: list[Engine] = [select.make(name, root=root) for name in select.NAMES]
+    made: list[Engine] = [select.make(name) for name in select.NAMES]
     return [engine for engine in made if engine.available().ok]
 
 

@@ -122,7 +122,7 @@ def choose_engine(
         for name, about in asked.recipe.experiments.items()
     )
     gpus = None if wished and count != 0 else False  # None: where its machine has any
-    engine = engines.choose(request.engine, root=asked.root, gpus=gpus, reaper=reaper, build=build)
+    engine = engines.choose(request.engine, gpus=gpus, reaper=reaper, build=build)
     return engine, engine.machine()
 
 
@@ -224,7 +224,7 @@ def show_plans(requests: Sequence[Request], *, resume: bool, as_json: bool) -> i
         if asked.resumed:
             finished = asked.resumed.finished()
             plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
-        engine = engines.make(request.engine or "docker", root=asked.root)
+        engine = engines.make(request.engine or "docker")
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
             point.id: engine.equivalent(

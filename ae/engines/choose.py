@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from ae.daemon.connection import endpoint_of, refuse_elsewhere
 from ae.engines.base import Availability, Engine
@@ -14,13 +14,17 @@ from ae.host.watchdog import Reaper
 from ae.images.content import BuildOptions
 from ae.model import Flavour
 
-NAMES = ("docker", "podman", "local")
+_ENGINES: Mapping[str, type[Engine]] = {
+    "docker": DockerEngine,
+    "podman": PodmanEngine,
+    "local": LocalEngine,
+}
+NAMES = tuple(_ENGINES)
 
 
 def choose(
     name: str | None,
     *,
-    root: Path,
     gpus: bool | None = None,
     reaper: Reaper | None = None,
     build: BuildOptions | None = None,
@@ -36,7 +40,7 @@ def choose(
     if name is None:
         refuse_elsewhere(endpoint_of())
     for each in NAMES if name is None else (name,):
-        engine = make(each, root=root, reaper=reaper, build=build)
+        engine = make(each, reaper, build=build)
         found = engine.available()
         if found.ok:
             must = bool(engine.machine().gpus) if gpus is None else gpus
@@ -53,18 +57,10 @@ def choose(
     raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
 
 
-def make(
-    name: str,
-    *,
-    root: Path,
-    reaper: Reaper | None = None,
-    build: BuildOptions | None = None,
-) -> Engine:
+def make(name: str, reaper: Reaper | None = None, *, build: BuildOptions | None = None) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
-    if name == "docker":
-        return DockerEngine(reaper, build=build)
-    if name == "podman":
-        return PodmanEngine(reaper, build=build)
-    if name == "local":
-        return LocalEngine(root, reaper, build=build)
-    raise UsageError(f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`")
+    if name not in NAMES:
+        raise UsageError(
+            f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`"
+        )
+    return _ENGINES[name](reaper, build=build)

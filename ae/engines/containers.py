@@ -11,16 +11,15 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from ae.daemon.faults import refused
 from ae.engines import spec as container
 from ae.engines.base import (
-    GRACE_S,
     OUT_DIR,
-    Availability,
-    HostEngine,
+    Engine,
     Job,
     Leftover,
     Outcome,
@@ -33,34 +32,23 @@ from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
 from ae.host import owner, signals
 from ae.host.machine import require_disk
-from ae.host.watchdog import Reaper
 from ae.images import settings
-from ae.images.content import BuildOptions
 from ae.images.lockfile import locked
-from ae.model import Flavour, GpuRequest, ImageRef, Point
+from ae.model import GpuRequest, ImageRef, Point
 
 _LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
 
 
-class ContainerEngine(Client, HostEngine):
+class ContainerEngine(Client, Engine):
     """Runs points in containers by the client on PATH that has the engine's name."""
 
     title: str  # as the record says it, with the version
-    no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
     dropped_fix: str
 
-    def __init__(
-        self,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        user: str | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        """`user`: whose the outputs will be, "uid:gid"; left out: the caller's."""
-        super().__init__(reaper, build=build, grace_s=grace_s)
-        self._caller = user or f"{os.getuid()}:{os.getgid()}"
-        self._looked: set[tuple[str, GpuGrant]] = set()
+    @cached_property
+    def _looked(self) -> set[tuple[str, GpuGrant]]:
+        """The grants that have been seen inside."""
+        return set()
 
     @abstractmethod
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
@@ -83,12 +71,6 @@ class ContainerEngine(Client, HostEngine):
         return container.to_argv(spec, (self.name, *words, "--init"))
 
     # -- the contract --------------------------------------------------------------------------
-
-    def supports(self, flavour: Flavour) -> Availability:
-        found = self.available()
-        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
-            return found
-        return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the image that is to run is there: the locked one where it can be had, else one
@@ -192,7 +174,7 @@ class ContainerEngine(Client, HostEngine):
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
         self._performed(look, seen, _LOOK_S)
-        container.check_inside(request, seen.lines)
+        container.check_inside(request, seen)
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""
@@ -272,7 +254,7 @@ class ContainerEngine(Client, HostEngine):
             yield spec
             return
         try:
-            os.chown(out, *_ids(spec.user))
+            os.chown(out, *map(int, spec.user.split(":")))
         except OSError:
             yield replace(spec, user=self._caller)
             return
@@ -281,22 +263,14 @@ class ContainerEngine(Client, HostEngine):
         finally:
             with signals.shielded():
                 for path in (out, *out.rglob("*")):
-                    os.chown(path, *_ids(self._caller), follow_symlinks=False)
+                    os.chown(path, *map(int, self._caller.split(":")), follow_symlinks=False)
 
 
-class _Kept:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
+class _Kept(list[str]):
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self.lines.append(text)
+        self.append(text)
 
 
 def labels_of(image: Mapping[str, Any]) -> dict[str, str]:
     """The labels of an image that an engine describes."""
     return dict((image.get("Config") or {}).get("Labels") or {})
-
-
-def _ids(user: str) -> tuple[int, int]:
-    uid, _, gid = user.partition(":")
-    return int(uid), int(gid)

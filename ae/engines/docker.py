@@ -13,15 +13,14 @@ from typing import Any
 
 from ae.daemon.cdi import cdi_names
 from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
-from ae.engines.base import GRACE_S, OUT_DIR, Availability, Sink
+from ae.engines.base import OUT_DIR, Availability, Sink
 from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.host.watchdog import Reaper
 from ae.images import registry, settings
 from ae.images.build import build
-from ae.images.content import BuildOptions, client_environment
+from ae.images.content import client_environment
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, RuntimeNeeds
 
@@ -33,17 +32,10 @@ class DockerEngine(ContainerEngine):
     no_gpus = NO_ROUTE
     dropped_fix = "use a Docker Engine of version 25 or later; see `ae doctor`"
 
-    def __init__(
-        self,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        endpoint: str | None = None,
-        user: str | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        super().__init__(reaper, build=build, user=user, grace_s=grace_s)
-        self.endpoint = endpoint or endpoint_of()
+    @cached_property
+    def endpoint(self) -> str:
+        """Where the daemon is."""
+        return endpoint_of()
 
     @cached_property
     def daemon(self) -> Daemon:
@@ -108,8 +100,6 @@ class DockerEngine(ContainerEngine):
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
         route = self.daemon.gpu_route() if ask else "nvidia"
-        if not route:
-            raise EnvironmentFault(NO_ROUTE[0], fix=NO_ROUTE[1])
         if route == "nvidia":
             return GpuGrant(route=route, devices=tuple(one.name for one in request.devices))
         return GpuGrant(route=route, devices=cdi_names(request, self.daemon.cdi_devices()))

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ae.engines.base import (
-    GRACE_S,
     OUT_DIR,
     Availability,
-    HostEngine,
+    Engine,
     Job,
     Leftover,
     Outcome,
@@ -23,10 +22,9 @@ from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
 from ae.host.machine import oom_kills, require_disk
-from ae.host.watchdog import Reaper
 from ae.images import environments
 from ae.images.content import BuildOptions, source_paths
-from ae.model import Flavour, ImageRef, Point, Status
+from ae.model import ImageRef, Point, Status
 
 _PYTHONS = ("python", "python3")
 # What a workload may see of the caller's environment: nothing that changes what it computes.
@@ -34,21 +32,14 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "C
 _KEPT_PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "SSL_", "REQUESTS_CA")
 
 
-class LocalEngine(HostEngine):
+class LocalEngine(Engine):
     """Runs points as child processes. Grants no capability, limit or namespace, and says so."""
 
     name = "local"
-
-    def __init__(
-        self,
-        root: Path,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        super().__init__(reaper, build=build, grace_s=grace_s)
-        self._root = root
+    no_gpus = (
+        "nvidia-smi lists no GPU on this machine",
+        "install the NVIDIA driver, or run on the CPU with --gpus none",
+    )
 
     def available(self) -> Availability:
         """Always: the Python that runs `ae` can make environments."""
@@ -57,18 +48,11 @@ class LocalEngine(HostEngine):
         return Availability(
             ok=True,
             detail=f"local processes, {where}",
-            facts={"endpoint": "local", "version": "", "gpu_route": "host"},
-        )
-
-    def supports(self, flavour: Flavour) -> Availability:
-        """`cuda` needs a GPU that the driver lists."""
-        found = self.available()
-        if not found.ok or flavour is Flavour.CPU or self.machine().gpus:
-            return found
-        return Availability(
-            ok=False,
-            detail="nvidia-smi lists no GPU on this machine",
-            fix="install the NVIDIA driver, or run on the CPU with --gpus none",
+            facts={
+                "endpoint": "local",
+                "version": "",
+                "gpu_route": "host" if self.machine().gpus else "",
+            },
         )
 
     def has_image(self, image: ImageRef) -> bool:

@@ -9,6 +9,8 @@ from ae.engines.base import SKIP_EXIT_CODE, Sink
 from ae.model import Status
 from ae.units import format_seconds
 
+_SIGNALS = {one.value: one.name for one in signal.Signals}
+
 
 def classify(  # noqa: PLR0911 one line per way to end
     exit_code: int, *, oom: bool, timed_out: bool, timeout_s: float, last_words: str
@@ -28,17 +30,10 @@ def classify(  # noqa: PLR0911 one line per way to end
         return Status.SKIPPED, last_words or "the workload gave no reason"
     if exit_code in (126, 127):
         return Status.FAILED, last_words or f"its program could not be started ({exit_code})"
-    if exit_code > 128 and (name := _signal_name(exit_code - 128)):
+    if name := _SIGNALS.get(exit_code - 128):
         tail = f"; its last words: {last_words}" if last_words else ""
         return Status.FAILED, f"ended by {name}{tail}"
     return Status.FAILED, f"exit code {exit_code}" + (f": {last_words}" if last_words else "")
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return ""
 
 
 class LastWords:

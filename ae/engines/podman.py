@@ -22,7 +22,7 @@ from typing import Any
 from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
 from ae.daemon.faults import refused
 from ae.engines.base import Availability, Sink
-from ae.engines.containers import ContainerEngine, labels_of
+from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant, to_argv
 from ae.errors import EnvironmentFault
 from ae.host import processes
@@ -103,9 +103,11 @@ class PodmanEngine(ContainerEngine):
         lack user ids, or a runtime that knows the control groups."""
         found = self.available()
         init = init_program("catatonit", *_STATIC_INITS)
-        if not found.ok or init is None:
-            fix = found.fix or "install the package catatonit, or tini"
-            return replace(found, ok=False, detail=found.detail or "no init program", fix=fix)
+        if not found.ok:
+            return found
+        if init is None:
+            fix = "install the package catatonit, or tini"
+            return replace(found, ok=False, detail="podman has no init program", fix=fix)
         with tempfile.TemporaryDirectory(prefix="ae-podman-") as folder:
             Path(folder).chmod(0o755)
             for name in ("proc", "sys", "dev", "etc", "run", "tmp"):  # mount points
@@ -132,12 +134,6 @@ class PodmanEngine(ContainerEngine):
             )
         reference = f"{place}/{image.name}@{entry.digest}"
         self.pull(reference, sink)
-        found = self.inspect("image", reference) or {"Id": ""}
-        if not entry.names(found) or labels_of(found).get("ae.content") != image.content:
-            raise EnvironmentFault(
-                f"{reference} is not the image that images/lock.yaml means",
-                fix="the lock file and the registry disagree: push again from these sources",
-            )
         self.do("tag", reference, _LOCAL + image.reference)
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
@@ -156,8 +152,6 @@ class PodmanEngine(ContainerEngine):
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
         known = tuple(self.cdi_devices) if ask else None
-        if known == ():
-            raise EnvironmentFault(self.no_gpus[0], fix=self.no_gpus[1])
         return GpuGrant(route="cdi", devices=cdi_names(request, known))
 
     def _fitted(self, spec: ContainerSpec) -> ContainerSpec:

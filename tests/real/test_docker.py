@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine(docker_host: str) -> Iterator[DockerEngine]:
-    made = DockerEngine(endpoint=docker_host, grace_s=1.0)
+    made = DockerEngine(grace_s=1.0)
     yield made
     made.close()
 
@@ -181,7 +181,7 @@ def test_a_silent_container_outlives_the_control_timeout(
     docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ae.daemon.connection.CONTROL_TIMEOUT_S", 2)
-    engine = DockerEngine(endpoint=docker_host)
+    engine = DockerEngine()
     lines = Lines()
     outcome = engine.run(make_job(tmp_path, "sleep:5", "print:awake"), lines, 60)
     engine.close()
@@ -202,7 +202,7 @@ def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
-    engine = DockerEngine(endpoint=docker_host, user="12345:12346")
+    engine = DockerEngine(user="12345:12346")
     for number, caps in enumerate([(), ("SYS_PTRACE",)]):
         out = tmp_path / str(number)
         job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
@@ -372,7 +372,7 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
     (tmp_path / "wheels/some.whl").touch()
     (tmp_path / "ca.pem").write_text("CERTIFICATE")
     options = BuildOptions(wheels=tmp_path / "wheels", ca_bundle=tmp_path / "ca.pem")
-    engine = DockerEngine(endpoint=docker_host, build=options)
+    engine = DockerEngine(build=options)
     image = images.image_ref(tiny, "tiny", Flavour.CPU)
     lines = Lines()
     engine.prepare(image, lines)
@@ -397,7 +397,7 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
 
 def test_a_build_that_fails_says_why_and_where(docker_host: str, tiny: Path) -> None:
     (tiny / "images/tiny/Dockerfile").write_text("FROM ae/base:cpu\nRUN echo because >&2; exit 7\n")
-    engine = DockerEngine(endpoint=docker_host, build=BuildOptions())
+    engine = DockerEngine(build=BuildOptions())
     with pytest.raises(EnvironmentFault, match="building ae/tiny:cpu failed") as caught:
         engine.prepare(images.image_ref(tiny, "tiny", Flavour.CPU), Lines())
     log = Path(caught.value.fix.rpartition(" ")[2])

@@ -265,7 +265,7 @@ def test_a_slow_reader_of_a_fast_writer_loses_nothing(
             super().line(stream, text)
 
     monkeypatch.setattr(processes, "_DRAIN_S", 0.5)
-    engine = DockerEngine(endpoint=docker_host)
+    engine = DockerEngine()
     lines = Slow()
     outcome = engine.run(make_job(tmp_path, argv=("seq", "3000")), lines, 60)
     engine.close()

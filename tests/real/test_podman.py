@@ -404,11 +404,11 @@ def test_it_beats_local_only_where_it_starts(
     podman: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    assert select.choose(None, root=tmp_path, gpus=False).name == "podman"
+    assert select.choose(None, gpus=False).name == "podman"
     own = Path(podman["CONTAINERS_CONF"]).read_text()
     broken = tmp_path / "containers.conf"
     lines = [line for line in own.splitlines() if not line.startswith("runtime")]
     broken.write_text("\n".join(lines) + '\nruntime = "/bin/false"\n')
     monkeypatch.setenv("CONTAINERS_CONF", str(broken))
     assert PodmanEngine().available().ok
-    assert select.choose(None, root=tmp_path, gpus=False).name == "local"
+    assert select.choose(None, gpus=False).name == "local"
