@@ -21,7 +21,7 @@ from ae.recipe.load import find_root
 def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
     """Remove the orphans of every engine here, and old environments where that is asked for."""
     root = find_root()
-    every = [select.make(name, root=root) for name in select.NAMES]
+    every = [select.make(name) for name in select.NAMES]
     found = clean_engines([one for one in every if one.available().ok], dry_run=dry_run)
     old = old_environments(root) if environments else []
     for path in [] if dry_run else old:

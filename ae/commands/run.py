@@ -124,7 +124,7 @@ def choose_engine(
         for name, about in asked.recipe.experiments.items()
     )
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(name, root=asked.root, gpus=gpus, reaper=reaper, build=build)
+    return engines.choose(name, gpus=gpus, reaper=reaper, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:
@@ -233,7 +233,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         if asked.resumed:
             finished = asked.resumed.finished()
             plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
-        one = engines.make(engine or "docker", root=asked.root)
+        one = engines.make(engine or "docker")
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
             point.id: one.equivalent(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,13 @@ def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
     """The NVIDIA GPUs in the CDI specs of a folder by name, e.g. `nvidia.com/gpu=0`, each with the
     device nodes that a container sees of it."""
     found: dict[str, frozenset[str]] = {}
-    for path in sorted(folder.glob("*")) if folder.is_dir() else []:
-        spec = _read_spec(path) if path.suffix in (".json", ".yaml", ".yml") else None
+    for path in sorted(folder.glob("*.*")):
+        if path.suffix not in (".json", ".yaml", ".yml"):
+            continue
+        try:
+            spec = yaml.safe_load(path.read_text())  # JSON is YAML, too
+        except (OSError, ValueError, yaml.YAMLError):
+            continue  # engines ignore a broken one, too
         if isinstance(spec, dict) and spec.get("kind") == CDI_KIND:
             devices = [one for one in spec.get("devices") or [] if isinstance(one, dict)]
             found |= {
@@ -61,20 +65,3 @@ def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
 def _nodes(part: dict[str, Any]) -> frozenset[str]:
     nodes = (part.get("containerEdits") or {}).get("deviceNodes") or []
     return frozenset(str(node["path"]) for node in nodes if "path" in node)
-
-
-def _read_spec(path: Path) -> object:
-    """A CDI spec; None for one that is broken, which engines ignore too."""
-    try:
-        text = path.read_text()
-        if CDI_KIND not in text:
-            return None
-        if path.suffix == ".json":
-            data: object = json.loads(text)
-            return data
-    except (OSError, ValueError):
-        return None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ae.daemon.cdi import CDI_KIND, RENEW, read_cdi_devices
 from ae.daemon.faults import api_fault, faults, unreachable
 from ae.errors import EnvironmentFault
+from ae.host import processes
 
 if TYPE_CHECKING:
     from docker.api import APIClient
@@ -23,18 +22,17 @@ DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 PING_TIMEOUT_S = 10
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 # The daemon tells of a pull or push several times a second, but waits for ever for a registry that
-# keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
-SILENCE_S = 600.0
+# keeps the connection and says nothing. Storing a large layer may take minutes.
+SILENCE_S = 600
 NO_ROUTE = (
     "the Docker daemon has no way to hand GPUs to containers: no CDI spec and no NVIDIA runtime",
     f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
 )
-_TRANSFER = re.compile(r"/images/(create$|.+/push$)")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon that answers. `control` has a short timeout, `patient` none (attach, wait)."""
+    """A daemon that answers. `control` has a short timeout, `patient` (images) a long one."""
 
     endpoint: str
     control: APIClient
@@ -84,7 +82,14 @@ class Daemon:
 
 def endpoint_of(environment: Mapping[str, str] = os.environ) -> str:
     """Where the daemon is: DOCKER_HOST, else the docker context, else the default socket."""
-    return environment.get("DOCKER_HOST") or _context(environment) or DEFAULT_SOCKET
+    if host := environment.get("DOCKER_HOST"):
+        return host
+    argv = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
+    try:
+        said = processes.run(argv, timeout_s=PING_TIMEOUT_S, env=environment).stdout
+    except processes.ProcessFault:  # no client
+        return DEFAULT_SOCKET
+    return said.strip() or DEFAULT_SOCKET
 
 
 def refuse_elsewhere(endpoint: str) -> None:
@@ -115,33 +120,9 @@ def connect(endpoint: str) -> Daemon:
     probe(endpoint)
     from docker.api import APIClient
 
-    class Client(APIClient):
-        """A pull or push that falls silent for SILENCE_S is a time-out."""
-
-        def post(self, url: str | bytes, *words: Any, **named: Any) -> Any:
-            if named.get("timeout") is None and _TRANSFER.search(str(url)):
-                named["timeout"] = SILENCE_S
-            return super().post(url, *words, **named)
-
     with faults(endpoint):
-        control = Client(base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S)
-        for_ever: Any = None  # which docker-py takes, and does not say so
-        patient = Client(base_url=endpoint, version=control.api_version, timeout=for_ever)
+        control = APIClient(base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S)
+        version = control.api_version
+        patient = APIClient(base_url=endpoint, version=version, timeout=SILENCE_S)
         info = control.info()
     return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
-
-
-def _context(environment: Mapping[str, str]) -> str | None:
-    """The endpoint of the docker context in use."""
-    folder = Path(environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
-    try:
-        current = environment.get("DOCKER_CONTEXT") or json.loads(
-            (folder / "config.json").read_text()
-        ).get("currentContext")
-        for meta in (folder / "contexts" / "meta").glob("*/meta.json"):
-            data = json.loads(meta.read_text())
-            if current and current != "default" and data.get("Name") == current:
-                return str(data["Endpoints"]["docker"]["Host"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # no context, or none that can be read: the default, as the client itself does
-    return None

@@ -99,7 +99,7 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     image, local = None, False
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
-        usable = choose(engine, flavour, root=root)
+        usable = choose(engine, gpus=bool(gpus))
         found = usable.starts()
         local = usable.name == "local"
         if found.ok and recipe:

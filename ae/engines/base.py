@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
+from ae.host import owner
+from ae.host.machine import detect
+from ae.host.watchdog import Reaper
+from ae.images.content import BuildOptions
 from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 
 __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
@@ -35,55 +42,88 @@ class Leftover:
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
 
+    @staticmethod
+    def of(
+        engine: str, kind: Literal["container", "process"], ident: str, labels: Mapping[str, str]
+    ) -> Leftover:
+        """Whose it is, by its labels."""
+        run, alive = labels.get(owner.RUN, ""), owner.alive(labels)
+        return Leftover(engine=engine, kind=kind, id=ident, run=run, owner_alive=alive)
 
-class Engine(Protocol):
+
+class Engine(ABC):
     """Where points execute. `run` returns for every way a job can end; it raises only
     EnvironmentFault (nothing was measured, the machine is at fault) or KeyboardInterrupt
     (after the job was stopped and removed)."""
 
     name: str
+    no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
 
+    def __init__(
+        self,
+        reaper: Reaper | None = None,
+        *,
+        build: BuildOptions | None = None,
+        user: str | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`build` None: what points run in is used as it is, and a missing one is a fault.
+        `user`: whose a container's outputs will be, "uid:gid"; left out: the caller's."""
+        self._reaper = reaper
+        self._build = build
+        self._caller = user or f"{os.getuid()}:{os.getgid()}"
+        self._grace_s = grace_s
+
+    @abstractmethod
     def available(self) -> Availability:
         """Whether it answers."""
-        ...
 
     def starts(self) -> Availability:
         """Whether a job really starts, where an engine that answers may be unable to."""
-        ...
+        return self.available()
 
     def supports(self, flavour: Flavour) -> Availability:
         """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""
-        ...
+        found = self.available()
+        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
+            return found
+        return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
 
     def machine(self) -> Machine:
         """The machine that points run on; looked at once."""
-        ...
+        return self._machine
 
+    @cached_property
+    def _machine(self) -> Machine:
+        return detect()
+
+    @abstractmethod
     def has_image(self, image: ImageRef) -> bool: ...
 
+    @abstractmethod
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Make the image (or environment) ready: build when missing or out of date."""
-        ...
 
+    @abstractmethod
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome: ...
 
+    @abstractmethod
     def leftovers(self) -> list[Leftover]: ...
 
+    @abstractmethod
     def remove(self, leftover: Leftover) -> None:
         """Remove it; what has gone already is fine."""
-        ...
 
+    @abstractmethod
     def equivalent(self, job: Job) -> tuple[str, ...]:
         """The command a person could type to do the same by hand, as argv. Asks nobody."""
-        ...
 
+    @abstractmethod
     def shell(
         self, point: Point, out: Path, files: Mapping[str, Path] | None = None
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
         without a terminal it reads commands from its input."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
         """Let go of connections; it connects again when it is used again."""
-        ...

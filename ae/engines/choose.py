@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from ae.daemon.connection import endpoint_of, refuse_elsewhere
 from ae.engines.base import Availability, Engine
@@ -14,22 +14,25 @@ from ae.host.watchdog import Reaper
 from ae.images.content import BuildOptions
 from ae.model import Flavour
 
-NAMES = ("docker", "podman", "local")
+_ENGINES: Mapping[str, type[Engine]] = {
+    "docker": DockerEngine,
+    "podman": PodmanEngine,
+    "local": LocalEngine,
+}
+NAMES = tuple(_ENGINES)
 
 
 def choose(
     name: str | None,
-    flavour: Flavour | None = None,
     *,
-    root: Path,
     gpus: bool | None = None,
     reaper: Reaper | None = None,
     build: BuildOptions | None = None,
 ) -> Engine:
     """Return the engine `name`; with None, docker, podman or local: the first that can.
 
-    `gpus`: whether it must hand over GPUs; left out: where `flavour` is `cuda`, or without a
-    flavour, where its machine has any. An engine that nobody asked for must show that it starts.
+    `gpus`: whether it must hand over GPUs; None: where its machine has any. An engine that nobody
+    asked for must show that it starts.
     Raises UsageError for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is
     another machine's and nobody named another engine.
     """
@@ -37,12 +40,11 @@ def choose(
     if name is None:
         refuse_elsewhere(endpoint_of())
     for each in NAMES if name is None else (name,):
-        engine = make(each, root=root, reaper=reaper, build=build)
+        engine = make(each, reaper, build=build)
         found = engine.available()
         if found.ok:
-            must = flavour is Flavour.CUDA if flavour else bool(engine.machine().gpus)
-            wanted = Flavour.CUDA if (must if gpus is None else gpus) else Flavour.CPU
-            found = engine.supports(wanted)
+            must = bool(engine.machine().gpus) if gpus is None else gpus
+            found = engine.supports(Flavour.CUDA if must else Flavour.CPU)
         if found.ok and name is None:
             found = engine.starts()
         if found.ok:
@@ -55,18 +57,10 @@ def choose(
     raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
 
 
-def make(
-    name: str,
-    *,
-    root: Path,
-    reaper: Reaper | None = None,
-    build: BuildOptions | None = None,
-) -> Engine:
+def make(name: str, reaper: Reaper | None = None, *, build: BuildOptions | None = None) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
-    if name == "docker":
-        return DockerEngine(reaper, build=build)
-    if name == "podman":
-        return PodmanEngine(reaper, build=build)
-    if name == "local":
-        return LocalEngine(root, reaper, build=build)
-    raise UsageError(f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`")
+    if name not in NAMES:
+        raise UsageError(
+            f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`"
+        )
+    return _ENGINES[name](reaper, build=build)

@@ -3,59 +3,52 @@ removed, and its outputs are the caller's."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from ae.daemon.faults import refused
 from ae.engines import spec as container
-from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.base import (
+    OUT_DIR,
+    Engine,
+    Job,
+    Leftover,
+    Outcome,
+    Sink,
+)
+from ae.engines.client import Client
+from ae.engines.output import LastWords, classify
 from ae.engines.secrets import mounts_of
-from ae.engines.spec import ContainerSpec, GpuGrant
+from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
 from ae.host import owner, signals
-from ae.host.machine import detect, require_disk
-from ae.host.watchdog import Reaper
+from ae.host.machine import require_disk
 from ae.images import settings
-from ae.images.content import BuildOptions
 from ae.images.lockfile import locked
-from ae.model import Flavour, GpuRequest, ImageRef, Machine, Point
+from ae.model import GpuRequest, ImageRef, Point
 
 _LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
 
 
-class ContainerEngine(ABC):
-    """Runs points in containers. An engine adds how it asks, creates, follows and removes; what it
-    says of images and containers is in the words of Docker's inspect."""
+class ContainerEngine(Client, Engine):
+    """Runs points in containers by the client on PATH that has the engine's name."""
 
-    name: str
-    no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
+    title: str  # as the record says it, with the version
     dropped_fix: str
 
-    def __init__(
-        self,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        user: str | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        """`build` None: images are used as they are, and a missing one is an EnvironmentFault.
-        `user`: whose the outputs will be, "uid:gid"; left out: the caller's."""
-        self._reaper = reaper
-        self._build = build
-        self._caller = user or f"{os.getuid()}:{os.getgid()}"
-        self._grace_s = grace_s
-        self._looked: set[tuple[str, GpuGrant]] = set()
-
-    @abstractmethod
-    def available(self) -> Availability: ...
+    @cached_property
+    def _looked(self) -> set[tuple[str, GpuGrant]]:
+        """The grants that have been seen inside."""
+        return set()
 
     @abstractmethod
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
@@ -71,48 +64,13 @@ class ContainerEngine(ABC):
 
     @abstractmethod
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
-        """Create a container and return what the engine made of it."""
+        """Create a container; what the engine made of it, in the words of Docker's inspect."""
 
-    @abstractmethod
-    def _follow(
-        self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
-    ) -> Outcome:
-        """Start a created container and wait for its end, or for the deadline."""
-
-    @abstractmethod
-    def _remove(self, name: str) -> None:
-        """Remove a container; one that has gone already is fine."""
-
-    @abstractmethod
-    def _rows(self) -> Iterable[tuple[str, Mapping[str, str]]]:
-        """Id and labels of every container that carries our label."""
-
-    @abstractmethod
-    def _line(self, spec: ContainerSpec, options: tuple[str, ...]) -> tuple[str, ...]:
-        """The command line that runs a container."""
-
-    @property
-    @abstractmethod
-    def _reached(self) -> str:
-        """How the watchdog reaches the engine."""
+    def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
+        """The command line that runs (`words` begin with `run`) or creates a container."""
+        return container.to_argv(spec, (self.name, *words, "--init"))
 
     # -- the contract --------------------------------------------------------------------------
-
-    def starts(self) -> Availability:
-        return self.available()
-
-    def supports(self, flavour: Flavour) -> Availability:
-        found = self.available()
-        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
-            return found
-        return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
-
-    def machine(self) -> Machine:
-        return self._machine
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return detect()
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the image that is to run is there: the locked one where it can be had, else one
@@ -142,19 +100,14 @@ class ContainerEngine(ABC):
 
     def leftovers(self) -> list[Leftover]:
         """Containers that carry our label, of living launchers too."""
-        return [
-            Leftover(
-                engine=self.name,
-                kind="container",
-                id=name,
-                run=labels.get(owner.RUN, ""),
-                owner_alive=owner.alive(labels),
-            )
-            for name, labels in self._rows()
-        ]
+        words = ("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={owner.RUN}")
+        names = self.do(*words).split()
+        # One may be gone by now: of the others it tells all the same.
+        found = json.loads(self.call("container", "inspect", *names).stdout) if names else []
+        return [Leftover.of(self.name, "container", one["Id"], labels_of(one)) for one in found]
 
     def remove(self, leftover: Leftover) -> None:
-        self._remove(leftover.id)
+        self.remove_container(leftover.id)
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         needs = job.point.needs
@@ -163,12 +116,10 @@ class ContainerEngine(ABC):
         if needs.cap_add:  # root has no way into the caller's folder without; `run` lends it
             needs = replace(needs, cap_add=(*needs.cap_add, "DAC_OVERRIDE"))
         job = replace(job, point=replace(job.point, needs=needs))
-        return self._line(
-            container.spec_of(
-                job, name="", labels={}, user=user, gpus=grant, secrets=mounts_of(job)
-            ),
-            (),
+        spec = container.spec_of(
+            job, name="", labels={}, user=user, gpus=grant, secrets=mounts_of(job)
         )
+        return self._line(spec, "run", "--rm")
 
     def shell(
         self, point: Point, out: Path, files: Mapping[str, Path] | None = None
@@ -181,16 +132,10 @@ class ContainerEngine(ABC):
         spec = self._spec(job, self._needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
         if spec.user == container.ORDINARY:  # nobody is left to give the folder back
             spec = replace(spec, user=self._caller)
-        options = ("--interactive", "--tty") if terminal else ("--interactive",)
-        return self._line(spec, options), self._environment()
-
-    def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
-        pass
+        tty = ("--tty",) if terminal else ()
+        return self._line(spec, "run", "--interactive", *tty, "--rm"), self._environment()
 
     # -- one container ---------------------------------------------------------------------------
-
-    def _environment(self) -> dict[str, str]:
-        return dict(os.environ)
 
     def _needed(self, image: ImageRef) -> dict[str, Any]:
         if (found := self._image(image)) is None:
@@ -229,13 +174,13 @@ class ContainerEngine(ABC):
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
         self._performed(look, seen, _LOOK_S)
-        container.check_inside(request, seen.lines)
+        container.check_inside(request, seen)
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""
         if self._reaper:
             # Before it exists: a launcher killed during creation leaves nothing either.
-            self._reaper.watch_container(self._reached, spec.name)
+            self._reaper.watch_container(spec.name, *self.reached)
         try:
             made = self._create(spec)
             if missing := container.dropped(spec, made):
@@ -247,13 +192,56 @@ class ContainerEngine(ABC):
         finally:
             with signals.shielded():
                 try:
-                    self._remove(spec.name)
+                    self.remove_container(spec.name)
                 except EnvironmentFault as fault:  # must not hide why we are here
                     left = f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
                     sink.line("stderr", left)
                 else:
                     if self._reaper:
                         self._reaper.done(spec.name)
+
+    def _follow(
+        self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
+    ) -> Outcome:
+        """Start a created container and wait for its end, or for the deadline."""
+        words = LastWords(sink)
+        client, late = self.attend(spec.name, words, timeout_s, self._grace_s)
+        ended = self.inspect("container", spec.name)
+        state = ended["State"] if ended else {}
+        if state.get("Running"):
+            raise EnvironmentFault(
+                f"the client of {self.name} ended while the container {spec.name} was running",
+                fix="see whether somebody has killed it; then run again",
+            )
+        if ended is None:  # somebody has removed it
+            code, seconds = (client.returncode if client.returncode > 0 else 137), client.seconds
+        elif state["StartedAt"].startswith("0001-01-01"):
+            raise refused(self.name, words.last)
+        else:
+            code = int(state["ExitCode"])
+            seconds = seconds_between(state["StartedAt"], state["FinishedAt"])
+        status, reason = classify(
+            code,
+            oom=self._out_of_memory(state),
+            timed_out=late,
+            timeout_s=timeout_s,
+            last_words=words.last,
+        )
+        about = self.available().facts
+        facts: dict[str, object] = {
+            "engine": f"{self.title} {about['version']}",
+            "endpoint": about["endpoint"],
+            "gpu_route": spec.gpus.route if spec.gpus else "none",
+            **honoured(made),
+        }
+        image = f"sha256:{made['Image'].removeprefix('sha256:')}"
+        return Outcome(
+            status=status, exit_code=code, seconds=seconds, reason=reason, image_id=image,
+            honoured=facts,
+        )  # fmt: skip
+
+    def _out_of_memory(self, state: Mapping[str, Any]) -> bool:
+        return bool(state.get("OOMKilled"))
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
@@ -266,7 +254,7 @@ class ContainerEngine(ABC):
             yield spec
             return
         try:
-            os.chown(out, *_ids(spec.user))
+            os.chown(out, *map(int, spec.user.split(":")))
         except OSError:
             yield replace(spec, user=self._caller)
             return
@@ -275,22 +263,14 @@ class ContainerEngine(ABC):
         finally:
             with signals.shielded():
                 for path in (out, *out.rglob("*")):
-                    os.chown(path, *_ids(self._caller), follow_symlinks=False)
+                    os.chown(path, *map(int, self._caller.split(":")), follow_symlinks=False)
 
 
-class _Kept:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
+class _Kept(list[str]):
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self.lines.append(text)
+        self.append(text)
 
 
 def labels_of(image: Mapping[str, Any]) -> dict[str, str]:
     """The labels of an image that an engine describes."""
     return dict((image.get("Config") or {}).get("Labels") or {})
-
-
-def _ids(user: str) -> tuple[int, int]:
-    uid, _, gid = user.partition(":")
-    return int(uid), int(gid)

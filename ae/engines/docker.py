@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,46 +13,29 @@ from typing import Any
 
 from ae.daemon.cdi import cdi_names
 from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
-from ae.daemon.faults import faults
-from ae.engines.base import GRACE_S, OUT_DIR, Availability, Outcome, Sink
+from ae.engines.base import OUT_DIR, Availability, Sink
 from ae.engines.containers import ContainerEngine
-from ae.engines.output import LastWords, classify, follow
-from ae.engines.spec import (
-    ContainerSpec,
-    GpuGrant,
-    honoured,
-    seconds_between,
-    to_api,
-    to_argv,
-)
+from ae.engines.spec import ContainerSpec, GpuGrant
 from ae.errors import EnvironmentFault
-from ae.host import owner, signals
-from ae.host.watchdog import Reaper
+from ae.host import signals
 from ae.images import registry, settings
 from ae.images.build import build
-from ae.images.content import BuildOptions, client_environment, find_client
+from ae.images.content import client_environment
 from ae.images.lockfile import locked
-from ae.model import GpuRequest, ImageRef, RuntimeNeeds, Status
+from ae.model import GpuRequest, ImageRef, RuntimeNeeds
 
 
 class DockerEngine(ContainerEngine):
     """Runs points in containers of a Docker daemon; connects when first needed."""
 
-    name = "docker"
+    name, title = "docker", "Docker Engine"
     no_gpus = NO_ROUTE
     dropped_fix = "use a Docker Engine of version 25 or later; see `ae doctor`"
 
-    def __init__(
-        self,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        endpoint: str | None = None,
-        user: str | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        super().__init__(reaper, build=build, user=user, grace_s=grace_s)
-        self.endpoint = endpoint or endpoint_of()
+    @cached_property
+    def endpoint(self) -> str:
+        """Where the daemon is."""
+        return endpoint_of()
 
     @cached_property
     def daemon(self) -> Daemon:
@@ -59,14 +43,17 @@ class DockerEngine(ContainerEngine):
         return connect(self.endpoint)
 
     @property
-    def _reached(self) -> str:
-        return self.endpoint
+    def reached(self) -> tuple[str, ...]:
+        return ("docker", "--host", self.endpoint)
 
     def available(self) -> Availability:
         try:
             daemon = self.daemon
         except EnvironmentFault as fault:
             return Availability(ok=False, detail=fault.message, fix=fault.fix)
+        if shutil.which("docker") is None:
+            detail = "there is no docker client on PATH"
+            return Availability(ok=False, detail=detail, fix="install the package docker-cli")
         route = daemon.gpu_route()
         names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
         return Availability(
@@ -116,8 +103,6 @@ class DockerEngine(ContainerEngine):
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
         route = self.daemon.gpu_route() if ask else "nvidia"
-        if not route:
-            raise EnvironmentFault(NO_ROUTE[0], fix=NO_ROUTE[1])
         if route == "nvidia":
             return GpuGrant(route=route, devices=tuple(one.name for one in request.devices))
         return GpuGrant(route=route, devices=cdi_names(request, self.daemon.cdi_devices()))
@@ -131,70 +116,10 @@ class DockerEngine(ContainerEngine):
         return replace(spec, user=user, userns="host" if self.daemon.remaps_users else "")
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
-        control = self.daemon.control
-        with faults(self.endpoint):
-            with signals.shielded():
-                control.create_container_from_config(to_api(spec), spec.name)  # type: ignore[no-untyped-call]
-            made: dict[str, Any] = control.inspect_container(spec.name)
-        return made
-
-    def _follow(
-        self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
-    ) -> Outcome:
-        words = LastWords(sink)
-        with faults(self.endpoint):
-            ended = follow(self.daemon, spec.name, words, timeout_s, self._grace_s)
-        if ended.container is None:
-            return Outcome(
-                status=Status.FAILED,
-                exit_code=137,
-                seconds=ended.seconds,
-                reason="its container was killed and removed by somebody else",
-            )
-        state = ended.container["State"]
-        status, reason = classify(
-            int(state["ExitCode"]),
-            oom=bool(state.get("OOMKilled")),
-            timed_out=ended.timed_out,
-            timeout_s=timeout_s,
-            last_words=words.last,
-        )
-        return Outcome(
-            status=status,
-            exit_code=int(state["ExitCode"]),
-            seconds=seconds_between(state["StartedAt"], state["FinishedAt"]),
-            reason=reason,
-            image_id=str(ended.container.get("Image", "")),
-            honoured={
-                "engine": f"Docker Engine {self.daemon.version}",
-                "endpoint": self.endpoint,
-                "gpu_route": spec.gpus.route if spec.gpus else "none",
-                **honoured(ended.container),
-            },
-        )
-
-    def _remove(self, name: str) -> None:
-        from docker.errors import APIError, NotFound
-
-        with faults(self.endpoint):
-            try:
-                self.daemon.control.remove_container(name, force=True, v=True)
-            except NotFound:
-                return
-            except APIError as error:
-                if error.status_code != 409:  # 409: it is being removed already
-                    raise
-
-    def _rows(self) -> Iterable[tuple[str, Mapping[str, str]]]:
-        with faults(self.endpoint):
-            found = self.daemon.control.containers(all=True, filters={"label": [owner.RUN]})
-        return [(one["Id"], one.get("Labels") or {}) for one in found]
-
-    def _line(self, spec: ContainerSpec, options: tuple[str, ...]) -> tuple[str, ...]:
-        client = "docker"
-        if spec.name:  # not to be read, but to be run
-            client = find_client(self.endpoint)
-        return to_argv(spec, (client, "run", *options, "--rm", "--init"))
+        options = ("--pull", "never", "--log-driver", "local")
+        with signals.shielded():
+            self.do(*self._line(spec, "create", *options)[1:])
+        return self.inspect("container", spec.name) or {}
 
     def _environment(self) -> dict[str, str]:
         return client_environment(self.endpoint)
@@ -209,11 +134,9 @@ class DockerEngine(ContainerEngine):
         out.chmod(out.stat().st_mode | 0o070)
         try:
             yield spec
-        except BaseException:
-            with signals.shielded(), suppress(EnvironmentFault):
+        finally:
+            with signals.shielded():
                 self._hand_over(spec, sink)
-            raise
-        self._hand_over(spec, sink)
 
     def _hand_over(self, spec: ContainerSpec, sink: Sink) -> None:
         """Give what root wrote to the caller, from inside: outside we may not."""

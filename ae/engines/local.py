@@ -7,18 +7,24 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
-from ae.engines.base import GRACE_S, OUT_DIR, Availability, Job, Leftover, Outcome, Sink
+from ae.engines.base import (
+    OUT_DIR,
+    Availability,
+    Engine,
+    Job,
+    Leftover,
+    Outcome,
+    Sink,
+)
 from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
-from ae.host.machine import detect, oom_kills, require_disk
-from ae.host.watchdog import Reaper
+from ae.host.machine import oom_kills, require_disk
 from ae.images import environments
 from ae.images.content import BuildOptions, source_paths
-from ae.model import Flavour, ImageRef, Machine, Point
+from ae.model import ImageRef, Point, Status
 
 _PYTHONS = ("python", "python3")
 # What a workload may see of the caller's environment: nothing that changes what it computes.
@@ -26,61 +32,28 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "C
 _KEPT_PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "SSL_", "REQUESTS_CA")
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Runs points as child processes. Grants no capability, limit or namespace, and says so."""
 
     name = "local"
-
-    def __init__(
-        self,
-        root: Path,
-        reaper: Reaper | None = None,
-        *,
-        build: BuildOptions | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        """`build` None: environments are used as they are, a missing one is an EnvironmentFault."""
-        self._root = root
-        self._reaper = reaper
-        self._build = build
-        self._grace_s = grace_s
+    no_gpus = (
+        "nvidia-smi lists no GPU on this machine",
+        "install the NVIDIA driver, or run on the CPU with --gpus none",
+    )
 
     def available(self) -> Availability:
         """Always: the Python that runs `ae` can make environments."""
         own = os.environ.get("AE_LOCAL_PYTHON")
-        if own and not os.access(own, os.X_OK):
-            return Availability(
-                ok=False,
-                detail=f"AE_LOCAL_PYTHON={own} cannot be run",
-                fix="set it to a Python 3.11 or newer, or unset it",
-            )
         where = f"interpreter {own}" if own else "cached environments"
         return Availability(
             ok=True,
             detail=f"local processes, {where}",
-            facts={"endpoint": "local", "version": "", "gpu_route": "host"},
+            facts={
+                "endpoint": "local",
+                "version": "",
+                "gpu_route": "host" if self.machine().gpus else "",
+            },
         )
-
-    def starts(self) -> Availability:
-        return self.available()
-
-    def supports(self, flavour: Flavour) -> Availability:
-        """`cuda` needs a GPU that the driver lists."""
-        found = self.available()
-        if not found.ok or flavour is Flavour.CPU or self.machine().gpus:
-            return found
-        return Availability(
-            ok=False,
-            detail="nvidia-smi lists no GPU on this machine",
-            fix="install the NVIDIA driver, or run on the CPU with --gpus none",
-        )
-
-    def machine(self) -> Machine:
-        return self._machine
-
-    @cached_property
-    def _machine(self) -> Machine:
-        return detect()
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the environment is there, whole, and made from what the tree holds now."""
@@ -135,8 +108,7 @@ class LocalEngine:
                 grace_s=self._grace_s,
             )
         except processes.ProcessFault as fault:
-            status, _ = classify(127, oom=False, timed_out=False, timeout_s=0, last_words="")
-            return Outcome(status=status, exit_code=127, seconds=0.0, reason=fault.message)
+            return Outcome(status=Status.FAILED, exit_code=127, seconds=0.0, reason=fault.message)
         finally:
             shutil.rmtree(home, ignore_errors=True)
             for pgid in group:
@@ -163,26 +135,15 @@ class LocalEngine:
     def leftovers(self) -> list[Leftover]:
         """Processes of ours that a launcher started, of living launchers too."""
         found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
+        for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
-                words = (entry / "environ").read_bytes().split(b"\0")
-                mark = f"{owner.ENVIRONMENT}=".encode()
-                stamps = [word[len(mark) :] for word in words if word.startswith(mark)]
-                labels = owner.from_environment(stamps[0].decode()) if stamps else {}
-                pid = int(entry.name)
+                words = path.read_bytes().decode("utf-8", "replace").split("\0")
+                mark = f"{owner.ENVIRONMENT}="
+                stamp = next((word for word in words if word.startswith(mark)), "")
+                labels = owner.from_environment(stamp.removeprefix(mark))
+                pid = int(path.parent.name)
                 if labels and os.getpgid(pid) == pid:  # the leader stands for its group
-                    alive = owner.alive(labels)
-                    found.append(
-                        Leftover(
-                            engine=self.name,
-                            kind="process",
-                            id=entry.name,
-                            run=labels.get(owner.RUN, ""),
-                            owner_alive=alive,
-                        )
-                    )
+                    found.append(Leftover.of(self.name, "process", str(pid), labels))
         return found
 
     def remove(self, leftover: Leftover) -> None:
@@ -202,9 +163,6 @@ class LocalEngine:
         env = dict(os.environ) | self._own_environment(job)
         env["PATH"] = f"{programs}{os.pathsep}{env.get('PATH', os.defpath)}"
         return (os.environ.get("SHELL") or "/bin/sh",), env
-
-    def close(self) -> None:
-        pass
 
     def _argv(self, job: Job) -> tuple[str, ...]:
         argv = tuple(_outside(word, job.out) for word in job.point.argv)

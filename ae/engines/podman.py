@@ -10,51 +10,47 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
-from ae.engines.base import Availability, Outcome, Sink
-from ae.engines.containers import ContainerEngine, labels_of
-from ae.engines.output import LastWords, classify
-from ae.engines.podman_words import (
-    LOAD,
-    STATIC_INITS,
-    as_docker,
-    fault_of,
-    init_program,
-    limit_words,
-)
-from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between, to_argv
+from ae.daemon.faults import refused
+from ae.engines.base import Availability, Sink
+from ae.engines.containers import ContainerEngine
+from ae.engines.spec import ContainerSpec, GpuGrant, to_argv
 from ae.errors import EnvironmentFault
-from ae.host import owner, processes
+from ae.host import processes
 from ae.host.machine import oom_kills
 from ae.images import settings
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef
 
-CONTROL_TIMEOUT_S = 60
 # Rootless storage without id-mapped mounts copies an image once for each user: minutes.
 CREATE_TIMEOUT_S = 1800
-_CDI_DIRS = ("/etc/cdi", "/var/run/cdi")  # podman's own where it has no option for them
+_CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 _LOCAL = "localhost/"  # where podman puts names without a registry; Docker's own mean docker.io
+# Where podman looks for its init program, and static ones that serve as well.
+_HELPERS = "/usr/libexec/podman:/usr/local/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
+_STATIC_INITS = ("tini-static", "docker-init")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?/")
 
 
 class PodmanEngine(ContainerEngine):
     """Runs points in containers of the podman on PATH; storage and runtime are as it is set up."""
 
-    name = "podman"
+    name = title = "podman"
     no_gpus = (
         "podman finds no CDI spec for NVIDIA GPUs",
         f"install the Container Toolkit, {RENEW}",
     )
     _monitor = Path("/nonexistent")
+    _kills = 0  # of the kernel, before the container
     dropped_fix = (
         "an ordinary user gets limits only with cgroup v2 and a delegated controller: else use "
         "podman as root, or --engine docker; see docs/engines.md"
@@ -81,15 +77,7 @@ class PodmanEngine(ContainerEngine):
     @cached_property
     def cdi_devices(self) -> dict[str, frozenset[str]]:
         """GPUs by CDI name, each with the device nodes that a container sees of it."""
-        usage = self.call("--help").stdout
-        line = next((line for line in usage.splitlines() if "--cdi-spec-dir" in line), "")
-        named = re.search(r"\(default \[(.+)\]\)", line)
-        folders = re.split(r"[,\s]+", named[1]) if named else _CDI_DIRS
-        return {k: v for one in folders for k, v in read_cdi_devices(Path(one)).items()}
-
-    @property
-    def _reached(self) -> str:
-        return f"podman:{shutil.which('podman')}"
+        return {k: v for one in _CDI_DIRS for k, v in read_cdi_devices(Path(one)).items()}
 
     def available(self) -> Availability:
         try:
@@ -114,10 +102,12 @@ class PodmanEngine(ContainerEngine):
         """An init program alone in an empty root, half a second: a podman that answers may still
         lack user ids, or a runtime that knows the control groups."""
         found = self.available()
-        init = init_program("catatonit", *STATIC_INITS)
-        if not found.ok or init is None:
-            fix = found.fix or "install the package catatonit, or tini"
-            return replace(found, ok=False, detail=found.detail or "no init program", fix=fix)
+        init = init_program("catatonit", *_STATIC_INITS)
+        if not found.ok:
+            return found
+        if init is None:
+            fix = "install the package catatonit, or tini"
+            return replace(found, ok=False, detail="podman has no init program", fix=fix)
         with tempfile.TemporaryDirectory(prefix="ae-podman-") as folder:
             Path(folder).chmod(0o755)
             for name in ("proc", "sys", "dev", "etc", "run", "tmp"):  # mount points
@@ -134,45 +124,22 @@ class PodmanEngine(ContainerEngine):
         """Pull what a person named, and the locked image where there is a registry. podman builds
         none: its layers would not be those of our Dockerfiles' builder. Raises EnvironmentFault."""
         if image.override is not None:
-            self._pull(image.reference, sink)
+            self.pull(image.reference, sink)
             return
         entry, place = locked(image), settings.registry()
         if entry is None or place is None:
             raise EnvironmentFault(
-                f"podman has no image {image.reference} that is built from this tree", fix=LOAD
+                f"podman has no image {image.reference} that is built from this tree",
+                fix="build it where Docker is, then: docker save IMAGE | podman load",
             )
         reference = f"{place}/{image.name}@{entry.digest}"
-        self._pull(reference, sink)
-        found = self.inspect("image", reference) or {"Id": ""}
-        if not entry.names(found) or labels_of(found).get("ae.content") != image.content:
-            raise EnvironmentFault(
-                f"{reference} is not the image that images/lock.yaml means",
-                fix="the lock file and the registry disagree: push again from these sources",
-            )
+        self.pull(reference, sink)
         self.do("tag", reference, _LOCAL + image.reference)
 
-    def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
-        """Run a podman command to its end; any exit code is a result."""
-        return processes.run(["podman", *words], timeout_s=timeout_s)
-
-    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
-        """Run a podman command and return what it printed. Raises EnvironmentFault."""
-        done = self.call(*words, timeout_s=timeout_s)
-        if done.returncode != 0:
-            raise fault_of(done.stderr)
-        return done.stdout
-
-    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
-        """What podman says of an image or a container; None: there is none of that name."""
-        done = self.call(kind, "inspect", name)
-        if done.returncode != 0:
-            if self.call(kind, "exists", name).returncode == 1:
-                return None
-            raise fault_of(done.stderr)
-        found: dict[str, Any] = json.loads(done.stdout)[0]
-        return found | {"Id": f"sha256:{found['Id'].removeprefix('sha256:')}"}  # as Docker says it
-
-    # -- images --------------------------------------------------------------------------------
+    def pull(self, reference: str, sink: Sink, *options: str) -> None:
+        # As Docker does it: a registry on this machine needs no TLS.
+        plain = ("--tls-verify=false",) if _LOOPBACK.match(reference) else ()
+        super().pull(reference, sink, *plain, *options)
 
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
         entry = locked(image)
@@ -181,25 +148,10 @@ class PodmanEngine(ContainerEngine):
         found = (self.inspect("image", name) for name in (*names, image.reference))
         return next((one for one in found if one is not None), None)
 
-    def _pull(self, reference: str, sink: Sink) -> None:
-        said: list[str] = []
-
-        def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
-            said.append(text)
-            sink.line("stdout", text)  # podman writes its progress to standard error
-
-        # As Docker does it: a registry on this machine needs no TLS.
-        words = ["--tls-verify=false"] if _LOOPBACK.match(reference) else []
-        if processes.stream(["podman", "pull", *words, reference], on_line).returncode != 0:
-            fault = fault_of("\n".join(said))
-            raise EnvironmentFault(f"pulling {reference} failed: {fault.message}", fix=fault.fix)
-
     # -- how a container is asked for, made and removed ----------------------------------------
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:
         known = tuple(self.cdi_devices) if ask else None
-        if known == ():
-            raise EnvironmentFault(self.no_gpus[0], fix=self.no_gpus[1])
         return GpuGrant(route="cdi", devices=cdi_names(request, known))
 
     def _fitted(self, spec: ContainerSpec) -> ContainerSpec:
@@ -213,107 +165,90 @@ class PodmanEngine(ContainerEngine):
         # The launcher keeps the output; a log of podman's own would be a second copy of it. And
         # `rm --force` kills at once.
         options = ("--pull", "never", "--log-driver", "none", "--stop-timeout", "0")
-        self.do(*self._line(spec, options)[1:], timeout_s=CREATE_TIMEOUT_S)
+        self.do(*self._line(spec, "create", *options)[1:], timeout_s=CREATE_TIMEOUT_S)
         # podman's monitor leaves a file `oom` where it was started.
         self._monitor = Path(tempfile.mkdtemp(prefix="ae-podman-"))
-        argv = ["podman", "init", spec.name]
+        self._kills = oom_kills()
+        argv = [self.name, "init", spec.name]
         done = processes.run(argv, timeout_s=CREATE_TIMEOUT_S, cwd=self._monitor)
-        if done.returncode != 0:
-            raise fault_of(done.stderr)
         made = self.inspect("container", spec.name)
-        if made is None:
-            raise EnvironmentFault(
-                f"the container {spec.name} was removed before it ran",
-                fix="look for a program that prunes containers: podman container prune",
-            )
+        if done.returncode != 0 or made is None:
+            raise refused(self.name, done.stderr)
         return as_docker(made, spec, self.cdi_devices if spec.gpus else {})
 
-    def _follow(
-        self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
-    ) -> Outcome:
-        words, kills = LastWords(sink), oom_kills()
-        # The client passes TERM on to the container; one that ignores it is killed by `_ended`.
-        client = processes.stream(
-            ["podman", "--log-level", "error", "start", "--attach", spec.name],
-            words.line,
-            timeout_s=timeout_s,
-            grace_s=self._grace_s,
-        )
-        ended = self._ended(spec.name, timed_out=client.timed_out)
-        state = ended["State"] if ended else {}
-        if ended is None:  # somebody has removed it
-            code, seconds = (client.returncode if client.returncode > 0 else 137), client.seconds
-        elif state["StartedAt"].startswith("0001-01-01"):
-            raise fault_of(words.last)
-        else:
-            code = int(state["ExitCode"])
-            seconds = seconds_between(state["StartedAt"], state["FinishedAt"])
-        status, reason = classify(
-            code,
-            # Where podman's monitor cannot see it, the kernel counts what it has killed.
-            oom=bool(state.get("OOMKilled"))
-            or (self._monitor / "oom").exists()
-            or (code == 137 and oom_kills() > kills),
-            timed_out=client.timed_out,
-            timeout_s=timeout_s,
-            last_words=words.last,
-        )
-        facts: dict[str, object] = {
-            "engine": f"podman {self.info['version']['Version']}",
-            "endpoint": f"podman {'rootless' if self.rootless else 'as root'}",
-            "gpu_route": spec.gpus.route if spec.gpus else "none",
-            "runtime": made.get("OCIRuntime", ""),
-            # Capabilities hold in that namespace only.
-            **({"UsernsMode": spec.userns} if spec.userns else {}),
-            **honoured(made),
-        }
-        image = f"sha256:{made['Image'].removeprefix('sha256:')}"
-        return Outcome(
-            status=status, exit_code=code, seconds=seconds, reason=reason, image_id=image,
-            honoured=facts,
-        )  # fmt: skip
+    def _out_of_memory(self, state: Mapping[str, Any]) -> bool:
+        # Where podman's monitor cannot see it, the kernel counts what it has killed.
+        counted = state.get("ExitCode") == 137 and oom_kills() > self._kills
+        return bool(state.get("OOMKilled")) or (self._monitor / "oom").exists() or counted
 
-    def _ended(self, name: str, *, timed_out: bool) -> dict[str, Any] | None:
-        """What podman says of a container whose client has ended; None: it has been removed.
-
-        One that still runs is killed; unless the deadline is why, that is an EnvironmentFault.
-        """
-        found = self.inspect("container", name)
-        if found is None or not found["State"].get("Running"):
-            return found
-        self.call("kill", "--signal", "KILL", name)
-        self.call("wait", name)
-        if not timed_out:
-            raise EnvironmentFault(
-                f"podman's client ended while the container {name} was running",
-                fix="see whether somebody has killed it; then run again",
-            )
-        return self.inspect("container", name)
-
-    def _remove(self, name: str) -> None:
+    def remove_container(self, name: str) -> None:
         shutil.rmtree(self._monitor, ignore_errors=True)
-        done = self.call("rm", "--force", "--volumes", name)
-        if done.returncode != 0 and self.call("container", "exists", name).returncode != 1:
-            raise fault_of(done.stderr)
+        super().remove_container(name)
 
-    def _rows(self) -> Iterable[tuple[str, Mapping[str, str]]]:
-        said = self.do("ps", "--all", "--filter", f"label={owner.RUN}", "--format", "json")
-        return [(one["Id"], one.get("Labels") or {}) for one in json.loads(said or "[]") or []]
-
-    def _line(self, spec: ContainerSpec, options: tuple[str, ...]) -> tuple[str, ...]:
+    def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         if not spec.name:  # to be read
             keep = "keep-id" if os.geteuid() != 0 else ""
-            return to_argv(
-                replace(spec, userns=keep), ("podman", "run", *options, "--rm", "--init")
-            )
-        verb = ("run", "--rm") if "--interactive" in options else ("create",)
-        init = "" if init_program("catatonit") else init_program(*STATIC_INITS)
+            return super()._line(replace(spec, userns=keep), *words)
+        init = "" if init_program("catatonit") else init_program(*_STATIC_INITS)
         # Where podman's defaults differ from Docker's and would change what is measured.
         extra = [*limit_words([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
         if spec.pids is None:
             extra += ["--pids-limit", "-1"]
         if self.info["host"]["security"]["selinuxEnabled"]:
             extra += ["--security-opt", "label=disable"]  # relabelling would change the folders
-        head = ("podman", *verb, *options, "--init", *(("--init-path", init) if init else ()))
+        head = (self.name, *words, "--init", *(("--init-path", init) if init else ()))
         spec = replace(spec, image=spec.image.removeprefix("sha256:"))  # a name could mean several
         return to_argv(spec, head, extra)
+
+
+def as_docker(
+    made: Mapping[str, Any], spec: ContainerSpec, devices: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    """Return what podman says of an initialised container in the words of Docker's inspect.
+
+    `devices`: the device nodes of each CDI name. podman keeps no request, but shows what it came
+    to: a GPU counts as granted when all its nodes are there.
+    """
+    host = dict(made.get("HostConfig") or {})
+    for limit in (limits := [dict(one) for one in host.get("Ulimits") or []]):
+        limit["Name"] = str(limit["Name"]).lower().removeprefix("rlimit_")
+    host["Ulimits"] = limits
+    # An IPC namespace of its own is `shareable` to podman, also when `private` was asked for.
+    if spec.needs.ipc == "private" and host.get("IpcMode") == "shareable":
+        host["IpcMode"] = "private"
+    if spec.userns == "keep-id" and host.get("UsernsMode") == "private":
+        host["UsernsMode"] = "keep-id"
+    # What is in effect, and what could ever be: podman names each capability that is dropped.
+    host["CapAdd"] = list(made.get("EffectiveCaps") or [])
+    bound = {cap.removeprefix("CAP_") for cap in made.get("BoundingCaps") or []}
+    host["CapDrop"] = ["ALL"] if bound <= set(spec.needs.cap_add) else []
+    nodes = {str(one.get("PathInContainer")) for one in host.get("Devices") or []}
+    asked = spec.gpus.devices if spec.gpus else ()
+    granted = [name for name in asked if name in devices and devices[name] <= nodes]
+    host["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": granted}] if granted else []
+    host["Runtime"] = made.get("OCIRuntime", "")
+    return {**made, "HostConfig": host}
+
+
+def init_program(*names: str) -> str | None:
+    """An init program for containers: it reaps children and passes TERM on."""
+    path = f"{_HELPERS}:{os.environ.get('PATH', os.defpath)}"
+    return next((found for name in names if (found := shutil.which(name, path=path))), None)
+
+
+def limit_words(given: Iterable[str]) -> list[str]:
+    """Options for the limits that podman would else set above what the caller may have.
+
+    `given`: limits that are asked for anyway.
+    """
+    # podman caps its own number of processes at the kernel's largest id, and can give no more.
+    most = int(Path("/proc/sys/kernel/pid_max").read_text())
+    own = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    number = most if own == resource.RLIM_INFINITY else min(own, most)
+    limits = {"nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "nproc": number}
+    return [
+        word
+        for name, value in limits.items()
+        if name not in given
+        for word in ("--ulimit", f"{name}={value}:{value}")
+    ]

@@ -70,28 +70,19 @@ class Mask:
     """Knows the contents of secrets and strikes them out of lines."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
-        self._words: list[tuple[str, str]] = []  # what to look for, and what stands for it
-        for name, path in files.items():
-            try:
-                content = path.read_bytes().decode("utf-8", "replace")
-            except OSError as error:
-                raise EnvironmentFault(
-                    f"the file of the secret '{name}' cannot be read: {error.strerror}",
-                    fix=f"check {path}",
-                ) from error
-            self._words += [(word, f"[secret {name}]") for word in _words(content)]
-        self._words.sort(key=lambda pair: -len(pair[0]))  # a whole line before its parts
+        pairs = [(word, name) for name, path in files.items() for word in _words(name, path)]
+        pairs.sort(key=lambda pair: -len(pair[0]))  # a whole line before its parts
+        self._stand_ins = {word: f"[secret {name}]" for word, name in pairs}
 
     def text(self, text: str) -> str:
         """Return `text` without the contents of secrets."""
-        for word, stand_in in self._words:
-            if word in text:
-                text = text.replace(word, stand_in)
+        for word, stand_in in self._stand_ins.items():
+            text = text.replace(word, stand_in)
         return text
 
     def sink(self, forward: Sink) -> Sink:
         """A sink that passes every line on without them."""
-        return _Masked(self, forward) if self._words else forward
+        return _Masked(self, forward) if self._stand_ins else forward
 
 
 class _Masked:
@@ -103,8 +94,15 @@ class _Masked:
         self._forward.line(stream, self._mask.text(text))
 
 
-def _words(content: str) -> list[str]:
+def _words(name: str, path: Path) -> list[str]:
     """The lines of a secret, and the values in lines of the form `KEY=value` or `key: value`."""
+    try:
+        content = path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise EnvironmentFault(
+            f"the file of the secret '{name}' cannot be read: {error.strerror}",
+            fix=f"check {path}",
+        ) from error
     found: set[str] = set()
     for line in content.splitlines():
         parts = [line, line.partition("=")[2], line.partition(":")[2]]
@@ -113,15 +111,13 @@ def _words(content: str) -> list[str]:
 
 
 def _check(name: str, path: Path) -> None:
-    what = f"the file of the secret '{name}'"
+    size = path.stat().st_size if path.is_file() else 0
     faults = (
-        (path.is_dir(), "is a folder", "name the file in it"),
-        (not path.exists(), "is not there", "check the spelling"),
-        (not path.is_file(), "is no ordinary file", "save it to a file first"),
-        (path.is_file() and not path.stat().st_size, "is empty", "fetch the licence again"),
-        (path.is_file() and path.stat().st_size > LIMIT, "is larger than 1 MiB", "check it"),
-        (not os.access(path, os.R_OK), "may not be read by you", f"chmod u+r {path}"),
+        (not path.exists(), "is not there"),
+        (path.exists() and not path.is_file(), "is a folder, or no ordinary file"),
+        (path.is_file() and size == 0, "is empty"),
+        (size > LIMIT, "is larger than 1 MiB"),
+        (not os.access(path, os.R_OK), "may not be read by you"),
     )
-    for wrong, words, fix in faults:
-        if wrong:
-            raise UsageError(f"{what} {words}: {path}", fix=fix)
+    if words := next((words for wrong, words in faults if wrong), None):
+        raise UsageError(f"the file of the secret '{name}' {words}: {path}", fix=f"check {path}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 from ae.engines.base import OUT_DIR, Job
 from ae.errors import EnvironmentFault
@@ -20,6 +21,7 @@ WRITABLE = dict.fromkeys((HOME, "/tmp"), "rw,exec,nosuid,nodev,mode=1777")
 ORDINARY = "10001:10001"  # who runs inside when the launcher is root; as in our images
 PIDS = 32768  # processes and threads: above every thread pool of a large host, below a fork bomb
 PRIVILEGES = "no-new-privileges"
+_FOLDERS = TypeAdapter(tuple[Annotated[str, StringConstraints(pattern="^/.")], ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +30,6 @@ class GpuGrant:
 
     route: str
     devices: tuple[str, ...]
-
-    def request(self) -> dict[str, Any]:
-        """The device request of Docker's API."""
-        if self.route == "cdi":
-            return {"Driver": "cdi", "DeviceIDs": list(self.devices)}
-        kinds = [["gpu", "compute", "utility"]]
-        return {"Driver": "nvidia", "Capabilities": kinds, "DeviceIDs": list(self.devices)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,7 @@ class ContainerSpec:
     needs: RuntimeNeeds
     gpus: GpuGrant | None = None
     userns: str = ""
-    binds: tuple[str, ...] = field(default=())  # host folders seen read-only at the same path
+    binds: tuple[str, ...] = ()  # host folders seen read-only at the same path
     pids: int | None = PIDS  # None: where nobody can limit them
 
     def all_mounts(self) -> tuple[Mount, ...]:
@@ -69,7 +64,6 @@ def spec_of(
     user: str,
     gpus: GpuGrant | None,
     binds: Sequence[str] = (),
-    userns: str = "",
     image: str = "",
     secrets: Sequence[Mount] = (),
 ) -> ContainerSpec:
@@ -103,55 +97,23 @@ def spec_of(
         needs=point.needs,
         gpus=gpus,
         binds=tuple(binds),
-        userns=userns,
     )
 
 
-def to_api(spec: ContainerSpec) -> dict[str, Any]:
-    """The body of Docker's `POST /containers/create`."""
+def _settings(spec: ContainerSpec) -> dict[str, tuple[str, int | str]]:
+    """What one word asks for: option -> key in the engine's inspect, value."""
     needs = spec.needs
-    host: dict[str, Any] = {
-        "Init": True,  # reaps children, passes TERM on
-        "NetworkMode": needs.network,
-        "CapDrop": ["ALL"],
-        "CapAdd": list(needs.cap_add),
-        "SecurityOpt": [PRIVILEGES],
-        "ReadonlyRootfs": True,
-        "Ulimits": [{"Name": u.name, "Soft": u.soft, "Hard": u.hard} for u in needs.ulimits],
-        "Mounts": [_mount(mount) for mount in spec.all_mounts()],
-        "Tmpfs": dict(WRITABLE),
-        "LogConfig": {"Type": "local"},
+    asked: dict[str, tuple[str, int | str | None]] = {
+        "--network": ("NetworkMode", needs.network),
+        "--pids-limit": ("PidsLimit", spec.pids),
+        "--ipc": ("IpcMode", needs.ipc),
+        # The host's own is what `ipc: host` gives.
+        "--shm-size": ("ShmSize", None if needs.ipc == "host" else needs.shm_bytes),
+        "--userns": ("UsernsMode", spec.userns or None),
+        "--memory": ("Memory", needs.memory_bytes),
+        "--memory-swap": ("MemorySwap", needs.memory_bytes),  # no swap on top: it fails early
     }
-    if spec.pids is not None:
-        host["PidsLimit"] = spec.pids
-    if needs.ipc is not None:
-        host["IpcMode"] = needs.ipc
-    if needs.shm_bytes is not None and needs.ipc != "host":
-        host["ShmSize"] = needs.shm_bytes  # the host's own is what `ipc: host` gives
-    if needs.memory_bytes is not None:
-        host["Memory"] = needs.memory_bytes
-        host["MemorySwap"] = needs.memory_bytes  # no swap on top: a point fails early and clearly
-    if spec.gpus is not None:
-        host["DeviceRequests"] = [spec.gpus.request()]
-    if spec.userns:
-        host["UsernsMode"] = spec.userns
-    return {
-        "Image": spec.image,
-        "Cmd": list(spec.argv),
-        "Entrypoint": [],  # a point's argv is the whole command, whatever the image says
-        "Env": [f"{key}={value}" for key, value in spec.env.items()],
-        "Labels": dict(spec.labels),
-        "User": spec.user,
-        "AttachStdout": True,
-        "AttachStderr": True,
-        "Tty": False,
-        "HostConfig": host,
-    }
-
-
-def _mount(mount: Mount) -> dict[str, Any]:
-    where = {"Source": str(mount.source), "Target": mount.target}
-    return {"Type": "bind", **where, "ReadOnly": mount.read_only}
+    return {option: (key, value) for option, (key, value) in asked.items() if value is not None}
 
 
 def to_argv(
@@ -159,37 +121,30 @@ def to_argv(
     head: Sequence[str] = ("docker", "run", "--rm", "--init"),
     extra: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """The command line that does the same; `extra` are options that a client needs on top."""
-    needs = spec.needs
+    """The command line of a client; `extra` are options that it needs on top."""
     words = [*head, *(("--name", spec.name) if spec.name else ()), *extra]
     for key, value in spec.labels.items():
         words += ["--label", f"{key}={value}"]
-    words += ["--network", needs.network, "--user", spec.user, "--entrypoint", ""]
-    words += ["--cap-drop", "ALL", "--security-opt", PRIVILEGES, "--read-only"]
-    memory, shm = needs.memory_bytes, needs.shm_bytes if needs.ipc != "host" else None
-    given: tuple[tuple[str, int | str | None], ...] = (
-        ("--pids-limit", spec.pids),
-        ("--ipc", needs.ipc),
-        ("--shm-size", shm),
-        ("--userns", spec.userns or None),
-        ("--memory", memory),
-        ("--memory-swap", memory),
-    )
-    words += [word for key, value in given if value is not None for word in (key, str(value))]
+    # A point's argv is the whole command, whatever entry point the image has.
+    words += ["--user", spec.user, "--entrypoint", "", "--cap-drop", "ALL"]
+    words += ["--security-opt", PRIVILEGES, "--read-only"]
+    for option, (_, asked) in _settings(spec).items():
+        words += [option, str(asked)]
     for path, how in WRITABLE.items():
         words += ["--tmpfs", f"{path}:{how}"]
     for mount in spec.all_mounts():
         tail = ",readonly" if mount.read_only else ""
         words += ["--mount", f"type=bind,source={mount.source},target={mount.target}{tail}"]
-    for cap in needs.cap_add:
+    for cap in spec.needs.cap_add:
         words += ["--cap-add", cap]
-    for limit in needs.ulimits:
+    for limit in spec.needs.ulimits:
         words += ["--ulimit", f"{limit.name}={limit.soft}:{limit.hard}"]
     if spec.gpus is not None and spec.gpus.route == "cdi":
         for device in spec.gpus.devices:
             words += ["--device", device]
     elif spec.gpus is not None:
-        words += ["--gpus", f'"device={",".join(spec.gpus.devices)}"']
+        devices = ",".join(spec.gpus.devices)
+        words += ["--gpus", f'"device={devices}","capabilities=compute,utility"']
     for key, value in spec.env.items():
         words += ["--env", f"{key}={value}"]
     return (*words, spec.image, *spec.argv)
@@ -201,7 +156,7 @@ def dropped(spec: ContainerSpec, inspected: Mapping[str, Any]) -> list[str]:
     host: Mapping[str, Any] = inspected.get("HostConfig") or {}
     needs = spec.needs
     missing: list[str] = []
-    asked = [_plain(spec.gpus.request())] if spec.gpus else []
+    asked = [(spec.gpus.route, 0, tuple(sorted(spec.gpus.devices)))] if spec.gpus else []
     if [_plain(one) for one in host.get("DeviceRequests") or []] != asked:
         missing.append(f"GPUs ({', '.join(spec.gpus.devices) if spec.gpus else 'none'})")
     granted = {cap.removeprefix("CAP_") for cap in host.get("CapAdd") or []}
@@ -211,9 +166,8 @@ def dropped(spec: ContainerSpec, inspected: Mapping[str, Any]) -> list[str]:
     missing += [f"ulimit {u.name}" for u in needs.ulimits if limits.get(u.name) != (u.soft, u.hard)]
     if not any(str(word).startswith(PRIVILEGES) for word in host.get("SecurityOpt") or []):
         missing.append(PRIVILEGES)
-    # The same words as in the request, but for what has a shape of its own (above and below).
-    apart = {"DeviceRequests", "CapAdd", "Ulimits", "SecurityOpt", "Mounts", "Tmpfs", "LogConfig"}
-    wanted = {key: value for key, value in to_api(spec)["HostConfig"].items() if key not in apart}
+    wanted: dict[str, object] = {"Init": True, "CapDrop": ["ALL"], "ReadonlyRootfs": True}
+    wanted |= dict(_settings(spec).values())
     missing += [f"{key} {value}" for key, value in wanted.items() if host.get(key) != value]
     missing += ["no Privileged"] if host.get("Privileged") else []
     missing += [f"tmpfs {path}" for path in WRITABLE if path not in (host.get("Tmpfs") or {})]
@@ -232,7 +186,8 @@ def honoured(inspected: Mapping[str, Any]) -> dict[str, object]:
     """What the engine granted, for the record of the run."""
     host: Mapping[str, Any] = inspected.get("HostConfig") or {}
     keys = ("DeviceRequests", "CapAdd", "CapDrop", "Ulimits", "ShmSize", "NetworkMode", "IpcMode",
-            "Memory", "PidsLimit", "ReadonlyRootfs", "SecurityOpt")  # fmt: skip
+            "Memory", "PidsLimit", "ReadonlyRootfs", "SecurityOpt", "UsernsMode",
+            "Runtime")  # fmt: skip
     facts: dict[str, object] = {key: host[key] for key in keys if host.get(key)}
     facts["User"] = (inspected.get("Config") or {}).get("User", "")
     facts["Mounts"] = [
@@ -252,21 +207,13 @@ def _plain(request: Mapping[str, Any]) -> tuple[str, int, tuple[str, ...]]:
 
 def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Host folders that an image borrows, from its label `ae.binds`."""
-    text = labels.get("ae.binds")
-    if not text:
-        return ()
     try:
-        paths = json.loads(text)
-    except ValueError:
-        paths = None
-    if not isinstance(paths, list) or not all(
-        isinstance(path, str) and path.startswith("/") and path != "/" for path in paths
-    ):
+        return _FOLDERS.validate_json(labels.get("ae.binds") or "[]")
+    except ValidationError as error:
         raise EnvironmentFault(
             f"the label ae.binds of {reference} is not a JSON list of absolute folders",
             fix="build the image again",
-        )
-    return tuple(paths)
+        ) from error
 
 
 def container_name(point: Point, token: str) -> str:
@@ -292,22 +239,20 @@ LOOK = (
 )
 
 
-def gpus_inside(lines: Sequence[str]) -> tuple[int, frozenset[str]]:
-    """How many GPUs the output of LOOK shows, and their UUIDs; no UUIDs: only nodes are there."""
-    nodes = {found[1] for line in lines if (found := re.fullmatch(r"/dev/nvidia(\d+)", line))}
-    listed = {found[1] for line in lines if (found := re.match(r"GPU \d+: .*\(UUID: (.+)\)", line))}
-    kernel = [found for line in lines if (found := re.fullmatch(r"kernel (\d+) (\S+)", line))]
-    uuids = listed or {found[2] for found in kernel if found[1] in nodes}
-    return len(uuids) or len(nodes), frozenset(uuids)
+def check_inside(request: GpuRequest, lines: Sequence[str]) -> None:
+    """Raise EnvironmentFault when the GPUs in the output of LOOK are not those asked for.
 
-
-def check_inside(request: GpuRequest, lines: Sequence[str]) -> int:
-    """Return the number of GPUs inside. Raises EnvironmentFault when they are not those asked for;
-    UUIDs are compared where both sides know them."""
-    count, uuids = gpus_inside(lines)
+    UUIDs are compared where both sides know them.
+    """
+    text = "\n".join(lines)
+    nodes = set(re.findall(r"^/dev/nvidia(\d+)$", text, re.M))
+    kernel = re.findall(r"^kernel (\d+) (\S+)$", text, re.M)
+    uuids = set(re.findall(r"^GPU \d+: .*\(UUID: (.+)\)", text, re.M))
+    uuids = uuids or {uuid for minor, uuid in kernel if minor in nodes}
+    count = len(uuids) or len(nodes)
     asked = {device.uuid for device in request.devices} - {""}
     if count == request.count and not (uuids and len(asked) == count and asked != uuids):
-        return count
+        return
     here = ", ".join(sorted(uuids)) or "no UUID seen"
     raise EnvironmentFault(
         f"the container was granted {', '.join(one.name for one in request.devices)} "

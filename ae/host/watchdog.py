@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import suppress
-from types import TracebackType
+from contextlib import AbstractContextManager, suppress
 
 from ae.host import processes, watching
 
 
-class Reaper:
+class Reaper(AbstractContextManager["Reaper"]):
     """The launcher's end of the pipe. Use as a context manager."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -27,17 +26,17 @@ class Reaper:
         """The watchdog's process id."""
         return self._process.pid
 
-    def watch_container(self, endpoint: str, container: str) -> None:
+    def watch_container(self, container: str, *client: str) -> None:
         """Have a container removed should the launcher die. Say so before it is created."""
-        self._tell(f"container {endpoint} {container}")
+        self._tell("\t".join(("container", container, *client)))
 
     def watch_group(self, pgid: int) -> None:
         """Have a process group stopped should the launcher die."""
-        self._tell(f"group {pgid}")
+        self._tell(f"group\t{pgid}")
 
     def done(self, name: str | int) -> None:
         """Forget a container or a group: it has ended and is removed."""
-        self._tell(f"done {name}")
+        self._tell(f"done\t{name}")
 
     def close(self) -> None:
         """End the watchdog; what is not done is stopped now."""
@@ -46,15 +45,7 @@ class Reaper:
             self._process.stdin.close()
             self._process.wait()
 
-    def __enter__(self) -> Reaper:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _tell(self, line: str) -> None:

@@ -1,15 +1,14 @@
 """A watchdog process: when the launcher dies, it stops what the launcher had running.
 
 The launcher holds the only writing end of a pipe and tells the watchdog what it starts:
-`container <endpoint> <name>`, `group <pgid>`, `done <name>`. An endpoint is a daemon's socket, or
-`podman:<program>`. When the pipe closes, for whatever reason, the watchdog removes what is not
-done, and ends. It imports little, because every run starts one, and nothing of `ae`, because it
-runs as a plain script.
+`container`, its name and the words of the client to remove it with, `group` and its id, `done` and
+a name or id, with tabs between. When the pipe closes, for whatever reason, the watchdog removes
+what is not done, and ends. It imports little, because every run starts one, and nothing of `ae`,
+because it runs as a plain script.
 """
 
 from __future__ import annotations
 
-import _socket  # the part of `socket` that loads at once
 import os
 import signal
 import sys
@@ -25,19 +24,17 @@ def watch() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")  # keep no folder busy
-    held: dict[str, tuple[str, str]] = {}  # what to stop -> its kind and endpoint
+    held: dict[str, list[str]] = {}  # what to stop -> the client of a container
     for line in sys.stdin:
-        kind, _, rest = line.rstrip("\n").partition(" ")
-        endpoint, _, name = rest.rpartition(" ")  # a socket's path may hold blanks
-        if kind in ("container", "group"):
-            held[name] = (kind, endpoint)
-        elif kind == "done":
-            held.pop(name, None)
-    for name, (kind, endpoint) in held.items():
-        if kind == "group":
-            _stop_group(int(name))
+        kind, name, *client = line.rstrip("\n").split("\t")
+        held.pop(name, None)
+        if kind != "done":
+            held[name] = client
+    for name, client in held.items():
+        if client:
+            _remove(client, name)
         else:
-            _remove(endpoint, name)
+            _stop_group(int(name))
 
 
 def _stop_group(pgid: int) -> None:
@@ -52,46 +49,20 @@ def _stop_group(pgid: int) -> None:
         pass
 
 
-def _remove(endpoint: str, name: str) -> None:
+def _remove(client: list[str], name: str) -> None:
     end = time.monotonic() + APPEAR_S
-    removed = False
-    while not removed and time.monotonic() < end:
-        try:
-            if endpoint.startswith("podman:"):
-                removed = _remove_from_podman(endpoint.removeprefix("podman:"), name)
-            else:
-                removed = _delete(endpoint.removeprefix("unix://"), name)
-        except OSError:
-            pass  # the daemon is being restarted, or gone
-        if not removed:
-            time.sleep(0.2)
+    while time.monotonic() < end:
+        # `rm --force` would take a missing one for success.
+        if not _call(client, "container", "inspect", name) and not _call(
+            client, "rm", "--force", "--volumes", name
+        ):
+            return
+        time.sleep(0.2)
 
 
-def _delete(path: str, name: str) -> bool:
-    """Ask the daemon to remove a container; False when there is none of that name."""
-    connection = _socket.socket(_socket.AF_UNIX)
-    try:
-        connection.settimeout(60)
-        connection.connect(path)
-        target = f"/containers/{name}?force=1&v=1"
-        connection.sendall(f"DELETE {target} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
-        status = connection.recv(4096).split()
-    finally:
-        connection.close()
-    # 409: on its way out
-    return len(status) > 1 and status[1] in (b"200", b"204", b"409")
-
-
-def _remove_from_podman(program: str, name: str) -> bool:
-    """Have podman kill and remove a container; False when there is none of that name."""
-    if _call(program, "container", "exists", name) != 0:
-        return False  # `rm --force` would take a missing one for success
-    return _call(program, "rm", "--force", "--volumes", name) == 0
-
-
-def _call(program: str, *arguments: str) -> int:
-    """Run a program to its end, without a word, and return its exit code."""
-    pid = os.posix_spawnp(program, [program, *arguments], os.environ)
+def _call(client: list[str], *arguments: str) -> int:
+    """Run a client to its end, without a word, and return its exit code."""
+    pid = os.posix_spawnp(client[0], [*client, *arguments], os.environ)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ae.engines.base import Job, Leftover
+from ae.engines.base import Engine, Job, Leftover
 from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner
@@ -17,14 +17,14 @@ from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, S
 from tests.engines.acts import PROGRAM
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Performs the acts of tests/engines/acts.py; `gpus` says whether it grants any."""
 
     name = "fake"
 
     def __init__(self, *, gpus: int = 0, grace_s: float = 1.0) -> None:
+        super().__init__(grace_s=grace_s)
         self._gpus = gpus
-        self._grace_s = grace_s
         self._images: set[tuple[str, Flavour, str]] = set()
         self._running: dict[str, dict[str, str]] = {}
         self._removed: dict[str, threading.Event] = {}
@@ -38,12 +38,6 @@ class FakeEngine:
         if flavour is Flavour.CUDA and not self._gpus:
             return Availability(ok=False, detail="the fake has no GPU", fix="give it one")
         return self.available()
-
-    def starts(self) -> Availability:
-        return self.available()
-
-    def machine(self) -> Machine:
-        return self._machine
 
     def has_image(self, image: ImageRef) -> bool:
         return (image.reference, image.flavour, image.content) in self._images
@@ -108,9 +102,6 @@ class FakeEngine:
         self, point: Point, out: Path, files: Mapping[str, Path] | None = None
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         return ("sh",), {"PATH": "/usr/bin:/bin", "AE_OUT": str(out)}
-
-    def close(self) -> None:
-        pass
 
 
 class _Performance:

@@ -7,6 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,8 @@ from ae.engines.base import Leftover
 from ae.engines.local import LocalEngine
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import owner
-from ae.model import Flavour, Gpu, GpuId, GpuRequest, RuntimeNeeds
-from tests.engines.acts import RUN, Lines, make_job
+from ae.model import Gpu, GpuId, GpuRequest, RuntimeNeeds
+from tests.engines.acts import RUN, Lines, base_image, make_job
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +32,12 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_docker_it_is_local(tmp_path: Path) -> None:
-    assert select.choose(None, Flavour.CPU, root=tmp_path).name == "local"
+    assert select.choose(None, gpus=False).name == "local"
 
 
 def test_an_engine_asked_for_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="engine docker: no Docker daemon") as caught:
-        select.choose("docker", Flavour.CPU, root=tmp_path)
+        select.choose("docker", gpus=False)
     assert caught.value.fix
     assert caught.value.exit_code == 3
 
@@ -45,14 +47,14 @@ def test_no_engine_for_a_gpu(tmp_path: Path) -> None:
         EnvironmentFault,
         match="no engine can run this here",
     ):
-        select.choose(None, Flavour.CUDA, root=tmp_path)
+        select.choose(None, gpus=True)
     with pytest.raises(EnvironmentFault, match="nvidia-smi lists no GPU"):
-        select.choose("local", Flavour.CUDA, root=tmp_path)
+        select.choose("local", gpus=True)
 
 
 def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a flavour, an engine must hand over GPUs where its machine has any."""
-    assert select.choose("local", root=tmp_path).machine().gpus == ()
+    assert select.choose("local").machine().gpus == ()
     gpu = Gpu(
         index=0,
         uuid="GPU-a",
@@ -63,12 +65,12 @@ def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.Mo
         driver="580",
     )
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: (gpu,))
-    engine = select.choose(None, root=tmp_path)
+    engine = select.choose(None)
     assert (engine.name, engine.machine().gpus) == ("local", (gpu,))
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: ())
-    assert select.choose(None, root=tmp_path, gpus=False).name == "local"
+    assert select.choose(None, gpus=False).name == "local"
     with pytest.raises(EnvironmentFault, match="lists no GPU"):
-        select.choose("local", root=tmp_path, gpus=True)
+        select.choose("local", gpus=True)
 
 
 @pytest.mark.parametrize("endpoint", ["ssh://gpu", "tcp://10.0.0.1:2376", "tcp://localhost:2375"])
@@ -78,34 +80,34 @@ def test_a_daemon_elsewhere_is_refused(
     monkeypatch.setenv("DOCKER_HOST", endpoint)
     for act in (
         lambda: connect(endpoint),
-        lambda: select.choose(None, root=tmp_path),
-        lambda: select.choose("docker", Flavour.CPU, root=tmp_path),
+        lambda: select.choose(None),
+        lambda: select.choose("docker", gpus=False),
     ):
         with pytest.raises(EnvironmentFault) as caught:
             act()
         assert endpoint in caught.value.message
         assert "ssh HOST ae run" in caught.value.fix
-    assert select.choose("local", Flavour.CPU, root=tmp_path).name == "local"
+    assert select.choose("local", gpus=False).name == "local"
 
 
 def test_an_unknown_engine(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean 'docker'"):
-        select.choose("doker", Flavour.CPU, root=tmp_path)
+        select.choose("doker", gpus=False)
 
 
 def test_an_interpreter_that_cannot_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AE_LOCAL_PYTHON", str(tmp_path / "none"))
-    found = LocalEngine(tmp_path).available()
-    assert not found.ok
-    assert "AE_LOCAL_PYTHON" in found.detail
+    with pytest.raises(EnvironmentFault, match="AE_LOCAL_PYTHON"):
+        LocalEngine().prepare(replace(base_image(tmp_path), override=None), Lines())
 
 
+@pytest.mark.docker  # which knows its contexts
 def test_where_a_daemon_is(tmp_path: Path) -> None:
     assert endpoint_of({"DOCKER_HOST": "tcp://h:1", "DOCKER_CONTEXT": "x"}) == "tcp://h:1"
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
     (tmp_path / "config.json").write_text('{"currentContext": "lab"}')
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == DEFAULT_SOCKET
-    meta = tmp_path / "contexts/meta/ab12/meta.json"
+    meta = tmp_path / "contexts/meta" / sha256(b"lab").hexdigest() / "meta.json"
     meta.parent.mkdir(parents=True)
     meta.write_text(json.dumps({"Name": "lab", "Endpoints": {"docker": {"Host": "ssh://lab"}}}))
     assert endpoint_of({"DOCKER_CONFIG": str(tmp_path)}) == "ssh://lab"
@@ -193,7 +195,7 @@ def orphan(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_clean_stops_processes_of_dead_launchers(
     tmp_path: Path, orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = LocalEngine(tmp_path, grace_s=0.2)
+    engine = LocalEngine(grace_s=0.2)
     every = engine.leftovers  # of other tests on this machine too: those are not ours to stop
     monkeypatch.setattr(engine, "leftovers", lambda: [one for one in every() if one.run == RUN])
     listed = clean.clean_engines([engine], dry_run=True)
@@ -219,5 +221,5 @@ def test_a_local_process_sees_the_gpus_that_the_plan_chose(
     acts = ("env:CUDA_VISIBLE_DEVICES", "env:CUDA_DEVICE_ORDER")
     job = make_job(tmp_path / "out", *acts, needs=RuntimeNeeds(gpus=request))
     lines = Lines()
-    LocalEngine(tmp_path).run(job, lines, 60)
+    LocalEngine().run(job, lines, 60)
     assert lines.of("stdout") == [seen, "PCI_BUS_ID"]

@@ -38,14 +38,15 @@ def engine(
 ) -> Iterator[Engine]:
     made: Engine
     if request.param == "docker":
-        made = DockerEngine(endpoint=request.getfixturevalue("docker_host"), grace_s=1.0)
+        request.getfixturevalue("docker_host")
+        made = DockerEngine(grace_s=1.0)
     elif request.param == "podman":
         request.getfixturevalue("podman")
         made = PodmanEngine(grace_s=1.0)
     elif request.param == "local":
         monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        made = LocalEngine(tmp_path, grace_s=1.0)
+        made = LocalEngine(grace_s=1.0)
     else:
         made = FakeEngine(grace_s=0.3)
     yield made

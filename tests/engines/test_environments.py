@@ -33,7 +33,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageRef:
 
 @pytest.mark.slow
 def test_made_once_and_used(image: ImageRef, tmp_path: Path) -> None:
-    engine = LocalEngine(tmp_path, build=BuildOptions())
+    engine = LocalEngine(build=BuildOptions())
     assert not engine.has_image(image)
     steps = Lines()
     engine.prepare(image, steps)
@@ -60,7 +60,7 @@ def test_made_once_and_used(image: ImageRef, tmp_path: Path) -> None:
 
 def test_a_packet_that_cannot_be_had_leaves_nothing(image: ImageRef, tmp_path: Path) -> None:
     (image.source / "requirements-cpu.txt").write_text("no-such-thing @ file:///nonexistent.whl\n")
-    engine = LocalEngine(tmp_path, build=BuildOptions())
+    engine = LocalEngine(build=BuildOptions())
     with pytest.raises(
         EnvironmentFault, match=r"installing requirements-cpu\.txt failed"
     ) as caught:
@@ -89,9 +89,9 @@ def test_the_index_that_a_lock_names_is_asked(
     head = f"# index: file://{tmp_path}/simple\n"
     (image.source / "requirements-cpu.txt").write_text(f"{head}onlythere==1.0\n")
     with pytest.raises(EnvironmentFault, match="onlythere"):
-        LocalEngine(tmp_path, build=BuildOptions(wheels=tmp_path)).prepare(image, Lines())
+        LocalEngine(build=BuildOptions(wheels=tmp_path)).prepare(image, Lines())
     steps = Lines()
-    LocalEngine(tmp_path, build=BuildOptions()).prepare(image, steps)
+    LocalEngine(build=BuildOptions()).prepare(image, steps)
     assert list(environments.folder(image).glob("lib/*/site-packages/onlythere.py"))
     assert steps.of("stdout") == [  # and none of pip's own lines
         "making an environment",
@@ -103,13 +103,13 @@ def test_the_index_that_a_lock_names_is_asked(
 def test_an_image_for_containers_only(image: ImageRef, tmp_path: Path) -> None:
     (image.source / "requirements-cpu.txt").unlink()
     with pytest.raises(EnvironmentFault, match="cannot run without a container engine"):
-        LocalEngine(tmp_path, build=BuildOptions()).prepare(image, Lines())
+        LocalEngine(build=BuildOptions()).prepare(image, Lines())
     with pytest.raises(EnvironmentFault, match="not there or out of date"):
-        LocalEngine(tmp_path).prepare(image, Lines())
+        LocalEngine().prepare(image, Lines())
     with pytest.raises(EnvironmentFault, match="needs a container engine"):
-        LocalEngine(tmp_path).prepare(replace(image, override="x:y"), Lines())
+        LocalEngine().prepare(replace(image, override="x:y"), Lines())
     with pytest.raises(EnvironmentFault, match="environment of toy is not there"):
-        LocalEngine(tmp_path).run(make_job(tmp_path / "out", "print:x", image=image), Lines(), 9)
+        LocalEngine().run(make_job(tmp_path / "out", "print:x", image=image), Lines(), 9)
 
 
 MAKER = """
@@ -124,7 +124,7 @@ class Telling:
 with signals.handled():
     image = image_ref(Path(sys.argv[1]), "toy", Flavour.CPU)
     print("start", flush=True)
-    LocalEngine(Path("."), build=BuildOptions()).prepare(image, Telling())
+    LocalEngine(build=BuildOptions()).prepare(image, Telling())
     print("made", flush=True)
 """
 
@@ -152,7 +152,7 @@ def test_half_an_environment_is_none(
     maker.send_signal(number)
     maker.communicate(timeout=30)
     assert maker.returncode != 0
-    assert not LocalEngine(tmp_path).has_image(image)
+    assert not LocalEngine().has_image(image)
     if number is signal.SIGINT:
         assert not place.exists()
 
@@ -163,7 +163,7 @@ def test_two_makers_make_one(image: ImageRef, tmp_path: Path) -> None:
     said = [maker.communicate(timeout=120) for maker in makers]
     assert [maker.returncode for maker in makers] == [0, 0], said
     assert sum("another ae makes this environment" in out for out, _ in said) == 1
-    assert LocalEngine(tmp_path).has_image(image)
+    assert LocalEngine().has_image(image)
 
 
 def test_what_a_process_cannot_be_given_is_said(
@@ -174,14 +174,14 @@ def test_what_a_process_cannot_be_given_is_said(
     needs = RuntimeNeeds(cap_add=("SYS_ADMIN",))
     lines = Lines()
     job = make_job(tmp_path / "out", "env:PYTHONPATH", "env:HOME", image=image, needs=needs)
-    outcome = LocalEngine(tmp_path).run(job, lines, 60)
+    outcome = LocalEngine().run(job, lines, 60)
     assert "capability SYS_ADMIN" in outcome.honoured["refused"]  # type: ignore[operator]
     path, home = lines.of("stdout")
     assert path == f"{image.source.parent}/common/src{os.pathsep}{image.source}/src"
     (image.source.parent / "shared/src").mkdir(parents=True)
     (image.source / "Dockerfile").write_text("FROM scratch\nCOPY shared/src /opt/shared\n")
     again = make_job(tmp_path / "again", image=image)
-    there = LocalEngine(tmp_path).equivalent(again)[3]
+    there = LocalEngine().equivalent(again)[3]
     folders = [image.source.parent / "common", image.source.parent / "shared", image.source]
     assert there == "PYTHONPATH=" + os.pathsep.join(f"{folder}/src" for folder in folders)
     assert home not in ("unset", os.environ.get("HOME"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 import pytest
 
 from ae.daemon.cdi import read_cdi_devices
+from ae.daemon.faults import refused
 from ae.engines import podman as podman_module
-from ae.engines import podman_words
-from ae.engines.podman import PodmanEngine
-from ae.engines.podman_words import as_docker, fault_of
+from ae.engines.podman import PodmanEngine, as_docker
 from ae.engines.spec import ContainerSpec, GpuGrant, dropped, spec_of
 from ae.model import GpuId, GpuRequest, Mount, RuntimeNeeds, Ulimit
 from tests.engines.acts import make_job
@@ -34,7 +34,8 @@ NEEDS = RuntimeNeeds(
 def spec(tmp_path: Path) -> ContainerSpec:
     job = make_job(tmp_path, argv=("x",), needs=NEEDS)
     grant = GpuGrant(route="cdi", devices=(GPU,))
-    return spec_of(job, name="n", labels={}, user="7:8", gpus=grant, userns="keep-id")
+    made = spec_of(job, name="n", labels={}, user="7:8", gpus=grant)
+    return replace(made, userns="keep-id")
 
 
 @pytest.fixture
@@ -143,9 +144,7 @@ def test_a_podman_elsewhere_is_not_used(tmp_path: Path, monkeypatch: pytest.Monk
     assert "CONTAINER_HOST" in found.fix
 
 
-def test_cdi_folders_as_podmans_help_names_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpus_of_cdi_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = {
         "kind": "nvidia.com/gpu",
         "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
@@ -157,19 +156,15 @@ def test_cdi_folders_as_podmans_help_names_them(
     (tmp_path / "nvidia.json").write_text(json.dumps(spec))
     found = NODES | {"nvidia.com/gpu=bare": frozenset({"/dev/nvidiactl"})}
     assert read_cdi_devices(tmp_path) == found
-    line = f"echo '  --cdi-spec-dir stringArray  (default [/nowhere,{tmp_path}])'"
-    monkeypatch.setenv("PATH", script(tmp_path / "new", line))
-    assert PodmanEngine().cdi_devices == found
-    monkeypatch.setenv("PATH", script(tmp_path / "old", "echo '  --hooks-dir (default [/h])'"))
     monkeypatch.setattr(podman_module, "_CDI_DIRS", (str(tmp_path),))
     assert PodmanEngine().cdi_devices == found
 
 
 def test_limits_stay_within_what_the_caller_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podman_words.resource, "getrlimit", lambda _: (10, 20))
-    words = podman_words.limit_words(())
+    monkeypatch.setattr(podman_module.resource, "getrlimit", lambda _: (10, 20))
+    words = podman_module.limit_words(())
     assert list(pairwise(words))[::2] == [("--ulimit", "nofile=20:20"), ("--ulimit", "nproc=20:20")]
-    assert podman_words.limit_words(["nofile", "nproc"]) == []
+    assert podman_module.limit_words(["nofile", "nproc"]) == []
 
 
 @pytest.mark.parametrize(
@@ -189,6 +184,6 @@ def test_limits_stay_within_what_the_caller_may_have(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_podman_refused_has_a_fix(said: str, sentence: str, fix: str) -> None:
-    fault = fault_of(said)
+    fault = refused("podman", said)
     assert sentence in fault.message
     assert fix in fault.fix

@@ -152,7 +152,7 @@ def test_an_engine_without_containers_gives_none(
 ) -> None:
     monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    engine = LocalEngine(tmp_path)
+    engine = LocalEngine()
     needed = Secret(name="gurobi", target="/run/secrets/g")
     job = make_job(tmp_path / "1", "print:x", needs=RuntimeNeeds(secrets=(needed,)))
     with pytest.raises(EnvironmentFault, match="which only a container can be given"):

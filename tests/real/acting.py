@@ -152,11 +152,11 @@ def ae_run(
 
 def ae_resume(root: Path, results: Path, acts: str, **environment: str) -> Launch:
     """Take the latest run up again, with a middle point whose recipe now says `acts`."""
-    recipe = root / "recipes/acting/recipe.yaml"
+    recipe = root / "recipes" / NAME / "recipe.yaml"
     text = recipe.read_text()
     assert '"{acts}"' in text
     recipe.write_text(text.replace('"{acts}"', json.dumps(acts) + ', "{acts}"'))
-    argv = ("run", "acting", "--engine", "docker", "--no-build", "--resume", "-v")
+    argv = ("run", NAME, "--engine", "docker", "--no-build", "--resume", "-v")
     return Launch(root, *argv, results=results, **environment)
 
 

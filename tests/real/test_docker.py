@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from ae.commands import clean
-from ae.engines import output
 from ae.engines import spec as container
 from ae.engines.docker import DockerEngine
 from ae.errors import EnvironmentFault
@@ -25,7 +24,7 @@ from ae.host import owner
 from ae.images import content as images
 from ae.images.content import BuildOptions
 from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Status, Ulimit
-from tests.engines.acts import Lines, base_image, command, make_job
+from tests.engines.acts import Lines, base_image, make_job
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine(docker_host: str) -> Iterator[DockerEngine]:
-    made = DockerEngine(endpoint=docker_host, grace_s=1.0)
+    made = DockerEngine(grace_s=1.0)
     yield made
     made.close()
 
@@ -106,31 +105,32 @@ def test_a_gpu_that_the_daemon_does_not_know(engine: DockerEngine, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("key", "missing"),
+    ("option", "missing"),
     [
-        ("DeviceRequests", "GPUs (nvidia.com/gpu=0)"),
-        ("CapAdd", "capability SYS_PTRACE"),
-        ("Ulimits", "ulimit nofile"),
-        ("ShmSize", "ShmSize 134217728"),
-        ("CapDrop", "CapDrop"),
-        ("SecurityOpt", "no-new-privileges"),
-        ("ReadonlyRootfs", "ReadonlyRootfs True"),
-        ("PidsLimit", "PidsLimit"),
-        ("Tmpfs", "tmpfs /tmp"),
+        ("--device", "GPUs (nvidia.com/gpu=0)"),
+        ("--cap-add", "capability SYS_PTRACE"),
+        ("--ulimit", "ulimit nofile"),
+        ("--shm-size", "ShmSize 134217728"),
+        ("--cap-drop", "CapDrop"),
+        ("--security-opt", "no-new-privileges"),
+        ("--read-only", "ReadonlyRootfs True"),
+        ("--pids-limit", "PidsLimit"),
+        ("--tmpfs", "tmpfs /tmp"),
     ],
 )
 def test_a_dropped_request_stops_the_run(
-    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, missing: str
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, missing: str
 ) -> None:
     """The daemon is asked for less than the point needs, as an engine that drops it would do."""
-    whole = container.to_api
+    whole = container.to_argv
 
-    def without(spec: container.ContainerSpec) -> dict[str, object]:
-        body = whole(spec)
-        del body["HostConfig"][key]
-        return body
+    def without(*given: object) -> tuple[str, ...]:
+        argv = whole(*given)  # type: ignore[arg-type]
+        pairs = zip(("", *argv), argv, strict=False)
+        value = option if option != "--read-only" else None
+        return tuple(word for before, word in pairs if word != option and before != value)
 
-    monkeypatch.setattr("ae.engines.docker.to_api", without)
+    monkeypatch.setattr(container, "to_argv", without)
     needs = RuntimeNeeds(
         gpus=gpus(0),
         cap_add=("SYS_PTRACE",),
@@ -181,7 +181,7 @@ def test_a_silent_container_outlives_the_control_timeout(
     docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ae.daemon.connection.CONTROL_TIMEOUT_S", 2)
-    engine = DockerEngine(endpoint=docker_host)
+    engine = DockerEngine()
     lines = Lines()
     outcome = engine.run(make_job(tmp_path, "sleep:5", "print:awake"), lines, 60)
     engine.close()
@@ -202,7 +202,7 @@ def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
-    engine = DockerEngine(endpoint=docker_host, user="12345:12346")
+    engine = DockerEngine(user="12345:12346")
     for number, caps in enumerate([(), ("SYS_PTRACE",)]):
         out = tmp_path / str(number)
         job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
@@ -276,11 +276,14 @@ def test_a_dead_launcher_leaves_nothing(
 
 def test_killed_during_creation_leaves_nothing(engine: DockerEngine, tmp_path: Path) -> None:
     code = LAUNCHER.replace(
-        "job = make_job",
-        "from docker.api import APIClient; real = APIClient.create_container_from_config\n"
-        "    def torn(*a): print('up', flush=True); real(*a); os.kill(os.getpid(), 9)\n"
-        "    APIClient.create_container_from_config = torn\n"
-        "    job = make_job",
+        "with signals",
+        "from ae.host import processes; real = processes.subprocess.Popen\n"
+        "def torn(words, **options):\n"
+        "    child = real(words, **options)\n"
+        "    if 'create' in words: os.kill(os.getpid(), 9)\n"
+        "    return child\n"
+        "processes.subprocess.Popen = torn\n"
+        "with signals",
     )
     launcher = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "torn"],
@@ -289,6 +292,7 @@ def test_killed_during_creation_leaves_nothing(engine: DockerEngine, tmp_path: P
         check=False,
     )
     assert launcher.returncode == -signal.SIGKILL
+    time.sleep(1.5)  # it comes up only now
     end = time.monotonic() + 15
     while containers(engine, "torn") and time.monotonic() < end:
         time.sleep(0.1)
@@ -368,7 +372,7 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
     (tmp_path / "wheels/some.whl").touch()
     (tmp_path / "ca.pem").write_text("CERTIFICATE")
     options = BuildOptions(wheels=tmp_path / "wheels", ca_bundle=tmp_path / "ca.pem")
-    engine = DockerEngine(endpoint=docker_host, build=options)
+    engine = DockerEngine(build=options)
     image = images.image_ref(tiny, "tiny", Flavour.CPU)
     lines = Lines()
     engine.prepare(image, lines)
@@ -393,7 +397,7 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
 
 def test_a_build_that_fails_says_why_and_where(docker_host: str, tiny: Path) -> None:
     (tiny / "images/tiny/Dockerfile").write_text("FROM ae/base:cpu\nRUN echo because >&2; exit 7\n")
-    engine = DockerEngine(endpoint=docker_host, build=BuildOptions())
+    engine = DockerEngine(build=BuildOptions())
     with pytest.raises(EnvironmentFault, match="building ae/tiny:cpu failed") as caught:
         engine.prepare(images.image_ref(tiny, "tiny", Flavour.CPU), Lines())
     log = Path(caught.value.fix.rpartition(" ")[2])
@@ -458,7 +462,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
         assert not (borrowed / "new").exists()
         (borrowed / "word").unlink()
         borrowed.rmdir()
-        with pytest.raises(EnvironmentFault, match="not where the daemon looks"):
+        with pytest.raises(EnvironmentFault, match="bind source path"):
             engine.run(make_job(tmp_path / "out", argv=sh(script), image=image), Lines(), 60)
     finally:
         control.remove_image("ae/borrows:cpu", force=True)
@@ -580,16 +584,21 @@ def test_the_line_to_type_does_the_same(engine: DockerEngine, tmp_path: Path) ->
     assert (tmp_path / "result").stat().st_uid == os.getuid()
 
 
-def test_a_daemon_that_goes_away_is_an_environment_fault(
-    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut(*_: object) -> None:
-        raise ConnectionResetError(104, "Connection reset by peer")
+def test_the_client_is_killed(engine: DockerEngine, tmp_path: Path) -> None:
+    class Killing(Lines):
+        def line(self, stream: str, text: str) -> None:
+            found = subprocess.run(
+                ["pgrep", "--parent", str(os.getpid()), "--full", "start --attach"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            os.kill(int(found.stdout), signal.SIGKILL)
 
-    monkeypatch.setattr(output.Attachment, "_wait", cut)
-    with pytest.raises((EnvironmentFault, ConnectionResetError)):
-        engine.run(make_job(tmp_path, argv=command("sleep:30"), run="cut"), Lines(), 60)
-    assert containers(engine, "cut") == []
+    job = make_job(tmp_path, "print:up", "sleep:60", run="client")
+    with pytest.raises(EnvironmentFault, match="ended while the container"):
+        engine.run(job, Killing(), 60)
+    assert containers(engine, "client") == []
 
 
 ORDINARY = """

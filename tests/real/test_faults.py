@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines import output
 from ae.engines.docker import DockerEngine
+from ae.host import processes
 from ae.model import Status
 from tests.engines.acts import Lines, make_job
 from tests.real.acting import NAME, Launch, ae_resume, ae_run, gone, make_root
@@ -48,8 +48,10 @@ def first_is_kept(launch: Launch) -> None:
     assert len((folder / "records.jsonl").read_text().splitlines()) == 1
 
 
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def watchdogs_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    said = {int(word): Path(f"/proc/{word}/cmdline").read_text() for word in children}
+    return [child for child, line in said.items() if "watching.py" in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -192,7 +194,7 @@ def test_the_launcher_is_killed(
     results = tmp_path / "results"
     launch = ae_run(root, results, "deaf|print:up|sleep:300")
     launch.until("up")
-    (reaper,) = children_of(launch.process.pid)
+    (reaper,) = watchdogs_of(launch.process.pid)
     if not with_reaper:
         os.kill(reaper, signal.SIGKILL)
     launch.kill()
@@ -262,8 +264,8 @@ def test_a_slow_reader_of_a_fast_writer_loses_nothing(
             time.sleep(0.001)
             super().line(stream, text)
 
-    monkeypatch.setattr(output, "_DRAIN_S", 0.5)
-    engine = DockerEngine(endpoint=docker_host)
+    monkeypatch.setattr(processes, "_DRAIN_S", 0.5)
+    engine = DockerEngine()
     lines = Slow()
     outcome = engine.run(make_job(tmp_path, argv=("seq", "3000")), lines, 60)
     engine.close()

@@ -218,7 +218,7 @@ def test_the_client_is_killed(engine: PodmanEngine, tmp_path: Path) -> None:
             os.kill(int(found.stdout), signal.SIGKILL)
 
     job = make_job(tmp_path, "print:up", "sleep:60", run="client")
-    with pytest.raises(EnvironmentFault, match="client ended while the container"):
+    with pytest.raises(EnvironmentFault, match="ended while the container"):
         engine.run(job, Killing(), 60)
     assert containers(engine, "client") == []
 
@@ -404,11 +404,11 @@ def test_it_beats_local_only_where_it_starts(
     podman: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    assert select.choose(None, Flavour.CPU, root=tmp_path).name == "podman"
+    assert select.choose(None, gpus=False).name == "podman"
     own = Path(podman["CONTAINERS_CONF"]).read_text()
     broken = tmp_path / "containers.conf"
     lines = [line for line in own.splitlines() if not line.startswith("runtime")]
     broken.write_text("\n".join(lines) + '\nruntime = "/bin/false"\n')
     monkeypatch.setenv("CONTAINERS_CONF", str(broken))
     assert PodmanEngine().available().ok
-    assert select.choose(None, Flavour.CPU, root=tmp_path).name == "local"
+    assert select.choose(None, gpus=False).name == "local"

@@ -325,7 +325,7 @@ def test_a_run_takes_the_locked_image(
 ) -> None:
     """Two images of the same sources: the locked one runs, whatever the tag says."""
     monkeypatch.setenv("AE_REGISTRY", place.name)
-    engine = DockerEngine(endpoint=docker_host)
+    engine = DockerEngine()
     control = engine.daemon.control
     image = ImageRef(
         name="tiny", flavour=Flavour.CPU, content="a" * 64, source=tmp_path / "images/tiny"

@@ -84,7 +84,7 @@ def test_the_containers_user_can_read_it_and_nobody_can_write(
     job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
     job.secrets["gurobi"] = licence  # type: ignore[index]
     os.chown(licence, *(int(word) for word in user.split(":")))
-    engine = DockerEngine(endpoint=docker_host, user=user)
+    engine = DockerEngine(user=user)
     outcome = engine.run(job, lines, 60)
     engine.close()
     assert lines.of("stdout") == [f"TOKEN={WORD}", "600", user.partition(":")[0]]
