@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,17 +23,18 @@ DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 PING_TIMEOUT_S = 10
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 # The daemon tells of a pull or push several times a second, but waits for ever for a registry that
-# keeps the connection and says nothing. Storing a large layer may take minutes.
-SILENCE_S = 600
+# keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
+SILENCE_S = 600.0
 NO_ROUTE = (
     "the Docker daemon has no way to hand GPUs to containers: no CDI spec and no NVIDIA runtime",
     f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
 )
+_TRANSFER = re.compile(r"/images/(create$|.+/push$)")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon that answers. `control` has a short timeout, `patient` (images) a long one."""
+    """A daemon that answers. `control` has a short timeout, `patient` none (attach, wait)."""
 
     endpoint: str
     control: APIClient
@@ -120,9 +122,17 @@ def connect(endpoint: str) -> Daemon:
     probe(endpoint)
     from docker.api import APIClient
 
+    class Client(APIClient):
+        """A pull or push that falls silent for SILENCE_S is a time-out."""
+
+        def post(self, url: str | bytes, *words: Any, **named: Any) -> Any:
+            if named.get("timeout") is None and _TRANSFER.search(str(url)):
+                named["timeout"] = SILENCE_S
+            return super().post(url, *words, **named)
+
     with faults(endpoint):
-        control = APIClient(base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S)
-        version = control.api_version
-        patient = APIClient(base_url=endpoint, version=version, timeout=SILENCE_S)
+        control = Client(base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S)
+        for_ever: Any = None  # which docker-py takes, and does not say so
+        patient = Client(base_url=endpoint, version=control.api_version, timeout=for_ever)
         info = control.info()
     return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
