@@ -114,5 +114,10 @@ def test_what_the_system_refuses_is_the_machines_fault(
 ) -> None:
     root = make_toy(tmp_path / "checkout")
     monkeypatch.setenv("AE_ROOT", str(root))
-    assert guarded(["schema", "--output", str(tmp_path)]) == ExitCode.ENVIRONMENT
-    assert f"error: the system refused: Is a directory ({tmp_path})" in capsys.readouterr().err
+    report = tmp_path / "report"
+    report.write_text("a file where a folder belongs")
+    assert guarded(["run", "toy", "--quick", "--engine", "local"]) == ExitCode.OK
+    assert guarded(["report", "toy", "-o", str(report)]) == ExitCode.ENVIRONMENT
+    said = capsys.readouterr().err
+    assert "error: the system refused: Not a directory" in said
+    assert str(report) in said

@@ -67,7 +67,7 @@ class Client:
         self, name: str, sink: Sink, timeout_s: float, grace_s: float
     ) -> tuple[processes.Exit, bool]:
         """Start a created container and follow it to its end; how the client ended, and whether
-        the deadline had passed: TERM, `grace_s` to clean up, KILL."""
+        the deadline had passed: TERM, `grace_s` to clean up, KILL. On a Ctrl-C likewise."""
         late = threading.Event()
 
         def stop() -> None:  # the container, not the client: it brings the last words
@@ -86,6 +86,9 @@ class Client:
                 env=self._environment(),
                 grace_s=grace_s,
             )
+        except KeyboardInterrupt:
+            stop()
+            raise
         finally:
             timer.cancel()
         return ended, late.is_set()

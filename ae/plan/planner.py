@@ -52,7 +52,7 @@ def make_plan(
     notes: list[str] = []
     if not recipe.lanes[selection.lane].built:
         notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
-    refused: list[UsageError | EnvironmentFault] = []
+    refused: dict[str, UsageError | EnvironmentFault] = {}
     slots: list[Slot] = []
     for name in _experiments(recipe, selection):
         axis = gpu_axis(recipe, name)
@@ -68,7 +68,7 @@ def make_plan(
             if counted and isinstance(error, EnvironmentFault):
                 raise
             notes.append(f"left out: {error.message}")
-            refused.append(error)
+            refused[name] = error
             continue
         if note:
             notes.append(note)
@@ -81,9 +81,13 @@ def make_plan(
             needs = runtime_needs(recipe.needs_of(name), choice.request, root)
             needs = replace(needs, secrets=given)
             slots.append(Slot(name, labels, chosen, image, needs, choice.gpus))
+    counted = [error for name, error in refused.items() if gpu_axis(recipe, name)]
+    served = any(gpu_axis(recipe, slot.experiment) for slot in slots)
+    if counted and not served and all(isinstance(error, UsageError) for error in counted):
+        raise counted[0]  # a count of GPUs that no experiment has
     on_gpu = any(slot.needs.gpus for slot in slots)
     if not slots or (selection.gpus and not on_gpu):
-        raise _nothing(recipe, selection, machine, refused)
+        raise _nothing(recipe, selection, machine, list(refused.values()))
     points = [
         point_of(recipe, slot, values, repeat, selection.quick)
         for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike

@@ -154,7 +154,15 @@ class _Performance:
         return int(codes[name]) if name in codes else None
 
     def _sleep(self, seconds: float, grace_s: float) -> int | None:
-        """Sleep until the end, the deadline or the removal; signals interrupt it."""
+        """Sleep until the end, the deadline or the removal; a Ctrl-C is told to who listens."""
+        try:
+            return self._wait(seconds, grace_s)
+        except KeyboardInterrupt:
+            if self._listens:
+                (self._job.out / "cleaned").touch()
+            raise
+
+    def _wait(self, seconds: float, grace_s: float) -> int | None:
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             if self._removed.wait(min(0.02, end - now)):

@@ -179,10 +179,11 @@ def test_an_interrupt_stops_it(engine: Engine, tmp_path: Path) -> None:
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     started = time.monotonic()
-    job = make_job(tmp_path / "out", "print:up", "sleep:60")
+    job = make_job(tmp_path / "out", "listen", "print:up", "sleep:60")
     with pytest.raises(KeyboardInterrupt), signals.handled():
         engine.run(job, Interrupting(), 60)
     assert time.monotonic() - started < 20
+    assert (tmp_path / "out/cleaned").exists()  # it was told, and given the time
     assert ours(engine) == []
 
 

@@ -657,8 +657,8 @@ def test_a_full_engine_leaves_nothing(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
     engine.full = True
-    error = refused(made, tmp_path, daemon, engine, "disk of the Docker daemon is full")
-    assert "docker system df" in error.fix
+    error = refused(made, tmp_path, daemon, engine, "no space left on device")
+    assert "system df" in error.fix
 
 
 def test_a_small_disk_is_refused_before_the_engine_sees_anything(
