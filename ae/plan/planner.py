@@ -81,10 +81,10 @@ def make_plan(
             needs = runtime_needs(recipe.needs_of(name), choice.request, root)
             needs = replace(needs, secrets=given)
             slots.append(Slot(name, labels, chosen, image, needs, choice.gpus))
-    counted = [error for name, error in refused.items() if gpu_axis(recipe, name)]
+    unserved = [error for name, error in refused.items() if gpu_axis(recipe, name)]
     served = any(gpu_axis(recipe, slot.experiment) for slot in slots)
-    if counted and not served and all(isinstance(error, UsageError) for error in counted):
-        raise counted[0]  # a count of GPUs that no experiment has
+    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
+        raise unserved[0]  # a count of GPUs that no experiment has
     on_gpu = any(slot.needs.gpus for slot in slots)
     if not slots or (selection.gpus and not on_gpu):
         raise _nothing(recipe, selection, machine, list(refused.values()))
