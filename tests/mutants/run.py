@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks one line of code at a time and says which breaks no test notices. By hand, not in CI.
 
-    python tests/mutants/run.py                 all of mutants.yaml
+    python tests/mutants/run.py                 all of the lists beside it
     python tests/mutants/run.py claims plan     some modules
     python tests/mutants/run.py --jobs 2
 
@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -57,7 +58,9 @@ def find(root: Path, file: str, old: str) -> Path | None:
 
 def load(root: Path, modules: Sequence[str]) -> list[Mutant]:
     """The mutants of some modules, or of all."""
-    data = yaml.safe_load((Path(__file__).parent / "mutants.yaml").read_text())
+    data: dict[str, Any] = {}
+    for path in sorted(Path(__file__).parent.glob("*.yaml")):
+        data |= yaml.safe_load(path.read_text())
     if unknown := set(modules) - set(data):
         raise SystemExit(f"unknown: {', '.join(unknown)}; known: {', '.join(data)}")
     return [
