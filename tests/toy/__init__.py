@@ -30,7 +30,14 @@ def make_checkout(root: Path, name: str = "toy") -> Path:
     for folder in ("ae", "docs"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(checkout / folder, root / folder, ignore=ignore)
-    for file in ("pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "Makefile"):
+    for file in (
+        ".gitignore",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "CITATION.cff",
+        "Makefile",
+    ):
         shutil.copy(checkout / file, root)
     if name != "toy":
         for folder in ("recipes", "images"):
