@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ae.claims.judge import Judgement, judge, load_claims
-from ae.claims.verdicts import to_json
+from ae.claims.models import to_json
 from ae.figures.summary import rows_of
 from ae.model import Status
 from ae.recipe.models import Recipe
