@@ -60,7 +60,10 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="the same as --KEY VALUE; repeatable"),
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
+    repeat: Annotated[
+        int | None,
+        typer.Option("--repeat", min=1, help="processes of every point; default: the recipe's"),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")

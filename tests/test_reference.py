@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ae.__main__ import guarded
-from ae.claims.verdicts import verdict_lines
+from ae.claims.models import verdict_lines
 from ae.recipe.load import load_recipe
 from ae.records.models import Source
 from ae.records.reference import load_reference

@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from ae.claims.verdicts import exit_code, to_json, verdict_lines
+from ae.claims.models import exit_code, to_json, verdict_lines
 from ae.errors import ExitCode, UsageError, nearest
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records import reference

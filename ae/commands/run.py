@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
-from ae.claims.verdicts import write_claims
+from ae.claims.models import write_claims
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Given, Mask, resolve
@@ -22,7 +23,7 @@ from ae.host.machine import detect
 from ae.host.watchdog import Reaper
 from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
-from ae.model import Machine, Outcome, Plan, Status
+from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import grouped, make_plan
 from ae.plan.selection import Selection, check_selection, parse_gpus
@@ -161,8 +162,8 @@ def measure(
         notes.append("the recipe, its image or the machine changed: some points run again")
     for note in notes:
         display.say(f"note: {note}")
-    count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
-    display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
+    count = f"of {len(plan.points)} points " if asked.resumed else ""
+    display.say(f"run {run.name} on engine {engine.name}: {count}{_size(todo)} to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
     files = asked.given.files
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
@@ -250,11 +251,18 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
             print(f"# {point.id} ({about})")
             print(f"mkdir -p {quote(str(folder / point.id))} && {join(commands[point.id])}")
-        if not plan.points:
-            print("# nothing is left to run")
+        print(f"# {_size(plan.points)}" if plan.points else "# nothing is left to run")
     if as_json:
         _print_json(data, len(several))
     return ExitCode.OK
+
+
+def _size(points: Sequence[Point]) -> str:
+    """How many points, in how many processes each, and how long they take together."""
+    each = Counter((point.experiment, *point.labels.values()) for point in points).values()
+    most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
+    took = format_seconds(sum(point.expected_s for point in points))
+    return f"{len(points)} points{most}, about {took}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:

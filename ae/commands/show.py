@@ -47,7 +47,7 @@ def list_text(recipes: Sequence[Recipe]) -> str:
 
 def recipe_details(recipe: Recipe, claims: Sequence[Claim]) -> dict[str, Any]:
     """Everything `ae show` says, as data: the recipe itself and its claims."""
-    said = {"id", "figure", "sentence", "kind", "reference", "transcribed"}
+    said = {"id", "figure", "sentence", "tag", "reference", "transcribed"}
     return {
         "recipe": recipe.model_dump(mode="json", by_alias=True),
         "claims": [claim.model_dump(mode="json", include=said) for claim in claims],

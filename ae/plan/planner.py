@@ -88,10 +88,15 @@ def make_plan(
     on_gpu = any(slot.needs.gpus for slot in slots)
     if not slots or (selection.gpus and not on_gpu):
         raise _nothing(recipe, selection, machine, list(refused.values()))
+    usual = {
+        name: 1 if selection.quick else one.processes for name, one in recipe.experiments.items()
+    }
+    counts = [selection.repeat or usual[slot.experiment] for slot in slots]
     points = [
         point_of(recipe, slot, values, repeat, selection.quick)
-        for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike
-        for slot in slots
+        for repeat in range(max(counts))  # outermost, so that drift hits all points alike
+        for slot, count in zip(slots, counts, strict=True)
+        if repeat < count
     ]
     used = {name for slot in slots for name in names_in(recipe.experiments[slot.experiment])}
     notes += [

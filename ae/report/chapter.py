@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ae.claims.judge import Judgement, judge, load_claims
-from ae.claims.verdicts import to_json
+from ae.claims.judge import judge
+from ae.claims.models import Judgement, to_json
+from ae.claims.tables import load_claims
 from ae.figures.summary import rows_of
 from ae.model import Status
 from ae.recipe.models import Recipe
@@ -97,7 +98,8 @@ def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None)
     ran = {row.experiment for row in results.rows}
     names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
     folder = root / "recipes" / recipe.name
-    return draw(folder, names, results.frame, results.environment, out) if names else []
+    shown = {name: recipe.figures[name].experiments for name in names}
+    return draw(folder, shown, results.frame, results.environment, out) if names else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:

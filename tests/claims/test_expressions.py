@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ae.claims.expressions import NoAnswer, NoRecords, WrongEvidence, parse_expression
+from ae.claims.evaluate import NoAnswer, NoRecords, WrongEvidence, evaluate
+from ae.claims.expressions import parse_expression
 from ae.records.files import Row
 
 
@@ -29,9 +30,8 @@ ROWS = [
 
 
 def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | bool:
-    answer = parse_expression(text).answer(
-        ROWS if rows is None else rows, evidence or ("measured", "static")
-    )
+    rows = ROWS if rows is None else rows
+    answer = evaluate(parse_expression(text), rows, evidence or ("measured", "static"))
     found: float | bool = answer.values[0].item()
     return found
 
@@ -181,16 +181,18 @@ def test_the_interval_follows_the_samples() -> None:
         row("time", *rng.normal(10, 1, 60), variant="fast"),
     ]
     text = "median(time, variant=base) / median(time, variant=fast)"
-    values = parse_expression(text).answer(rows, ["measured"]).values
+    values = evaluate(parse_expression(text), rows, ["measured"]).values
     low, high = np.percentile(values[1:], [2.5, 97.5])
     assert low < 2.0 < high
     assert 0.05 < high - low < 0.4
     same = parse_expression("median(time, variant=base) / median(time, variant=base)")
-    assert set(same.answer(rows, ["measured"]).values) == {1.0}  # one record, drawn once
+    assert set(evaluate(same, rows, ["measured"]).values) == {1.0}  # one record, drawn once
 
 
 def test_the_records_used_are_told() -> None:
-    answer = parse_expression("median(time, variant=fast, dataset=hot)").answer(ROWS, ["measured"])
+    answer = evaluate(
+        parse_expression("median(time, variant=fast, dataset=hot)"), ROWS, ["measured"]
+    )
     assert answer.rows == (ROWS[1],)
 
 

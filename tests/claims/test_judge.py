@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims
-from ae.claims.verdicts import exit_code, to_json, verdict_lines, write_claims
+from ae.claims.models import exit_code, to_json, verdict_lines, write_claims
 from ae.errors import ExitCode, RecipeError, UsageError
 from ae.recipe.load import list_recipes
 from ae.records.files import Environment, Row
