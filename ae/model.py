@@ -166,7 +166,6 @@ class Gpu:
     compute_capability: tuple[int, int] = (0, 0)
     driver: str = ""
     processes: tuple[int, ...] = ()  # pids of compute processes on it
-    known: bool = True  # false: another machine's, of which only its name for the engine is known
 
 
 @dataclass(frozen=True, kw_only=True)

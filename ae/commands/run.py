@@ -37,7 +37,6 @@ from ae.images import lockfile, settings
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Status
 from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import grouped
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import describe
@@ -188,7 +187,7 @@ def measure(
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    notes = grouped(plan.notes, recipe.experiments)
+    notes = list(plan.notes)
     if engine.name != "local":
         images = {point.image.reference: point.image for point in plan.points}
         notes += lockfile.notes(list(images.values()), settings.registry())
@@ -243,10 +242,7 @@ def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:
     if failures:
         return ExitCode.WORKLOAD
     if not run.finished():
-        reasons: dict[str, list[str]] = {}
-        for name, outcome in outcomes.items():
-            reasons.setdefault(outcome.reason, []).append(name)
-        words = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        words = "; ".join(dict.fromkeys(outcome.reason for outcome in outcomes.values()))
         raise EnvironmentFault(
             f"this machine could run none of the points: {words}",
             fix=f"see `ae doctor {asked.recipe.name}`",
@@ -279,7 +275,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         data.append(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
         if as_json:
             continue
-        for note in grouped(plan.notes, asked.recipe.experiments):
+        for note in plan.notes:
             print(f"note: {note}", file=sys.stderr)
         for point in plan.points:
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
@@ -297,7 +293,9 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
     try:
         return plan_for(asked, machine)
     except EnvironmentFault as fault:
-        fitting = tuple(unknown_gpu(str(index)) for index in range(asked.recipe.most_gpus()))
+        fitting = tuple(
+            unknown_gpu(str(index)) for index in range(64)
+        )  # more than any recipe asks for
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.model import Flavour, Machine, Plan
-from ae.plan.gpus import choices_of, gpu_axis
-from ae.plan.points import (
-    Slot,
-    image_of,
-    names_in,
-    point_of,
-    runtime_needs,
-    secrets_of,
-    with_unique_ids,
-)
+from ae.model import Flavour, Machine, Plan, Point
+from ae.plan.gpus import LEFT_OUT, Note, choices_of, gpu_axis
+from ae.plan.points import image_of, points_of, runtime_needs, secrets_of, with_unique_ids
 from ae.plan.selection import Selection, check_selection, parameter_values, reductions
 from ae.recipe.models import Recipe
+from ae.recipe.rules import placeholders
 
 
 def make_plan(
@@ -49,11 +41,9 @@ def make_plan(
             fix=f"write it, or use another lane: {', '.join(recipe.lanes)}",
         )
     values = parameter_values(recipe, selection)
-    notes: list[str] = []
-    if not recipe.lanes[selection.lane].built:
-        notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
-    refused: dict[str, UsageError | EnvironmentFault] = {}
-    slots: list[Slot] = []
+    said: dict[Note, list[str]] = {}  # words before and after the names -> names of experiments
+    refused: list[UsageError | EnvironmentFault] = []
+    slots: list[list[Point]] = []  # every point, with its repeats
     for name in _experiments(recipe, selection):
         axis = gpu_axis(recipe, name)
         try:
@@ -67,38 +57,37 @@ def make_plan(
                 raise
             if counted and isinstance(error, EnvironmentFault):
                 raise
-            notes.append(f"left out: {error.message}")
-            refused[name] = error
+            message = error.message.removeprefix(name)
+            rest = f": {message}" if message == error.message else message
+            said.setdefault((LEFT_OUT, rest), []).append(name)
+            refused.append(error)
             continue
         if note:
-            notes.append(note)
+            said.setdefault(note, []).append(name)
         if axis:
             ranges[axis] = tuple(choices)
         given = secrets_of(recipe, name, secrets)
         for labels, chosen in _combinations(recipe, name, ranges, variants):
             choice = choices[labels.get(axis, "")]
             image = image_of(recipe, selection, choice, root, content, flavours or {})
-            needs = runtime_needs(recipe.needs_of(name), choice.request, root)
-            needs = replace(needs, secrets=given)
-            slots.append(Slot(name, labels, chosen, image, needs, choice.gpus))
-    unserved = [error for name, error in refused.items() if gpu_axis(recipe, name)]
-    served = any(gpu_axis(recipe, slot.experiment) for slot in slots)
-    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
-        raise unserved[0]  # a count of GPUs that no experiment has
-    on_gpu = any(slot.needs.gpus for slot in slots)
-    if not slots or (selection.gpus and not on_gpu):
-        raise _nothing(recipe, selection, machine, list(refused.values()))
-    points = [
-        point_of(recipe, slot, values, repeat, selection.quick)
-        for repeat in range(selection.repeat)  # outermost, so that drift hits all points alike
-        for slot in slots
-    ]
-    used = {name for slot in slots for name in names_in(recipe.experiments[slot.experiment])}
-    notes += [
-        f"--set {key} has no effect: no chosen experiment uses it"
-        for key in selection.settings
-        if key not in used
-    ]
+            needs = runtime_needs(recipe.needs_of(name), choice.request, given, root)
+            slots.append(
+                points_of(
+                    recipe, name, labels, chosen, image, needs, choice.models, selection, values
+                )
+            )
+    # Repeats outermost, so that drift hits all points alike.
+    points = [point for repeat in zip(*slots, strict=True) for point in repeat]
+    on_gpu = any(point.needs.gpus for point in points)
+    if not points or (selection.gpus and not on_gpu):
+        raise _nothing(recipe, selection, machine, refused)
+    commands = {point.experiment: recipe.experiments[point.experiment].command for point in points}
+    used = {key for words in commands.values() for _, key in placeholders(words)}
+    unused = [f"--set {key} has no effect: no chosen experiment uses it"
+              for key in selection.settings if key not in used]  # fmt: skip
+    unbuilt = f"the {selection.lane} lane of {recipe.name} was written, never built by us"
+    notes = [] if recipe.lanes[selection.lane].built else [unbuilt]
+    notes += [start + ", ".join(names) + rest for (start, rest), names in said.items()]
     return Plan(
         recipe=recipe.name,
         lane=selection.lane,
@@ -107,20 +96,8 @@ def make_plan(
         points=tuple(with_unique_ids(points)),
         selection=to_jsonable_python(selection),
         reduced=reductions(recipe, selection, values),
-        notes=tuple(notes),
+        notes=(*notes, *unused),
     )
-
-
-def grouped(notes: Iterable[str], experiments: Iterable[str]) -> list[str]:
-    """Notes that say the same of several experiments as one, in the order of the first."""
-    names = sorted(experiments, key=len, reverse=True)
-    found: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        start = "left out: " if note.startswith("left out: ") else ""
-        rest = note[len(start) :]
-        name = next((n for n in names if rest.startswith((f"{n} ", f"{n}:"))), "")
-        found.setdefault((start, rest[len(name) :]), []).append(name)
-    return [start + ", ".join(who) + rest for (start, rest), who in found.items()]
 
 
 def _experiments(recipe: Recipe, selection: Selection) -> list[str]:

@@ -247,11 +247,6 @@ class Recipe(Part):
             return (need.count,)
         return tuple(sorted(int(value) for value in self.axes[need.count[1:-1]].values))
 
-    def most_gpus(self) -> int:
-        """How many GPUs serve every point that the recipe can have."""
-        needs = [self.needs_of(name).gpus for name in self.experiments]
-        return max(self.gpu_counts(need)[-1] for need in needs)
-
     def needs_of(self, experiment: str) -> Needs:
         """The recipe's needs with the experiment's overrides."""
         return self.needs.override(self.experiments[experiment].needs)

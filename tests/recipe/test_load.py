@@ -179,7 +179,6 @@ def test_an_axis_that_says_how_many_gpus_must_be_the_experiments(toy: Path) -> N
     edit(toy, "    gpu: optional\n", "    gpu: optional\n    needs: {gpus: {count: 2, why: x}}\n")
     recipe = load_recipe(toy, "toy")  # those without a GPU need no axis
     assert recipe.gpu_counts(recipe.needs.gpus) == (1, 2)
-    assert recipe.most_gpus() == 2
 
 
 @pytest.mark.parametrize(

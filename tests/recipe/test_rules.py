@@ -201,7 +201,6 @@ def test_gpus_images_secrets_and_the_plain_run(root: Path) -> None:
     ))  # fmt: skip
     assert recipe.gpu_counts(recipe.needs.gpus) == (1, 2, 4)
     assert recipe.gpu_counts(None) == (1,)
-    assert recipe.most_gpus() == 4
     assert recipe.secrets() == ["a", "z"]
     assert recipe.image_of("upstream") == "toy2"
     assert recipe.image_of("native") == "toy"
