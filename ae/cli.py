@@ -6,7 +6,7 @@ Only the module of the command that is asked for is imported, so that `ae --help
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -79,12 +79,12 @@ def _app(argv: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _declared(place: str, words: Sequence[str]) -> Callable[..., Any]:
+def _declared(place: str, words: Sequence[str]) -> Any:
     module, name = place.split(".")
-    declared = import_module(f"ae.commands.{module}")
-    if name == "run":  # has the options of the recipes that are named
-        return declared.with_own_options(words)  # type: ignore[no-any-return]
-    return getattr(declared, name)  # type: ignore[no-any-return]
+    function = getattr(import_module(f"ae.commands.{module}"), name)
+    if name == "run":
+        return import_module("ae.commands.options").with_options_of_recipes(function, words)
+    return function
 
 
 def _not_asked_for() -> None:

@@ -47,7 +47,7 @@ class GpuRequest:
     count: int = 1
     devices: tuple[GpuId, ...] = ()  # the `count` GPUs that the planner chose
     min_memory_gib: float = 0.0
-    min_compute_capability: tuple[int, int] = (0, 0)
+    min_compute_capability: tuple[int, ...] = (0, 0)
     min_driver: str = ""
 
 

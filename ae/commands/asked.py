@@ -16,7 +16,7 @@ from ae.host.watchdog import Reaper
 from ae.images import bake, content
 from ae.images.content import BuildOptions
 from ae.model import Machine, Plan
-from ae.plan.planner import make_plan
+from ae.plan.planner import chosen_experiments, make_plan
 from ae.plan.selection import Selection, check_selection
 from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
@@ -62,11 +62,8 @@ def choose_engine(
     asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
 ) -> Engine:
     """The engine that the points run on."""
-    chosen = asked.selection.experiments
-    wished = any(
-        about.gpu != "none" and (name in chosen or (about.default and not chosen))
-        for name, about in asked.recipe.experiments.items()
-    )
+    names = chosen_experiments(asked.recipe, asked.selection)
+    wished = any(asked.recipe.experiments[one].gpu != "none" for one in names)
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
     return engines.choose(name, gpus=gpus, reaper=reaper, build=build)
 

@@ -56,12 +56,10 @@ def old_environments(root: Path) -> list[Path]:
 
 def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
     """Remove what no living launcher owns and return it; dry: only return it."""
-    found = [(engine, one) for engine in engines for one in orphans(engine.leftovers())]
-    for engine, leftover in [] if dry_run else found:
-        engine.remove(leftover)
-    return [leftover for _, leftover in found]
-
-
-def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """What no living launcher owns."""
-    return [one for one in leftovers if not one.owner_alive]
+    found = []
+    for engine in engines:
+        orphans = [one for one in engine.leftovers() if not one.owner_alive]
+        for one in [] if dry_run else orphans:
+            engine.remove(one)
+        found += orphans
+    return found

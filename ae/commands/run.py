@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from shlex import join, quote
@@ -24,7 +24,6 @@ from ae.commands.options import (
     pairs,
     recipe_names,
     recipes_among,
-    with_options_of_recipes,
 )
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
@@ -129,11 +128,6 @@ def run(
         return show_plans(asked, engine=engine, as_json=as_json)
     build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
     return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
-
-
-def with_own_options(words: Sequence[str]) -> Callable[..., int]:
-    """`run` with the options of the recipes among these words of a command line."""
-    return with_options_of_recipes(run, words)
 
 
 def run_recipes(

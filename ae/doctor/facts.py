@@ -85,7 +85,7 @@ def demands_of(recipe: Recipe) -> Demands:
         command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
         gpu=wishes.pop() if len(wishes) == 1 else "optional",  # what needs one is left out
         on_gpus_alone=on_gpus_alone,
-        request=gpu_request(need and need.of(recipe.gpu_counts(need)[0]), None),
+        request=gpu_request(need, recipe.gpu_counts(need)[0]),
         disk=sum(disks.values()),
         disk_on_gpus_alone=sum(disks[name] for name in on_gpus_alone),
         shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),

@@ -27,14 +27,6 @@ class GpuChoice:
     flavour: Flavour = Flavour.CPU  # of the image; a point without GPUs may run in either
 
 
-def gpu_axis(recipe: Recipe, name: str) -> str:
-    """The axis that says how many GPUs a point of the experiment gets; empty: there is none."""
-    need = recipe.needs_of(name).gpus
-    if need is None or recipe.experiments[name].gpu == "none":
-        return ""
-    return need.axis or ""
-
-
 def choices_of(
     recipe: Recipe, selection: Selection, name: str, machine: Machine, values: Sequence[str]
 ) -> tuple[dict[str, GpuChoice], Note | None]:
@@ -73,7 +65,7 @@ def choices_of(
     if not isinstance(wanted, tuple):
         suitable = _alike_first(suitable)
     note = None
-    if gpu_axis(recipe, name):
+    if recipe.gpu_axis(name):
         values, note = _fitting(recipe, selection, name, values, len(suitable))
     # In one order for all counts: a GPU of fewer is also one of more.
     return {one: _first(suitable, request, int(one or request.count)) for one in values}, note
@@ -83,7 +75,7 @@ def _fitting(
     recipe: Recipe, selection: Selection, name: str, values: Sequence[str], here: int
 ) -> tuple[list[str], Note | None]:
     """The values of the GPU axis that so many GPUs are enough for, and what is left out."""
-    axis = gpu_axis(recipe, name)
+    axis = recipe.gpu_axis(name)
     fitting = [value for value in values if int(value) <= here]
     left = [value for value in values if int(value) > here]
     if not left:
@@ -114,7 +106,7 @@ def _first(suitable: Sequence[Gpu], request: GpuRequest, count: int) -> GpuChoic
 
 def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
     """The recipe's need and the person's wish as one request, whose GPUs are not chosen yet."""
-    least = need.least if need else 1
+    least = need.count if need and isinstance(need.count, int) else 1
     asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
     if asked < least:
         raise EnvironmentFault(
@@ -125,8 +117,8 @@ def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> G
     return GpuRequest(
         count=asked,
         min_memory_gib=need.min_memory / GIB,
-        min_compute_capability=need.min_compute_capability,
-        min_driver=need.min_driver or "",
+        min_compute_capability=version(need.min_compute_capability),
+        min_driver=need.min_driver,
     )
 
 

@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault, UsageError
 from ae.model import Flavour, Machine, Plan, Point
-from ae.plan.gpus import LEFT_OUT, Note, choices_of, gpu_axis
+from ae.plan.gpus import LEFT_OUT, Note, choices_of
 from ae.plan.points import image_of, points_of, runtime_needs, secrets_of, with_unique_ids
 from ae.plan.selection import Selection, check_selection, parameter_values, reductions
 from ae.recipe.models import Recipe
@@ -42,10 +42,10 @@ def make_plan(
         )
     values = parameter_values(recipe, selection)
     said: dict[Note, list[str]] = {}  # words before and after the names -> names of experiments
-    refused: list[UsageError | EnvironmentFault] = []
+    refused: dict[str, UsageError | EnvironmentFault] = {}
     slots: list[list[Point]] = []  # every point, with its repeats
-    for name in _experiments(recipe, selection):
-        axis = gpu_axis(recipe, name)
+    for name in chosen_experiments(recipe, selection):
+        axis = recipe.gpu_axis(name)
         try:
             variants = _variants(recipe, selection, name)
             ranges = _ranges(recipe, selection, name)
@@ -60,7 +60,7 @@ def make_plan(
             message = error.message.removeprefix(name)
             rest = f": {message}" if message == error.message else message
             said.setdefault((LEFT_OUT, rest), []).append(name)
-            refused.append(error)
+            refused[name] = error
             continue
         if note:
             said.setdefault(note, []).append(name)
@@ -78,9 +78,13 @@ def make_plan(
             )
     # Repeats outermost, so that drift hits all points alike.
     points = [point for repeat in zip(*slots, strict=True) for point in repeat]
+    unserved = [error for name, error in refused.items() if recipe.gpu_axis(name)]
+    served = any(recipe.gpu_axis(point.experiment) for point in points)
+    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
+        raise unserved[0]  # a count of GPUs that no experiment has
     on_gpu = any(point.needs.gpus for point in points)
     if not points or (selection.gpus and not on_gpu):
-        raise _nothing(recipe, selection, machine, refused)
+        raise _nothing(recipe, selection, machine, list(refused.values()))
     commands = {point.experiment: recipe.experiments[point.experiment].command for point in points}
     used = {key for words in commands.values() for _, key in placeholders(words)}
     unused = [f"--set {key} has no effect: no chosen experiment uses it"
@@ -100,7 +104,8 @@ def make_plan(
     )
 
 
-def _experiments(recipe: Recipe, selection: Selection) -> list[str]:
+def chosen_experiments(recipe: Recipe, selection: Selection) -> list[str]:
+    """The experiments that were asked for, else those of a plain run. Raises UsageError."""
     chosen = []
     for name, experiment in recipe.experiments.items():
         named = name in selection.experiments
@@ -148,7 +153,7 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
                 f"{name} has no point with {axis} {', '.join(asked or ())}",
                 fix=f"it has: {', '.join(there)}",
             )
-        if count and axis == gpu_axis(recipe, name):
+        if count and axis == recipe.gpu_axis(name):
             if str(count) not in found:
                 raise UsageError(
                     f"{name} of {recipe.name} has no point with {count} GPUs",

@@ -164,9 +164,8 @@ class Experiment(Part):
     default: bool = True
     lane: str = "native"
     axes: Words = ()
-    only: dict[Key, Words] = Field(
-        default_factory=dict
-    )  # of an axis that it shares: the values that it runs
+    # Of an axis that it shares, the values that it runs.
+    only: dict[Key, Annotated[Words, Field(min_length=1)]] = Field(default_factory=dict)
     variants: VariantWords = ()  # ("all",): every one, see Recipe.variants_of
     interleave: bool = True
     gpu: Literal["required", "optional", "none"]
@@ -239,13 +238,18 @@ class Recipe(Part):
         count = math.prod(len(self.values_of(experiment, axis)) for axis in about.axes)
         return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
 
+    def gpu_axis(self, experiment: str) -> str:
+        """The axis that says how many GPUs a point of the experiment gets; empty: there is none."""
+        need = self.needs_of(experiment).gpus
+        return need.axis if need and self.experiments[experiment].gpu != "none" else ""
+
     def gpu_counts(self, need: GpuNeed | None) -> tuple[int, ...]:
         """How many GPUs points with this need ask for, ascending; several where an axis says so."""
         if need is None:
             return (1,)
         if isinstance(need.count, int):
             return (need.count,)
-        return tuple(sorted(int(value) for value in self.axes[need.count[1:-1]].values))
+        return tuple(sorted(int(value) for value in self.axes[need.axis].values))
 
     def needs_of(self, experiment: str) -> Needs:
         """The recipe's needs with the experiment's overrides."""

@@ -31,6 +31,7 @@ _WORDS = {
     "model_type": "must be a mapping (key: value)",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
+    "too_short": "names nothing",
 }
 
 

@@ -164,12 +164,14 @@ def test_who_is_alive() -> None:
     assert owner.from_environment("") == {}
 
 
-def test_orphans_only() -> None:
+def test_orphans_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def one(name: str, alive: bool) -> Leftover:
         return Leftover(engine="e", kind="container", id=name, run="r", owner_alive=alive)
 
+    engine = LocalEngine()
     found = [one("v", False), one("c", False), one("x", True)]
-    assert [leftover.id for leftover in clean.orphans(found)] == ["v", "c"]
+    monkeypatch.setattr(engine, "leftovers", lambda: found)
+    assert [one.id for one in clean.clean_engines([engine], dry_run=True)] == ["v", "c"]
 
 
 @pytest.fixture

@@ -584,7 +584,7 @@ def test_the_same_note_of_several_experiments_is_said_once(toy: Recipe) -> None:
     )
     need = toy.needs_of("gpu_only").gpus
     assert need is not None
-    four = toy.needs.model_copy(update={"gpus": need.of(4)})
+    four = toy.needs.model_copy(update={"gpus": need.model_copy(update={"count": 4})})
     made = plan(changed(recipe, "gpu_only", default=True, needs=four), TWO, gpus=2)
     assert made.notes == ("left out: gpu_only: 4 GPUs are needed and 2 asked for",)
 
