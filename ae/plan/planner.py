@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.model import Flavour, Machine, Plan, Point
+from ae.model import Flavour, ImageRef, Machine, Plan, Point
 from ae.plan.gpus import LEFT_OUT, Note, choices_of
-from ae.plan.points import image_of, points_of, runtime_needs, secrets_of, with_unique_ids
+from ae.plan.points import points_of, runtime_needs, secrets_of, with_unique_ids
 from ae.plan.selection import Selection, check_selection, parameter_values, reductions
 from ae.recipe.models import Recipe
 from ae.recipe.rules import placeholders
@@ -34,12 +35,22 @@ def make_plan(
     what was asked for by name, or nothing at all.
     """
     selection = check_selection(recipe, selection)
-    if recipe.image_of(selection.lane) not in content:
+    name = recipe.image_of(selection.lane)
+    if name not in content:
         raise UsageError(
             f"the {selection.lane} lane of {recipe.name} cannot be run yet: "
-            f"there is no images/{recipe.image_of(selection.lane)}",
+            f"there is no images/{name}",
             fix=f"write it, or use another lane: {', '.join(recipe.lanes)}",
         )
+    # An image of the authors comes for GPUs alone: its points without one run in it, too.
+    allowed = (flavours or {}).get(name, tuple(Flavour))
+    image = ImageRef(
+        name=name,
+        flavour=allowed[0],
+        content=content[name],
+        source=root / "images" / name,
+        override=selection.image_override,
+    )
     values = parameter_values(recipe, selection)
     said: dict[Note, list[str]] = {}  # words before and after the names -> names of experiments
     refused: dict[str, UsageError | EnvironmentFault] = {}
@@ -67,24 +78,28 @@ def make_plan(
         if axis:
             ranges[axis] = tuple(choices)
         given = secrets_of(recipe, name, secrets)
-        for labels, chosen in _combinations(recipe, name, ranges, variants):
+        if variants and not recipe.experiments[name].interleave:
+            ranges["variant"] = variants
+        for combination in itertools.product(*ranges.values()):
+            labels = dict(zip(ranges, combination, strict=True))
             choice = choices[labels.get(axis, "")]
-            image = image_of(recipe, selection, choice, root, content, flavours or {})
-            needs = runtime_needs(recipe.needs_of(name), choice.request, given, root)
+            flavour = choice.flavour if choice.flavour in allowed else allowed[0]
             slots.append(
                 points_of(
-                    recipe, name, labels, chosen, image, needs, choice.models, selection, values
+                    recipe,
+                    name,
+                    labels,
+                    variants=(labels["variant"],) if "variant" in labels else variants,
+                    image=replace(image, flavour=flavour),
+                    needs=runtime_needs(recipe.needs_of(name), choice.request, given, root),
+                    gpu_models=choice.models,
+                    selection=selection,
+                    values=values,
                 )
             )
     # Repeats outermost, so that drift hits all points alike.
     points = [point for repeat in zip(*slots, strict=True) for point in repeat]
-    unserved = [error for name, error in refused.items() if recipe.gpu_axis(name)]
-    served = any(recipe.gpu_axis(point.experiment) for point in points)
-    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
-        raise unserved[0]  # a count of GPUs that no experiment has
-    on_gpu = any(point.needs.gpus for point in points)
-    if not points or (selection.gpus and not on_gpu):
-        raise _nothing(recipe, selection, machine, list(refused.values()))
+    _check_served(recipe, selection, machine, points, refused)
     commands = {point.experiment: recipe.experiments[point.experiment].command for point in points}
     used = {key for words in commands.values() for _, key in placeholders(words)}
     unused = [f"--set {key} has no effect: no chosen experiment uses it"
@@ -95,7 +110,7 @@ def make_plan(
     return Plan(
         recipe=recipe.name,
         lane=selection.lane,
-        flavour=Flavour.CUDA if on_gpu else Flavour.CPU,
+        flavour=Flavour.CUDA if any(one.needs.gpus for one in points) else Flavour.CPU,
         quick=selection.quick,
         points=tuple(with_unique_ids(points)),
         selection=to_jsonable_python(selection),
@@ -106,17 +121,15 @@ def make_plan(
 
 def chosen_experiments(recipe: Recipe, selection: Selection) -> list[str]:
     """The experiments that were asked for, else those of a plain run. Raises UsageError."""
-    chosen = []
-    for name, experiment in recipe.experiments.items():
-        named = name in selection.experiments
-        if named and experiment.lane != selection.lane:
-            raise UsageError(
-                f"{name} belongs to the {experiment.lane} lane", fix=f"--lane {experiment.lane}"
-            )
-        plain = not selection.experiments and experiment.default
-        if named or (plain and experiment.lane == selection.lane):
-            chosen.append(name)
-    return chosen
+    asked, lane = selection.experiments, selection.lane
+    for name in asked:
+        if (own := recipe.experiments[name].lane) != lane:
+            raise UsageError(f"{name} belongs to the {own} lane", fix=f"--lane {own}")
+    return [
+        name
+        for name, one in recipe.experiments.items()
+        if (name in asked if asked else one.default and one.lane == lane)
+    ]
 
 
 def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...]:
@@ -166,46 +179,36 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
     return ranges
 
 
-def _combinations(
-    recipe: Recipe,
-    name: str,
-    ranges: Mapping[str, tuple[str, ...]],
-    variants: tuple[str, ...],
-) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
-    """Labels and variants of every point of an experiment, in the recipe's order."""
-    experiment = recipe.experiments[name]
-    for combination in itertools.product(*ranges.values()):
-        labels = dict(zip(experiment.axes, combination, strict=True))
-        if experiment.interleave or not variants:
-            yield labels, variants
-        else:
-            for variant in variants:
-                yield labels | {"variant": variant}, (variant,)
-
-
-def _nothing(
+def _check_served(
     recipe: Recipe,
     selection: Selection,
     machine: Machine,
-    refused: Sequence[UsageError | EnvironmentFault],
-) -> UsageError | EnvironmentFault:
-    """Why nothing runs, or nothing on the GPUs that a person named: never a run without them."""
+    points: Sequence[Point],
+    refused: Mapping[str, UsageError | EnvironmentFault],
+) -> None:
+    """Raise where nothing runs, or nothing on the GPUs that a person named: never without them."""
+    unserved = [error for name, error in refused.items() if recipe.gpu_axis(name)]
+    served = any(recipe.gpu_axis(point.experiment) for point in points)
+    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
+        raise unserved[0]  # a count of GPUs that no experiment has
     asked = selection.gpus if isinstance(selection.gpus, int) else len(selection.gpus or ())
-    faults = [error for error in refused if isinstance(error, EnvironmentFault)]
+    if points and (not asked or any(point.needs.gpus for point in points)):
+        return
+    faults = [error for error in refused.values() if isinstance(error, EnvironmentFault)]
     if not faults and len(machine.gpus) < asked:
-        return EnvironmentFault(
+        raise EnvironmentFault(
             f"{asked} GPUs were asked for, and this machine shows {len(machine.gpus) or 'none'}",
             fix="drop --gpus, or run where there are more; see `ae doctor`",
         )
-    if refused:
-        return (faults or refused)[0]
+    for error in (*faults, *refused.values()):
+        raise error
     if not asked:
-        return UsageError(
+        raise UsageError(
             f"nothing to run: the {selection.lane} lane has no experiment of a plain run",
             fix=f"name one with --experiment: {', '.join(recipe.experiments)}",
         )
     with_gpus = [name for name, about in recipe.experiments.items() if about.gpu != "none"]
-    return UsageError(
+    raise UsageError(
         "GPUs were asked for, and no chosen experiment uses one",
         fix=f"drop --gpus, or name one that does: {', '.join(with_gpus) or 'there is none'}",
     )

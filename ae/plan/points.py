@@ -13,7 +13,6 @@ from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault
 from ae.model import (
-    Flavour,
     GpuRequest,
     ImageRef,
     Mount,
@@ -22,31 +21,9 @@ from ae.model import (
     Secret,
     Ulimit,
 )
-from ae.plan.gpus import GpuChoice
 from ae.plan.selection import Selection, argument
 from ae.recipe.models import Recipe, Value
 from ae.recipe.needs import Needs
-
-
-def image_of(
-    recipe: Recipe,
-    selection: Selection,
-    choice: GpuChoice,
-    root: Path,
-    content: Mapping[str, str],
-    flavours: Mapping[str, Sequence[Flavour]],
-) -> ImageRef:
-    name = recipe.image_of(selection.lane)
-    allowed = flavours.get(name, (choice.flavour,))
-    # An image of the authors comes for GPUs alone: its points without one run in it, too.
-    flavour = choice.flavour if choice.flavour in allowed else allowed[0]
-    return ImageRef(
-        name=name,
-        flavour=flavour,
-        content=content[name],
-        source=root / "images" / name,
-        override=selection.image_override,
-    )
 
 
 def runtime_needs(

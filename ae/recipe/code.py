@@ -40,12 +40,9 @@ def function_of(module: ModuleType, name: str) -> Callable[..., object]:
     found: Callable[..., object] | None = vars(module).get(name)
     if callable(found) and not name.startswith("_"):
         return found
-    own = [
-        one.__name__
-        for one in vars(module).values()
-        if getattr(one, "__module__", "") == module.__name__ and isfunction(one)
-    ]
-    known = [key for key in own if not key.startswith("_")]
+    functions = [one for one in vars(module).values() if isfunction(one)]
+    own = [one.__name__ for one in functions if one.__module__ == module.__name__]
+    known = [word for word in own if not word.startswith("_")]
     raise RecipeError(
         f"{module.__file__} has no function '{name}' that a recipe could name",
         fix=nearest(name, known),
