@@ -20,7 +20,6 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "run": ("run.run", "Run papers' experiments and judge their claims."),
     "list": ("show.list_papers", "List the papers and their lanes."),
     "show": ("show.show", "Show a paper: variants, figures, claims, needs, cost."),
-    "schema": ("show.schema", "Print the JSON Schema of recipe.yaml, for editors."),
     "doctor": ("doctor.doctor", "Check this machine; each finding with its fix."),
     "build": ("images.build", "Build the images of papers."),
     "push": ("images.push", "Publish images and lock their digests."),

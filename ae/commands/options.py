@@ -115,19 +115,15 @@ def recipes_among(words: Sequence[str]) -> list[Recipe]:
 
 def _what_may_change(words: Sequence[str]) -> dict[str, str]:
     """Name and help of the axes and parameters that all recipes among these words have."""
-    found = [{**_axes(recipe), **_parameters(recipe)} for recipe in recipes_among(words)] or [{}]
+    found = [_described(recipe) for recipe in recipes_among(words)] or [{}]
     return {name: text for name, text in found[0].items() if all(name in one for one in found)}
 
 
-def _axes(recipe: Recipe) -> dict[str, str]:
-    return {
+def _described(recipe: Recipe) -> dict[str, str]:
+    found = {
         name: f"{axis.help}: {', '.join(axis.values)}; several with commas"
         for name, axis in recipe.axes.items()
     }
-
-
-def _parameters(recipe: Recipe) -> dict[str, str]:
-    found = {}
     for name, about in recipe.parameters.items():
         choices = f" ({', '.join(about.choices)})" if about.choices else ""
         default = argument(about.value(quick=False)) or "none"

@@ -53,23 +53,21 @@ def variant_names(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-RecipeNames = Annotated[
-    list[str],
-    typer.Argument(metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names),
-]
-Variants = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--variant",
-        help="a design point (its baseline runs too); repeatable",
-        autocompletion=variant_names,
-    ),
-]
-
-
 def run(
-    recipe: RecipeNames,
-    variant: Variants = None,
+    recipe: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names
+        ),
+    ],
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            help="a design point (its baseline runs too); repeatable",
+            autocompletion=variant_names,
+        ),
+    ] = None,
     experiment: Annotated[
         list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
     ] = None,

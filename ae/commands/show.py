@@ -1,4 +1,4 @@
-"""`ae list`, `show` and `schema`: a recipe in words, and the same as data."""
+"""`ae list` and `ae show`: a recipe in words, and the same as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from ae.claims.judge import Claim, load_claims
 from ae.commands.options import AsJson, RecipeName, print_data
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.recipe.models import FigureRef, Recipe, Variant, json_schema
+from ae.recipe.models import FigureRef, Recipe, Variant
 from ae.units import format_seconds, format_size
 
 _WIDTH = 80
@@ -41,11 +41,6 @@ def show(
     }
     text = whole_text(recipe, claims, root) if everything else show_text(recipe, claims)
     print_data(as_json, data, text)
-
-
-def schema() -> None:
-    """Print the JSON Schema of recipe.yaml, for editors."""
-    print_data(True, json_schema(), "")
 
 
 def recipe_data(recipe: Recipe) -> dict[str, Any]:

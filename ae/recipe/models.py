@@ -6,11 +6,11 @@ import math
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import units
 from ae.errors import nearest
-from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text, text_schema
+from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
 _KINDS: dict[str, tuple[Any, str]] = {
@@ -27,16 +27,13 @@ def _seconds(value: object) -> object:
     return units.parse_seconds(value) if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0), text_schema("5m")]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # can stand in a placeholder
 Words = Annotated[tuple[str, ...], Strict(False)]
 VariantWords = Annotated[
     Words,
     BeforeValidator(lambda value: ["all"] if value == "all" else value),
-    WithJsonSchema(
-        {"anyOf": [{"const": "all"}, {"type": "array", "items": {"type": "string"}}], "default": []}
-    ),
 ]
 
 
@@ -263,9 +260,3 @@ class Recipe(Part):
     def image_of(self, lane: str) -> str:
         """The image folder that a lane runs."""
         return self.lanes[lane].image or self.image
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of recipe.yaml, for editors."""
-    schema = Recipe.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

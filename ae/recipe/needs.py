@@ -11,7 +11,6 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
-    WithJsonSchema,
     model_validator,
 )
 
@@ -36,18 +35,8 @@ def _linux_capability(value: object) -> object:
     return value.removeprefix("CAP_") if isinstance(value, str) else value
 
 
-def text_schema(example: str) -> WithJsonSchema:
-    """The JSON Schema of a value that is written as text."""
-    return WithJsonSchema({"type": "string", "examples": [example]})
-
-
-Size = Annotated[int, BeforeValidator(_size), text_schema("200MB")]  # bytes
-Count = Annotated[
-    int | str,
-    BeforeValidator(_count),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1},
-                              {"type": "string", "pattern": r"^\{[A-Za-z_]\w*\}$"}]}),
-]  # fmt: skip
+Size = Annotated[int, BeforeValidator(_size)]  # bytes
+Count = Annotated[int | str, BeforeValidator(_count)]
 LinuxCapability = Annotated[
     str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")
 ]  # SYS_ADMIN
@@ -69,8 +58,8 @@ class GpuNeed(Part):
 
     count: Count = 1
     min_memory: Size = 0
-    min_compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$", examples=["8.0"])] = "0.0"
-    min_driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$", examples=["550.54"])] = ""
+    min_compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "0.0"
+    min_driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] = ""
     why: Text
 
     @property

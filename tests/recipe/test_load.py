@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from ae.errors import RecipeError, UsageError
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.recipe.models import Parameter, Recipe, json_schema
+from ae.recipe.models import Parameter, Recipe
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -245,14 +244,6 @@ def test_find_root(toy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
     with pytest.raises(UsageError, match="AE_ROOT is"):
         find_root()
-
-
-def test_json_schema_is_json_and_closed() -> None:
-    schema = json.loads(json.dumps(json_schema()))
-    assert schema["additionalProperties"] is False
-    assert "schema" in schema["properties"]
-    assert all(part.get("additionalProperties") is False for part in schema["$defs"].values())
-    assert schema["$defs"]["Spans"]["properties"]["full"]["type"] == "string"
 
 
 def test_parameters_read_what_a_person_types(toy: Path) -> None:
