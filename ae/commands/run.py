@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from ae.commands.options import (
     SecretOption,
     Wheels,
     pairs,
+    print_data,
     recipe_names,
     recipes_among,
 )
@@ -159,7 +159,7 @@ def run_recipes(
                 print(f"  fix: {error.fix}", file=sys.stderr)
                 codes.append(error.exit_code)
         if as_json:
-            _print_json(data, len(ready))
+            print_data(True, data[0] if len(ready) == 1 else data, "")
     return next((code for code in codes if code), ExitCode.OK)
 
 
@@ -276,7 +276,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         if not plan.points:
             print("# nothing is left to run")
     if as_json:
-        _print_json(data, len(several))
+        print_data(True, data[0] if len(data) == 1 else data, "")
     return ExitCode.OK
 
 
@@ -291,7 +291,3 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))
-
-
-def _print_json(data: Sequence[dict[str, Any]], several: int) -> None:
-    print(json.dumps(data[0] if several == 1 else data, indent=2, default=str))
