@@ -116,7 +116,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
-    from ae.commands.recipes import diagnosed
+    from ae.commands.doctor import diagnosed
 
     data, text, code = diagnosed(recipe, engine)
     print_data(as_json, data, text)
