@@ -19,7 +19,7 @@ from ae.engines.secrets import Given, Mask, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import measuring, owner, signals, watchdog
 from ae.host.machine import detect
-from ae.images import bake, content, lockfile, settings
+from ae.images import bake, content
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Status
 from ae.plan.gpus import unknown_gpu
@@ -151,9 +151,6 @@ def measure(
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
     notes = grouped(plan.notes, recipe.experiments)
-    if engine.name != "local":
-        images = {point.image.reference: point.image for point in plan.points}
-        notes += lockfile.notes(list(images.values()), settings.registry())
     if len(finished) > len(plan.points) - len(todo):
         notes.append("the recipe, its image or the machine changed: some points run again")
     for note in notes:

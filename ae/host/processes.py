@@ -75,20 +75,17 @@ def stream(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     memory_bytes: int | None = None,
-    on_start: Callable[[int], None] = lambda pgid: None,
     grace_s: float = GRACE_S,
 ) -> Exit:
     """Run a command in a process group of its own and hand on its output line by line.
 
     The whole group ends with it: after a deadline, on KeyboardInterrupt and when the command leaves
     children behind (TERM, `grace_s`, KILL). Should this process die, the kernel sends the child a
-    TERM. `memory_bytes` caps its address space; `on_start` gets the group's id.
+    TERM. `memory_bytes` caps its address space.
     """
     started = time.monotonic()
     set_up = _child_setup(os.getpid(), memory_bytes)
-    with _started(
-        argv, grace_s=grace_s, on_start=on_start, env=env, cwd=cwd, preexec_fn=set_up
-    ) as child:
+    with _started(argv, grace_s=grace_s, group=True, env=env, cwd=cwd, preexec_fn=set_up) as child:
         timed_out = _pump(child, on_line, timeout_s, grace_s)
         seconds = time.monotonic() - started
     return Exit(child.returncode, seconds, timed_out)
@@ -101,25 +98,19 @@ def start_helper(argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _started(
-    argv: Sequence[str],
-    *,
-    grace_s: float,
-    on_start: Callable[[int], None] | None = None,
-    **how: Any,
+    argv: Sequence[str], *, grace_s: float, group: bool = False, **how: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A child whose output is read. In the end it has ended, with `on_start` its whole group."""
+    """A child whose output is read. In the end it has ended, with `group` its whole group."""
     child: subprocess.Popen[bytes] | None = None
     try:
         with signals.shielded():  # no child without somebody who knows of it
             pipe = subprocess.PIPE
             child = _popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **how)
-            if on_start:
-                on_start(child.pid)
         yield child
     finally:
         if child is not None:
             # Also when the leader has gone: it may have left children in its group.
-            if on_start or child.returncode is None:
+            if group or child.returncode is None:
                 stop_group(child.pid, grace_s=grace_s, reap=child.poll)
             with child:  # waits for it and closes its pipes
                 pass
@@ -197,7 +188,7 @@ def _pump(
                 if not chunk:
                     selector.unregister(key.fileobj)
     for name, cutter in cutters.items():
-        for line in cutter.end():
+        for line in cutter.feed(b"", last=True):
             on_line(name, line)
     return timed_out
 

@@ -152,16 +152,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with the toy, all of it committed, and a bundle of it beside."""
     top = tmp_path_factory.mktemp("template")
     root = make_checkout(top / "checkout")
-    (root / "data").mkdir()
-    (root / "data/numbers.txt").write_text("1 2 3\n")
-    recipe = root / "recipes/toy/recipe.yaml"
-    volume = "\nneeds:\n  volumes: [{source: data, target: /data, why: input}]\n"
-    assert "\nneeds:\n" in recipe.read_text()
-    recipe.write_text(recipe.read_text().replace("\nneeds:\n", volume))
     reference = root / "results/reference/h200/toy"
     reference.mkdir(parents=True)
     (reference / "run.json").write_text("{}")
-    (root / ".gitignore").write_text("*.secret\n/data/\n__pycache__/\n")
+    (root / ".gitignore").write_text("*.secret\n__pycache__/\n")
     git(root, "init", "-q")
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "all")
@@ -219,7 +213,7 @@ def test_what_a_bundle_holds(made: Path, template: Path) -> None:
     names = tree(made)
     for name in ("ae/cli.py", "recipes/toy/recipe.yaml", "images/toy/Dockerfile", "LICENSE",
                  "images/docker-bake.hcl", "pyproject.toml", "docs/contracts.md",
-                 "data/numbers.txt", "results/reference/h200/toy/run.json"):  # fmt: skip
+                 "results/reference/h200/toy/run.json"):  # fmt: skip
         assert name in names, name
     facts = json.loads(held["bundle.json"])
     head = subprocess.run(
@@ -355,24 +349,6 @@ def test_names_that_a_bundle_cannot_have(
     assert caught.value.fix
 
 
-def test_data_that_is_not_there(root: Path, tmp_path: Path, daemon: Daemon) -> None:
-    shutil.rmtree(root / "data")
-    with pytest.raises(UsageError, match="reads data, which is not there"):
-        make(root, tmp_path / "toy.tar", daemon)
-
-
-def test_a_folder_that_containers_write_to_stays_out(
-    root: Path, tmp_path: Path, daemon: Daemon
-) -> None:
-    make(root, tmp_path / "toy.tar", daemon)
-    assert "data/numbers.txt" in tree(tmp_path / "toy.tar")
-    recipe = root / "recipes/toy/recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("why: input", "why: input, read_only: false"))
-    git(root, "commit", "-q", "-a", "-m", "written to")
-    make(root, tmp_path / "toy.tar", daemon)
-    assert "data/numbers.txt" not in tree(tmp_path / "toy.tar")
-
-
 # -- loading --------------------------------------------------------------------------------------
 
 
@@ -389,7 +365,6 @@ def test_the_tree_comes_back(
     assert engine.tags == before
     assert content_hash(new, "toy") == content_hash(root, "toy")
     assert load_recipe(new, "toy") == load_recipe(root, "toy")
-    assert (new / "data/numbers.txt").read_text() == "1 2 3\n"
     assert (new / "results/reference/h200/toy/run.json").is_file()
     assert (new / "images/toy/bin/python").stat().st_mode & 0o111
     said.clear()
