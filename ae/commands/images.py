@@ -41,7 +41,7 @@ def build_images(
                 for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
-                print(build(root, image, Display(()), options).sentence)
+                print(build(root, image, Display(()), options))
 
 
 def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:

@@ -128,7 +128,7 @@ def _driver(facts: Facts) -> Iterator[Check]:
 
 
 def _limits(facts: Facts) -> Iterator[Check]:
-    """Shared and locked memory and open files; Docker can raise them, engine local cannot."""
+    """Shared and locked memory; Docker can raise them, engine local cannot."""
     needs = [point.needs for point in facts.plan.points] if facts.plan else []
     shm = max((need.shm_bytes or 0 for need in needs), default=0)
     soft = [limit.soft for need in needs for limit in need.ulimits if limit.name == "memlock"]
@@ -147,10 +147,6 @@ def _limits(facts: Facts) -> Iterator[Check]:
         yield Check("memlock", "fail" if facts.local else "warn", said, fix)
     else:
         yield Check("memlock", "ok", said)
-    count = "any number of" if facts.nofile == math.inf else str(facts.nofile)
-    few = facts.nofile < 1024
-    said = f"processes may open {count} files"
-    yield Check("nofile", "warn" if few else "ok", said, "ulimit -n 4096" if few else "")
 
 
 def _disk(facts: Facts) -> Check:

@@ -47,7 +47,6 @@ class Facts:
     mps_pipe: str = ""  # the folder that an MPS daemon has made; empty: none
     shm: int = 0
     memlock: float = math.inf  # soft limit
-    nofile: float = math.inf
     disk_free: int = 0
     disk_path: str = ""
     disk_writable: bool = True
@@ -86,6 +85,7 @@ def gather(
     where = results_dir(root)
     there = next(folder for folder in (where, *where.parents) if folder.exists())
     driver = _DRIVER_PARAMETERS.read_text() + "\n" if _DRIVER_PARAMETERS.exists() else None
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
     return Facts(
         engine=found,
@@ -97,8 +97,7 @@ def gather(
         counters_restricted=None if driver is None else "RmProfilingAdminOnly: 1\n" in driver,
         mps_pipe=pipe if Path(pipe).exists() else "",
         shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").exists() else 0,
-        memlock=_soft_limit(resource.RLIMIT_MEMLOCK),
-        nofile=_soft_limit(resource.RLIMIT_NOFILE),
+        memlock=math.inf if memlock == resource.RLIM_INFINITY else memlock,
         disk_free=free_disk(where),
         disk_path=str(where),
         disk_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
@@ -124,8 +123,3 @@ def _image(image: ImageRef, engine: Engine) -> Image:
         disk_free=free_disk(folder) if folder.exists() else 0,
         disk_needed=build_disk(image.root, image),
     )
-
-
-def _soft_limit(which: int) -> float:
-    soft = resource.getrlimit(which)[0]
-    return math.inf if soft == resource.RLIM_INFINITY else soft

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import socket
@@ -52,7 +51,6 @@ GOOD = Facts(
     gpus=(A100,),
     counters_restricted=False,
     shm=10**9,
-    nofile=4096,
     disk_free=10**12,
     disk_path="/results",
     command="ae run paper",
@@ -103,7 +101,6 @@ def test_a_good_machine() -> None:
         ({"disk_free": 10**6}, "result", "fail", "will not work before this is put right: disk"),
         ({"counters_restricted": True}, "counters", "warn", "for root only"),
         ({"mps_pipe": "/tmp/nvidia-mps"}, "mps", "warn", "/tmp/nvidia-mps exists"),
-        ({"nofile": 256}, "nofile", "warn", "256 files"),
         ({"disk_free": 10**6}, "disk", "fail", "a run needs 1 GB"),
     ],
 )
@@ -134,11 +131,6 @@ def test_limits_against_what_the_plan_needs() -> None:
     assert verdicts(replace(local, plan=needing(shm_bytes=10**6)))["shm"].verdict == "ok"
     # A container is given its own.
     assert verdicts(replace(little, plan=needing(shm_bytes=10**6 + 1)))["shm"].verdict == "ok"
-    assert "any number of files" in verdicts(replace(GOOD, nofile=math.inf))["nofile"].sentence
-    assert [verdicts(replace(GOOD, nofile=n))["nofile"].verdict for n in (1023, 1024)] == [
-        "warn",
-        "ok",
-    ]
 
 
 def test_what_the_planner_leaves_out_is_a_warning() -> None:
@@ -186,7 +178,7 @@ def test_a_real_look_and_its_two_forms(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("AE_ROOT", str(make_toy(tmp_path)))
     checks = judge(look("toy", None))
     names = {check.name for check in checks}
-    assert {"python", "engine", "build", "mps", "shm", "memlock", "nofile", "disk", "plan"} <= names
+    assert {"python", "engine", "build", "mps", "shm", "memlock", "disk", "plan"} <= names
     engine = next(check for check in checks if check.name == "engine")
     assert engine.verdict == "warn"  # the guard leaves no daemon to unmarked tests
     text = checks_to_text(checks)
