@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import errno
+import io
 import math
 import os
 import resource
@@ -19,13 +21,13 @@ from typing import Any, Literal
 
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.host.lines import LineCutter
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
 Completed = subprocess.CompletedProcess[str]
 
 GRACE_S = 10.0  # between TERM and KILL
+MAX_LINE = 1 << 20  # characters; a stream without line ends must not fill the memory
 _POLL_S = 0.02
 _DRAIN_S = 2.0  # how long output is read after the child has ended
 _PR_SET_PDEATHSIG = 1
@@ -191,6 +193,29 @@ def _pump(
         for line in cutter.feed(b"", last=True):
             on_line(name, line)
     return timed_out
+
+
+class LineCutter:
+    """Turns chunks of bytes into whole lines without their ends.
+
+    A line ends with `\\n`, `\\r\\n` or `\\r` (so that progress bars stream), or after MAX_LINE
+    characters. Bytes that are not UTF-8 become U+FFFD: workloads may print anything.
+    """
+
+    def __init__(self) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self._rest = ""
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> list[str]:
+        """Return the lines that are complete now; with the last chunk also what is left."""
+        text = self._rest + self._decoder.decode(chunk, last).replace("\0", "\ufffd")
+        *whole, rest = text.split("\n")
+        while len(rest) > MAX_LINE:
+            whole.append(rest[:MAX_LINE])
+            rest = rest[MAX_LINE:]
+        self._rest = rest
+        return [*whole, rest] if last and rest else whole
 
 
 def _child_setup(parent: int, memory_bytes: int | None) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ae.host.lines import MAX_LINE, LineCutter
+from ae.host.processes import MAX_LINE, LineCutter
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
