@@ -90,7 +90,7 @@ def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
             checked, folder = bundle.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
-    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"{', '.join(image.reference for image in checked.facts.images)}: {verb}loaded")
     print(f"checkout: {folder} ({verb}written)")
     print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 
