@@ -23,7 +23,7 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "doctor": ("doctor.doctor", "Check this machine; each finding with its fix."),
     "build": ("images.build", "Build the images of papers."),
     "push": ("images.push", "Publish images and lock their digests."),
-    "pull": ("images.pull", "Fetch the locked images by digest, or check them."),
+    "pull": ("images.pull", "Fetch the locked images by digest."),
     "plot": ("results.plot", "Draw the figures of a run again."),
     "check": ("results.check", "Judge every claim against a run."),
     "table": ("results.table", "Print the result tables of a run, whole."),

@@ -12,7 +12,6 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine
 from ae.engines.secrets import Given, resolve
 from ae.errors import UsageError
-from ae.host.watchdog import Reaper
 from ae.images import bake, content
 from ae.images.content import BuildOptions
 from ae.model import Machine, Plan
@@ -58,14 +57,12 @@ def settle(
     return Asked(root, recipe, selection, given, run)
 
 
-def choose_engine(
-    asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
-) -> Engine:
+def choose_engine(asked: Asked, name: str | None, build: BuildOptions | None) -> Engine:
     """The engine that the points run on."""
     names = chosen_experiments(asked.recipe, asked.selection)
     wished = any(asked.recipe.experiments[one].gpu != "none" for one in names)
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(name, gpus=gpus, reaper=reaper, build=build)
+    return engines.choose(name, gpus=gpus, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:

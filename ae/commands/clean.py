@@ -24,13 +24,13 @@ def clean(
         bool,
         typer.Option("--environments", help="also Python environments that no source asks for"),
     ] = False,
+    run: Annotated[str, typer.Option(help="of this run alone", metavar="NAME")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers and processes, nothing else."""
-    root = find_root()
     every = [select.make(name) for name in select.NAMES]
-    found = clean_engines([one for one in every if one.available().ok], dry_run=dry_run)
-    old = old_environments(root) if environments else []
+    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
+    old = old_environments(find_root()) if environments else []
     for path in [] if dry_run else old:
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
@@ -54,12 +54,10 @@ def old_environments(root: Path) -> list[Path]:
     return [path for path in there if path.is_dir() and path.name not in current]
 
 
-def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
-    """Remove what no living launcher owns and return it; dry: only return it."""
-    found = []
-    for engine in engines:
-        orphans = [one for one in engine.leftovers() if not one.owner_alive]
-        for one in [] if dry_run else orphans:
-            engine.remove(one)
-        found += orphans
-    return found
+def clean_engines(engines: Sequence[Engine], *, run: str = "", dry_run: bool) -> list[Leftover]:
+    """Remove what no living launcher owns, of one run or of any; dry: only return it."""
+    orphans = [(e, one) for e in engines for one in e.leftovers() if not one.owner_alive]
+    found = [(engine, one) for engine, one in orphans if not run or one.run == run]
+    for engine, leftover in [] if dry_run else found:
+        engine.remove(leftover)
+    return [leftover for _, leftover in found]

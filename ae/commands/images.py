@@ -22,7 +22,7 @@ from ae.commands.options import (
     pairs,
 )
 from ae.daemon.connection import connect, endpoint_of
-from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle as unpack
@@ -72,7 +72,7 @@ def build(
                 for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
-                print(build_image(root, image, Display(()), options).sentence)
+                print(build_image(root, image, Display(()), options))
 
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
@@ -87,27 +87,14 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
             print(f"pushed {where}; locked in images/lock.yaml")
 
 
-def pull(
-    names: ImageNames,
-    flavour: FlavourOption = None,
-    lane: LaneOption = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="fetch nothing; check that what is here is locked")
-    ] = False,
-) -> int:
-    """Fetch the locked images from the registry, by digest; or check them."""
-    place = "" if verify else settings.require_registry()
+def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
+    """Fetch the locked images from the registry, by digest."""
+    place = settings.require_registry()
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    code = ExitCode.OK
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in locked:
-            said = "pulled"
-            if not verify:
-                registry.pull(daemon, image, entry, place, Display(()))
-            elif said := registry.mismatch(registry.find(daemon, image, entry), image, entry):
-                code = ExitCode.ENVIRONMENT
-            print(f"{image.reference} {said or 'is the locked one'}, {entry.digest}")
-    return code
+            registry.pull(daemon, image, entry, place, Display(()))
+            print(f"{image.reference} pulled, {entry.digest}")
 
 
 def bundle(
@@ -151,7 +138,7 @@ def load(
             checked, folder = unpack.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
-    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"{', '.join(image.reference for image in checked.facts.images)}: {verb}loaded")
     print(f"checkout: {folder} ({verb}written)")
     print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 

@@ -74,7 +74,7 @@ def shell(
 ) -> None:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
-    engine = choose_engine(asked, engine_name, None, BuildOptions())
+    engine = choose_engine(asked, engine_name, BuildOptions())
     point = plan_for(asked, engine.machine()).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))

@@ -165,13 +165,14 @@ def test_who_is_alive() -> None:
 
 
 def test_orphans_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one(name: str, alive: bool) -> Leftover:
-        return Leftover(engine="e", kind="container", id=name, run="r", owner_alive=alive)
+    def one(name: str, alive: bool, run: str = "r") -> Leftover:
+        return Leftover(engine="e", kind="container", id=name, run=run, owner_alive=alive)
 
     engine = LocalEngine()
-    found = [one("v", False), one("c", False), one("x", True)]
+    found = [one("v", False), one("c", False, "s"), one("x", True)]
     monkeypatch.setattr(engine, "leftovers", lambda: found)
-    assert [one.id for one in clean.clean_engines([engine], dry_run=True)] == ["v", "c"]
+    for run, ids in (("", ["v", "c"]), ("s", ["c"]), ("q", [])):
+        assert [x.id for x in clean.clean_engines([engine], run=run, dry_run=True)] == ids
 
 
 @pytest.fixture
