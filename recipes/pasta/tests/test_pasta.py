@@ -18,7 +18,6 @@ from matplotlib.text import Text
 from pasta_records import H200, MODELS, Records, everything
 
 from ae.__main__ import guarded
-from ae.doctor.facts import demands_of
 from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE
 from ae.model import Flavour, Gpu, Machine, Plan
@@ -244,8 +243,7 @@ def test_a_dry_run_uses_the_image_of_the_lane(ae: Callable[..., Any]) -> None:
 
 
 def test_what_the_recipe_asks_of_a_machine(recipe: Recipe) -> None:
-    demands = demands_of(recipe)
-    assert demands.shm == 8 * 10**9
+    assert {point.needs.shm_bytes for point in plan(recipe, 1).points} == {8 * 10**9}
 
 
 def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> None:
