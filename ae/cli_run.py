@@ -26,7 +26,7 @@ from ae.options import (
 
 def _variants(incomplete: str) -> list[str]:
     """Variants of the recipes on the command line, for the shell's completion."""
-    from ae.commands.recipes import named
+    from ae.commands.words import named
 
     variants = [name for recipe in named(_plain_words(())) for name in recipe.variants]
     return [name for name in variants if name.startswith(incomplete)]
@@ -170,7 +170,7 @@ def with_own_options(argv: Sequence[str]) -> Callable[..., int]:
     """
     texts: dict[str, str] = {}
     if words := _plain_words(argv):
-        from ae.commands.recipes import own_options
+        from ae.commands.words import own_options
 
         texts = own_options(words)
     keyword = inspect.Parameter.KEYWORD_ONLY

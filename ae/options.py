@@ -14,7 +14,7 @@ from ae.errors import UsageError
 
 def recipe_names(incomplete: str) -> list[str]:
     """Names of recipes, for the shell's completion."""
-    from ae.commands.recipes import names
+    from ae.commands.words import names
 
     return names(incomplete)
 

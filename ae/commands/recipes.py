@@ -1,8 +1,7 @@
-"""What `ae list`, `show`, `schema` and `doctor` print, and the words that a recipe brings."""
+"""What `ae list`, `show`, `schema` and `doctor` print."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from ae.claims.judge import load_claims
 from ae.commands.show import list_text, recipe_details, recipe_summary, show_text, whole_text
 from ae.doctor.checks import checks_to_text, diagnose, exit_code
-from ae.errors import AeError
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.recipe.models import Recipe, json_schema
+from ae.recipe.models import json_schema
 
 __all__ = ["json_schema"]
 
@@ -38,38 +36,3 @@ def diagnosed(name: str | None, engine: str | None) -> tuple[list[dict[str, Any]
     checks = diagnose(root, load_recipe(root, name) if name else None, engine)
     width = max(80, min(120, get_terminal_size((100, 24)).columns))
     return [asdict(check) for check in checks], checks_to_text(checks, width), exit_code(checks)
-
-
-def names(start: str) -> list[str]:
-    """The names of recipes that begin so, for the shell's completion."""
-    return [name for name in list_recipes(find_root()) if name.startswith(start)]
-
-
-def named(words: Sequence[str]) -> list[Recipe]:
-    """The recipes among these words, as far as they can be read."""
-    try:
-        root = find_root()
-        known = list_recipes(root)
-        return [load_recipe(root, word) for word in dict.fromkeys(words) if word in known]
-    except AeError:  # the command itself will say it
-        return []
-
-
-def own_options(words: Sequence[str]) -> dict[str, str]:
-    """What a person may change of all the recipes among these words: name -> help."""
-    found = [_described(recipe) for recipe in named(words)]
-    first = found[0] if found else {}
-    return {name: text for name, text in first.items() if all(name in each for each in found)}
-
-
-def _described(recipe: Recipe) -> dict[str, str]:
-    found = {
-        name: f"{axis.help}: {', '.join(axis.values)}; several with commas"
-        for name, axis in recipe.axes.items()
-    }
-    for name, about in recipe.parameters.items():
-        default = about.value(quick=False)
-        words = ",".join(default) if isinstance(default, tuple) else str(default)
-        choices = f" ({', '.join(about.choices)})" if about.choices else ""
-        found[name] = f"{about.help}{choices}; default {words or 'none'}"
-    return found

@@ -23,10 +23,15 @@ def faults(endpoint: str) -> Iterator[None]:
     except APIError as error:
         raise api_fault(error) from error
     except (DockerException, RequestException, HTTPError) as error:  # streams raise urllib3's own
-        raise EnvironmentFault(
-            f"the connection to the Docker daemon at {endpoint} broke: {str(error)[:300]}",
-            fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
-        ) from error
+        raise broken(endpoint, error) from error
+
+
+def broken(endpoint: str, error: Exception) -> EnvironmentFault:
+    """The daemon did not answer, or not in full."""
+    return EnvironmentFault(
+        f"the connection to the Docker daemon at {endpoint} broke: {str(error)[:300]}",
+        fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
+    )
 
 
 def api_fault(error: Exception) -> EnvironmentFault:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
 import threading
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 from ae.daemon.faults import refused
 from ae.engines.base import Sink
@@ -39,16 +37,6 @@ class Client:
         if done.returncode != 0:
             raise refused(self.name, done.stderr)
         return done.stdout
-
-    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
-        """What the engine says of an image or a container; None: there is none of that name."""
-        done = self.call(kind, "inspect", name)
-        if done.returncode == 0:
-            found: dict[str, Any] = json.loads(done.stdout)[0]
-            return found | {"Id": f"sha256:{found['Id'].removeprefix('sha256:')}"}
-        if re.search("no such|not known", done.stderr.lower()):
-            return None
-        raise refused(self.name, done.stderr)
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
         """Fetch an image from its registry. Raises EnvironmentFault when that fails."""
@@ -92,14 +80,6 @@ class Client:
         finally:
             timer.cancel()
         return ended, late.is_set()
-
-    def remove_container(self, name: str) -> None:
-        """Remove a container; one that has gone already is fine."""
-        done = self.call("rm", "--force", "--volumes", name)
-        if done.returncode != 0 and not re.search(
-            "no such|already in progress", done.stderr.lower()
-        ):
-            raise refused(self.name, done.stderr)
 
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)

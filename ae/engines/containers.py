@@ -66,6 +66,14 @@ class ContainerEngine(Client, Engine):
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
         """Create a container; what the engine made of it, in the words of Docker's inspect."""
 
+    @abstractmethod
+    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
+        """What the engine says of an image or a container; None: there is none of that name."""
+
+    @abstractmethod
+    def remove_container(self, name: str) -> None:
+        """Remove a container; one that has gone already is fine."""
+
     def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         """The command line that runs (`words` begin with `run`) or creates a container."""
         return container.to_argv(spec, (self.name, *words, "--init"))

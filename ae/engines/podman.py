@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
 from ae.daemon.faults import refused
@@ -181,9 +181,20 @@ class PodmanEngine(ContainerEngine):
         counted = state.get("ExitCode") == 137 and oom_kills() > self._kills
         return bool(state.get("OOMKilled")) or (self._monitor / "oom").exists() or counted
 
+    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
+        done = self.call(kind, "inspect", name)
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout)[0]
+            return found | {"Id": f"sha256:{found['Id'].removeprefix('sha256:')}"}
+        if re.search("no such|not known", done.stderr.lower()):
+            return None
+        raise refused(self.name, done.stderr)
+
     def remove_container(self, name: str) -> None:
         shutil.rmtree(self._monitor, ignore_errors=True)
-        super().remove_container(name)
+        done = self.call("rm", "--force", "--volumes", name)
+        if done.returncode != 0 and "no such" not in done.stderr.lower():
+            raise refused(self.name, done.stderr)
 
     def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         if not spec.name:  # to be read
