@@ -36,6 +36,14 @@ _OVER: Mapping[str, tuple[Kind, str]] = {  # what it is over and gives, and by w
     "all_over": ("boolean", "all"),
     "any_over": ("boolean", "any"),
 }
+
+
+def _same(one: Values, other: Values) -> Values:
+    import numpy as np
+
+    return np.isclose(one, other, rtol=1e-9, atol=0.0)
+
+
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -47,7 +55,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.Eq: lambda a, b: _same(a, b),
+    ast.Eq: _same,
     ast.NotEq: lambda a, b: ~_same(a, b),
 }
 _FUNCTIONS = ("count", *_STATISTICS, *_OVER)
@@ -256,12 +264,6 @@ def _constant(value: float) -> Values:
     import numpy as np
 
     return np.full(1 + statistics.RESAMPLES, value)
-
-
-def _same(one: Values, other: Values) -> Values:
-    import numpy as np
-
-    return np.isclose(one, other, rtol=1e-9, atol=0.0)
 
 
 def _calculated(op: type[ast.operator], one: Values, other: Values) -> Values:

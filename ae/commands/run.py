@@ -15,7 +15,7 @@ from typing import Any
 from ae.claims.verdicts import write_claims
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
-from ae.engines.secrets import Given, Mask, resolve
+from ae.engines.secrets import Mask, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import measuring, owner, signals
 from ae.host.machine import detect
@@ -51,7 +51,7 @@ class Asked:
     root: Path
     recipe: Recipe
     selection: Selection
-    given: Given
+    secrets: Mapping[str, Path]  # the files that the person gave, by name
     resumed: Run | None
 
 
@@ -109,8 +109,6 @@ def settle(
                 )
         selection = check_selection(recipe, before)
     given = resolve(recipe.secrets(), secrets, os.environ)
-    for note in given.notes:
-        print(f"note: {note}", file=sys.stderr)
     return Asked(root, recipe, selection, given, run)
 
 
@@ -134,7 +132,7 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     folder = root / "images" / name
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
     flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
-    return make_plan(recipe, asked.selection, machine, root, there, asked.given.files, flavours)
+    return make_plan(recipe, asked.selection, machine, root, there, asked.secrets, flavours)
 
 
 def measure(
@@ -164,7 +162,7 @@ def measure(
     count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
     display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
-    files = asked.given.files
+    files = asked.secrets
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
     with ExitStack() as stack:
         stack.callback(run.close)
@@ -237,7 +235,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
             point.id: one.equivalent(
-                Job(point=point, out=folder / point.id, labels={}, secrets=asked.given.files)
+                Job(point=point, out=folder / point.id, labels={}, secrets=asked.secrets)
             )
             for point in plan.points
         }

@@ -76,7 +76,8 @@ _FIXES = (
     ("could not select device driver", "install the NVIDIA Container Toolkit, then: "
      "nvidia-ctk runtime configure --runtime=docker, and restart the daemon"),
     (r"nvidia\.com/gpu=", "use a podman that is built with CDI, or --engine docker"),
-    ("container-init binary|catatonit", "install the package catatonit, or tini"),
+    ("container-init binary|catatonit", "install the package catatonit, or name "
+     "another init in containers.conf: init_path below [engine]"),
     ("docker-init", "the image's /sbin must be a folder that can be written to, not a link"),
     ("cgroups in hybrid mode", 'write runtime = "runc" below [engine] in containers.conf'),
     ("rlimit", "raise the hard limit (ulimit -H; LimitMEMLOCK=infinity in the daemon's unit)"),

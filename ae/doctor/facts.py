@@ -100,7 +100,7 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
     try:
         flavour = Flavour.CUDA if gpus else Flavour.CPU
         usable = choose(engine, gpus=bool(gpus))
-        found = usable.starts()
+        found = usable.available()
         local = usable.name == "local"
         if found.ok and recipe:
             image = _image(root, recipe, usable, flavour)

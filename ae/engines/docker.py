@@ -73,12 +73,9 @@ class DockerEngine(ContainerEngine):
 
         Raises EnvironmentFault when that cannot be done.
         """
-        from docker.utils import parse_repository_tag
-
         entry, place = locked(image), settings.registry()
         if image.override is not None:
-            repository, tag = parse_repository_tag(image.reference)
-            registry.fetch(self.daemon, repository, tag or "latest", sink)
+            self.pull(image.reference, sink)
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:

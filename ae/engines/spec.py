@@ -230,32 +230,15 @@ def seconds_between(start: str, end: str) -> float:
     return max(0.0, (both[1] - both[0]).total_seconds())
 
 
-# The driver's program where the container has it, else the driver's own files: the kernel lists all
-# GPUs of the host there, and those with a device node in the container are the container's.
-LOOK = (
-    "ls /dev/nvidia[0-9]* 2>/dev/null; nvidia-smi -L 2>/dev/null; "
-    "for f in /proc/driver/nvidia/gpus/*/information; do "
-    "awk '/GPU UUID/ {u=$NF} /Device Minor/ {print \"kernel\", $NF, u}' $f 2>/dev/null; done; :"
-)
-
-
 def check_inside(request: GpuRequest, lines: Sequence[str]) -> None:
-    """Raise EnvironmentFault when the GPUs in the output of LOOK are not those asked for.
-
-    UUIDs are compared where both sides know them.
-    """
-    text = "\n".join(lines)
-    nodes = set(re.findall(r"^/dev/nvidia(\d+)$", text, re.M))
-    kernel = re.findall(r"^kernel (\d+) (\S+)$", text, re.M)
-    uuids = set(re.findall(r"^GPU \d+: .*\(UUID: (.+)\)", text, re.M))
-    uuids = uuids or {uuid for minor, uuid in kernel if minor in nodes}
-    count = len(uuids) or len(nodes)
+    """Raise EnvironmentFault when what `nvidia-smi -L` lists inside is not what was asked for, by
+    number, and by UUID where the plan knows them."""
+    found = {match[1] for line in lines if (match := re.match(r"GPU \d+: .*\(UUID: (.+)\)", line))}
     asked = {device.uuid for device in request.devices} - {""}
-    if count == request.count and not (uuids and len(asked) == count and asked != uuids):
-        return
-    here = ", ".join(sorted(uuids)) or "no UUID seen"
-    raise EnvironmentFault(
-        f"the container was granted {', '.join(one.name for one in request.devices)} "
-        f"({request.count} GPUs asked for), and inside there are {count} ({here})",
-        fix="make the CDI spec again (nvidia-ctk cdi generate), and try nvidia-smi in a container",
-    )
+    if len(found) != request.count or (len(asked) == len(found) and asked != found):
+        raise EnvironmentFault(
+            f"the container was granted {', '.join(one.name for one in request.devices)} "
+            f"({request.count} GPUs asked for), and inside there are {len(found)} "
+            f"({', '.join(sorted(found)) or 'nvidia-smi lists none'})",
+            fix="make the CDI spec again (nvidia-ctk cdi generate), try nvidia-smi in a container",
+        )
