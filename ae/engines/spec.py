@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import StringConstraints, TypeAdapter, ValidationError
+from typing import Any
 
 from ae.engines.base import OUT_DIR, Job
 from ae.errors import EnvironmentFault
@@ -21,7 +20,6 @@ WRITABLE = dict.fromkeys((HOME, "/tmp"), "rw,exec,nosuid,nodev,mode=1777")
 ORDINARY = "10001:10001"  # who runs inside when the launcher is root; as in our images
 PIDS = 32768  # processes and threads: above every thread pool of a large host, below a fork bomb
 PRIVILEGES = "no-new-privileges"
-_FOLDERS = TypeAdapter(tuple[Annotated[str, StringConstraints(pattern="^/.")], ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,12 +206,15 @@ def _plain(request: Mapping[str, Any]) -> tuple[str, int, tuple[str, ...]]:
 def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
     """Host folders that an image borrows, from its label `ae.binds`."""
     try:
-        return _FOLDERS.validate_json(labels.get("ae.binds") or "[]")
-    except ValidationError as error:
-        raise EnvironmentFault(
-            f"the label ae.binds of {reference} is not a JSON list of absolute folders",
-            fix="build the image again",
-        ) from error
+        found = json.loads(labels.get("ae.binds") or "[]")
+        if isinstance(found, list) and all(re.match("/.", folder) for folder in found):
+            return tuple(found)
+    except (ValueError, TypeError):  # no JSON, or no words
+        pass
+    raise EnvironmentFault(
+        f"the label ae.binds of {reference} is not a JSON list of absolute folders",
+        fix="build the image again",
+    )
 
 
 def container_name(point: Point, token: str) -> str:
