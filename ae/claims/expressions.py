@@ -255,8 +255,11 @@ class _Evaluator:
         self.used.update(serving)
         key = (name, tuple(index for index, _ in serving))
         if key not in self._known:
+            import numpy as np
+
             samples = [sample for _, row in serving for sample in row.samples]
-            self._known[key] = statistics.resample(samples, _STATISTICS[name])
+            with np.errstate(all="ignore"):
+                self._known[key] = statistics.resample(samples, _STATISTICS[name])
         return self._known[key]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from docker.api import APIClient
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-PING_TIMEOUT_S = 10
+PING_TIMEOUT_S = 20  # until it says what it is
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 # The daemon tells of a pull or push several times a second, but waits for ever for a registry that
 # keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
@@ -43,7 +43,7 @@ class Daemon:
     @cached_property
     def info(self) -> Mapping[str, Any]:
         """What it says of itself. Raises EnvironmentFault when it cannot be used."""
-        return self.ask("/info") or {}
+        return self.ask("/info", timeout_s=PING_TIMEOUT_S) or {}
 
     @property
     def version(self) -> str:
@@ -74,10 +74,11 @@ class Daemon:
         for client in {"control", "patient"} & vars(self).keys():
             vars(self).pop(client).close()
 
-    def ask(self, path: str, method: str = "GET") -> Any:
+    def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
         """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
         try:
             with probe(self.endpoint) as connection, connection.makefile("rb") as answer:
+                connection.settimeout(timeout_s)
                 connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
                 head, _, body = answer.read().partition(b"\r\n\r\n")  # 1.0: ends with the answer
             status, said = int(head.split()[1]), json.loads(body or b"{}")
@@ -138,7 +139,6 @@ def probe(endpoint: str) -> socket.socket:
     except OSError as error:
         connection.close()
         raise unreachable(endpoint, error) from error
-    connection.settimeout(CONTROL_TIMEOUT_S)
     return connection
 
 

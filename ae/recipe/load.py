@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
 
 from ae.errors import UsageError, nearest
@@ -22,15 +21,9 @@ def load_recipe(root: Path, name: str) -> Recipe:
         raise UsageError(
             f"there is no recipe '{name}'; {nearest(name, known)}", fix="see `ae list`"
         )
-    path = root / "recipes" / name / "recipe.yaml"
-    return _checked(path, root, path.stat().st_mtime_ns, tuple(_folders(root / "images")))
-
-
-@lru_cache  # the command line reads it for its options, and then the command
-def _checked(path: Path, root: Path, changed_ns: int, images: tuple[str, ...]) -> Recipe:
-    document = read_yaml(path, root)
+    document = read_yaml(root / "recipes" / name / "recipe.yaml", root)
     recipe = validate(document, Recipe)
-    check_recipe(recipe, document, folder=path.parent.name, images=images)
+    check_recipe(recipe, document, folder=name, images=_folders(root / "images"))
     return recipe
 
 
