@@ -139,11 +139,6 @@ class ContainerEngine(Engine):
 
     # -- the client ------------------------------------------------------------------------------
 
-    @property
-    def reached(self) -> tuple[str, ...]:
-        """The client, as the watchdog calls it."""
-        return (self.name,)
-
     def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
         """Run the client to its end; any exit code is a result."""
         env = self._environment()
@@ -215,9 +210,6 @@ class ContainerEngine(Engine):
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""
-        if self._reaper:
-            # Before it exists: a launcher killed during creation leaves nothing either.
-            self._reaper.watch_container(spec.name, *self.reached)
         try:
             made = self._create(spec)
             if missing := container.dropped(spec, made):
@@ -233,9 +225,6 @@ class ContainerEngine(Engine):
                 except EnvironmentFault as fault:  # must not hide why we are here
                     left = f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
                     sink.line("stderr", left)
-                else:
-                    if self._reaper:
-                        self._reaper.done(spec.name)
 
     def _follow(
         self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
