@@ -160,7 +160,6 @@ def test_an_oom_kill_is_not_a_mere_137(
     engine: ContainerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(podman_module, "oom_kills", lambda: 0)  # podman's own word must do
     needs = RuntimeNeeds(memory_bytes=100 * 2**20)
     outcome = engine.run(make_job(tmp_path, f"eat:{10**9}", needs=needs), Lines(), 60)
     assert (outcome.status, outcome.exit_code) == (Status.OOM, 137)
@@ -200,13 +199,13 @@ from pathlib import Path
 from ae.host import signals
 from ae.engines.docker import DockerEngine
 from ae.engines.podman import PodmanEngine
-from ae.host.watchdog import Reaper
+from ae.host.watchdog import watched
 from tests.engines.acts import Lines, make_job
 class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
-with signals.handled(), Reaper.start() as reaper:
+with signals.handled(), watched(sys.argv[2]):
     job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    {name}Engine(reaper, grace_s=0.5).run(job, Telling(), 300)
+    {name}Engine(grace_s=0.5).run(job, Telling(), 300)
 """
 
 

@@ -313,7 +313,8 @@ def test_clean_finds_the_container_of_a_killed_shell(
         return [one["Id"] for one in engine.daemon.control.containers(filters=filters)]
 
     (container_id,) = mine()
-    assert container_id not in [one.id for one in clean.orphans(engine.leftovers())]
+    listed = clean.clean_engines([engine], dry_run=True)
+    assert container_id not in [one.id for one in listed]
     shell.kill()
     shell.communicate()
     every = engine.leftovers
