@@ -15,7 +15,7 @@ from pasta_workloads.experiments import overhead, uvm
 from pasta_workloads.experiments.counts import write_counts
 from pasta_workloads.experiments.hotness import write_heat
 from pasta_workloads.experiments.overhead import series_of
-from pasta_workloads.experiments.table_v import write_row
+from pasta_workloads.experiments.table_v import attention_of, write_row
 from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import Heat, Launch
 from pasta_written import records, samples
@@ -44,6 +44,14 @@ def test_a_row_of_table_v(tmp_path: Path) -> None:
                 if r["metric"] == "working_set" and r["labels"]["stat"] == "max")  # fmt: skip
     assert found["note"] == "im2col, launch 1 of 3"
     assert found["labels"] == {"model": "bert", "mode": "test", "stat": "max"}
+
+
+def test_attention_as_a_tool_without_asynchronous_copies_sees_it() -> None:
+    whole = [launch("gemm", 9), launch("fmha_cutlassF_f32_aligned_64x64_rf_sm80(x)", 8)]
+    seen = [launch("gemm", 3), launch("fmha_cutlassF_f32_aligned_64x64_rf_sm80(x)", 2)]
+    assert attention_of(seen, whole) == [whole[0], seen[1]]
+    with pytest.raises(RunFailed, match="different kernels"):
+        attention_of(seen[:1], whole)
 
 
 def test_series_keep_the_cpu_variants_small() -> None:

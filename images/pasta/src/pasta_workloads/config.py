@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprokit.errors import ConfigError
 from reprokit.options import Options, option
 
-from pasta_workloads.models.sizes import MODELS, SIZES
+from pasta_workloads.models.sizes import MODELS, PUBLISHED, SIZES
 
 PROGRAMS = ("model", "ranks", "samples", "managed")  # what is profiled; they write no records
 EXPERIMENTS = (
@@ -30,8 +30,10 @@ class Config(Options):
 
     experiment: str = option(choices=EXPERIMENTS)
     device: str = option("cuda", choices=DEVICES)
-    model: str = option("bert", choices=MODELS)
-    models: tuple[str, ...] = option(MODELS, "of `oracle`, comma separated", choices=MODELS)
+    model: str = option("bert", choices=(*MODELS, PUBLISHED))
+    models: tuple[str, ...] = option(
+        (*MODELS, PUBLISHED), "of `oracle`, comma separated", choices=(*MODELS, PUBLISHED)
+    )
     mode: str = option(
         "test", "test, train (as the paper's scripts) or step (a real training step)",
         choices=MODES,
