@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_a_small_run_is_one_series() -> None:
     """Two of one size would write two records with the same labels."""
     variants = ("events", "cs_gpu", "cs_cpu")
     (only,) = series_of(Config(experiment="overhead", size="small", variants=variants))
-    assert only.variants == ("native", "events", "cs_gpu", "empty", "cs_cpu")
+    assert only.variants == ("native", "events", "cs_gpu", "empty", "cs_cpu", "cs_cpu_mt")
 
 
 @pytest.fixture
@@ -121,8 +122,11 @@ def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
     scaled = [r for r in records(tmp_path) if r["evidence"] == "scaled"]
     assert {r["labels"]["scaling"] for r in scaled} == {"sound", "authors"}
     sampled = [one for one in fake_processes if one.get("sample") == 50]
-    assert len(sampled) == 2
-    assert all(one["workers"] == 1 for one in fake_processes if one["mode"] == "trace")
+    assert len(sampled) == 4
+    cores = len(os.sched_getaffinity(0))
+    traced = [one["workers"] for one in fake_processes if one["mode"] == "trace"]
+    assert traced.count(1) >= 4
+    assert set(traced) == {1, cores}
     # Variants of one series are measured alike.
     loops = {
         tuple(one["command"][one["command"].index(name) + 1] for name in ("--size", "--iterations"))

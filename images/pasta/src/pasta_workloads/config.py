@@ -68,6 +68,10 @@ class Config(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model == PUBLISHED and self.experiment not in ("model", "table_v", "oracle"):
+            raise ConfigError(
+                f"{PUBLISHED} is Table V's alone, not for {self.experiment}; fix: --model whisper"
+            )
         if self.oversubscribe and not 1 <= self.oversubscribe <= 8:
             raise ConfigError(
                 f"--oversubscribe {self.oversubscribe} is out of range; fix: 0, or 1 to 8"
