@@ -185,7 +185,7 @@ def table_v(frame: pd.DataFrame) -> Plot:
         cellText=text, cellColours=shade, colLabels=[TITLES[cell] for cell in CELLS],
         rowLabels=[f"{naming.name_of(model)}, {naming.MODES.get(mode, mode)}"
                    for mode, model in lines],
-        cellLoc="right", bbox=(0.2, 0.0, 0.8, 1.0),
+        cellLoc="right", bbox=(0.16, 0.0, 0.79, 1.0), colWidths=[0.09] * len(CELLS),
     )  # fmt: skip
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(7.5)
