@@ -126,7 +126,7 @@ def with_largest(rows: pd.DataFrame, paper: Mapping[str, float]) -> pd.DataFrame
 def number(value: float, low: float, high: float) -> str:
     """A value with as many digits as its spread allows, three at most, two where there is none."""
     size = floor(log10(abs(value))) if value else 0
-    places = min(2 - size, -floor(log10(high - low))) if low < high else 1 - size
+    places = min(2 - size, -floor(log10(high - low))) if _spreads(low, high) else 1 - size
     return f"{value:.{max(places, 0)}f}"
 
 
@@ -228,7 +228,12 @@ def _at(row: Row | None, key: str) -> float:
 
 def _end(row: Row | None, end: str) -> float:
     """An end of a whisker; NaN where there is no spread, so that none is drawn."""
-    return float(row[end]) if row and row["low"] < row["high"] else nan
+    return float(row[end]) if row and _spreads(row["low"], row["high"]) else nan
+
+
+def _spreads(low: float, high: float) -> bool:
+    """Whether there is a spread: not where its ends are the value but for rounding, or NaN."""
+    return high - low > 1e-9 * abs(high)
 
 
 def _crossed(row: Row | None, value: str, mark: float | None, inch: float) -> float:
