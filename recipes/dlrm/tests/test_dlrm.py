@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import pytest
 from dlrm_inference import config as workload
@@ -293,8 +292,7 @@ def test_ticks_reach_the_largest_value_and_one_process_has_no_whisker() -> None:
         if axis.get_visible():
             longest = max(bar.get_width() for bar in axis.patches)
             assert axis.get_xticks().max() >= longest
-            whiskers = [end for line in axis.collections for end in line.get_segments()]
-            assert not any(np.isfinite(end).all() for end in whiskers)
+            assert not any(end.size for line in axis.collections for end in line.get_segments())
 
 
 def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
