@@ -13,7 +13,7 @@ from dlrm_inference.config import Config  # noqa: E402
 from dlrm_inference.cuda import design, launch  # noqa: E402
 from dlrm_inference.cuda.bench import Bench  # noqa: E402
 from dlrm_inference.cuda.scheme import Scheme  # noqa: E402
-from dlrm_inference.cuda.tuning import choose, tune  # noqa: E402
+from dlrm_inference.cuda.tuning import choose, compile_all, tune  # noqa: E402
 from dlrm_inference.cuda.variants import VARIANTS  # noqa: E402
 from dlrm_inference.experiments import embedding  # noqa: E402
 from reprokit.records import RecordWriter  # noqa: E402
@@ -46,9 +46,12 @@ def test_every_point_of_a_search_space_sums_bit_for_bit_as_base(tuned, dim, inde
         indices.long(), weight.double(), offsets.long(), mode="sum", include_last_offset=True
     )
     assert float((want - in_float64).abs().max() / in_float64.abs().max()) < 1e-5
-    for key, point in design.search_space(tuned, config.distances, config.warps).items():
+    space = design.search_space(tuned, config.distances, config.warps)
+    points = {key: Scheme(**vars(point)) for key, point in space.items()}
+    compile_all(points.values(), weight.device, index)
+    for key, point in points.items():
         out = torch.full_like(want, float("nan"))
-        Scheme(**vars(point)).forward(weight, indices, offsets, out=out, check=True)
+        point.forward(weight, indices, offsets, out=out, check=True)
         assert torch.equal(out, want), key
 
 

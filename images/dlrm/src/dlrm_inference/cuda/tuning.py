@@ -8,11 +8,13 @@ memory) on the same tables and on row ids that are never measured. All that was 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
+import torch
 from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
@@ -64,7 +66,7 @@ def tune(bench: Bench, out: RecordWriter, name: str, l2_mode: str = "") -> Schem
     config, held_out = bench.config, bench.tuning()
     space = search_space(name, config.distances, config.warps)
     points = {key: Scheme(**vars(point)) for key, point in space.items()}
-    _compile(points, bench)
+    compile_all(points.values(), bench.device, bench.offsets.dtype)
     with ExitStack() as stack:
         targets = {}
         for key, point in points.items():
@@ -100,8 +102,8 @@ def tune(bench: Bench, out: RecordWriter, name: str, l2_mode: str = "") -> Schem
     return points[best]
 
 
-def _compile(points: dict[str, Scheme], bench: Bench) -> None:
-    """Compile all points side by side; the code is kept where `Scheme.kernel` finds it."""
-    arch, index = launch.arch_of(bench.device), INDEX_TYPES[bench.offsets.dtype]
+def compile_all(points: Iterable[Scheme], device: torch.device, index: torch.dtype) -> None:
+    """Compile points side by side; the code is kept where `Scheme.kernel` finds it."""
+    arch = launch.arch_of(device)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda point: point.build(arch, index), points.values()))
+        list(pool.map(lambda point: point.build(arch, INDEX_TYPES[index]), points))
