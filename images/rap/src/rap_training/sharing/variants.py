@@ -89,4 +89,5 @@ STEPS = (
     ("overlap", "sequential_fused_graph", "stream_fused_graph"),
     ("schedule", "stream_fused_graph", "rap_no_mapping_graph"),
     ("mapping", "rap_no_mapping_graph", "rap_graph"),
+    ("all", "sequential", "rap_graph"),
 )
