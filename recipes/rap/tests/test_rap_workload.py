@@ -65,8 +65,8 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
         "repeats": "6", "iterations": "51", "warmup": "9", "seed": "99", "scale": "0.25",
         "loader": "staged", "matmul": "tf32", "trainer": "eager", "workers": "3,5",
         "load": "1.5", "solver": "asap", "solver_seconds": "4.5", "ratios": "0.3,0.7",
-        "green_sms": "24", "graph_seconds": "6.5", "mps_percentage": "50", "plan_file": "/data/plan.json",
-        "data": "/data/day_2.parquet",
+        "green_sms": "24", "graph_seconds": "6.5", "mps_percentage": "50",
+        "plan_file": "/data/plan.json", "data": "/data/day_2.parquet",
     }  # fmt: skip
     assert set(settings) == set(recipe.parameters)
     plain = workload.Config(experiment="fig10")
