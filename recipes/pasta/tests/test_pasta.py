@@ -97,8 +97,9 @@ def test_a_quick_run_on_a_cpu_takes_under_a_minute(recipe: Recipe) -> None:
     assert {point.experiment for point in made.points} == ON_CPU
     assert made.flavour is Flavour.CPU
     assert sum(point.expected_s for point in made.points) < 60
-    for name in NATIVE - ON_CPU:
-        assert f"left out: {name} cannot run here: this machine shows no GPU" in made.notes
+    (left,) = [note for note in made.notes if note.startswith("left out: ")]
+    assert left.endswith(" cannot run here: this machine shows no GPU")
+    assert all(name in left for name in NATIVE - ON_CPU)
     assert all("tiny" in point.argv for point in made.points if point.experiment != "oracle")
 
 
