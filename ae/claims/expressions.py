@@ -11,30 +11,39 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ae import statistics
 from ae.errors import nearest
 from ae.records.files import Row
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Kind = Literal["number", "boolean"]
-Values = NDArray[Any]
+Values: TypeAlias = "NDArray[Any]"
 
 _STATISTICS: Mapping[str, statistics.Statistic] = {
-    "median": np.median,
-    "mean": np.mean,
-    "minimum": np.min,
-    "maximum": np.max,
+    "median": "median",
+    "mean": "mean",
+    "minimum": "min",
+    "maximum": "max",
 }
-_OVER: Mapping[str, tuple[Kind, Callable[[Values], Values]]] = {  # what it is over, and gives
-    "best_over": ("number", lambda values: values.max(axis=0)),  # largest, whatever it means
-    "worst_over": ("number", lambda values: values.min(axis=0)),
-    "all_over": ("boolean", np.logical_and.reduce),
-    "any_over": ("boolean", np.logical_or.reduce),
+_OVER: Mapping[str, tuple[Kind, str]] = {  # what it is over and gives, and by which method
+    "best_over": ("number", "max"),  # largest, whatever it means
+    "worst_over": ("number", "min"),
+    "all_over": ("boolean", "all"),
+    "any_over": ("boolean", "any"),
 }
+
+
+def _same(one: Values, other: Values) -> Values:
+    import numpy as np
+
+    return np.isclose(one, other, rtol=1e-9, atol=0.0)
+
+
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,8 +55,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.Eq: lambda a, b: np.isclose(a, b, rtol=1e-9, atol=0.0),
-    ast.NotEq: lambda a, b: ~np.isclose(a, b, rtol=1e-9, atol=0.0),
+    ast.Eq: _same,
+    ast.NotEq: lambda a, b: ~_same(a, b),
 }
 _FUNCTIONS = ("count", *_STATISTICS, *_OVER)
 _LONGEST = 4000
@@ -84,8 +93,7 @@ class Expression:
     def answer(self, rows: Sequence[Row], evidence: Sequence[str]) -> Answer:
         """Evaluate over the records whose evidence may serve. Raises NoAnswer."""
         evaluator = _Evaluator(rows, frozenset(evidence))
-        with np.errstate(all="ignore"):
-            values = evaluator.visit(self.tree, {})
+        values = evaluator.visit(self.tree, {})
         return Answer(values, tuple(evaluator.used.values()))
 
     def labels(self) -> Iterator[tuple[str, str]]:
@@ -184,7 +192,7 @@ class _Evaluator:
     ) -> Values:
         match node:
             case ast.Constant(value=value):
-                return np.full(1 + statistics.RESAMPLES, float(value))  # type: ignore[arg-type]
+                return _constant(float(value))  # type: ignore[arg-type]
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return ~self.visit(operand, bound)
             case ast.UnaryOp(operand=operand):
@@ -193,16 +201,14 @@ class _Evaluator:
                 above, below = self.visit(left, bound), self.visit(right, bound)
                 if isinstance(op, ast.Div) and below[0] == 0:
                     raise NoAnswer(f"'{ast.unparse(right)}' is 0, which nothing is divided by")
-                return _ARITHMETIC[type(op)](above, below)
+                return _calculated(type(op), above, below)
             case ast.BoolOp(op=op, values=nodes):
-                parts = np.stack([self.visit(one, bound) for one in nodes])
-                join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return np.asarray(join.reduce(parts))
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return reduce(join, [self.visit(one, bound) for one in nodes])
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.visit(one, bound) for one in [left, *others]]
                 pairs = zip(ops, sides, sides[1:], strict=False)
-                parts = np.stack([_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
-                return np.asarray(np.logical_and.reduce(parts))
+                return reduce(operator.and_, [_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
             case ast.Call(func=ast.Name(id=name)) if name in _OVER:
                 return self._over(name, node, bound)
             case ast.Call(func=ast.Name(id=name)):
@@ -222,7 +228,7 @@ class _Evaluator:
             except (WrongEvidence, NoRecords) as reason:
                 faults.append(reason)
         if found:
-            return np.asarray(_OVER[name][1](np.stack(found)))
+            return _over(name, found)
         faults.sort(key=lambda reason: isinstance(reason, NoRecords))
         raise next(iter(faults), NoRecords(f"no records with a {label}"))
 
@@ -237,7 +243,7 @@ class _Evaluator:
         serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
         if name == "count":
             self.used.update(serving)
-            return np.full(1 + statistics.RESAMPLES, float(len(serving)))
+            return _constant(float(len(serving)))
         about = ", ".join(f"{key} {value}" for key, value in wanted.items())
         words = f"{metric} ({about})" if about else metric
         if matching and not serving:
@@ -249,9 +255,31 @@ class _Evaluator:
         self.used.update(serving)
         key = (name, tuple(index for index, _ in serving))
         if key not in self._known:
+            import numpy as np
+
             samples = [sample for _, row in serving for sample in row.samples]
-            self._known[key] = statistics.resample(samples, _STATISTICS[name])
+            with np.errstate(all="ignore"):
+                self._known[key] = statistics.resample(samples, _STATISTICS[name])
         return self._known[key]
+
+
+def _constant(value: float) -> Values:
+    import numpy as np
+
+    return np.full(1 + statistics.RESAMPLES, value)
+
+
+def _calculated(op: type[ast.operator], one: Values, other: Values) -> Values:
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return _ARITHMETIC[op](one, other)
+
+
+def _over(name: str, found: Sequence[Values]) -> Values:
+    import numpy as np
+
+    return np.asarray(getattr(np.stack(found), _OVER[name][1])(axis=0))
 
 
 def _label(row: Row, name: str) -> str | None:

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from ae import statistics
@@ -45,7 +45,9 @@ class Verdict(StrEnum):
 class Claim(BaseModel):
     """One checkable statement. `lower` and `upper` are in `unit`, as is `reference`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     figure: str
@@ -192,8 +194,8 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         n=sum(len(row.samples) for row in answer.rows),
     )
     if claim.is_number:
-        finite = answer.values[np.isfinite(answer.values)]
-        if not np.isfinite(answer.values[0]):
+        finite = answer.values[abs(answer.values) < inf]
+        if not isfinite(answer.values[0]):
             return judged
         value, low, high = statistics.interval(finite)
         judged = replace(judged, value=value)
@@ -224,7 +226,7 @@ def _decide(
     if not scored:
         return _decide_direction(claim, judged)
     if judged.value is None:  # an ordering, or an exact one
-        holds, share = bool(answer.values[0]), float(np.mean(answer.values[1:]))
+        holds, share = bool(answer.values[0]), float(answer.values[1:].mean())
         doubt = f", in {share:.0%} of the bootstrap draws" if 0 < share < 1 else ""
         word = Verdict.REPRODUCED if holds else Verdict.NOT_REPRODUCED
         return word, ("holds" if holds else "does not hold") + doubt

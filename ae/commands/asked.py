@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ae.engines import choose as engines
 from ae.engines.base import Engine
-from ae.engines.secrets import Given, resolve
+from ae.engines.secrets import resolve
 from ae.errors import UsageError
 from ae.images import bake, content
 from ae.images.content import BuildOptions
@@ -29,7 +28,7 @@ class Asked:
     root: Path
     recipe: Recipe
     selection: Selection
-    given: Given
+    secrets: Mapping[str, Path]  # the files that the person gave, by name
     resumed: Run | None
 
 
@@ -52,8 +51,6 @@ def settle(
                 )
         selection = check_selection(recipe, before)
     given = resolve(recipe.secrets(), secrets, os.environ)
-    for note in given.notes:
-        print(f"note: {note}", file=sys.stderr)
     return Asked(root, recipe, selection, given, run)
 
 
@@ -72,4 +69,4 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     folder = root / "images" / name
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
     flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
-    return make_plan(recipe, asked.selection, machine, root, there, asked.given.files, flavours)
+    return make_plan(recipe, asked.selection, machine, root, there, asked.secrets, flavours)

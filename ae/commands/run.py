@@ -185,7 +185,7 @@ def measure(
     count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
     display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
-    files = asked.given.files
+    files = asked.secrets
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
     with ExitStack() as stack:
         stack.callback(run.close)
@@ -256,7 +256,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
             point.id: one.equivalent(
-                Job(point=point, out=folder / point.id, labels={}, secrets=asked.given.files)
+                Job(point=point, out=folder / point.id, labels={}, secrets=asked.secrets)
             )
             for point in plan.points
         }

@@ -80,7 +80,7 @@ def shell(
         engine.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
-    argv, environment = engine.shell(point, out, asked.given.files)
+    argv, environment = engine.shell(point, out, asked.secrets)
     print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
     try:
         os.execvpe(argv[0], argv, environment)

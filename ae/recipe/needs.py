@@ -47,7 +47,9 @@ T = TypeVar("T")
 class Part(BaseModel):
     """A closed, frozen mapping of a recipe."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class GpuNeed(Part):

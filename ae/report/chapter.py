@@ -10,7 +10,6 @@ from typing import Any
 
 from ae.claims.judge import Judgement, judge, load_claims
 from ae.claims.verdicts import to_json
-from ae.figures.summary import rows_of
 from ae.model import Status
 from ae.recipe.models import Recipe
 from ae.records.results import Results
@@ -18,6 +17,7 @@ from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
 from ae.report.text import result_text, skip_text, verdict_counts
 
+_SHOWN = ("metric", "unit", "evidence", "samples", "experiment")  # of a record, in tables
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -111,7 +111,9 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
     )
-    rows = rows_of(results.frame)
+    rows = [
+        {name: getattr(row, name) for name in _SHOWN} | dict(row.labels) for row in results.rows
+    ]
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 

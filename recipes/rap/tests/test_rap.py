@@ -30,7 +30,6 @@ from rap_records import (
 )
 
 from ae.__main__ import guarded
-from ae.doctor.facts import demands_of
 from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE
 from ae.model import Flavour, Gpu, Machine, Plan
@@ -183,8 +182,9 @@ def test_list_and_show_name_both_lanes(ae: Callable[..., Any]) -> None:
 
 
 def test_what_the_recipe_asks_of_a_machine(recipe: Recipe) -> None:
-    demands = demands_of(recipe)
-    assert (demands.request.count, demands.shm) == (1, 8 * 10**9)
+    needs = [point.needs for point in plan(recipe, 1).points]
+    assert {one.gpus.count if one.gpus else 0 for one in needs} == {0, 1}  # 0: the solver alone
+    assert {one.shm_bytes for one in needs} == {8 * 10**9}
 
 
 def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> None:
