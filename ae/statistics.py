@@ -117,7 +117,7 @@ def resample(samples: Samples, statistic: str = "median") -> Draws:
     if spread == "range":
         found[1:] = each[processes.permutation(np.arange(RESAMPLES) % len(groups))]
     elif spread == "ci95" and statistic == "share":
-        levels = (rng.permutation(RESAMPLES) + 0.5) / RESAMPLES
+        levels = np.clip(rng.permutation(RESAMPLES) / (RESAMPLES - 1), 1e-4, 1 - 1e-4)
         z = np.array([NormalDist().inv_cdf(level) for level in levels])
         found[1:] = wilson(found[0], float(np.median([one.size for one in groups])), z)
     elif spread == "ci95":

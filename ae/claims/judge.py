@@ -77,7 +77,7 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         return Judgement(claim=claim, verdict=Verdict.NOT_RUN, reason=str(missing))
     moving = [row for row in answer.rows if row.evidence != "static"]
     places = [row.environment for row in moving if row.environment]
-    found = statistics.interval(answer.values, answer.basis)
+    found = statistics.interval(answer.values.astype(float), answer.basis)
     judged = Judgement(
         claim=claim,
         verdict=Verdict.NOT_RUN,

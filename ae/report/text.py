@@ -44,7 +44,7 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
     """The result table as text of `width` columns (80 or more) and at most `most` rows.
 
-    Samples, processes and evidence are columns only where they differ; else the line below says them once.
+    Samples, processes and evidence are columns where they differ; else the line below says them.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
@@ -113,33 +113,32 @@ def judgement_cells(one: Judgement) -> list[str]:
     ours = "" if one.value is None else f"{number(one.value)}{unit}"
     if ends := span(one.low, one.high, one.spread):
         ours += f" ({ends})"
+    elif ours and one.processes == 1:
+        ours += " (1 process)"
     return [one.id, paper, ours, str(one.verdict), one.reason]
 
 
 def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
-    """The scoreboard by tag; what is not reproduced, each with its reason, and what is undecided;
-    then the rest, and why, a line a reason."""
+    """The scoreboard by tag; what is not reproduced and what is undecided, each with its reason;
+    then the rest, and why, a line a reason; then the counts."""
     if not judgements:
         return "no claims"
-    first = (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED)
     header = ["claim", "paper", "ours", "verdict", "why"]
     parts = [scoreboard_text(judgements, width)]
-    for word in first:
-        if cells := [judgement_cells(one) for one in judgements if one.verdict is word]:
+    rest = sorted(judgements, key=lambda one: list(Verdict).index(one.verdict))
+    for word in (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED):
+        if cells := [judgement_cells(one) for one in rest if one.verdict is word]:
             parts.append(grid(header, cells, width=width))
-    order = list(Verdict)
-    rest = sorted((one for one in judgements if one.verdict not in first),
-                  key=lambda one: order.index(one.verdict))  # fmt: skip
+        rest = [one for one in rest if one.verdict is not word]
+    if cells := [judgement_cells(one)[:4] for one in rest if one.value is not None]:
+        parts.append(grid(header[:4], cells, width=width))
     reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in rest:
-        if one.value is None:
+        if one.value is None or one.verdict is not Verdict.REPRODUCED:
             reasons.setdefault((one.verdict, one.reason), []).append(one.id)
-    if cells := [judgement_cells(one) for one in rest if one.value is not None]:
-        parts.append(grid(header, cells, width=width))
-    parts.append("\n".join(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width)
-                           for (verdict, why), ids in reasons.items()))  # fmt: skip
-    parts.append(verdict_counts(one.verdict for one in judgements))
-    return "\n\n".join(part for part in parts if part)
+    for (verdict, why), ids in reasons.items():
+        parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
+    return "\n\n".join([*parts, verdict_counts(one.verdict for one in judgements)])
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:

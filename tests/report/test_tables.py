@@ -28,7 +28,7 @@ from ae.report.text import (
 def judged(name: str, verdict: Verdict, reason: str = "", **facts: Any) -> Judgement:
     claim = Claim.model_validate(
         {
-            "id": name, "figure": "f", "sentence": "s", "kind": "ratio", "unit": "x",
+            "id": name, "figure": "f", "sentence": "s", "tag": "magnitude", "unit": "x",
             "reference": facts.pop("reference", None), "paper_hardware": "", "scored_on": ["any"],
             "source": facts.pop("source", "paper"),
         }
