@@ -83,5 +83,5 @@ def test_the_same_as_data(tmp_path: Path) -> None:
     assert data["recipe"]["schema"] == 1
     assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in claims]
     assert set(data["claims"][0]) == {
-        "id", "figure", "sentence", "kind", "reference", "transcribed",
+        "id", "figure", "sentence", "tag", "reference", "transcribed",
     }  # fmt: skip
