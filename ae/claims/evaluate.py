@@ -140,7 +140,7 @@ class _Evaluator:
         return values
 
     def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
-        """All cells must be there. Of labels whose values are those found, a value counts when any
+        """All cells must be there, but that one which breaks a rule of every cell is enough. Of labels whose values are those found, a value counts when any
         of its cells is there: the records of something else may have it too."""
         *labels, inner = call.args  # labels that nobody wrote the cells of
         listed = {str(k.arg): words_of(k.value) for k in call.keywords}
@@ -160,7 +160,8 @@ class _Evaluator:
                     bad.append(reason)
             values += good
             (faults if good or not open_ else others).extend(bad)
-        if values and not faults:
+        broken = name in ("every_over", "all_over") and any(not one[0] for one in values)
+        if values and (broken or not faults):
             return np.asarray(_OVER[name](np.stack(values)))
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)
