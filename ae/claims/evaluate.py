@@ -140,8 +140,11 @@ class _Evaluator:
         return values
 
     def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
-        """All cells must be there, but that one which breaks a rule of every cell is enough. Of labels whose values are those found, a value counts when any
-        of its cells is there: the records of something else may have it too."""
+        """All cells must be there; but one that breaks a rule of every cell is enough.
+
+        Of labels whose values are those found, a value counts when any of its cells is there: the
+        records of something else may have it too.
+        """
         *labels, inner = call.args  # labels that nobody wrote the cells of
         listed = {str(k.arg): words_of(k.value) for k in call.keywords}
         open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]

@@ -49,8 +49,9 @@ def processes(samples: list[float], **columns: object) -> list[Row]:
 
 FRAME = [
     record([40.0, 41.0, 42.0], dataset="random", variant="stock", launch="one_table"),
-    *processes([100.0, 101.0, 99.0, 100.0, 100.0], dataset="random", variant="base",
-               launch="one_table"),
+    *processes(
+        [100.0, 101.0, 99.0, 100.0, 100.0], dataset="random", variant="base", launch="one_table"
+    ),
     record([50.0, 50.0, 50.0], dataset="random", variant="rpf", launch="one_table"),
     record([20.0, 20.5, 21.0], dataset="random", variant="best", launch="one_table"),
     record([18.0, 18.0, 18.0], dataset="random", variant="best", launch="all_tables"),
@@ -117,7 +118,9 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     assert "kernel_time [us]" in text
     assert "99 to 101" in text
-    assert text.count("2.00x over base") == text.count("2.00x over stock") == (width > 80)  # wrapped
+    assert (
+        text.count("2.00x over base") == text.count("2.00x over stock") == (width > 80)
+    )  # wrapped
     assert text.splitlines()[-1] == "median and 95 % interval over processes, evidence: measured"
 
 
@@ -239,7 +242,10 @@ def test_latex_is_escaped_and_has_a_row_a_value() -> None:
     )  # fmt: skip
     text = result_latex(tables)
     assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n")
-    assert r"variant & kernel\_time [us] & 95 \% interval & n & processes & evidence & speed-up \\" in text
+    assert (
+        r"variant & kernel\_time [us] & 95 \% interval & n & processes & evidence & speed-up \\"
+        in text
+    )
     assert (
         r"50 \% \& a\_b \textbackslash{}x\textasciitilde{}\textasciicircum{}"
         r"\{\textless{}\textgreater{}\} & 2 & 1 to 3 & 5 & 5 & measured & - \\"
@@ -259,7 +265,7 @@ def test_check_says_the_scoreboard_then_what_fails_then_what_is_undecided() -> N
     text = verdict_text(several, width=100)
     assert max(map(len, text.splitlines())) <= 100
     board, failed, undecided, rest, counts = text.split("\n\n")
-    assert board.splitlines()[0].split("  ")[0] == "facts"
+    assert board.startswith("facts ")
     assert board.splitlines()[2].split() == ["magnitude", "1", "1", "2"]
     assert failed.splitlines()[0].split() == ["claim", "paper", "ours", "verdict", "why"]
     assert failed.splitlines()[2].startswith("D2")
