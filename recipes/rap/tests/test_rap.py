@@ -29,23 +29,19 @@ from rap_records import (
     training,
 )
 
-from ae.__main__ import guarded
 from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE
-from ae.model import Flavour, Gpu, Machine, Plan
+from ae.model import Flavour, Machine, Plan
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row
 from ae.report.drawing import draw, load_figures
+from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
-GPU = Gpu(
-    index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
-    compute_capability=(9, 0), driver="580.159.03",
-)  # fmt: skip
 FIGURES = ["fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion"]
 EXPERIMENTS = set(FIGURES)
 ON_GPUS = {"heavy", "ratio", "timeline"}  # without a GPU they would show nothing
@@ -59,11 +55,6 @@ def recipe() -> Recipe:
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
     return everything().frame()
-
-
-def machine(gpus: int) -> Machine:
-    cards = [replace(GPU, index=i, uuid=f"GPU-{i}") for i in range(gpus)]
-    return Machine(gpus=tuple(cards), cpus=16, memory_gib=128)
 
 
 def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
@@ -127,28 +118,6 @@ def test_a_card_of_another_kind_is_told(recipe: Recipe) -> None:
     made = make_plan(recipe, Selection(), small, ROOT, {"rap": "1"})
     assert {p.image.flavour for p in made.points if p.experiment == "fig10"} == {Flavour.CPU}
     assert any("GPU 0 (NVIDIA T4) has 8 GiB of memory, 18.6 GiB needed" in n for n in made.notes)
-
-
-@pytest.fixture
-def ae(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """A command line in a checkout with this recipe, on a machine with two H200s."""
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes/rap").symlink_to(RECIPE)
-    for name in ("rap", "rap-upstream"):
-        (tmp_path / "images" / name).mkdir(parents=True)
-        (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
-    monkeypatch.setenv("AE_ROOT", str(tmp_path))
-    monkeypatch.setattr("ae.commands.run.detect", lambda: machine(2))
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = guarded(list(words))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_a_dry_run_says_how_many_gpus_each_container_gets(ae: Callable[..., Any]) -> None:
