@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ae.claims.verdicts import exit_code, to_json, verdict_lines
+from ae.claims.models import exit_code, to_json, verdict_lines
 from ae.commands.options import AnyRecipe, AsJson, RecipeName, print_data
 from ae.errors import UsageError
 from ae.recipe.load import find_root, list_recipes, load_recipe

@@ -69,7 +69,7 @@ def test_a_plain_run_on_two_gpus(recipe: Recipe) -> None:
     asked = {p.experiment: p.needs.gpus.count if p.needs.gpus else 0 for p in made.points}
     assert {name for name, count in asked.items() if count == 2} == {"two_gpus"}
     assert {name for name, count in asked.items() if count == 0} == ALONE
-    assert sum(point.expected_s for point in made.points) < 2.5 * 3600
+    assert sum(point.expected_s for point in made.points) < 5 * 3600  # overhead_gpu five times
     assert {point.needs.network for point in made.points} == {"none"}
     assert {point.needs.shm_bytes for point in made.points} == {8 * 10**9}
     assert {point.needs.cap_add for point in made.points} == {()}
@@ -143,7 +143,7 @@ def test_the_arguments_of_every_experiment(recipe: Recipe) -> None:
     assert {points[name].experiment for name in ARGUMENTS} == NATIVE
     for name, words in ARGUMENTS.items():
         assert points[name].argv == ("python", "-m", "pasta_workloads", *words.split()), name
-    assert len(points) == 12 + 2 + 6 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
+    assert len(points) == 12 + 2 + 6 * 5 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
 
 
 def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
