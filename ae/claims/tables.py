@@ -93,8 +93,11 @@ def written_out(document: Document) -> Document:
     for index, item in enumerate(file.claims):
         here: Place = ("claims", index)
         parts: Parts = [(file.defaults, default), (item.model_extra or {}, here)]
-        plain = item.table is None
-        for cell, place in [(parts, here)] if plain else _cells(item, parts, here, document):
+        cells = [(parts, here)]
+        if item.table is not None and not (cells := list(_cells(item, parts, here, document))):
+            fix = "write `rows` with what the paper prints, and `columns` of the same names"
+            raise document.fault(here, f"the table {item.table} has no cells", fix=fix)
+        for cell, place in cells:
             claims.append(_merged([data for data, _ in cell]))
             number: Place = ("claims", len(claims) - 1)
             lines[number] = document.line(place)

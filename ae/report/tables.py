@@ -162,9 +162,8 @@ def _row(
     )
     speedup = None
     is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
-    positive = (
-        min(x for one in (base, record) for part in one["samples"].values() for x in part) > 0
-    )
+    parts = [part for one in (base, record) for part in one["samples"].values()]
+    positive = min(map(min, parts)) > 0
     if base is not record and positive and (is_time or is_rate):
         over, under = (base, record) if is_time else (record, base)
         speedup = ratio_interval(over["samples"], under["samples"]).value

@@ -6,10 +6,10 @@ import csv
 import io
 import re
 import textwrap
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Literal
 
 from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean
@@ -44,7 +44,7 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
     """The result table as text of `width` columns (80 or more) and at most `most` rows.
 
-    Samples, processes and evidence are columns only where they differ; else the line below says them once.
+    Samples, processes and evidence are columns where they differ; else the line below says them.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
@@ -113,33 +113,32 @@ def judgement_cells(one: Judgement) -> list[str]:
     ours = "" if one.value is None else f"{number(one.value)}{unit}"
     if ends := span(one.low, one.high, one.spread):
         ours += f" ({ends})"
+    elif ours and one.processes == 1:
+        ours += " (1 process)"
     return [one.id, paper, ours, str(one.verdict), one.reason]
 
 
 def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
-    """The scoreboard by tag; what is not reproduced, each with its reason, and what is undecided;
-    then the rest, and why, a line a reason."""
+    """The scoreboard by tag; what is not reproduced and what is undecided, each with its reason;
+    then the rest, and why, a line a reason; then the counts."""
     if not judgements:
         return "no claims"
-    first = (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED)
     header = ["claim", "paper", "ours", "verdict", "why"]
     parts = [scoreboard_text(judgements, width)]
-    for word in first:
-        if cells := [judgement_cells(one) for one in judgements if one.verdict is word]:
+    rest = sorted(judgements, key=lambda one: list(Verdict).index(one.verdict))
+    for word in (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED):
+        if cells := [judgement_cells(one) for one in rest if one.verdict is word]:
             parts.append(grid(header, cells, width=width))
-    order = list(Verdict)
-    rest = sorted((one for one in judgements if one.verdict not in first),
-                  key=lambda one: order.index(one.verdict))  # fmt: skip
+        rest = [one for one in rest if one.verdict is not word]
+    if cells := [judgement_cells(one)[:4] for one in rest if one.value is not None]:
+        parts.append(grid(header[:4], cells, width=width))
     reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in rest:
-        if one.value is None:
+        if one.value is None or one.verdict is not Verdict.REPRODUCED:
             reasons.setdefault((one.verdict, one.reason), []).append(one.id)
-    if cells := [judgement_cells(one) for one in rest if one.value is not None]:
-        parts.append(grid(header, cells, width=width))
-    parts.append("\n".join(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width)
-                           for (verdict, why), ids in reasons.items()))  # fmt: skip
-    parts.append(verdict_counts(one.verdict for one in judgements))
-    return "\n\n".join(part for part in parts if part)
+    for (verdict, why), ids in reasons.items():
+        parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
+    return "\n\n".join([*parts, verdict_counts(one.verdict for one in judgements)])
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
@@ -173,30 +172,31 @@ def grid(
 
     Control characters are shown as '?'. Columns in `right` are set flush right.
     """
-    from rich.box import Box
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
+    table = [[clean(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(_columns, column)) for column in zip(*table, strict=True)]
+    widths[-1] = max(12, min(widths[-1], width - sum(one + 2 for one in widths[:-1])))
+    flush, lines = set(right), []
+    for row in table:
+        for first, piece in enumerate(
+            textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]
+        ):
+            cells = [*([""] * (len(row) - 1) if first else row[:-1]), piece]
+            blanks = [" " * (one - _columns(cell)) for cell, one in zip(cells, widths, strict=True)]
+            lines.append(
+                "  ".join(
+                    blank + cell if at in flush else cell + blank
+                    for at, (cell, blank) in enumerate(zip(cells, blanks, strict=True))
+                )
+            )
+        if row is table[0]:
+            lines.append(" ".join("-" * (one + 1) for one in widths)[:-1])
+    return "\n".join(line.rstrip() for line in lines)
 
-    rule = Box("    \n    \n -  \n" + "    \n" * 5, ascii=True)
-    table = Table(
-        box=rule, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="none"
-    )
-    flush, last = set(right), len(header) - 1
-    for index, name in enumerate(header):
-        justify: Literal["left", "right"] = "right" if index in flush else "left"
-        table.add_column(
-            Text(clean(name)), justify=justify, no_wrap=index < last, overflow="fold",
-            min_width=12 if index == last else None,
-        )  # fmt: skip
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    out = io.StringIO()
-    console = Console(file=out, width=10_000, color_system=None)
-    console.width = max(width, Measurement.get(console, console.options, table).minimum)
-    console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def span(low: float | None, high: float | None, spread: str = "") -> str:
