@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ae.claims.evaluate import NoAnswer, evaluate
 from ae.claims.expressions import parse_expression
-from ae.claims.models import TAGS, Judgement, Verdict, scoreboard
+from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE
@@ -149,18 +149,15 @@ class _Filler:
         return _markdown(lines)
 
     def _scoreboard(self) -> str:
-        """A line for every reference set and tag that it has claims of."""
+        """A line for every paper and tag, over all its reference sets."""
         verdicts = list(Verdict)
-        lines = [["results", "tag", *verdicts], ["---"] * (2 + len(verdicts))]
+        lines = [["paper", "claims", *verdicts], ["---"] * (2 + len(verdicts))]
         for recipe in list_recipes(self._root):
-            for path in reference_sets(self._results, recipe):
-                name = f"{path.parent.name}/{recipe}"
-                counts = scoreboard(self._judgements(name).values())
-                for tag in TAGS:
-                    if any(counts[tag].values()):
-                        lines.append(
-                            [name, tag, *(str(counts[tag][one] or "") for one in verdicts)]
-                        )
+            sets = [path.parent.name for path in reference_sets(self._results, recipe)]
+            judged = [one for name in sets for one in self._judgements(f"{name}/{recipe}").values()]
+            for tag, counts in scoreboard(judged).items():
+                if any(counts.values()):
+                    lines.append([recipe, tag, *(str(counts[one] or "") for one in verdicts)])
         return _markdown(lines)
 
     def _results_of(self, name: str) -> Results:
