@@ -37,7 +37,8 @@ GPU = Gpu(
 )  # fmt: skip
 ON_CPU = {"oracle", "args_bound", "timeline", "two_ranks"}
 NATIVE = ON_CPU | {
-    "table_v", "counts", "overhead_gpu", "overhead_cpu", "hot_blocks", "two_gpus", "uvm",
+    "table_v", "table_v_paper", "counts", "overhead_gpu", "overhead_cpu", "hot_blocks", "two_gpus",
+    "uvm",
 }  # fmt: skip
 ALONE = {"oracle", "args_bound", "two_ranks"}  # never get a GPU
 
@@ -119,6 +120,10 @@ ARGUMENTS = {
     "table_v-bert-train": (
         "table_v --device cuda --model bert --modes train --size full --repeats 3 --seed 100"
     ),
+    "table_v_paper-test": (
+        "table_v --device cuda --model whisper_paper --modes test --size full --repeats 3 "
+        "--seed 100"
+    ),
     "oracle": "oracle --device cpu",
     "args_bound": "table_v --device cpu --model bert --modes test,train --size tiny --seed 100",
     "counts": "counts --device cuda --repeats 3",
@@ -147,7 +152,7 @@ def test_the_arguments_of_every_experiment(recipe: Recipe) -> None:
     assert {points[name].experiment for name in ARGUMENTS} == NATIVE
     for name, words in ARGUMENTS.items():
         assert points[name].argv == ("python", "-m", "pasta_workloads", *words.split()), name
-    assert len(points) == 12 + 6 * 5 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
+    assert len(points) == 12 + 2 + 6 * 5 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
 
 
 def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
@@ -161,6 +166,7 @@ def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
             assert config.experiment == point.argv[3]
             assert config.device == ("cuda" if point.needs.gpus else "cpu")
             assert config.model == point.labels.get("model", config.model)
+            assert (config.model == "whisper_paper") == (point.experiment == "table_v_paper")
             assert config.parallelism == point.labels.get("parallelism", config.parallelism)
             assert not point.variants or config.variants == point.variants
 
@@ -285,13 +291,14 @@ def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe) -> None:
 @pytest.mark.parametrize("name", ["working_sets", "table_v"])
 def test_table_v_has_ours_the_papers_and_the_oracles(frame: pd.DataFrame, name: str) -> None:
     table = figure(name, frame).table.set_index(["model", "mode", "stat"])
-    assert len(table) == 12 * (4 if name == "working_sets" else 7)
+    assert len(table) == 14 * (4 if name == "working_sets" else 7)
     row = table.loc["alexnet", "test", "max"]
     assert (row["median"], row["paper"], row["oracle"]) == (876.12, 876.12, 876.125)
     assert row["evidence"] == "measured+static"
     assert (row["oracle_low"], row["oracle_high"]) == (876.125, 884.25)
     assert row["arguments"] == pytest.approx(1.1 * 876.125)
     assert isnan(table.loc["gpt2", "train", "p90"]["oracle"])
+    assert table.loc["whisper_paper", "test", "p90"]["paper"] == 153.81
     for (model, mode), told in made_up.TABLE_V.items():
         assert table.loc[model, mode, "footprint"]["paper"] == told[1]
         assert table.loc[model, mode, "p90"]["paper"] == told[6]

@@ -332,7 +332,7 @@ def add_memory(table: Table) -> None:
 # The native lane's: its oracle, its own experiments, what nothing here can decide.
 NO_RECORDS_HERE = (
     r"T5\.\d+|T5\.\d+-oracle-.*|F9\.[136]|F9\.5-(cs|small)|F10\.[12]|F1[12]\..*|U\d|F14\.[12]|"
-    r"F15\.\d|O\.1|C1|G\d"
+    r"F15\.\d|O\.1|C1|G\d|T5\.\d+-paper-.*|.*-mt"
 )
 AVERAGES = ("T5.7", "T5.14", "T5.15", "T5.16", "T5.17", "T5.18")
 
