@@ -69,7 +69,10 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     for word in ("Variants", "slow", "`ae run toy`", "together", "claims", "Figures", "2 MB"):
         assert word in out
     code, out, _ = ae("show", "toy", "--json")
-    assert json.loads(out)["recipe"]["name"] == "toy"
+    shown = json.loads(out)
+    assert shown["recipe"]["lanes"]["upstream"]["built"] is False
+    assert shown["claims"][0]["id"] == "T1"
+    assert json.loads(ae("list", "--json")[1]) == [shown["recipe"]]
 
 
 def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> None:
@@ -80,7 +83,7 @@ def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> 
     assert "claims:" in out
     assert set(run_points(root).values()) == {"done"}
     figures = list((root / "results/runs/toy").glob("*/figures/*"))
-    assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
+    assert {path.suffix for path in figures} == {".png", ".svg", ".pdf", ".csv"}
     (judged,) = (root / "results/runs/toy").glob("*/claims.json")
     verdicts = {one["id"]: one for one in json.loads(judged.read_text())["claims"]}
     assert verdicts["T1"]["verdict"] == "not comparable"  # it holds, in a run that is reduced
