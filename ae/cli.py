@@ -116,7 +116,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
-    from ae.commands.recipes import diagnosed
+    from ae.commands.doctor import diagnosed
 
     data, text, code = diagnosed(recipe, engine)
     print_data(as_json, data, text)
@@ -170,19 +170,16 @@ def push(
     push_images(names, flavour=flavour, lane=lane)
 
 
-@app.command(short_help="Fetch the locked images by digest, or check them.")
+@app.command(short_help="Fetch the locked images by digest.")
 def pull(
     names: Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")],
     flavour: FlavourOption = None,
     lane: LaneOption = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="fetch nothing; check that what is here is locked")
-    ] = False,
-) -> int:
-    """Fetch the locked images from the registry, by digest; or check them."""
+) -> None:
+    """Fetch the locked images from the registry, by digest."""
     from ae.commands.images import pull_images
 
-    return pull_images(names, flavour=flavour, lane=lane, verify=verify)
+    pull_images(names, flavour=flavour, lane=lane)
 
 
 @app.command(short_help="Draw the figures of a run again.")

@@ -148,13 +148,14 @@ def clean(
         bool,
         typer.Option("--environments", help="also Python environments that no source asks for"),
     ] = False,
+    run: Annotated[str, typer.Option(help="of this run alone", metavar="NAME")] = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
     """Remove what dead launchers left behind: containers and processes, nothing else."""
     from ae.commands.clean import clean_up
 
-    return clean_up(environments=environments, dry_run=dry_run, as_json=as_json)
+    return clean_up(environments=environments, run=run, dry_run=dry_run, as_json=as_json)
 
 
 def register(app: typer.Typer, argv: Sequence[str]) -> None:

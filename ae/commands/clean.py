@@ -18,12 +18,14 @@ from ae.model import Flavour
 from ae.recipe.load import find_root
 
 
-def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
-    """Remove the orphans of every engine here, and old environments where that is asked for."""
-    root = find_root()
+def clean_up(*, environments: bool, run: str, dry_run: bool, as_json: bool) -> int:
+    """Remove the orphans of every engine here, and old environments where that is asked for.
+
+    `run`: only what that run has left; empty: what any has.
+    """
     every = [select.make(name) for name in select.NAMES]
-    found = clean_engines([one for one in every if one.available().ok], dry_run=dry_run)
-    old = old_environments(root) if environments else []
+    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
+    old = old_environments(find_root()) if environments else []
     for path in [] if dry_run else old:
         shutil.rmtree(path)
     if as_json:
@@ -52,14 +54,10 @@ def old_environments(root: Path) -> list[Path]:
     return [path for path in there if path.is_dir() and path.name not in current]
 
 
-def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
+def clean_engines(engines: Sequence[Engine], *, run: str = "", dry_run: bool) -> list[Leftover]:
     """Remove what no living launcher owns and return it; dry: only return it."""
-    found = [(engine, one) for engine in engines for one in orphans(engine.leftovers())]
+    orphans = [(e, one) for e in engines for one in e.leftovers() if not one.owner_alive]
+    found = [(engine, one) for engine, one in orphans if not run or one.run == run]
     for engine, leftover in [] if dry_run else found:
         engine.remove(leftover)
     return [leftover for _, leftover in found]
-
-
-def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """What no living launcher owns."""
-    return [one for one in leftovers if not one.owner_alive]

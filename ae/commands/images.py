@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import join
 
 from ae.daemon.connection import connect, endpoint_of
-from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle, lockfile, pack, registry, settings
@@ -41,7 +41,7 @@ def build_images(
                 for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
-                print(build(root, image, Display(()), options).sentence)
+                print(build(root, image, Display(()), options))
 
 
 def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:
@@ -56,22 +56,14 @@ def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) 
             print(f"pushed {where}; locked in images/lock.yaml")
 
 
-def pull_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool
-) -> int:
-    """`ae pull`: fetch the locked images by digest; `verify`: only check those that are here."""
-    place = "" if verify else settings.require_registry()
+def pull_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:
+    """`ae pull`: fetch the locked images by digest."""
+    place = settings.require_registry()
     pairs = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    code = ExitCode.OK
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in pairs:
-            said = "pulled"
-            if not verify:
-                registry.pull(daemon, image, entry, place, Display(()))
-            elif said := registry.mismatch(registry.find(daemon, image, entry), image, entry):
-                code = ExitCode.ENVIRONMENT
-            print(f"{image.reference} {said or 'is the locked one'}, {entry.digest}")
-    return code
+            registry.pull(daemon, image, entry, place, Display(()))
+            print(f"{image.reference} pulled, {entry.digest}")
 
 
 def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[str]) -> None:
@@ -98,7 +90,7 @@ def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
             checked, folder = bundle.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
-    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"{', '.join(image.reference for image in checked.facts.images)}: {verb}loaded")
     print(f"checkout: {folder} ({verb}written)")
     print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 

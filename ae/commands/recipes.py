@@ -1,15 +1,12 @@
-"""What `ae list`, `show`, `schema` and `doctor` print, and the words that a recipe brings."""
+"""What `ae list`, `show` and `schema` print, and the words that a recipe brings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from shutil import get_terminal_size
 from typing import Any
 
 from ae.claims.judge import load_claims
 from ae.commands.show import list_text, recipe_details, recipe_summary, show_text, whole_text
-from ae.doctor.checks import checks_to_text, diagnose, exit_code
 from ae.errors import AeError
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe, json_schema
@@ -30,14 +27,6 @@ def shown(name: str, *, everything: bool) -> tuple[dict[str, Any], str]:
     recipe, claims = load_recipe(root, name), load_claims(root, name)
     text = whole_text(recipe, claims, root) if everything else show_text(recipe, claims)
     return recipe_details(recipe, claims), text
-
-
-def diagnosed(name: str | None, engine: str | None) -> tuple[list[dict[str, Any]], str, int]:
-    """What this machine can do, as data and as text, and the exit code."""
-    root = find_root()
-    checks = diagnose(root, load_recipe(root, name) if name else None, engine)
-    width = max(80, min(120, get_terminal_size((100, 24)).columns))
-    return [asdict(check) for check in checks], checks_to_text(checks, width), exit_code(checks)
 
 
 def names(start: str) -> list[str]:

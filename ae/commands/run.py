@@ -18,10 +18,9 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Given, Mask, resolve
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
-from ae.host import measuring, owner, signals
+from ae.host import measuring, owner, signals, watchdog
 from ae.host.machine import detect
-from ae.host.watchdog import Reaper
-from ae.images import bake, content, lockfile, settings
+from ae.images import bake, content
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
@@ -69,10 +68,10 @@ def run_recipes(
     All are planned before the first runs. `build` says how to build an image that is missing or
     out of date; None: stop instead.
     """
-    with signals.handled(), Reaper.start() as reaper:
+    with signals.handled():
         ready = []
         for one in asked:
-            chosen = choose_engine(one, engine, reaper, build)
+            chosen = choose_engine(one, engine, build)
             ready.append((one, chosen, plan_for(one, chosen.machine())))
         codes, data = [], []
         for one, chosen, plan in ready:
@@ -115,9 +114,7 @@ def settle(
     return Asked(root, recipe, selection, given, run)
 
 
-def choose_engine(
-    asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
-) -> Engine:
+def choose_engine(asked: Asked, name: str | None, build: BuildOptions | None) -> Engine:
     """The engine that the points run on."""
     chosen = asked.selection.experiments
     wished = any(
@@ -125,7 +122,7 @@ def choose_engine(
         for name, about in asked.recipe.experiments.items()
     )
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(name, gpus=gpus, reaper=reaper, build=build)
+    return engines.choose(name, gpus=gpus, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:
@@ -155,9 +152,6 @@ def measure(
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
     notes = grouped(plan.notes, recipe.experiments)
-    if engine.name != "local":
-        images = {point.image.reference: point.image for point in plan.points}
-        notes += lockfile.notes(list(images.values()), settings.registry())
     if len(finished) > len(plan.points) - len(todo):
         notes.append("the recipe, its image or the machine changed: some points run again")
     for note in notes:
@@ -170,6 +164,7 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
+        stack.enter_context(watchdog.watched(run.name))
         if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}

@@ -61,7 +61,7 @@ def open_shell(
 ) -> NoReturn:
     """Replace this process by a shell with a point's image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), secrets)
-    engine = choose_engine(asked, engine_name, None, BuildOptions())
+    engine = choose_engine(asked, engine_name, BuildOptions())
     point = plan_for(asked, engine.machine()).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))

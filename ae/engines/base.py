@@ -12,7 +12,6 @@ from typing import Literal
 
 from ae.host import owner
 from ae.host.machine import detect
-from ae.host.watchdog import Reaper
 from ae.images.content import BuildOptions
 from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 
@@ -61,7 +60,6 @@ class Engine(ABC):
 
     def __init__(
         self,
-        reaper: Reaper | None = None,
         *,
         build: BuildOptions | None = None,
         user: str | None = None,
@@ -69,7 +67,6 @@ class Engine(ABC):
     ) -> None:
         """`build` None: what points run in is used as it is, and a missing one is a fault.
         `user`: whose a container's outputs will be, "uid:gid"; left out: the caller's."""
-        self._reaper = reaper
         self._build = build
         self._caller = user or f"{os.getuid()}:{os.getgid()}"
         self._grace_s = grace_s

@@ -23,11 +23,6 @@ class Client:
 
     name: str
 
-    @property
-    def reached(self) -> tuple[str, ...]:
-        """The client, as the watchdog calls it."""
-        return (self.name,)
-
     def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
         """Run the client to its end; any exit code is a result."""
         env = self._environment()

@@ -178,9 +178,6 @@ class ContainerEngine(Client, Engine):
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""
-        if self._reaper:
-            # Before it exists: a launcher killed during creation leaves nothing either.
-            self._reaper.watch_container(spec.name, *self.reached)
         try:
             made = self._create(spec)
             if missing := container.dropped(spec, made):
@@ -196,9 +193,6 @@ class ContainerEngine(Client, Engine):
                 except EnvironmentFault as fault:  # must not hide why we are here
                     left = f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
                     sink.line("stderr", left)
-                else:
-                    if self._reaper:
-                        self._reaper.done(spec.name)
 
     def _follow(
         self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float

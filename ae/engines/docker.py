@@ -42,10 +42,6 @@ class DockerEngine(ContainerEngine):
         """The daemon. Raises EnvironmentFault when it cannot be used."""
         return connect(self.endpoint)
 
-    @property
-    def reached(self) -> tuple[str, ...]:
-        return ("docker", "--host", self.endpoint)
-
     def available(self) -> Availability:
         try:
             daemon = self.daemon

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,15 +93,3 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
         ) from error
     finally:
         os.close(handle)
-
-
-def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
-    """What a person should know of images and lock file before a run."""
-    said = []
-    for image in images:
-        entry = load(image.root).entry(image.name, image.flavour)
-        if image.override is None and entry is not None and entry.content != image.content:
-            said.append(f"the published {image.reference} is of other sources: not used")
-        elif image.override is None and entry is not None and registry is None:
-            said.append(f"no registry is named: the {image.reference} that is here serves")
-    return said

@@ -228,15 +228,15 @@ import os, sys
 from pathlib import Path
 from ae.host import signals
 from ae.engines.podman import PodmanEngine
-from ae.host.watchdog import Reaper
+from ae.host.watchdog import watched
 from ae.images.registry import push
 from tests.engines.acts import Lines, make_job
 from tests.servers.registry import registry
 class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
-with signals.handled(), Reaper.start() as reaper:
+with signals.handled(), watched(sys.argv[2]):
     job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    PodmanEngine(reaper, grace_s=0.5).run(job, Telling(), 300)
+    PodmanEngine(grace_s=0.5).run(job, Telling(), 300)
 """
 
 
