@@ -74,7 +74,7 @@ def gather(
         refused = error
     try:
         usable = choose(engine, gpus=bool(machine.gpus))
-        found = usable.starts()
+        found = usable.available()
         local = usable.name == "local"
         if found.ok and plan:
             image = _image(plan.points[0].image, usable)

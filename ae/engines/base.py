@@ -75,10 +75,6 @@ class Engine(ABC):
     def available(self) -> Availability:
         """Whether it answers."""
 
-    def starts(self) -> Availability:
-        """Whether a job really starts, where an engine that answers may be unable to."""
-        return self.available()
-
     def supports(self, flavour: Flavour) -> Availability:
         """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""
         found = self.available()

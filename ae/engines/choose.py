@@ -27,24 +27,21 @@ def choose(
     gpus: bool | None = None,
     build: BuildOptions | None = None,
 ) -> Engine:
-    """Return the engine `name`; with None, docker, podman or local: the first that can.
+    """Return the engine `name`; with None, docker or local: the first that can.
 
-    `gpus`: whether it must hand over GPUs; None: where its machine has any. An engine that nobody
-    asked for must show that it starts.
-    Raises UsageError for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is
-    another machine's and nobody named another engine.
+    `gpus`: whether it must hand over GPUs; None: where its machine has any. Raises UsageError
+    for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is another machine's
+    and nobody named another engine.
     """
     refused: dict[str, Availability] = {}
     if name is None:
         refuse_elsewhere(endpoint_of())
-    for each in NAMES if name is None else (name,):
+    for each in ("docker", "local") if name is None else (name,):
         engine = make(each, build=build)
         found = engine.available()
         if found.ok:
             must = bool(engine.machine().gpus) if gpus is None else gpus
             found = engine.supports(Flavour.CUDA if must else Flavour.CPU)
-        if found.ok and name is None:
-            found = engine.starts()
         if found.ok:
             return engine
         refused[each] = found

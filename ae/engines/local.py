@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ae.engines.base import (
-    OUT_DIR,
-    Availability,
-    Engine,
-    Job,
-    Leftover,
-    Outcome,
-    Sink,
-)
+from ae.engines.base import OUT_DIR, Availability, Engine, Job, Leftover, Outcome, Sink
 from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes

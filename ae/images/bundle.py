@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ae.daemon.connection import Daemon, api_fault, faults
+from ae.daemon.connection import Daemon
+from ae.daemon.faults import api_fault, faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import signals
 from ae.host.machine import require_disk

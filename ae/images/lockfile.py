@@ -27,7 +27,7 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 class Entry(BaseModel):
     """One published image."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     digest: Digest  # of the manifest, as a registry names it
     image_id: Digest  # of the configuration, as an engine names it
@@ -48,7 +48,7 @@ class Entry(BaseModel):
 class Lock(BaseModel):
     """The whole file: image name -> flavour -> entry."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     schema_version: Literal[1] = Field(alias="schema")
     images: dict[str, dict[Literal["cpu", "cuda"], Entry]]
 

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ae.daemon.connection import Daemon, faults
+from ae.daemon.connection import Daemon
+from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk

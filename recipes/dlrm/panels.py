@@ -111,10 +111,11 @@ def over_baseline(
 def with_largest(rows: pd.DataFrame, paper: Mapping[str, float]) -> pd.DataFrame:
     """Beside the data sets a panel `largest`: each row's largest value, and the paper's by row.
 
-    The abstract says "up to", so its values belong there and to no data set.
+    The abstract says "up to", so its values belong there and to no data set. No such panel where
+    there is nothing to compare: one data set, or no row that the paper has.
     """
     rows = rows.assign(paper=nan)
-    if rows["dataset"].nunique() < 2:
+    if rows["dataset"].nunique() < 2 or not rows["row"].isin(list(paper)).any():
         return rows
     largest = rows.loc[rows.groupby("row", sort=False)["speedup"].idxmax()]
     largest = largest.assign(

@@ -234,6 +234,12 @@ def test_a_missing_cell_is_no_answer_and_counted(text: str, message: str) -> Non
     assert message in str(caught.value)
 
 
+def test_a_cell_that_breaks_a_rule_of_every_cell_is_enough() -> None:
+    """Else a failure could be hidden by leaving out another cell."""
+    text = "every_over(median(time, variant=fast) > 7, dataset=[hot, cold, lone])"
+    assert value(text) is False
+
+
 def test_values_that_are_found_may_belong_to_something_else() -> None:
     rows = [*ROWS, row("other", 1.0, dataset="unknown")]
     text = "worst_over(median(time, variant=base), dataset=found)"

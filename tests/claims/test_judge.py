@@ -285,8 +285,10 @@ def test_static_records_take_nothing_from_an_interval() -> None:
     static = [row("base", 20.0, evidence="static"), *ROWS[5:]]
     found = one(A100, static, evidence=["static", "measured"])
     assert found.spread == "ci95"
-    alone = one(A100, [row("base", 20.0, evidence="static")], evidence=["static"], lower=19,
-                upper=21, scored_on=["static"], expression="median(time, variant=base)")  # fmt: skip
+    alone = one(
+        A100, [row("base", 20.0, evidence="static")], evidence=["static"], lower=19, upper=21,
+        scored_on=["static"], expression="median(time, variant=base)",
+    )  # fmt: skip
     assert alone.reason == "19 to 21 x expected; paper: 2 x"  # known exactly: no process is named
 
 
@@ -357,8 +359,8 @@ def test_json(tmp_path: Path) -> None:
 
 def test_the_scoreboard_counts_a_fact_once_and_by_its_worst_verdict() -> None:
     several = [
-        one(A100), one(A100, id="C1-upstream", fact="C1", lower=2.2), one(A100, id="C2", tag="ours"),
-        one(A100, id="C1-order", fact="C1", tag="order"),
+        one(A100), one(A100, id="C1-upstream", fact="C1", lower=2.2),
+        one(A100, id="C2", tag="ours"), one(A100, id="C1-order", fact="C1", tag="order"),
     ]  # fmt: skip
     board = scoreboard(several)
     assert {tag: {w: n for w, n in row.items() if n} for tag, row in board.items()} == {
@@ -393,7 +395,8 @@ def test_a_recipe_without_claims(toy: Path) -> None:
         ("id: T2", "id: T1", "the claim 'T1' stands twice"),
         ("tag: order", "tag: ordering", "claims[0].tag: must be 'magnitude', 'order'"),
         ("    tag: order\n", "", "missing key 'tag' in claims[0]"),
-        ("tag: order", "tag: order\n    lower: 1\n    reference: 1", "T1: an ordering has no lower"),
+        ("tag: order", "tag: order\n    lower: 1\n    reference: 1",
+         "T1: an ordering has no lower"),
         ("every_over(dataset, ", "every_over(colour, ",
          "T1: the recipe does not know the values of 'colour': write colour=[a, b], or"),
         ("    lower: 4\n    upper: 12\n", "    band: much\n", "claims[1]: a band is a number"),

@@ -93,10 +93,13 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
 def test_check_says_first_what_is_not_reproduced(ae: Ae) -> None:
     code, out, _ = ae("check", "toy")
     assert code == ExitCode.CLAIM
-    head, _, first, *_ = out.splitlines()
-    assert head.split() == ["claim", "paper", "ours", "verdict"]
+    board, failed, *_ = out.split("\n\n")
+    assert board.split()[0] == "facts"
+    head, _, first, *_ = failed.splitlines()
+    assert head.split() == ["claim", "paper", "ours", "verdict", "why"]
     assert first.startswith("T3")
     assert "not reproduced" in first
+    assert "(1 process)" in first
     assert "1,000 x" in first
     assert out.splitlines()[-1].startswith("6 claims: 1 not reproduced, ")
     code, out, _ = ae("check", "toy", "--json")
@@ -116,7 +119,7 @@ def test_tables_as_text_csv_and_latex(ae: Ae) -> None:
     assert "together" in ae("table", "toy")[1]
     code, _, err = ae("table", "toy", "--format", "cvs")
     assert code == ExitCode.USAGE
-    assert "did you mean 'csv'?" in err
+    assert "'cvs' is not one of 'text', 'csv', 'latex'" in err
 
 
 def test_keep_then_judge_the_set_by_its_machine(made: Path, ae: Ae, tmp_path: Path) -> None:

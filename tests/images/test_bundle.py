@@ -135,7 +135,22 @@ def daemon(engine: Engine) -> Daemon:
 
 
 def daemon_of(engine: Engine) -> Daemon:
-    return Daemon("unix:///nowhere", cast("Any", engine), cast("Any", engine), "26", {})
+    made = Held("unix:///nowhere")
+    vars(made).update(control=engine, patient=engine, info={})
+    return made
+
+
+class Held(Daemon):
+    """A daemon that holds what the engine holds."""
+
+    def image(self, reference: str) -> dict[str, Any] | None:
+        from docker.errors import ImageNotFound
+
+        try:
+            found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+        except ImageNotFound:
+            return None
+        return found
 
 
 def git(root: Path, *words: str) -> None:

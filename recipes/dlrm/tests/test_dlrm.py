@@ -305,6 +305,7 @@ def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
     (drawn,) = draw(ROOT / "recipes" / "dlrm", ["speedup"], records.frame(), CPU, None)
     assert drawn.table is not None
     assert set(drawn.table["variant"]) == {"base", "rpf", "l2p"}
+    assert set(drawn.table["dataset"]) == set(DATASETS)  # no panel beside the paper
     stand_in = drawn.table["variant"] == "l2p"
     assert drawn.table["row"].str.contains("(emulated)", regex=False).equals(stand_in)
 

@@ -103,7 +103,8 @@ def test_a_fault_in_a_table_has_its_line(
 
 
 CELLS = """
-  - {id: C, sentence: s, tag: order, expression: "every_over(dataset, ratio(t, EXPERIMENT variant=slow/fast) > 1)"}
+  - {id: C, sentence: s, tag: order,
+     expression: "every_over(dataset, ratio(t, EXPERIMENT variant=slow/fast) > 1)"}
 """
 
 
