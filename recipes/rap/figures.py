@@ -231,7 +231,7 @@ def _speedups(
         PAPER.get((experiment, baseline), nan) if name == "rap" else nan
         for name in table["variant"]
     ]
-    cells = list(dict.fromkeys(table["cell"]))
+    cells = sorted(dict.fromkeys(table["cell"]), key=lambda cell: cell.split()[0].zfill(3))
     names = [name for name in in_order(table["variant"], list(NAMES)) if name != "ideal"]
     figure, axes = new_panels(len(cells), len(names), title=title, across=4)
     reach, paper = float(table["high"].max()), float(table["paper"].max())

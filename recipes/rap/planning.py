@@ -213,7 +213,7 @@ def fusion(frame: pd.DataFrame) -> Plot:
             axis, [SOLVERS.get(solver, solver) for solver in solvers], here, "launches",
             colours=[PALETTE["blue" if solver in PROVING else "grey"] for solver in solvers],
             texts=[_fusion_words(row) for row in here], first=0.0, base=0.0,
-            reach=max(row["high"] for row in there.values()), room=0.5, most_ticks=3,
+            reach=max(row["high"] for row in there.values()), room=0.54, most_ticks=3,
         )  # fmt: skip
         axis.set_title(_graph_words(graph))
         axis.set_xlabel("Launches", loc="left")

@@ -42,8 +42,10 @@ from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
-FIGURES = ["fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion"]
-EXPERIMENTS = set(FIGURES)
+EXPERIMENTS = {
+    "fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion",
+}  # fmt: skip
+FIGURES = [*sorted(EXPERIMENTS), "share", "gain"]
 ON_GPUS = {"heavy", "ratio", "timeline"}  # without a GPU they would show nothing
 
 
@@ -195,7 +197,7 @@ def test_a_number_of_gpus_leaves_out_only_what_has_it_not(recipe: Recipe) -> Non
 def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
     sizes = {name for name, about in recipe.parameters.items() if about.size}
     # mps_percentage: less than 100 slows a baseline down
-    assert sizes == {"scale", "matmul", "plan_file", "mps_percentage"}
+    assert sizes == {"scale", "matmul", "plan_file", "mps_percentage", "load"}
     made = plan(recipe, 1, settings={"matmul": "tf32"}, experiments=("fig10",))
     assert made.reduced == ("--set matmul=tf32",)
 
@@ -265,8 +267,60 @@ def test_ideal_is_a_line_and_no_bar(frame: pd.DataFrame, name: str) -> None:
     assert "Ideal" not in [label.get_text() for label in axis.get_yticklabels()]
     lines = [line.get_xdata()[0] for line in axis.lines if len(set(line.get_xdata())) == 1]
     assert any(x == pytest.approx(1.92, rel=0.02) for x in lines)
-    share = {"fig10": "97 %", "heavy": "89 %"}[name]  # of RAP
-    assert any(share in text.get_text() for text in axis.texts)
+    (rap,) = plot.table[(plot.table["variant"] == "rap")][:1].to_dict("records")
+    wanted = {"fig10": 1.86, "heavy": 1.7}[name] / 1.92
+    assert rap["share_of_ideal"] == pytest.approx(wanted, rel=0.02)
+    words = f"{rap['speedup']:.2f}×  {100 * rap['share_of_ideal']:5.1f} %"
+    assert words in [text.get_text() for text in axis.texts]
+
+
+def test_the_papers_averages_are_diamonds_on_raps_row(frame: pd.DataFrame) -> None:
+    figures = load_figures(RECIPE)
+
+    def diamonds(axis: Any) -> list[tuple[float, str]]:
+        first = axis.figure.axes[0]  # panels share their rows' names
+        names = [label.get_text() for label in first.get_yticklabels()]
+        return [
+            (float(line.get_xdata()[0]), names[int(line.get_ydata()[0])])
+            for line in axis.lines
+            if line.get_marker() == "D" and line.get_markerfacecolor() == "white"
+        ]
+
+    fig10 = figures.fig10(frame)
+    assert all(diamonds(a) == [(1.99, "RAP")] for a in fig10.figure.axes if a.get_visible())
+    assert set(fig10.table[fig10.table["variant"] == "rap"]["paper"]) == {1.99}
+    share = {axis.get_title(): axis for axis in figures.share(frame).figure.axes}
+    assert diamonds(share["Figure 10, 1 GPU"]) == [(0.9676, "RAP")]
+    assert diamonds(share["Heavier plans, 1 GPU"]) == []
+    fig9 = figures.fig9(frame)  # 78.3 times, where ours is 9
+    assert not any(diamonds(axis) for axis in fig9.figure.axes)
+    assert any("78.3× (beyond" in t.get_text() for t in fig9.figure.legends[0].get_texts())
+
+
+def test_shares_of_ideal_begin_at_nine_tenths_when_all_are_above() -> None:
+    records = Records()
+    training(records, "fig10", {"sequential": 1.8, "rap": 1.86, "ideal": 1.92}, (1,))
+    training(records, "heavy", HEAVY, (1,), HEAVY_PLANS)
+    plot = load_figures(RECIPE).share(records.frame())
+    begins = {axis.get_title(): axis.get_xlim()[0] for axis in plot.figure.axes if axis.lines}
+    assert begins == {"Figure 10, 1 GPU": 0.9, "Heavier plans, 1 GPU": 0.5}
+
+
+def test_the_gain_is_split_by_part(frame: pd.DataFrame) -> None:
+    table = load_figures(RECIPE).gain(frame).table
+    assert set(table[table["gpus"] == "2"]["part"]) == set(GAINS)
+    assert set(table[table["gpus"] == "1"]["part"]) == set(GAINS) - {"mapping"}
+    for row in table[table["plan"] == "0"].to_dict("records"):
+        before, after = GAINS[row["part"]]
+        wanted = OVER_SEQUENTIAL[after] / OVER_SEQUENTIAL[before]
+        assert row["gain"] == pytest.approx(wanted, rel=0.02)
+
+
+def test_ticks_reach_the_largest_value(frame: pd.DataFrame) -> None:
+    figures = load_figures(RECIPE)
+    for name, column in (("fig9", "high"), ("fig10", "high"), ("heavy", "high"), ("gain", "high")):
+        plot = getattr(figures, name)(frame)
+        assert max(plot.figure.axes[0].get_xticks()) >= plot.table[column].max(), name
 
 
 def test_the_predictors_share_is_of_the_points_drawn(frame: pd.DataFrame) -> None:
