@@ -75,7 +75,7 @@ def test_a_plain_run_on_one_gpu(recipe: Recipe) -> None:
     cells = {p.labels["plan"] for p in made.points if p.experiment == "fig10"}
     assert cells == {"0", "1"}
     assert {p.labels["plan"] for p in made.points if p.experiment == "heavy"} == {"2", "3"}
-    assert sum(point.expected_s for point in made.points) < 50 * 60  # fig9 and fig10 five times
+    assert sum(point.expected_s for point in made.points) < 60 * 60  # fig9 and fig10 five times
     (note,) = made.notes
     assert "fig10" in note
     assert note.endswith(" with gpus 2, 4, 8: 2 GPUs are needed and there is 1")
