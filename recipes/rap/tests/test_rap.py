@@ -15,7 +15,7 @@ import pytest
 from rap_records import (
     FAMILIES,
     FIG9,
-    GRAPHS,
+    GAINS,
     H200,
     HEAVY,
     HEAVY_PLANS,
@@ -75,7 +75,9 @@ def test_a_plain_run_on_one_gpu(recipe: Recipe) -> None:
     cells = {p.labels["plan"] for p in made.points if p.experiment == "fig10"}
     assert cells == {"0", "1"}
     assert {p.labels["plan"] for p in made.points if p.experiment == "heavy"} == {"2", "3"}
-    assert sum(point.expected_s for point in made.points) < 60 * 60  # fig9 and fig10 five times
+    once = [point.expected_s for point in made.points if point.repeat == 0]
+    assert sum(once) < 20 * 60  # of which fig9 and fig10 are run five times
+    assert sum(point.expected_s for point in made.points) < 70 * 60
     (note,) = made.notes
     assert "fig10" in note
     assert note.endswith(" with gpus 2, 4, 8: 2 GPUs are needed and there is 1")
@@ -169,7 +171,11 @@ def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> Non
         for variant in point.variants or ("",)
     }
     rows = everything().rows
-    without = [row for row in rows if row.metric != "measured_ratio"]  # of a point, not a variant
+    of_points = {  # not of a variant
+        "measured_ratio", "busy_ratio", "tried_busy_ratio", "training_busy", "preprocessing_busy",
+        "operators",
+    }  # fmt: skip
+    without = [row for row in rows if row.metric not in of_points]
     assert cells(without) == planned
     assert {row.labels["ratio"] for row in rows if row.experiment == "ratio"} == {
         f"{float(word):.2f}" for word in recipe.parameters["ratios"].value(quick=False)
@@ -329,10 +335,10 @@ def test_the_predictors_share_is_of_the_points_drawn(frame: pd.DataFrame) -> Non
     part = plot.table[(plot.table["family"] == "1d") & (plot.table["split"] == "test")]
     error = 100 * (part["predicted_us"] / part["measured_us"] - 1)
     assert part["error_percent"].tolist() == pytest.approx(error.tolist())
-    share = 100 * (error.abs() <= 10).mean()
+    hits = (error.abs() <= 10).sum()
     assert set(plot.table["evidence"]) == {"measured+simulated"}
     words = [text.get_text() for text in plot.figure.axes[0].get_legend().get_texts()]
-    assert words[1] == f"test: {share:.0f} % of {len(part)} within 10 %"
+    assert words[1] == f"test: {hits} of {len(part)} within 10 %"
 
 
 def test_a_prediction_far_off_is_within_the_axes() -> None:
@@ -365,9 +371,8 @@ def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
     assert len(table) == len(RATIOS) * 5
     drawn, names = plot.figure.axes[0].get_legend_handles_labels()
     assert names == ["Sequential", "Sequential (fused)", "CUDA stream", "RAP", "RAP+"]
-    lines = [container.lines[0] for container in drawn]
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(lines)
-    assert len({line.get_marker() for line in lines}) == len(lines)
+    assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == len(drawn)
+    assert len({line.get_marker() for line in drawn}) == len(drawn)
 
 
 def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
@@ -388,8 +393,10 @@ def test_fusion_says_launches_time_and_gap(frame: pd.DataFrame) -> None:
     assert table.loc[("random_26x6", "highs"), "gap_percent"] == pytest.approx(0.154)
     assert table.loc[("plan0", "highs"), "evidence"] == "measured+static"
     words = [text.get_text() for text in plot.figure.axes[5].texts]
-    assert words == ["156", "30 (4 ms)", "29 (16.9 s, gap 0.154 %)"]
-    assert [axis.get_title() for axis in plot.figure.axes] == list(GRAPHS)
+    assert words == ["156", "30 (4 ms)", "29 (16.9 s, gap 0.15 %)"]
+    assert [axis.get_title() for axis in plot.figure.axes] == [
+        "Plan 0", "Plan 1", "Plan 2", "Plan 3", "13 random chains of 6", "26 random chains of 6",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FIGURES)
