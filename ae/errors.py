@@ -1,8 +1,4 @@
-"""Every failure a person may see: one sentence, how to fix it, and an exit code.
-
-Exit codes: 0 ok, 1 a claim was not met, 2 usage or recipe, 3 environment, 4 workload, 70 a fault
-in ae itself, 130 interrupted, 141 nobody reads the output any more.
-"""
+"""Every failure a person may see: one sentence, how to fix it, and an exit code."""
 
 from __future__ import annotations
 
@@ -15,13 +11,13 @@ class ExitCode(IntEnum):
     """Exit codes of the `ae` command."""
 
     OK = 0
-    CLAIM = 1
-    USAGE = 2
+    CLAIM = 1  # a claim was not met
+    USAGE = 2  # or a recipe
     ENVIRONMENT = 3
     WORKLOAD = 4
-    FAULT = 70  # as EX_SOFTWARE of sysexits.h
+    FAULT = 70  # in ae itself, as EX_SOFTWARE of sysexits.h
     INTERRUPTED = 130
-    BROKEN_PIPE = 141  # as a program that SIGPIPE ended
+    BROKEN_PIPE = 141  # nobody reads the output any more, as a program that SIGPIPE ended
 
 
 class AeError(Exception):

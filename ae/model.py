@@ -47,7 +47,7 @@ class GpuRequest:
     count: int = 1
     devices: tuple[GpuId, ...] = ()  # the `count` GPUs that the planner chose
     min_memory_gib: float = 0.0
-    min_compute_capability: tuple[int, int] = (0, 0)
+    min_compute_capability: tuple[int, ...] = (0, 0)
     min_driver: str = ""
 
 
@@ -166,7 +166,6 @@ class Gpu:
     compute_capability: tuple[int, int] = (0, 0)
     driver: str = ""
     processes: tuple[int, ...] = ()  # pids of compute processes on it
-    known: bool = True  # false: another machine's, of which only its name for the engine is known
 
 
 @dataclass(frozen=True, kw_only=True)

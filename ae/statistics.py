@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy import float64, int64
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
-    Draws = NDArray[np.float64]  # (1 + RESAMPLES,): the value, then one of every draw
-    Reduce = Callable[..., NDArray[np.float64]]  # (values, axis=)
+    Draws = NDArray[float64]  # (1 + RESAMPLES,): the value, then one of every draw
+    Reduce = Callable[..., NDArray[float64]]  # (values, axis=)
 
 Spread = Literal["none", "range", "ci95"]  # what the ends are of, in the order of their worth
 Process = tuple[str, str]  # host, process
@@ -32,13 +32,14 @@ RESAMPLES = 1000
 FEWEST = 5  # processes that a 95 % interval takes; samples that any spread takes
 _CHUNK = 2_000_000  # samples drawn at once, so that long records need no gigabytes
 _SPREADS: tuple[Spread, ...] = ("none", "range", "ci95")
-_STATISTICS: Mapping[str, tuple[Reduce, Reduce]] = {  # within a process, over processes
-    "median": (np.median, np.median),
-    "mean": (np.mean, np.median),
-    "minimum": (np.min, np.min),
-    "maximum": (np.max, np.max),
+_STATISTICS: Mapping[str, tuple[str, str]] = {  # of numpy, within a process and over processes
+    "median": ("median", "median"),
+    "mean": ("mean", "median"),
+    "minimum": ("min", "min"),
+    "maximum": ("max", "max"),
+    "share": ("mean", "median"),
 }
-STATISTICS = (*_STATISTICS, "share")
+STATISTICS = tuple(_STATISTICS)
 
 
 class Basis(NamedTuple):
@@ -94,6 +95,20 @@ def weakest(several: Iterable[Basis]) -> Basis:
     )
 
 
+def constant(value: float) -> Draws:
+    """A value that all draws have."""
+    import numpy as np
+
+    return np.full(1 + RESAMPLES, value)
+
+
+def stacked(several: Sequence[Draws]) -> Draws:
+    """Draws of several values; shape (values, 1 + RESAMPLES)."""
+    import numpy as np
+
+    return np.stack(several)
+
+
 def resample(samples: Samples, statistic: str = "median") -> Draws:
     """The statistic of the samples, then of RESAMPLES draws; shape (1 + RESAMPLES,), float64.
 
@@ -103,12 +118,14 @@ def resample(samples: Samples, statistic: str = "median") -> Draws:
     others 0; its draws spread as Wilson's interval does, for as many trials as a process has, since
     a repetition of the same trials is not more of them. Raises ValueError without samples.
     """
+    import numpy as np
+
     groups = [np.asarray(samples[key], dtype=np.float64) for key in sorted(samples)]
     if not groups or any(one.ndim != 1 or one.size == 0 for one in groups):
         raise ValueError("a statistic needs at least one process and a flat list of its samples")
     if statistic == "share" and not all(np.isin(one, (0, 1)).all() for one in groups):
         raise ValueError("a share needs samples that are 0 or 1")
-    within, over = _STATISTICS["mean" if statistic == "share" else statistic]
+    within, over = (getattr(np, name) for name in _STATISTICS[statistic])
     each = np.array([within(one[None, :], axis=-1)[0] for one in groups])
     found = np.full(1 + RESAMPLES, over(each[None, :], axis=-1)[0])
     spread = basis(samples, statistic).spread
@@ -127,9 +144,11 @@ def resample(samples: Samples, statistic: str = "median") -> Draws:
 
 
 def _within(
-    groups: Sequence[Draws], picks: NDArray[np.int64], within: Reduce, rng: np.random.Generator
+    groups: Sequence[Draws], picks: NDArray[int64], within: Reduce, rng: Generator
 ) -> Draws:
     """The statistic of a draw of samples for every drawn process; the shape of `picks`."""
+    import numpy as np
+
     found = np.empty(picks.shape)
     for index, group in enumerate(groups):
         places = np.nonzero(picks == index)
@@ -146,7 +165,7 @@ def _within(
 
 def wilson(share: float, trials: float, z: Draws) -> Draws:
     """The end of Wilson's score interval of a share that lies `z` standard deviations off."""
-    half = z * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    half = z * (share * (1 - share) / trials + z**2 / (4 * trials**2)) ** 0.5
     return (share + z**2 / (2 * trials) + half) / (1 + z**2 / trials)
 
 
@@ -155,6 +174,8 @@ def interval(draws: Draws, on: Basis) -> Interval:
 
     They always hold the value, which percentiles of a skewed few need not.
     """
+    import numpy as np
+
     value = float(draws[0])
     if on.spread == "none":
         return Interval(value, value, value, *on)

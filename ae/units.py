@@ -9,6 +9,7 @@ _MOST = 2.0**63  # bytes that the system can count
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"\s*(?:0|(\d+(?:\.\d+)?)\s*(k|[KMGT]i?)?B)\s*", re.ASCII)
 _TIME_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)\s*", re.ASCII)
+_TIME = re.compile(rf"\s*(?:{_TIME_PART.pattern})+", re.ASCII)
 
 
 def parse_size(text: str) -> int:
@@ -24,14 +25,11 @@ def parse_size(text: str) -> int:
 
 def parse_seconds(text: str) -> float:
     """Return the seconds of `20s`, `5m`, `1h30m` or `250ms`. Raises ValueError."""
-    stripped = text.strip()
-    seconds, end = 0.0, 0
-    while end < len(stripped) and (match := _TIME_PART.match(stripped, end)):
-        seconds += float(match[1]) * _SECONDS[match[2]]
-        end = match.end()
-    if not stripped or end != len(stripped) or not math.isfinite(seconds):
-        raise ValueError(f"'{text}' is not a time; write it as 20s, 5m or 1h30m")
-    return seconds
+    parts = _TIME_PART.findall(text)
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if _TIME.fullmatch(text) and math.isfinite(seconds):
+        return seconds
+    raise ValueError(f"'{text}' is not a time; write it as 20s, 5m or 1h30m")
 
 
 def format_size(size: float) -> str:

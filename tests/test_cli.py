@@ -69,7 +69,10 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     for word in ("Variants", "slow", "`ae run toy`", "together", "claims", "Figures", "2 MB"):
         assert word in out
     code, out, _ = ae("show", "toy", "--json")
-    assert json.loads(out)["recipe"]["name"] == "toy"
+    shown = json.loads(out)
+    assert shown["recipe"]["lanes"]["upstream"]["built"] is False
+    assert shown["claims"][0]["id"] == "T1"
+    assert json.loads(ae("list", "--json")[1]) == [shown["recipe"]]
 
 
 def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> None:

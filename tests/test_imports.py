@@ -20,17 +20,12 @@ FLOORS = (  # a room or module imports only what stands further up, never its ne
     ("engines", "claims"),
     ("run", "report", "doctor"),
     ("commands",),
-    ("options",),
-    ("cli_run",),
     ("cli",),
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "rich", "jinja2"}
-LAZY_ARROWS = {
-    ("ae.cli", "commands"), ("ae.cli_run", "commands"), ("ae.options", "commands"),
-    ("ae.__main__", "cli"), ("ae.__main__", "host"),
-}  # fmt: skip
+LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "jinja2"}
+LAZY_ARROWS = {("ae.__main__", "cli"), ("ae.__main__", "host")}
 
 
 def name_of(path: Path) -> str:
@@ -98,7 +93,7 @@ def large_rooms() -> Iterator[str]:
 
 def large_whole() -> Iterator[str]:
     # The goal is 10,000 (docs/design.md). This holds what is reached: it may only go down.
-    if (total := sum(lengths().values())) > 10_950:
+    if (total := sum(lengths().values())) > 10_210:
         yield f"ae has {total} lines"
 
 

@@ -65,7 +65,7 @@ def test_a_fault_is_told_where_nothing_can_be_written(environment: dict[str, str
     assert ended.stderr.endswith("report it with its traceback; --debug prints the traceback\n")
 
 
-@pytest.mark.parametrize("words", ["list", "show toy --json", "schema", "--help"])
+@pytest.mark.parametrize("words", ["list", "show toy --json", "--help"])
 def test_a_reader_that_goes_away_gets_the_code_of_a_broken_pipe(
     environment: dict[str, str], words: str
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ae.claims.judge import load_claims
-from ae.commands.show import list_text, recipe_details, recipe_summary, show_text, whole_text
+from ae.commands.show import list_text, show_text, whole_text
 from ae.recipe.load import list_recipes, load_recipe
 from tests.toy import make_toy
 
@@ -71,17 +71,3 @@ def test_all_of_it_is_the_recipe_in_its_own_words_and_every_claim(tmp_path: Path
     assert text.startswith((root / "recipes/toy/recipe.yaml").read_text().rstrip())
     assert all(f"  {claim.id} " in text and claim.sentence in text for claim in claims)
     assert text.count("(not transcribed)") == sum(not claim.transcribed for claim in claims)
-
-
-def test_the_same_as_data(tmp_path: Path) -> None:
-    root = make_toy(tmp_path)
-    recipe, claims = load_recipe(root, "toy"), load_claims(root, "toy")
-    found = recipe_summary(recipe)
-    assert (found["name"], found["variants"]) == ("toy", ["slow", "fast"])
-    assert found["lanes"]["upstream"]["built"] is False
-    data = recipe_details(recipe, claims)
-    assert data["recipe"]["schema"] == 1
-    assert [claim["id"] for claim in data["claims"]] == [claim.id for claim in claims]
-    assert set(data["claims"][0]) == {
-        "id", "figure", "sentence", "tag", "reference", "transcribed",
-    }  # fmt: skip

@@ -12,25 +12,34 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ae import statistics
 from ae.claims.expressions import FOUND, Expression, word_of, words_of
 from ae.records.files import Row
 
-Values = NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-_OVER: Mapping[str, Callable[[Values], Values]] = {
+Values: TypeAlias = "NDArray[Any]"
+
+
+def _geomean(values: Values) -> Values:
+    import numpy as np
+
+    found: Values = np.exp(np.log(values).mean(axis=0))
+    return found
+
+
+_OVER: Mapping[str, Callable[[Values], Any]] = {
     "best_over": lambda values: values.max(axis=0),  # largest, whatever it means
     "worst_over": lambda values: values.min(axis=0),
     "mean_over": lambda values: values.mean(axis=0),
-    "geomean_over": lambda values: np.exp(np.log(values).mean(axis=0)),
-    "every_over": np.logical_and.reduce,
-    "all_over": np.logical_and.reduce,
-    "any_over": np.logical_or.reduce,
+    "geomean_over": _geomean,
+    "every_over": lambda values: values.all(axis=0),
+    "all_over": lambda values: values.all(axis=0),
+    "any_over": lambda values: values.any(axis=0),
 }
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Add: operator.add,
@@ -38,13 +47,21 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
 }
+
+
+def _same(one: Values, other: Values) -> Values:
+    import numpy as np
+
+    return np.isclose(one, other, rtol=1e-9, atol=0.0)
+
+
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
-    ast.Eq: lambda a, b: np.isclose(a, b, rtol=1e-9, atol=0.0),
-    ast.NotEq: lambda a, b: ~np.isclose(a, b, rtol=1e-9, atol=0.0),
+    ast.Eq: _same,
+    ast.NotEq: lambda a, b: ~_same(a, b),
 }
 
 
@@ -80,6 +97,8 @@ def evaluate(
 
     Records that are asked for without a label of `where` have its value.
     """
+    import numpy as np
+
     evaluator = _Evaluator(rows, frozenset(evidence))
     with np.errstate(all="ignore"):
         values = evaluator.visit(expression.tree, where or {})
@@ -102,7 +121,7 @@ class _Evaluator:
     ) -> Values:
         match node:
             case ast.Constant(value=value):
-                return np.full(1 + statistics.RESAMPLES, float(value))  # type: ignore[arg-type]
+                return statistics.constant(float(value))  # type: ignore[arg-type]
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return ~self.visit(operand, bound)
             case ast.UnaryOp(operand=operand):
@@ -113,14 +132,12 @@ class _Evaluator:
                     self._divisor(below, right)
                 return _ARITHMETIC[type(op)](above, below)
             case ast.BoolOp(op=op, values=nodes):
-                parts = np.stack([self.visit(one, bound) for one in nodes])
-                join = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                return np.asarray(join.reduce(parts))
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return reduce(join, [self.visit(one, bound) for one in nodes])
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.visit(one, bound) for one in [left, *others]]
                 pairs = zip(ops, sides, sides[1:], strict=False)
-                parts = np.stack([_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
-                return np.asarray(np.logical_and.reduce(parts))
+                return reduce(operator.and_, [_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
             case ast.Call(func=ast.Name(id=name)) if name in _OVER:
                 return self._over(name, node, bound)
             case ast.Call(func=ast.Name(id=name)):
@@ -165,7 +182,8 @@ class _Evaluator:
             (faults if good or not open_ else others).extend(bad)
         broken = name in ("every_over", "all_over") and any(not one[0] for one in values)
         if values and (broken or not faults):
-            return np.asarray(_OVER[name](np.stack(values)))
+            found: Values = _OVER[name](statistics.stacked(values))
+            return found
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)
         )

@@ -6,10 +6,8 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import isnan
+from math import inf, isfinite, isnan
 from typing import Any
-
-import numpy as np
 
 from ae import statistics
 from ae.claims.evaluate import Answer, NoAnswer, WrongEvidence, evaluate
@@ -90,7 +88,7 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         n=sum(len(row.samples) for row in answer.rows),
     )
     if expression.kind == "number":
-        if not np.isfinite(found.value):
+        if not isfinite(found.value):
             return judged
         judged = replace(judged, value=found.value)
         if found.spread != "none":
@@ -123,8 +121,8 @@ def _decide(
     reason = f"{_bounds(claim)} expected"
     if claim.source != "ours":
         reason += f"; {claim.source.replace('_', ' ')}: {_amount(claim.reference, claim)}"
-    above = -np.inf if claim.lower is None else claim.lower
-    below = np.inf if claim.upper is None else claim.upper
+    above = -inf if claim.lower is None else claim.lower
+    below = inf if claim.upper is None else claim.upper
     if undefined:
         return Verdict.UNDECIDED, f"{reason}; the interval is undefined, since a draw is"
     low, high = (judged.value if end is None else end for end in (judged.low, judged.high))
@@ -141,7 +139,7 @@ _ENDS = {"ci95": "95 % interval", "range": "range of the processes", "none": "va
 def _decide_order(answer: Answer, judged: Judgement) -> tuple[Verdict, str]:
     """As of a number, 2.5 % of the draws may fall on the other side; of a range none may."""
     holds = bool(answer.values[0])
-    share = float(np.mean(answer.values[1:])) if judged.spread != "none" else float(holds)
+    share = float(answer.values[1:].mean()) if judged.spread != "none" else float(holds)
     said = "holds" if holds else "does not hold"
     if 0 < share < 1:
         said += f", in {share:.0%} of the draws"

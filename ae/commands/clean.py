@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from ae.commands.options import DryRun
 from ae.engines import choose as select
 from ae.engines.base import Engine, Leftover
-from ae.errors import ExitCode
 from ae.host.machine import cache_dir
 from ae.images.content import image_ref
 from ae.images.environments import folder as environment_of
@@ -18,18 +19,20 @@ from ae.model import Flavour
 from ae.recipe.load import find_root
 
 
-def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
-    """Remove the orphans of every engine here, and old environments where that is asked for."""
-    root = find_root()
+def clean(
+    environments: Annotated[
+        bool,
+        typer.Option("--environments", help="also Python environments that no source asks for"),
+    ] = False,
+    run: Annotated[str, typer.Option(help="of this run alone", metavar="NAME")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Remove what dead launchers left behind: containers and processes, nothing else."""
     every = [select.make(name) for name in select.NAMES]
-    found = clean_engines([one for one in every if one.available().ok], dry_run=dry_run)
-    old = old_environments(root) if environments else []
+    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
+    old = old_environments(find_root()) if environments else []
     for path in [] if dry_run else old:
         shutil.rmtree(path)
-    if as_json:
-        data = [asdict(leftover) for leftover in found]
-        print(json.dumps(data + [{"kind": "environment", "id": str(path)} for path in old]))
-        return ExitCode.OK
     verb = "would remove" if dry_run else "removed"
     for one in found:
         print(f"{verb} {one.kind} {one.id[:12]} of run {one.run} ({one.engine})")
@@ -37,7 +40,6 @@ def clean_up(*, environments: bool, dry_run: bool, as_json: bool) -> int:
         print(f"{verb} environment {path.name}")
     if not found and not old:
         print("nothing is left behind")
-    return ExitCode.OK
 
 
 def old_environments(root: Path) -> list[Path]:
@@ -52,14 +54,10 @@ def old_environments(root: Path) -> list[Path]:
     return [path for path in there if path.is_dir() and path.name not in current]
 
 
-def clean_engines(engines: Sequence[Engine], *, dry_run: bool) -> list[Leftover]:
-    """Remove what no living launcher owns and return it; dry: only return it."""
-    found = [(engine, one) for engine in engines for one in orphans(engine.leftovers())]
+def clean_engines(engines: Sequence[Engine], *, run: str = "", dry_run: bool) -> list[Leftover]:
+    """Remove what no living launcher owns, of one run or of any; dry: only return it."""
+    orphans = [(e, one) for e in engines for one in e.leftovers() if not one.owner_alive]
+    found = [(engine, one) for engine, one in orphans if not run or one.run == run]
     for engine, leftover in [] if dry_run else found:
         engine.remove(leftover)
     return [leftover for _, leftover in found]
-
-
-def orphans(leftovers: Sequence[Leftover]) -> list[Leftover]:
-    """What no living launcher owns."""
-    return [one for one in leftovers if not one.owner_alive]

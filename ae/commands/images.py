@@ -1,4 +1,4 @@
-"""What `ae build`, `push`, `pull`, `bundle` and `load` do, step by step, and what they print."""
+"""`ae build`, `push`, `pull`, `bundle` and `load`, step by step, and what they print."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from shlex import join
+from typing import Annotated
 
+import typer
+
+from ae.commands.options import (
+    BaseImage,
+    CaBundle,
+    DryRun,
+    FlavourOption,
+    ImageNames,
+    LaneOption,
+    RecipeName,
+    Wheels,
+    pairs,
+)
 from ae.daemon.connection import connect, endpoint_of
-from ae.errors import EnvironmentFault, ExitCode, UsageError, nearest
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
-from ae.images import bundle, lockfile, pack, registry, settings
+from ae.images import bundle as unpack
+from ae.images import lockfile, pack, registry, settings
 from ae.images.bake import flavours
-from ae.images.build import build, commands
+from ae.images.build import build as build_image
+from ae.images.build import commands
 from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour, ImageRef
 from ae.plan.selection import require
@@ -21,19 +37,34 @@ from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.run.display import Display
 from ae.units import format_size
 
-__all__ = ["BuildOptions"]  # for the command line, which imports no other room
 
-
-def build_images(
-    names: Sequence[str],
-    *,
-    flavour: str | None,
-    lane: str | None,
-    options: BuildOptions,
-    dry_run: bool,
+def build(
+    names: ImageNames,
+    flavour: FlavourOption = None,
+    base_image: BaseImage = None,
+    wheels: Wheels = None,
+    ca_bundle: CaBundle = None,
+    network: Annotated[
+        str | None, typer.Option("--network", help="network of the build, e.g. host")
+    ] = None,
+    context: Annotated[
+        list[str] | None,
+        typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
+    ] = None,
+    lane: LaneOption = None,
+    fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """`ae build`: build the image of each paper, with live output."""
+    """Build the images of papers, with live output; the bake files are below images/."""
     root = find_root()
+    options = BuildOptions(
+        base_image=base_image,
+        wheels=wheels,
+        ca_bundle=ca_bundle,
+        network=network,
+        contexts={key: Path(path) for key, path in pairs(context, "--context").items()},
+        fresh=fresh,
+    )
     chosen = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled():
         for image in chosen:
@@ -41,11 +72,11 @@ def build_images(
                 for _, argv in commands(root, image, options):
                     print(join(argv))
             else:
-                print(build(root, image, Display(()), options).sentence)
+                print(build_image(root, image, Display(()), options))
 
 
-def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) -> None:
-    """`ae push`: publish images and lock their digests."""
+def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
+    """Publish images in the registry and lock their digests in images/lock.yaml."""
     place = settings.require_registry()
     images = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
@@ -56,26 +87,26 @@ def push_images(names: Sequence[str], *, flavour: str | None, lane: str | None) 
             print(f"pushed {where}; locked in images/lock.yaml")
 
 
-def pull_images(
-    names: Sequence[str], *, flavour: str | None, lane: str | None, verify: bool
-) -> int:
-    """`ae pull`: fetch the locked images by digest; `verify`: only check those that are here."""
-    place = "" if verify else settings.require_registry()
-    pairs = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    code = ExitCode.OK
+def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
+    """Fetch the locked images from the registry, by digest."""
+    place = settings.require_registry()
+    locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
-        for image, entry in pairs:
-            said = "pulled"
-            if not verify:
-                registry.pull(daemon, image, entry, place, Display(()))
-            elif said := registry.mismatch(registry.find(daemon, image, entry), image, entry):
-                code = ExitCode.ENVIRONMENT
-            print(f"{image.reference} {said or 'is the locked one'}, {entry.digest}")
-    return code
+        for image, entry in locked:
+            registry.pull(daemon, image, entry, place, Display(()))
+            print(f"{image.reference} pulled, {entry.digest}")
 
 
-def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[str]) -> None:
-    """`ae bundle`: one archive with all that a recipe needs on a machine without a network."""
+def bundle(
+    name: RecipeName,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar")],
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
+    ] = None,
+    lane: LaneOption = None,
+) -> None:
+    """Write one archive with a paper's images, sources, data and reference results."""
     root = find_root()
     recipe = load_recipe(root, name)
     folder = _image_folder(root, name, lane)
@@ -88,17 +119,26 @@ def bundle_recipe(name: str, output: Path, *, lane: str | None, kinds: Sequence[
     print(f"sha256 {pack.sha256_of(output)}")
 
 
-def load_file(file: Path, into: Path | None, *, dry_run: bool) -> None:
-    """`ae load`: check a bundle, load its images into the engine and restore its checkout."""
+def load(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DIR", help="where the checkout goes; default RECIPE-bundle"
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Check a bundle, then load its images and restore its checkout; or nothing at all."""
     if dry_run:
-        checked = bundle.check(file)
-        folder = bundle.choose_folder(checked, into)
+        checked = unpack.check(file)
+        folder = unpack.choose_folder(checked, into)
     else:
         with signals.handled(), closing(connect(endpoint_of())) as daemon:
-            checked, folder = bundle.load(file, into, daemon, Display(()).say)
+            checked, folder = unpack.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
-    print(f"{', '.join(image.reference for image in checked.ids)}: {verb}loaded")
+    print(f"{', '.join(image.reference for image in checked.facts.images)}: {verb}loaded")
     print(f"checkout: {folder} ({verb}written)")
     print(f"next: cd {folder} && ae run {checked.facts.recipe} --quick")
 

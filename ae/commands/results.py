@@ -1,4 +1,4 @@
-"""What `ae plot`, `check`, `table`, `report` and `keep` do: steps over results that are there.
+"""`ae plot`, `check`, `table`, `report` and `keep`: steps over results that are there.
 
 They read a run or a reference set and never write into it; what they draw goes to results/report.
 """
@@ -8,40 +8,51 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Literal
+
+import typer
 
 from ae.claims.models import exit_code, to_json, verdict_lines
-from ae.errors import ExitCode, UsageError, nearest
+from ae.commands.options import AnyRecipe, AsJson, RecipeName, print_data
+from ae.errors import UsageError
 from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.recipe.models import Recipe
 from ae.records import reference
 from ae.records.folder import RunStore, results_dir
 from ae.records.results import Results, load_run
 from ae.report import chapter, page, text
 
-if TYPE_CHECKING:
-    from ae.recipe.models import Recipe
+RunName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help="a run's name or folder, or a machine of results/reference; default: the latest",
+    ),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="DIR", help="where to write; default: results/report"),
+]
 
-_FORMATS = ("text", "csv", "latex")
 
-
-def plot_run(name: str, run_name: str | None, output: Path | None, *, as_json: bool) -> int:
-    """`ae plot`: draw the figures of a run and print where they are."""
+def plot(
+    name: RecipeName,
+    run_name: RunName = None,
+    output: ReportFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw the figures of a run again; needs no GPU and no container."""
     root, recipe, results = _open(name, run_name)
     drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
-    if as_json:
-        _print_json(chapter.figures_json(drawn))
-    else:
-        print(
-            chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws"
-        )
-    return ExitCode.OK
+    said = chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws"
+    print_data(as_json, chapter.figures_json(drawn), said)
 
 
-def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
-    """`ae check`: the verdict for every claim; 1 when one is not reproduced."""
+def check(name: RecipeName, run_name: RunName = None, as_json: AsJson = False) -> int:
+    """Judge every claim against a run; exit code 1 when one is not reproduced."""
     judged = chapter.judge_results(*_open(name, run_name))
     if as_json:
-        _print_json(to_json(judged))
+        print(json.dumps(to_json(judged), indent=2))
     else:
         print(
             text.verdict_text(judged, width=max(80, min(120, get_terminal_size((100, 24)).columns)))
@@ -49,12 +60,12 @@ def check_run(name: str, run_name: str | None, *, as_json: bool) -> int:
     return exit_code(judged)
 
 
-def print_tables(name: str, run_name: str | None, form: str) -> int:
-    """`ae table`: all result tables of a run, whole."""
-    if form not in _FORMATS:
-        raise UsageError(
-            f"there is no format '{form}'; {nearest(form, _FORMATS)}", fix="--format csv"
-        )
+def table(
+    name: RecipeName,
+    run_name: RunName = None,
+    form: Annotated[Literal["text", "csv", "latex"], typer.Option("--format")] = "text",
+) -> None:
+    """Print the result tables of a run, whole: as text, CSV or LaTeX."""
     _, recipe, results = _open(name, run_name)
     tables, skipped = chapter.tables_of(recipe, results)
     if form == "text":
@@ -62,11 +73,10 @@ def print_tables(name: str, run_name: str | None, form: str) -> int:
         print("\n\n".join(part for part in parts if part) or "the run has no records")
     else:
         print((text.result_csv if form == "csv" else text.result_latex)(tables), end="")
-    return ExitCode.OK
 
 
-def write_report(name: str | None, run_name: str | None, output: Path | None) -> int:
-    """`ae report`: one page of a run, or of the latest runs and reference sets of all recipes."""
+def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolder = None) -> None:
+    """Write one page per paper: provenance, results, figures, verdicts."""
     root = find_root()
     if name is not None:
         _, recipe, results = _open(name, run_name)
@@ -81,11 +91,16 @@ def write_report(name: str | None, run_name: str | None, output: Path | None) ->
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
     chapters = [chapter.conclude(root, r, each, _figures(root, each, output)) for r, each in found]
     print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
-    return ExitCode.OK
 
 
-def keep_run(run_name: str, machine: str | None) -> int:
-    """`ae keep`: put a run's finished points among the reference results, and judge them all."""
+def keep(
+    run_name: Annotated[str, typer.Argument(metavar="RUN", help="a run's name or folder")],
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", help="the set's name; default: the GPU's, as in h200x2, or cpu"),
+    ] = None,
+) -> None:
+    """Put a run's finished points among the reference results of its machine and judge them."""
     root = find_root()
     results = results_dir(root)
     run = reference.find_run(results, run_name)
@@ -97,7 +112,6 @@ def keep_run(run_name: str, machine: str | None) -> int:
     count = sum(point.done for point in run.points)
     print(f"kept {count} points in {folder}, {len(replaced)} of them instead of older ones")
     print(text.verdict_counts(one.verdict for one in judged))
-    return ExitCode.OK
 
 
 def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
@@ -113,7 +127,3 @@ def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
 def _figures(root: Path, results: Results, output: Path | None) -> Path:
     below = output or results_dir(root) / "report"
     return below / "figures" / f"{results.recipe}-{results.name}"
-
-
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, default=str))

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import replace
 from shlex import join, quote
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ae.claims.models import write_claims
+from ae.commands.asked import Asked, choose_engine, plan_for, settle
+from ae.commands.options import (
+    AsJson,
+    CaBundle,
+    EngineName,
+    ImageOption,
+    SecretOption,
+    Wheels,
+    pairs,
+    print_data,
+    recipe_names,
+    recipes_among,
+)
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
-from ae.engines.secrets import Given, Mask, resolve
-from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
-from ae.host import measuring, owner, signals
+from ae.engines.secrets import Mask
+from ae.errors import AeError, EnvironmentFault, ExitCode
+from ae.host import measuring, owner, signals, watchdog
 from ae.host.machine import detect
-from ae.host.watchdog import Reaper
-from ae.images import bake, content, lockfile, settings
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import grouped, make_plan
-from ae.plan.selection import Selection, check_selection, parse_gpus
-from ae.recipe.load import find_root, load_recipe
-from ae.recipe.models import Recipe
+from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import describe
 from ae.records.provenance import gather
@@ -38,22 +45,89 @@ from ae.run.display import Display
 from ae.run.loop import Work, execute
 from ae.units import format_seconds
 
-__all__ = [
-    "BuildOptions",
-    "Selection",
-    "parse_gpus",
-]  # for the command line
+
+def variant_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Variants of the recipes on the command line, for the shell's completion."""
+    names = [name for recipe in recipes_among(context.args) for name in recipe.variants]
+    return [name for name in names if name.startswith(incomplete)]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a person asked of one recipe, settled: all that a plan needs but the machine."""
+def run(
+    recipe: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names
+        ),
+    ],
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variant",
+            help="a design point (its baseline runs too); repeatable",
+            autocompletion=variant_names,
+        ),
+    ] = None,
+    experiment: Annotated[
+        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
+    ] = None,
+    figure: Annotated[
+        list[str] | None, typer.Option("--figure", help="what this figure draws; repeatable")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="the same as --KEY VALUE; repeatable"),
+    ] = None,
+    repeat: Annotated[
+        int | None,
+        typer.Option("--repeat", min=1, help="processes of every point; default: the recipe's"),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
+    ] = None,
+    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
+    engine: EngineName = None,
+    image: ImageOption = None,
+    secret: SecretOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="run what the latest run has not finished")
+    ] = False,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
+    ] = False,
+    wheels: Wheels = None,
+    ca_bundle: CaBundle = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the plan as commands that can be pasted")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="show all that workloads print")
+    ] = False,
+    as_json: AsJson = False,
+    **own: list[str] | None,
+) -> int:
+    """Run a paper's experiments, then print results, figures and verdicts.
 
-    root: Path
-    recipe: Recipe
-    selection: Selection
-    given: Given
-    resumed: Run | None
+    `ae run RECIPE --help` also shows the options that this paper has.
+    """
+    changed = {name.removeprefix("own_"): ",".join(v) for name, v in own.items() if v}
+    wanted = Selection(
+        variants=tuple(variant or ()),
+        experiments=tuple(experiment or ()),
+        figures=tuple(figure or ()),
+        settings=pairs(settings, "--set") | changed,
+        repeat=repeat,
+        quick=quick,
+        gpus=parse_gpus(gpus),
+        lane=lane,
+        image_override=image,
+    )
+    secrets = pairs(secret, "--secret")
+    asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    if dry_run:
+        return show_plans(asked, engine=engine, as_json=as_json)
+    build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
+    return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
 
 
 def run_recipes(
@@ -69,10 +143,10 @@ def run_recipes(
     All are planned before the first runs. `build` says how to build an image that is missing or
     out of date; None: stop instead.
     """
-    with signals.handled(), Reaper.start() as reaper:
+    with signals.handled():
         ready = []
         for one in asked:
-            chosen = choose_engine(one, engine, reaper, build)
+            chosen = choose_engine(one, engine, build)
             ready.append((one, chosen, plan_for(one, chosen.machine())))
         codes, data = [], []
         for one, chosen, plan in ready:
@@ -87,55 +161,8 @@ def run_recipes(
                 print(f"  fix: {error.fix}", file=sys.stderr)
                 codes.append(error.exit_code)
         if as_json:
-            _print_json(data, len(ready))
+            print_data(True, data[0] if len(ready) == 1 else data, "")
     return next((code for code in codes if code), ExitCode.OK)
-
-
-def settle(
-    name: str, wanted: Selection, secrets: Mapping[str, str], *, resume: bool = False
-) -> Asked:
-    """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
-    root = find_root()
-    recipe = load_recipe(root, name)
-    selection = check_selection(recipe, wanted)
-    run = RunStore(results_dir(root)).find(recipe.name) if resume else None
-    if run is not None:
-        before, plain = run.record.plan.selection, Selection()
-        for word in (about.name for about in fields(Selection)):
-            if getattr(selection, word) not in (getattr(plain, word), getattr(before, word)):
-                raise UsageError(
-                    f"the run {run.name} was started with other {word.replace('_', ' ')}",
-                    fix=f"ae run {recipe.name} --resume goes on with its own; "
-                    "without --resume a new run starts",
-                )
-        selection = check_selection(recipe, before)
-    given = resolve(recipe.secrets(), secrets, os.environ)
-    for note in given.notes:
-        print(f"note: {note}", file=sys.stderr)
-    return Asked(root, recipe, selection, given, run)
-
-
-def choose_engine(
-    asked: Asked, name: str | None, reaper: Reaper | None, build: BuildOptions | None
-) -> Engine:
-    """The engine that the points run on."""
-    chosen = asked.selection.experiments
-    wished = any(
-        about.gpu != "none" and (name in chosen or (about.default and not chosen))
-        for name, about in asked.recipe.experiments.items()
-    )
-    gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(name, gpus=gpus, reaper=reaper, build=build)
-
-
-def plan_for(asked: Asked, machine: Machine) -> Plan:
-    """The points to run on that machine."""
-    root, recipe, lane = asked.root, asked.recipe, asked.selection.lane
-    name = recipe.image_of(lane)
-    folder = root / "images" / name
-    there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
-    flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
-    return make_plan(recipe, asked.selection, machine, root, there, asked.given.files, flavours)
 
 
 def measure(
@@ -154,10 +181,7 @@ def measure(
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    notes = grouped(plan.notes, recipe.experiments)
-    if engine.name != "local":
-        images = {point.image.reference: point.image for point in plan.points}
-        notes += lockfile.notes(list(images.values()), settings.registry())
+    notes = list(plan.notes)
     if len(finished) > len(plan.points) - len(todo):
         notes.append("the recipe, its image or the machine changed: some points run again")
     for note in notes:
@@ -165,11 +189,12 @@ def measure(
     count = f"of {len(plan.points)} points " if asked.resumed else ""
     display.say(f"run {run.name} on engine {engine.name}: {count}{_size(todo)} to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
-    files = asked.given.files
+    files = asked.secrets
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
+        stack.enter_context(watchdog.watched(run.name))
         if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
@@ -209,10 +234,7 @@ def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:
     if failures:
         return ExitCode.WORKLOAD
     if not run.finished():
-        reasons: dict[str, list[str]] = {}
-        for name, outcome in outcomes.items():
-            reasons.setdefault(outcome.reason, []).append(name)
-        words = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        words = "; ".join(dict.fromkeys(outcome.reason for outcome in outcomes.values()))
         raise EnvironmentFault(
             f"this machine could run none of the points: {words}",
             fix=f"see `ae doctor {asked.recipe.name}`",
@@ -238,14 +260,14 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
         folder = results_dir(asked.root) / "shell" / asked.recipe.name
         commands = {
             point.id: one.equivalent(
-                Job(point=point, out=folder / point.id, labels={}, secrets=asked.given.files)
+                Job(point=point, out=folder / point.id, labels={}, secrets=asked.secrets)
             )
             for point in plan.points
         }
         data.append(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
         if as_json:
             continue
-        for note in grouped(plan.notes, asked.recipe.experiments):
+        for note in plan.notes:
             print(f"note: {note}", file=sys.stderr)
         for point in plan.points:
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
@@ -253,7 +275,7 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
             print(f"mkdir -p {quote(str(folder / point.id))} && {join(commands[point.id])}")
         print(f"# {_size(plan.points)}" if plan.points else "# nothing is left to run")
     if as_json:
-        _print_json(data, len(several))
+        print_data(True, data[0] if len(data) == 1 else data, "")
     return ExitCode.OK
 
 
@@ -270,11 +292,9 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
     try:
         return plan_for(asked, machine)
     except EnvironmentFault as fault:
-        fitting = tuple(unknown_gpu(str(index)) for index in range(asked.recipe.most_gpus()))
+        fitting = tuple(
+            unknown_gpu(str(index)) for index in range(64)
+        )  # more than any recipe asks for
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))
-
-
-def _print_json(data: Sequence[dict[str, Any]], several: int) -> None:
-    print(json.dumps(data[0] if several == 1 else data, indent=2, default=str))

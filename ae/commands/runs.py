@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
-from ae.commands.run import choose_engine, plan_for, settle
+from ae.commands.asked import choose_engine, plan_for, settle
+from ae.commands.options import (
+    AnyRecipe,
+    AsJson,
+    EngineName,
+    ImageOption,
+    RecipeName,
+    SecretOption,
+    pairs,
+    print_data,
+)
 from ae.errors import EnvironmentFault
 from ae.images.content import BuildOptions
 from ae.plan.selection import Selection
@@ -18,8 +27,8 @@ from ae.run.display import Display
 from ae.units import format_seconds
 
 
-def list_runs(name: str | None) -> tuple[list[dict[str, Any]], str]:
-    """The runs of a recipe or of all, the newest last, as data and as lines."""
+def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
+    """List the runs: how each ended, how many points are done, how old it is."""
     root = find_root()
     names = list_recipes(root) if name is None else [load_recipe(root, name).name]
     store = RunStore(results_dir(root))
@@ -29,7 +38,8 @@ def list_runs(name: str | None) -> tuple[list[dict[str, Any]], str]:
         f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"
         for one in found
     ]
-    return found, "\n".join(lines) or "there is no run yet; start one: ae run RECIPE"
+    text = "\n".join(lines) or "there is no run yet; start one: ae run RECIPE"
+    print_data(as_json, found, text)
 
 
 def _about(run: Run) -> dict[str, Any]:
@@ -56,18 +66,21 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-def open_shell(
-    name: str, *, engine_name: str | None, image: str | None, secrets: Mapping[str, str]
-) -> NoReturn:
-    """Replace this process by a shell with a point's image, GPUs, limits and mounts."""
-    asked = settle(name, Selection(image_override=image), secrets)
-    engine = choose_engine(asked, engine_name, None, BuildOptions())
+def shell(
+    name: RecipeName,
+    engine_name: EngineName = None,
+    image: ImageOption = None,
+    secret: SecretOption = None,
+) -> None:
+    """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
+    asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
+    engine = choose_engine(asked, engine_name, BuildOptions())
     point = plan_for(asked, engine.machine()).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
-    argv, environment = engine.shell(point, out, asked.given.files)
+    argv, environment = engine.shell(point, out, asked.secrets)
     print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
     try:
         os.execvpe(argv[0], argv, environment)

@@ -1,4 +1,4 @@
-"""What `ae list` and `ae show` print: a recipe in words, and the same as data."""
+"""`ae list` and `ae show`: a recipe in words, and the same as data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Annotated, Any
 
-from ae.claims.judge import Claim
+import typer
+
+from ae.claims.judge import Claim, load_claims
+from ae.commands.options import AsJson, RecipeName, print_data
+from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import FigureRef, Recipe, Variant
 from ae.units import format_seconds, format_size
 
@@ -16,19 +20,32 @@ _WIDTH = 80
 _UNBUILT = "* the recipe is written, and nobody of us has built and run it"
 
 
-def recipe_summary(recipe: Recipe) -> dict[str, Any]:
-    """What a program wants to know of a paper at a glance."""
-    return {
-        "name": recipe.name,
-        "title": recipe.title,
-        "venue": recipe.paper.venue,
-        "lanes": {
-            name: lane.model_dump(include={"summary", "built"})
-            for name, lane in recipe.lanes.items()
-        },
-        "experiments": list(recipe.experiments),
-        "variants": list(recipe.variants),
+def list_papers(as_json: AsJson = False) -> None:
+    """List the papers and their lanes."""
+    root = find_root()
+    recipes = [load_recipe(root, name) for name in list_recipes(root)]
+    print_data(as_json, [recipe_data(recipe) for recipe in recipes], list_text(recipes))
+
+
+def show(
+    name: RecipeName,
+    everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a paper: variants, experiments, figures, claims, needs, time and disk."""
+    root = find_root()
+    recipe, claims = load_recipe(root, name), load_claims(root, name)
+    data = {
+        "recipe": recipe_data(recipe),
+        "claims": [one.model_dump(mode="json") for one in claims],
     }
+    text = whole_text(recipe, claims, root) if everything else show_text(recipe, claims)
+    print_data(as_json, data, text)
+
+
+def recipe_data(recipe: Recipe) -> dict[str, Any]:
+    """The recipe, for a program."""
+    return recipe.model_dump(mode="json", by_alias=True)
 
 
 def list_text(recipes: Sequence[Recipe]) -> str:
@@ -43,15 +60,6 @@ def list_text(recipes: Sequence[Recipe]) -> str:
         return "no recipe yet"
     unbuilt = any(row[1].endswith("*") for row in rows)
     return _text([*_columns(rows), *(["", _UNBUILT] if unbuilt else [])])
-
-
-def recipe_details(recipe: Recipe, claims: Sequence[Claim]) -> dict[str, Any]:
-    """Everything `ae show` says, as data: the recipe itself and its claims."""
-    said = {"id", "figure", "sentence", "tag", "reference", "transcribed"}
-    return {
-        "recipe": recipe.model_dump(mode="json", by_alias=True),
-        "claims": [claim.model_dump(mode="json", include=said) for claim in claims],
-    }
 
 
 def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:

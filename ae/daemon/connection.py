@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ae.daemon.cdi import CDI_KIND, RENEW, read_cdi_devices
-from ae.daemon.faults import api_fault, faults, unreachable
+from ae.daemon.faults import broken, faults, refused, unreachable
 from ae.errors import EnvironmentFault
 from ae.host import processes
 
 if TYPE_CHECKING:
     from docker.api import APIClient
 
-__all__ = ["Daemon", "api_fault", "connect", "endpoint_of", "faults", "probe"]
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
-PING_TIMEOUT_S = 10
+PING_TIMEOUT_S = 20  # until it says what it is
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
 # The daemon tells of a pull or push several times a second, but waits for ever for a registry that
 # keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
@@ -34,13 +35,29 @@ _TRANSFER = re.compile(r"/images/(create$|.+/push$)")
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon that answers. `control` has a short timeout, `patient` none (attach, wait)."""
+    """A daemon of this machine. What is asked most is asked by hand: to import docker-py takes as
+    long as to start a container."""
 
     endpoint: str
-    control: APIClient
-    patient: APIClient
-    version: str
-    info: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def info(self) -> Mapping[str, Any]:
+        """What it says of itself. Raises EnvironmentFault when it cannot be used."""
+        return self.ask("/info", timeout_s=PING_TIMEOUT_S) or {}
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("ServerVersion", ""))
+
+    @cached_property
+    def control(self) -> APIClient:
+        """A client with a short timeout."""
+        return _client(self.endpoint, CONTROL_TIMEOUT_S)
+
+    @cached_property
+    def patient(self) -> APIClient:
+        """A client that waits as long as it takes."""
+        return _client(self.endpoint, None)
 
     @property
     def rootless(self) -> bool:
@@ -53,21 +70,30 @@ class Daemon:
         return any("userns" in option for option in self.info.get("SecurityOptions") or [])
 
     def close(self) -> None:
-        """Close both clients' connections."""
-        self.control.close()
-        self.patient.close()
+        """Close the clients' connections."""
+        for client in {"control", "patient"} & vars(self).keys():
+            vars(self).pop(client).close()
+
+    def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
+        """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
+        try:
+            with probe(self.endpoint) as connection, connection.makefile("rb") as answer:
+                connection.settimeout(timeout_s)
+                connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+                head, _, body = answer.read().partition(b"\r\n\r\n")  # 1.0: ends with the answer
+            status, said = int(head.split()[1]), json.loads(body or b"{}")
+        except (OSError, ValueError, IndexError) as error:
+            raise broken(self.endpoint, error) from error
+        if status >= 400 and status != 404:
+            raise refused("docker", str(said.get("message", "")))
+        return None if status == 404 else said
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """What the daemon says of an image; None when it has none of that name or id."""
-        from docker.errors import NotFound
-
-        with faults(self.endpoint):
-            try:
-                found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
-            except NotFound:
-                return None
+        found: dict[str, Any] | None = self.ask(f"/images/{reference}/json")
         return found
 
+    @cached_property
     def cdi_devices(self) -> tuple[str, ...]:
         """Names of the GPUs that CDI specs offer: as the daemon lists them, else as specs do."""
         found = [str(one.get("ID", "")) for one in self.info.get("DiscoveredDevices") or []]
@@ -77,7 +103,7 @@ class Daemon:
 
     def gpu_route(self) -> str:
         """How GPUs are asked for: `cdi`, `nvidia`, or nothing where the daemon offers neither."""
-        if self.cdi_devices():
+        if self.cdi_devices:
             return "cdi"
         return "nvidia" if "nvidia" in (self.info.get("Runtimes") or {}) else ""
 
@@ -103,23 +129,27 @@ def refuse_elsewhere(endpoint: str) -> None:
         )
 
 
-def probe(endpoint: str) -> None:
-    """Raise EnvironmentFault when nothing answers at an endpoint. Takes a millisecond, or
-    PING_TIMEOUT_S where somebody listens and says nothing."""
+def probe(endpoint: str) -> socket.socket:
+    """A connection to the daemon. Raises EnvironmentFault when nobody listens there."""
     refuse_elsewhere(endpoint)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PING_TIMEOUT_S)
-            connection.connect(endpoint.removeprefix("unix://"))
-            connection.sendall(b"GET /_ping HTTP/1.1\r\nHost: docker\r\n\r\n")
-            connection.recv(1)
+        connection.settimeout(PING_TIMEOUT_S)
+        connection.connect(endpoint.removeprefix("unix://"))
     except OSError as error:
+        connection.close()
         raise unreachable(endpoint, error) from error
+    return connection
 
 
 def connect(endpoint: str) -> Daemon:
     """Return the daemon at an endpoint. Raises EnvironmentFault when it cannot be used."""
-    probe(endpoint)
+    daemon = Daemon(endpoint)
+    _ = daemon.info
+    return daemon
+
+
+def _client(endpoint: str, timeout_s: Any) -> APIClient:  # None is for ever, and docker-py takes it
     from docker.api import APIClient
 
     class Client(APIClient):
@@ -131,8 +161,4 @@ def connect(endpoint: str) -> Daemon:
             return super().post(url, *words, **named)
 
     with faults(endpoint):
-        control = Client(base_url=endpoint, version="auto", timeout=CONTROL_TIMEOUT_S)
-        for_ever: Any = None  # which docker-py takes, and does not say so
-        patient = Client(base_url=endpoint, version=control.api_version, timeout=for_ever)
-        info = control.info()
-    return Daemon(endpoint, control, patient, str(info.get("ServerVersion", "")), info)
+        return Client(base_url=endpoint, version="auto", timeout=timeout_s)

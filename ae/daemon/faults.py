@@ -23,10 +23,15 @@ def faults(endpoint: str) -> Iterator[None]:
     except APIError as error:
         raise api_fault(error) from error
     except (DockerException, RequestException, HTTPError) as error:  # streams raise urllib3's own
-        raise EnvironmentFault(
-            f"the connection to the Docker daemon at {endpoint} broke: {str(error)[:300]}",
-            fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
-        ) from error
+        raise broken(endpoint, error) from error
+
+
+def broken(endpoint: str, error: Exception) -> EnvironmentFault:
+    """The daemon did not answer, or not in full."""
+    return EnvironmentFault(
+        f"the connection to the Docker daemon at {endpoint} broke: {str(error)[:300]}",
+        fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
+    )
 
 
 def api_fault(error: Exception) -> EnvironmentFault:
@@ -71,7 +76,8 @@ _FIXES = (
     ("could not select device driver", "install the NVIDIA Container Toolkit, then: "
      "nvidia-ctk runtime configure --runtime=docker, and restart the daemon"),
     (r"nvidia\.com/gpu=", "use a podman that is built with CDI, or --engine docker"),
-    ("container-init binary|catatonit", "install the package catatonit, or tini"),
+    ("container-init binary|catatonit", "install the package catatonit, or name "
+     "another init in containers.conf: init_path below [engine]"),
     ("docker-init", "the image's /sbin must be a folder that can be written to, not a link"),
     ("cgroups in hybrid mode", 'write runtime = "runc" below [engine] in containers.conf'),
     ("rlimit", "raise the hard limit (ulimit -H; LimitMEMLOCK=infinity in the daemon's unit)"),

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from textwrap import wrap
 from typing import Literal
 
-from ae.doctor.facts import Demands, Facts, demands_of, gather
+from ae.doctor.facts import Facts
 from ae.errors import ExitCode
-from ae.model import Gpu
-from ae.plan.gpus import shortcoming
-from ae.recipe.models import Recipe
 from ae.units import format_size
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -30,17 +26,12 @@ class Check:
     fix: str = ""
 
 
-def diagnose(root: Path, recipe: Recipe | None, engine: str | None = None) -> list[Check]:
-    """Gather and judge; with a recipe, against what it needs."""
-    return judge(gather(root, engine, recipe), demands_of(recipe) if recipe else Demands())
-
-
-def judge(facts: Facts, demands: Demands) -> list[Check]:
+def judge(facts: Facts) -> list[Check]:
     """Return every check. Pure."""
     checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
-    checks += [_engine(facts), _build(facts), *_gpus(facts, demands), *_driver(facts, demands)]
-    checks += [*_limits(facts, demands), _disk(facts, demands), *_image(facts)]
-    return [*checks, _conclude(checks, facts, demands)] if demands.name else checks
+    checks += [_engine(facts), _build(facts), *_gpus(facts), *_driver(facts), *_plan(facts)]
+    checks += [*_limits(facts), _disk(facts), *_image(facts)]
+    return [*checks, _conclude(checks, facts)] if facts.command else checks
 
 
 def exit_code(checks: Iterable[Check]) -> int:
@@ -84,62 +75,44 @@ def _build(facts: Facts) -> Check:
     return Check("build", verdict, said + facts.client.detail, facts.client.fix)
 
 
-def _gpus(facts: Facts, demands: Demands) -> list[Check]:
-    if demands.gpu == "none":
-        return [Check("gpu", "ok", f"{demands.name} needs no GPU")]
-    if not facts.gpus and demands.gpu == "required":
-        fix = "install the NVIDIA driver, or choose experiments that need no GPU"
-        return [Check("gpu", "fail", "nvidia-smi lists no GPU and a GPU is required", fix)]
+def _gpus(facts: Facts) -> Iterator[Check]:
+    for gpu in facts.gpus:
+        said = (
+            f"{gpu.name}, {gpu.memory_gib:.0f} GiB ({gpu.memory_free_gib:.0f} free), compute "
+            f"capability {'.'.join(map(str, gpu.compute_capability))}, driver {gpu.driver}"
+        )
+        fix = ""
+        if gpu.processes:
+            pids = ", ".join(map(str, gpu.processes[:5]))
+            said += f"; busy with {len(gpu.processes)} other process(es): {pids}"
+            fix = "timings will suffer: stop them, or pick another GPU with --gpus device=N"
+        yield Check(f"gpu {gpu.index}", "warn" if fix else "ok", said, fix)
     if not facts.gpus:
         said = "nvidia-smi lists no GPU, so points run on the CPU"
-        said += f"; left out: {', '.join(demands.on_gpus_alone)}" if demands.on_gpus_alone else ""
-        return [Check("gpu", "warn", said, "install the NVIDIA driver, if there is a GPU")]
-    checks = [_gpu(gpu, demands) for gpu in facts.gpus]
-    fit = sum(check.verdict != "fail" for check in checks)
-    if demands.gpu == "required" and demands.request.count > fit:
-        if fit == len(checks):
-            said = f"{demands.request.count} GPUs are needed and there are {fit}"
-            checks.append(Check("gpu", "fail", said, "use a machine with more GPUs"))
-        return checks
-    # As `ae run` does: what finds no suitable GPU runs on the CPU, or on those that fit.
-    softer = "; points run on the CPU" if demands.gpu == "optional" else ""
-    return [
-        replace(one, verdict="warn", sentence=one.sentence + softer)
-        if one.verdict == "fail"
-        else one
-        for one in checks
-    ]
+        yield Check("gpu", "warn", said, "install the NVIDIA driver, if there is a GPU")
 
 
-def _gpu(gpu: Gpu, demands: Demands) -> Check:
-    said = (
-        f"{gpu.name}, {gpu.memory_gib:.0f} GiB ({gpu.memory_free_gib:.0f} free), compute "
-        f"capability {'.'.join(map(str, gpu.compute_capability))}, driver {gpu.driver}"
-    )
-    if lacks := shortcoming(gpu, demands.request):
-        fix = "update the NVIDIA driver" if "driver" in lacks else "use another GPU"
-        return Check(f"gpu {gpu.index}", "fail", f"{said}: it {lacks}", fix)
-    if gpu.processes:
-        pids = ", ".join(map(str, gpu.processes[:5]))
-        said += f"; busy with {len(gpu.processes)} other process(es): {pids}"
-        fix = "timings will suffer: stop them, or pick another GPU with --gpus device=N"
-        return Check(f"gpu {gpu.index}", "warn", said, fix)
-    return Check(f"gpu {gpu.index}", "ok", said)
+def _plan(facts: Facts) -> Iterator[Check]:
+    """What the planner says of a run on this machine."""
+    if facts.refused:
+        yield Check("plan", "fail", facts.refused.message, facts.refused.fix)
+    elif facts.plan:
+        said = f"{len(facts.plan.points)} points would run"
+        notes = "".join(f"; {note}" for note in facts.plan.notes)
+        yield Check("plan", "warn" if notes else "ok", said + notes)
 
 
-def _driver(facts: Facts, demands: Demands) -> Iterator[Check]:
+def _driver(facts: Facts) -> Iterator[Check]:
     """How containers and profilers reach the GPUs, and what MPS has left."""
     route = facts.docker.facts.get("gpu_route", "")
     if facts.gpus and facts.docker.ok and route:
         word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}[route]
         yield Check("gpu route", "ok", f"Docker hands GPUs to containers through {word}")
     elif facts.gpus and facts.docker.ok:
-        # Unless Docker was asked for, points then run without it, or on the CPU.
-        bad = facts.wanted_engine == "docker" and demands.gpu == "required"
         said = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
         fix = "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
         fix += "--output=/etc/cdi/nvidia.yaml"
-        yield Check("gpu route", "fail" if bad else "warn", said, fix)
+        yield Check("gpu route", "warn", said, fix)
     if facts.counters_restricted:
         said = "GPU performance counters are for root only, so profiled experiments may be skipped"
         fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0"
@@ -154,39 +127,38 @@ def _driver(facts: Facts, demands: Demands) -> Iterator[Check]:
         yield Check("mps", "ok", "no MPS daemon has left its pipe folder")
 
 
-def _limits(facts: Facts, demands: Demands) -> Iterator[Check]:
-    """Shared and locked memory and open files; Docker can raise them, engine local cannot."""
+def _limits(facts: Facts) -> Iterator[Check]:
+    """Shared and locked memory; Docker can raise them, engine local cannot."""
+    needs = [point.needs for point in facts.plan.points] if facts.plan else []
+    shm = max((need.shm_bytes or 0 for need in needs), default=0)
+    soft = [limit.soft for need in needs for limit in need.ulimits if limit.name == "memlock"]
+    memlock = max((math.inf if limit == -1 else limit for limit in soft), default=0)
     said = f"/dev/shm has {format_size(facts.shm)}"
-    if demands.shm > facts.shm and facts.local:
-        said += f", {demands.name} needs {format_size(demands.shm)}, and engine local gives no more"
-        yield Check("shm", "fail", said, f"mount -o remount,size={demands.shm} /dev/shm")
+    if shm > facts.shm and facts.local:
+        said += f", {format_size(shm)} are needed, and engine local gives no more"
+        yield Check("shm", "fail", said, f"mount -o remount,size={shm} /dev/shm")
     else:
         yield Check("shm", "ok", said)
     have = "unlimited" if facts.memlock == math.inf else format_size(facts.memlock)
     said = f"processes may lock {have}"
-    if demands.memlock > facts.memlock:
-        said += f" and {demands.name} locks more; Docker can raise it, engine local cannot"
+    if memlock > facts.memlock:
+        said += " and the run locks more; Docker can raise it, engine local cannot"
         fix = "ulimit -l unlimited, or LimitMEMLOCK=infinity for the Docker daemon"
         yield Check("memlock", "fail" if facts.local else "warn", said, fix)
     else:
         yield Check("memlock", "ok", said)
-    count = "any number of" if facts.nofile == math.inf else str(facts.nofile)
-    few = facts.nofile < 1024
-    said = f"processes may open {count} files"
-    yield Check("nofile", "warn" if few else "ok", said, "ulimit -n 4096" if few else "")
 
 
-def _disk(facts: Facts, demands: Demands) -> Check:
+def _disk(facts: Facts) -> Check:
     if not facts.disk_writable:
         said = f"{facts.disk_path} cannot be written to by this user"
         fix = "change its permissions, or set AE_RESULTS to a folder of your own"
         return Check("disk", "fail", said, fix)
-    left_out = demands.gpu != "required" and not facts.gpus
-    needed = demands.disk - (demands.disk_on_gpus_alone if left_out else 0)
+    needed = sum(point.disk_bytes for point in facts.plan.points) if facts.plan else 10**9
     said = f"{format_size(facts.disk_free)} free at {facts.disk_path}"
     if facts.disk_free >= needed:
         return Check("disk", "ok", said)
-    said += f", and {demands.name or 'a run'} needs {format_size(needed)}"
+    said += f", and a run needs {format_size(needed)}"
     return Check("disk", "fail", said, "free some disk, or move results with AE_RESULTS")
 
 
@@ -206,11 +178,11 @@ def _image(facts: Facts) -> Iterator[Check]:
         yield Check("image", "warn", said, "ae build, or ae pull, or just ae run")
 
 
-def _conclude(checks: list[Check], facts: Facts, demands: Demands) -> Check:
+def _conclude(checks: list[Check], facts: Facts) -> Check:
     """The last line: whether `ae run` will work."""
     if bad := [check.name for check in checks if check.verdict == "fail"]:
-        said = f"`{demands.command}` will not work before this is put right: {', '.join(bad)}"
+        said = f"`{facts.command}` will not work before this is put right: {', '.join(bad)}"
         return Check("result", "fail", said, "follow the fixes above, then ask again")
     doubts = sum(check.verdict == "warn" for check in checks)
     mind = f"; mind the {doubts} warning{'s' if doubts > 1 else ''} above" if doubts else ""
-    return Check("result", "ok", f"`{demands.command}` works here: {facts.engine.detail}{mind}")
+    return Check("result", "ok", f"`{facts.command}` works here: {facts.engine.detail}{mind}")

@@ -1,4 +1,4 @@
-"""What `ae doctor` looks at: the machine as it is, and what a recipe asks of it."""
+"""What `ae doctor` looks at: the machine as it is, and what a plain run would do here."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import math
 import os
 import resource
 import shutil
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from ae.engines.base import Availability, Engine
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
-from ae.errors import EnvironmentFault, UsageError
-from ae.host.machine import free_disk, query_gpus
-from ae.images.bake import flavours
+from ae.errors import AeError, EnvironmentFault
+from ae.host.machine import detect, free_disk
 from ae.images.build import build_disk
-from ae.images.content import find_client, image_ref
-from ae.model import Flavour, Gpu, GpuRequest
-from ae.plan.gpus import gpu_request
-from ae.recipe.models import Recipe
+from ae.images.content import find_client
+from ae.model import Gpu, ImageRef, Machine, Plan
+from ae.records.folder import results_dir
 
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -49,68 +47,45 @@ class Facts:
     mps_pipe: str = ""  # the folder that an MPS daemon has made; empty: none
     shm: int = 0
     memlock: float = math.inf  # soft limit
-    nofile: float = math.inf
     disk_free: int = 0
     disk_path: str = ""
     disk_writable: bool = True
-    image: Image | None = None  # the recipe's, at the engine that would be used
+    command: str = ""  # that would run a recipe; empty: none was named
+    plan: Plan | None = None  # what it would do here
+    refused: AeError | None = None  # why there is no plan
+    image: Image | None = None  # of the plan, at the engine that would be used
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demands:
-    """What a recipe asks of the machine; the defaults are a machine check without a recipe."""
+def gather(
+    root: Path,
+    engine: str | None = None,
+    command: str = "",
+    plan_for: Callable[[Machine], Plan] | None = None,
+) -> Facts:
+    """Look at the machine. Never raises for what is missing: that is what the checks are about.
 
-    name: str = ""
-    command: str = ""  # what a person types for a plain run
-    gpu: Literal["required", "optional", "none"] = "optional"  # optional: as far as any run without
-    on_gpus_alone: tuple[str, ...] = ()  # experiments that are left out without one
-    request: GpuRequest = field(default_factory=GpuRequest)
-    disk: int = 10**9
-    disk_on_gpus_alone: int = 0  # of it, what those experiments take
-    shm: int = 0
-    memlock: float = 0
-
-
-def demands_of(recipe: Recipe) -> Demands:
-    """What the default experiments of a recipe's first lane need at most: those of `ae run`."""
-    lane, names = recipe.plain_run()
-    chosen = {name: recipe.experiments[name] for name in names}
-    wishes = {experiment.gpu for experiment in chosen.values()}
-    needs, need = [recipe.needs_of(name) for name in chosen], recipe.needs.gpus
-    disks = {name: one.disk * recipe.points_of(name) for name, one in chosen.items()}
-    on_gpus_alone = tuple(name for name, one in chosen.items() if one.gpu == "required")
-    locked = [u.soft for need in needs for u in need.ulimits if u.name == "memlock"]
-    return Demands(
-        name=recipe.name,
-        command=f"ae run {recipe.name}" + ("" if lane == "native" else f" --lane {lane}"),
-        gpu=wishes.pop() if len(wishes) == 1 else "optional",  # what needs one is left out
-        on_gpus_alone=on_gpus_alone,
-        request=gpu_request(need and need.of(recipe.gpu_counts(need)[0]), None),
-        disk=sum(disks.values()),
-        disk_on_gpus_alone=sum(disks[name] for name in on_gpus_alone),
-        shm=max(need.shm_size.value if need.shm_size else 0 for need in needs),
-        memlock=max((math.inf if soft == -1 else soft for soft in locked), default=0),
-    )
-
-
-def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) -> Facts:
-    """Look at the machine. Never raises for what is missing: that is what the checks are about."""
-    gpus = query_gpus()
-    image, local = None, False
+    `plan_for` gives the plan of `command`; None: no recipe was named.
+    """
+    machine = detect()
+    plan, refused, image, local = None, None, None, False
     try:
-        flavour = Flavour.CUDA if gpus else Flavour.CPU
-        usable = choose(engine, gpus=bool(gpus))
-        found = usable.starts()
+        plan = plan_for(machine) if plan_for else None
+    except AeError as error:
+        refused = error
+    try:
+        usable = choose(engine, gpus=bool(machine.gpus))
+        found = usable.available()
         local = usable.name == "local"
-        if found.ok and recipe:
-            image = _image(root, recipe, usable, flavour)
+        if found.ok and plan:
+            image = _image(plan.points[0].image, usable)
         elif not found.ok:
             found = replace(found, detail=f"engine {usable.name}: {found.detail}")
     except EnvironmentFault as error:
         found = Availability(ok=False, detail=error.message, fix=error.fix)
-    where = Path(os.environ.get("AE_RESULTS") or root / "results")
-    there = next(folder for folder in (where, *where.absolute().parents) if folder.exists())
+    where = results_dir(root)
+    there = next(folder for folder in (where, *where.parents) if folder.exists())
     driver = _DRIVER_PARAMETERS.read_text() + "\n" if _DRIVER_PARAMETERS.exists() else None
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
     return Facts(
         engine=found,
@@ -118,15 +93,17 @@ def gather(root: Path, engine: str | None = None, recipe: Recipe | None = None) 
         local=local,
         docker=DockerEngine().available(),
         client=_client(),
-        gpus=gpus,
+        gpus=machine.gpus,
         counters_restricted=None if driver is None else "RmProfilingAdminOnly: 1\n" in driver,
         mps_pipe=pipe if Path(pipe).exists() else "",
         shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").exists() else 0,
-        memlock=_soft_limit(resource.RLIMIT_MEMLOCK),
-        nofile=_soft_limit(resource.RLIMIT_NOFILE),
+        memlock=math.inf if memlock == resource.RLIM_INFINITY else memlock,
         disk_free=free_disk(where),
         disk_path=str(where),
         disk_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+        command=command,
+        plan=plan,
+        refused=refused,
         image=image,
     )
 
@@ -138,22 +115,11 @@ def _client() -> Availability:
         return Availability(ok=False, detail=error.message, fix=error.fix)
 
 
-def _image(root: Path, recipe: Recipe, engine: Engine, flavour: Flavour) -> Image | None:
-    """The image of the lane that a plain run takes; None where the recipe's is not written."""
-    try:
-        known = flavours(root, recipe.image)
-        image = image_ref(root, recipe.image, flavour if flavour in known else known[0])
-    except UsageError:
-        return None
+def _image(image: ImageRef, engine: Engine) -> Image:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
     return Image(
         reference=image.reference,
         ready=engine.has_image(image),
         disk_free=free_disk(folder) if folder.exists() else 0,
-        disk_needed=build_disk(root, image),
+        disk_needed=build_disk(image.root, image),
     )
-
-
-def _soft_limit(which: int) -> float:
-    soft = resource.getrlimit(which)[0]
-    return math.inf if soft == resource.RLIM_INFINITY else soft

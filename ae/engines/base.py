@@ -12,7 +12,6 @@ from typing import Literal
 
 from ae.host import owner
 from ae.host.machine import detect
-from ae.host.watchdog import Reaper
 from ae.images.content import BuildOptions
 from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
 
@@ -61,7 +60,6 @@ class Engine(ABC):
 
     def __init__(
         self,
-        reaper: Reaper | None = None,
         *,
         build: BuildOptions | None = None,
         user: str | None = None,
@@ -69,7 +67,6 @@ class Engine(ABC):
     ) -> None:
         """`build` None: what points run in is used as it is, and a missing one is a fault.
         `user`: whose a container's outputs will be, "uid:gid"; left out: the caller's."""
-        self._reaper = reaper
         self._build = build
         self._caller = user or f"{os.getuid()}:{os.getgid()}"
         self._grace_s = grace_s
@@ -77,10 +74,6 @@ class Engine(ABC):
     @abstractmethod
     def available(self) -> Availability:
         """Whether it answers."""
-
-    def starts(self) -> Availability:
-        """Whether a job really starts, where an engine that answers may be unable to."""
-        return self.available()
 
     def supports(self, flavour: Flavour) -> Availability:
         """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""

@@ -10,7 +10,6 @@ from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
-from ae.host.watchdog import Reaper
 from ae.images.content import BuildOptions
 from ae.model import Flavour
 
@@ -26,27 +25,23 @@ def choose(
     name: str | None,
     *,
     gpus: bool | None = None,
-    reaper: Reaper | None = None,
     build: BuildOptions | None = None,
 ) -> Engine:
-    """Return the engine `name`; with None, docker, podman or local: the first that can.
+    """Return the engine `name`; with None, docker or local: the first that can.
 
-    `gpus`: whether it must hand over GPUs; None: where its machine has any. An engine that nobody
-    asked for must show that it starts.
-    Raises UsageError for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is
-    another machine's and nobody named another engine.
+    `gpus`: whether it must hand over GPUs; None: where its machine has any. Raises UsageError
+    for an unknown name, EnvironmentFault when none can, and when DOCKER_HOST is another machine's
+    and nobody named another engine.
     """
     refused: dict[str, Availability] = {}
     if name is None:
         refuse_elsewhere(endpoint_of())
-    for each in NAMES if name is None else (name,):
-        engine = make(each, reaper, build=build)
+    for each in ("docker", "local") if name is None else (name,):
+        engine = make(each, build=build)
         found = engine.available()
         if found.ok:
             must = bool(engine.machine().gpus) if gpus is None else gpus
             found = engine.supports(Flavour.CUDA if must else Flavour.CPU)
-        if found.ok and name is None:
-            found = engine.starts()
         if found.ok:
             return engine
         refused[each] = found
@@ -57,10 +52,10 @@ def choose(
     raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
 
 
-def make(name: str, reaper: Reaper | None = None, *, build: BuildOptions | None = None) -> Engine:
+def make(name: str, *, build: BuildOptions | None = None) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
     if name not in NAMES:
         raise UsageError(
             f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`"
         )
-    return _ENGINES[name](reaper, build=build)
+    return _ENGINES[name](build=build)

@@ -1,5 +1,5 @@
 """What engines of containers share: a point is a container, checked against what was asked, always
-removed, and its outputs are the caller's."""
+removed, and its outputs are the caller's. The client on PATH, docker or podman, does it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,23 @@ from typing import Any, Literal
 
 from ae.daemon.faults import refused
 from ae.engines import spec as container
-from ae.engines.base import (
-    OUT_DIR,
-    Engine,
-    Job,
-    Leftover,
-    Outcome,
-    Sink,
-)
-from ae.engines.client import Client
+from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Sink
 from ae.engines.output import LastWords, classify
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
-from ae.host import owner, signals
-from ae.host.machine import require_disk
+from ae.host import owner, processes, signals
+from ae.host.machine import oom_kills, require_disk
 from ae.images import settings
+from ae.images.content import labels_of
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, Point
 
+CONTROL_TIMEOUT_S = 60  # an answer that late means that it hangs
 _LOOK_S = 120.0  # nvidia-smi wakes a driver without persistence mode
 
 
-class ContainerEngine(Client, Engine):
+class ContainerEngine(Engine):
     """Runs points in containers by the client on PATH that has the engine's name."""
 
     title: str  # as the record says it, with the version
@@ -65,6 +59,14 @@ class ContainerEngine(Client, Engine):
     @abstractmethod
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
         """Create a container; what the engine made of it, in the words of Docker's inspect."""
+
+    @abstractmethod
+    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
+        """What the engine says of an image or a container; None: there is none of that name."""
+
+    @abstractmethod
+    def remove_container(self, name: str) -> None:
+        """Remove a container; one that has gone already is fine."""
 
     def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         """The command line that runs (`words` begin with `run`) or creates a container."""
@@ -135,6 +137,36 @@ class ContainerEngine(Client, Engine):
         tty = ("--tty",) if terminal else ()
         return self._line(spec, "run", "--interactive", *tty, "--rm"), self._environment()
 
+    # -- the client ------------------------------------------------------------------------------
+
+    def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
+        """Run the client to its end; any exit code is a result."""
+        env = self._environment()
+        return processes.run([self.name, *words], timeout_s=timeout_s, env=env)
+
+    def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
+        """Run the client and return what it printed. Raises EnvironmentFault."""
+        done = self.call(*words, timeout_s=timeout_s)
+        if done.returncode != 0:
+            raise refused(self.name, done.stderr)
+        return done.stdout
+
+    def pull(self, reference: str, sink: Sink, *options: str) -> None:
+        """Fetch an image from its registry. Raises EnvironmentFault when that fails."""
+        said: list[str] = []
+
+        def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
+            said.append(text)
+            sink.line("stdout", text)  # podman writes its progress to standard error
+
+        argv = [self.name, "pull", *options, reference]
+        if processes.stream(argv, on_line, env=self._environment()).returncode != 0:
+            fault = refused(self.name, "\n".join(said))
+            raise EnvironmentFault(f"pulling {reference} failed: {fault.message}", fix=fault.fix)
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
     # -- one container ---------------------------------------------------------------------------
 
     def _needed(self, image: ImageRef) -> dict[str, Any]:
@@ -170,7 +202,7 @@ class ContainerEngine(Client, Engine):
     def _look_inside(self, spec: ContainerSpec, request: GpuRequest) -> None:
         """Raise EnvironmentFault unless the GPUs that a container was granted are there inside."""
         mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
-        argv = ("sh", "-c", container.LOOK)
+        argv = ("sh", "-c", "nvidia-smi -L || :")
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
         self._performed(look, seen, _LOOK_S)
@@ -178,9 +210,6 @@ class ContainerEngine(Client, Engine):
 
     def _performed(self, spec: ContainerSpec, sink: Sink, timeout_s: float) -> Outcome:
         """Run a container to its end and remove it whatever comes."""
-        if self._reaper:
-            # Before it exists: a launcher killed during creation leaves nothing either.
-            self._reaper.watch_container(spec.name, *self.reached)
         try:
             made = self._create(spec)
             if missing := container.dropped(spec, made):
@@ -196,24 +225,24 @@ class ContainerEngine(Client, Engine):
                 except EnvironmentFault as fault:  # must not hide why we are here
                     left = f"ae: {spec.name} may be left, for `ae clean`: {fault.message}"
                     sink.line("stderr", left)
-                else:
-                    if self._reaper:
-                        self._reaper.done(spec.name)
 
     def _follow(
         self, spec: ContainerSpec, made: dict[str, Any], sink: Sink, timeout_s: float
     ) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
-        words = LastWords(sink)
-        client, late = self.attend(spec.name, words, timeout_s, self._grace_s)
+        words, kills = LastWords(sink), oom_kills()
+        # The client passes the TERM on that a deadline or a Ctrl-C brings, and the last words.
+        argv = [self.name, "--log-level", "error", "start", "--attach", spec.name]
+        env, grace_s = self._environment(), self._grace_s
+        client = processes.stream(argv, words.line, timeout_s=timeout_s, env=env, grace_s=grace_s)
         ended = self.inspect("container", spec.name)
         state = ended["State"] if ended else {}
-        if state.get("Running"):
+        if state.get("Running") and not client.timed_out:
             raise EnvironmentFault(
                 f"the client of {self.name} ended while the container {spec.name} was running",
                 fix="see whether somebody has killed it; then run again",
             )
-        if ended is None:  # somebody has removed it
+        if ended is None or state.get("Running"):  # somebody has removed it, or it is deaf
             code, seconds = (client.returncode if client.returncode > 0 else 137), client.seconds
         elif state["StartedAt"].startswith("0001-01-01"):
             raise refused(self.name, words.last)
@@ -222,8 +251,9 @@ class ContainerEngine(Client, Engine):
             seconds = seconds_between(state["StartedAt"], state["FinishedAt"])
         status, reason = classify(
             code,
-            oom=self._out_of_memory(state),
-            timed_out=late,
+            # Where the engine cannot see it, the kernel counts what it has killed.
+            oom=bool(state.get("OOMKilled")) or (code == 137 and oom_kills() > kills),
+            timed_out=client.timed_out,
             timeout_s=timeout_s,
             last_words=words.last,
         )
@@ -239,9 +269,6 @@ class ContainerEngine(Client, Engine):
             status=status, exit_code=code, seconds=seconds, reason=reason, image_id=image,
             honoured=facts,
         )  # fmt: skip
-
-    def _out_of_memory(self, state: Mapping[str, Any]) -> bool:
-        return bool(state.get("OOMKilled"))
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
@@ -269,8 +296,3 @@ class ContainerEngine(Client, Engine):
 class _Kept(list[str]):
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
         self.append(text)
-
-
-def labels_of(image: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of an image that an engine describes."""
-    return dict((image.get("Config") or {}).get("Labels") or {})

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ae.daemon.cdi import cdi_names
 from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
@@ -42,10 +42,6 @@ class DockerEngine(ContainerEngine):
         """The daemon. Raises EnvironmentFault when it cannot be used."""
         return connect(self.endpoint)
 
-    @property
-    def reached(self) -> tuple[str, ...]:
-        return ("docker", "--host", self.endpoint)
-
     def available(self) -> Availability:
         try:
             daemon = self.daemon
@@ -62,7 +58,6 @@ class DockerEngine(ContainerEngine):
             facts={
                 "endpoint": daemon.endpoint,
                 "version": daemon.version,
-                "api": daemon.control.api_version,
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
                 "root": str(daemon.info.get("DockerRootDir", "")),
@@ -74,12 +69,9 @@ class DockerEngine(ContainerEngine):
 
         Raises EnvironmentFault when that cannot be done.
         """
-        from docker.utils import parse_repository_tag
-
         entry, place = locked(image), settings.registry()
         if image.override is not None:
-            repository, tag = parse_repository_tag(image.reference)
-            registry.fetch(self.daemon, repository, tag or "latest", sink)
+            self.pull(image.reference, sink)
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
@@ -105,7 +97,7 @@ class DockerEngine(ContainerEngine):
         route = self.daemon.gpu_route() if ask else "nvidia"
         if route == "nvidia":
             return GpuGrant(route=route, devices=tuple(one.name for one in request.devices))
-        return GpuGrant(route=route, devices=cdi_names(request, self.daemon.cdi_devices()))
+        return GpuGrant(route=route, devices=cdi_names(request, self.daemon.cdi_devices))
 
     def _fitted(self, spec: ContainerSpec) -> ContainerSpec:
         user = spec.user
@@ -120,6 +112,13 @@ class DockerEngine(ContainerEngine):
         with signals.shielded():
             self.do(*self._line(spec, "create", *options)[1:])
         return self.inspect("container", spec.name) or {}
+
+    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self.daemon.ask(f"/{kind}s/{name}/json")
+        return found
+
+    def remove_container(self, name: str) -> None:
+        self.daemon.ask(f"/containers/{name}?force=1&v=1", "DELETE")
 
     def _environment(self) -> dict[str, str]:
         return client_environment(self.endpoint)

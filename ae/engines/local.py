@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ae.engines.base import (
-    OUT_DIR,
-    Availability,
-    Engine,
-    Job,
-    Leftover,
-    Outcome,
-    Sink,
-)
+from ae.engines.base import OUT_DIR, Availability, Engine, Job, Leftover, Outcome, Sink
 from ae.engines.output import LastWords, classify
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
@@ -87,13 +79,6 @@ class LocalEngine(Engine):
                 f"the environment of {point.image.name} is not there", fix="run without --no-build"
             )
         words = LastWords(sink)
-        group: list[int] = []
-
-        def on_start(pgid: int) -> None:
-            group.append(pgid)
-            if self._reaper:
-                self._reaper.watch_group(pgid)
-
         kills = oom_kills()
         home = tempfile.mkdtemp(prefix="ae-home-")
         try:
@@ -104,16 +89,12 @@ class LocalEngine(Engine):
                 env=self._environment(job, home),
                 cwd=job.out,
                 memory_bytes=point.needs.memory_bytes,
-                on_start=on_start,
                 grace_s=self._grace_s,
             )
         except processes.ProcessFault as fault:
             return Outcome(status=Status.FAILED, exit_code=127, seconds=0.0, reason=fault.message)
         finally:
             shutil.rmtree(home, ignore_errors=True)
-            for pgid in group:
-                if self._reaper:
-                    self._reaper.done(pgid)
         code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
         status, reason = classify(
             code,
@@ -133,18 +114,17 @@ class LocalEngine(Engine):
         )
 
     def leftovers(self) -> list[Leftover]:
-        """Processes of ours that a launcher started, of living launchers too."""
-        found = []
+        """Groups of processes that a launcher started, of living launchers too."""
+        groups = {}
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 words = path.read_bytes().decode("utf-8", "replace").split("\0")
                 mark = f"{owner.ENVIRONMENT}="
                 stamp = next((word for word in words if word.startswith(mark)), "")
                 labels = owner.from_environment(stamp.removeprefix(mark))
-                pid = int(path.parent.name)
-                if labels and os.getpgid(pid) == pid:  # the leader stands for its group
-                    found.append(Leftover.of(self.name, "process", str(pid), labels))
-        return found
+                if labels:  # the leader of the group may have gone
+                    groups[os.getpgid(int(path.parent.name))] = labels
+        return [Leftover.of(self.name, "process", str(pgid), of) for pgid, of in groups.items()]
 
     def remove(self, leftover: Leftover) -> None:
         """Stop the process group."""

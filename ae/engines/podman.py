@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
 from ae.daemon.faults import refused
@@ -26,7 +26,6 @@ from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant, to_argv
 from ae.errors import EnvironmentFault
 from ae.host import processes
-from ae.host.machine import oom_kills
 from ae.images import settings
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef
@@ -35,9 +34,6 @@ from ae.model import GpuRequest, ImageRef
 CREATE_TIMEOUT_S = 1800
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 _LOCAL = "localhost/"  # where podman puts names without a registry; Docker's own mean docker.io
-# Where podman looks for its init program, and static ones that serve as well.
-_HELPERS = "/usr/libexec/podman:/usr/local/libexec/podman:/usr/lib/podman:/usr/libexec/catatonit"
-_STATIC_INITS = ("tini-static", "docker-init")
 _LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+)(:\d+)?/")
 
 
@@ -49,8 +45,6 @@ class PodmanEngine(ContainerEngine):
         "podman finds no CDI spec for NVIDIA GPUs",
         f"install the Container Toolkit, {RENEW}",
     )
-    _monitor = Path("/nonexistent")
-    _kills = 0  # of the kernel, before the container
     dropped_fix = (
         "an ordinary user gets limits only with cgroup v2 and a delegated controller: else use "
         "podman as root, or --engine docker; see docs/engines.md"
@@ -98,28 +92,6 @@ class PodmanEngine(ContainerEngine):
             },
         )
 
-    def starts(self) -> Availability:
-        """An init program alone in an empty root, half a second: a podman that answers may still
-        lack user ids, or a runtime that knows the control groups."""
-        found = self.available()
-        init = init_program("catatonit", *_STATIC_INITS)
-        if not found.ok:
-            return found
-        if init is None:
-            fix = "install the package catatonit, or tini"
-            return replace(found, ok=False, detail="podman has no init program", fix=fix)
-        with tempfile.TemporaryDirectory(prefix="ae-podman-") as folder:
-            Path(folder).chmod(0o755)
-            for name in ("proc", "sys", "dev", "etc", "run", "tmp"):  # mount points
-                (Path(folder) / name).mkdir()
-            shutil.copy2(init, Path(folder) / "program")
-            words = ["run", "--rm", "--network", "none", "--log-driver", "none", *limit_words(())]
-            try:
-                self.do(*words, "--rootfs", folder, "/program", "--version")
-            except EnvironmentFault as fault:
-                return replace(found, ok=False, detail=fault.message, fix=fault.fix)
-        return found
-
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Pull what a person named, and the locked image where there is a registry. podman builds
         none: its layers would not be those of our Dockerfiles' builder. Raises EnvironmentFault."""
@@ -166,39 +138,41 @@ class PodmanEngine(ContainerEngine):
         # `rm --force` kills at once.
         options = ("--pull", "never", "--log-driver", "none", "--stop-timeout", "0")
         self.do(*self._line(spec, "create", *options)[1:], timeout_s=CREATE_TIMEOUT_S)
-        # podman's monitor leaves a file `oom` where it was started.
-        self._monitor = Path(tempfile.mkdtemp(prefix="ae-podman-"))
-        self._kills = oom_kills()
-        argv = [self.name, "init", spec.name]
-        done = processes.run(argv, timeout_s=CREATE_TIMEOUT_S, cwd=self._monitor)
+        # podman's monitor would leave a file `oom` where it was started.
+        with tempfile.TemporaryDirectory(prefix="ae-podman-") as folder:
+            argv = [self.name, "init", spec.name]
+            done = processes.run(argv, timeout_s=CREATE_TIMEOUT_S, cwd=Path(folder))
         made = self.inspect("container", spec.name)
         if done.returncode != 0 or made is None:
             raise refused(self.name, done.stderr)
         return as_docker(made, spec, self.cdi_devices if spec.gpus else {})
 
-    def _out_of_memory(self, state: Mapping[str, Any]) -> bool:
-        # Where podman's monitor cannot see it, the kernel counts what it has killed.
-        counted = state.get("ExitCode") == 137 and oom_kills() > self._kills
-        return bool(state.get("OOMKilled")) or (self._monitor / "oom").exists() or counted
+    def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
+        done = self.call(kind, "inspect", name)
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout)[0]
+            return found | {"Id": f"sha256:{found['Id'].removeprefix('sha256:')}"}
+        if re.search("no such|not known", done.stderr.lower()):
+            return None
+        raise refused(self.name, done.stderr)
 
     def remove_container(self, name: str) -> None:
-        shutil.rmtree(self._monitor, ignore_errors=True)
-        super().remove_container(name)
+        done = self.call("rm", "--force", "--volumes", name)
+        if done.returncode != 0 and "no such" not in done.stderr.lower():
+            raise refused(self.name, done.stderr)
 
     def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         if not spec.name:  # to be read
             keep = "keep-id" if os.geteuid() != 0 else ""
             return super()._line(replace(spec, userns=keep), *words)
-        init = "" if init_program("catatonit") else init_program(*_STATIC_INITS)
         # Where podman's defaults differ from Docker's and would change what is measured.
         extra = [*limit_words([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
         if spec.pids is None:
             extra += ["--pids-limit", "-1"]
         if self.info["host"]["security"]["selinuxEnabled"]:
             extra += ["--security-opt", "label=disable"]  # relabelling would change the folders
-        head = (self.name, *words, "--init", *(("--init-path", init) if init else ()))
         spec = replace(spec, image=spec.image.removeprefix("sha256:"))  # a name could mean several
-        return to_argv(spec, head, extra)
+        return to_argv(spec, (self.name, *words, "--init"), extra)
 
 
 def as_docker(
@@ -228,12 +202,6 @@ def as_docker(
     host["DeviceRequests"] = [{"Driver": "cdi", "DeviceIDs": granted}] if granted else []
     host["Runtime"] = made.get("OCIRuntime", "")
     return {**made, "HostConfig": host}
-
-
-def init_program(*names: str) -> str | None:
-    """An init program for containers: it reaps children and passes TERM on."""
-    path = f"{_HELPERS}:{os.environ.get('PATH', os.defpath)}"
-    return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
 
 def limit_words(given: Iterable[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import errno
+import io
 import math
 import os
 import resource
@@ -19,13 +21,13 @@ from typing import Any, Literal
 
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.host.lines import LineCutter
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
 Completed = subprocess.CompletedProcess[str]
 
 GRACE_S = 10.0  # between TERM and KILL
+MAX_LINE = 1 << 20  # characters; a stream without line ends must not fill the memory
 _POLL_S = 0.02
 _DRAIN_S = 2.0  # how long output is read after the child has ended
 _PR_SET_PDEATHSIG = 1
@@ -75,20 +77,17 @@ def stream(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     memory_bytes: int | None = None,
-    on_start: Callable[[int], None] = lambda pgid: None,
     grace_s: float = GRACE_S,
 ) -> Exit:
     """Run a command in a process group of its own and hand on its output line by line.
 
     The whole group ends with it: after a deadline, on KeyboardInterrupt and when the command leaves
     children behind (TERM, `grace_s`, KILL). Should this process die, the kernel sends the child a
-    TERM. `memory_bytes` caps its address space; `on_start` gets the group's id.
+    TERM. `memory_bytes` caps its address space.
     """
     started = time.monotonic()
     set_up = _child_setup(os.getpid(), memory_bytes)
-    with _started(
-        argv, grace_s=grace_s, on_start=on_start, env=env, cwd=cwd, preexec_fn=set_up
-    ) as child:
+    with _started(argv, grace_s=grace_s, group=True, env=env, cwd=cwd, preexec_fn=set_up) as child:
         timed_out = _pump(child, on_line, timeout_s, grace_s)
         seconds = time.monotonic() - started
     return Exit(child.returncode, seconds, timed_out)
@@ -101,25 +100,19 @@ def start_helper(argv: Sequence[str]) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _started(
-    argv: Sequence[str],
-    *,
-    grace_s: float,
-    on_start: Callable[[int], None] | None = None,
-    **how: Any,
+    argv: Sequence[str], *, grace_s: float, group: bool = False, **how: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A child whose output is read. In the end it has ended, with `on_start` its whole group."""
+    """A child whose output is read. In the end it has ended, with `group` its whole group."""
     child: subprocess.Popen[bytes] | None = None
     try:
         with signals.shielded():  # no child without somebody who knows of it
             pipe = subprocess.PIPE
             child = _popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **how)
-            if on_start:
-                on_start(child.pid)
         yield child
     finally:
         if child is not None:
             # Also when the leader has gone: it may have left children in its group.
-            if on_start or child.returncode is None:
+            if group or child.returncode is None:
                 stop_group(child.pid, grace_s=grace_s, reap=child.poll)
             with child:  # waits for it and closes its pipes
                 pass
@@ -197,9 +190,32 @@ def _pump(
                 if not chunk:
                     selector.unregister(key.fileobj)
     for name, cutter in cutters.items():
-        for line in cutter.end():
+        for line in cutter.feed(b"", last=True):
             on_line(name, line)
     return timed_out
+
+
+class LineCutter:
+    """Turns chunks of bytes into whole lines without their ends.
+
+    A line ends with `\\n`, `\\r\\n` or `\\r` (so that progress bars stream), or after MAX_LINE
+    characters. Bytes that are not UTF-8 become U+FFFD: workloads may print anything.
+    """
+
+    def __init__(self) -> None:
+        utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
+        self._rest = ""
+
+    def feed(self, chunk: bytes, *, last: bool = False) -> list[str]:
+        """Return the lines that are complete now; with the last chunk also what is left."""
+        text = self._rest + self._decoder.decode(chunk, last).replace("\0", "\ufffd")
+        *whole, rest = text.split("\n")
+        while len(rest) > MAX_LINE:
+            whole.append(rest[:MAX_LINE])
+            rest = rest[MAX_LINE:]
+        self._rest = rest
+        return [*whole, rest] if last and rest else whole
 
 
 def _child_setup(parent: int, memory_bytes: int | None) -> Callable[[], None]:

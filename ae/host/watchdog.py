@@ -1,54 +1,30 @@
-"""The launcher's end of the watchdog: it is told what runs, and stops it when the launcher dies."""
+"""A watchdog process: when the launcher dies, it removes what the run has left, as `ae clean` does.
+
+The launcher holds the only writing end of a pipe. When it closes without a word, somebody has
+killed the launcher. Every run starts one, so it is a shell, which is small and starts at once.
+"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ae.host import processes, watching
+from ae.host import processes
+
+# The second time for a container that was still in creation.
+_SCRIPT = 'trap "" INT TERM HUP; read -r over && exit; "$@"; sleep 3; exec "$@"'
 
 
-class Reaper(AbstractContextManager["Reaper"]):
-    """The launcher's end of the pipe. Use as a context manager."""
+@contextmanager
+def watched(run: str) -> Iterator[int]:
+    """Have what a run starts in this block removed should this process be killed.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @staticmethod
-    def start() -> Reaper:
-        """Start the watchdog; does not wait for it."""
-        # Isolated and without site-packages: it starts in a few milliseconds.
-        return Reaper(processes.start_helper([sys.executable, "-I", "-S", watching.__file__]))
-
-    @property
-    def pid(self) -> int:
-        """The watchdog's process id."""
-        return self._process.pid
-
-    def watch_container(self, container: str, *client: str) -> None:
-        """Have a container removed should the launcher die. Say so before it is created."""
-        self._tell("\t".join(("container", container, *client)))
-
-    def watch_group(self, pgid: int) -> None:
-        """Have a process group stopped should the launcher die."""
-        self._tell(f"group\t{pgid}")
-
-    def done(self, name: str | int) -> None:
-        """Forget a container or a group: it has ended and is removed."""
-        self._tell(f"done\t{name}")
-
-    def close(self) -> None:
-        """End the watchdog; what is not done is stopped now."""
-        assert self._process.stdin is not None
-        if not self._process.stdin.closed:
-            self._process.stdin.close()
-            self._process.wait()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _tell(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # somebody killed the watchdog: the run goes on without
-            self._process.stdin.write(line.encode() + b"\n")
+    Yields the watchdog's process id. Should somebody kill that, the run goes on without.
+    """
+    clean = (sys.executable, "-m", "ae", "clean", "--run", run)
+    helper = processes.start_helper(("sh", "-c", _SCRIPT, "sh", *clean))
+    try:
+        yield helper.pid
+    finally:
+        helper.communicate(b"over\n")

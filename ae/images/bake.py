@@ -34,7 +34,7 @@ Labels = Annotated[Mapping[str, str], BeforeValidator(lambda x: {k: v for k, v i
 class Target(BaseModel):
     """One image of the bake file. Paths are relative to the repository's root."""
 
-    model_config = ConfigDict(populate_by_name=True, frozen=True)
+    model_config = ConfigDict(populate_by_name=True, frozen=True, defer_build=True)
     name: str = ""  # <image>-<flavour>
     context: str = "."
     dockerfile: str = "Dockerfile"  # below the context

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from ae.daemon.connection import Daemon, connect, endpoint_of
@@ -43,19 +42,12 @@ _UNTRUSTED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Built:
-    """An image that has been built."""
-
-    image_id: str
-    sentence: str  # what to tell a person
-
-
 def build(
     root: Path, image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
-) -> Built:
+) -> str:
     """Build an image at a daemon, after the images it is built on where those are out of date.
 
+    Returns what to tell a person.
     Raises UsageError for options and bake files that do not fit, EnvironmentFault with the first
     error of the build and where its whole log is.
     """
@@ -68,8 +60,8 @@ def build(
                     needed = build_disk(root, wanted, options.network)
                     fix = "free some disk where Docker keeps images: docker system df"
                     require_disk(home, needed, f"building {wanted.reference}", fix)
-                built = _run(daemon, wanted, argv, sink)
-    return built
+                said = _run(daemon, wanted, argv, sink)
+    return said
 
 
 def commands(
@@ -181,8 +173,8 @@ def _moving(sink: Sink) -> Iterator[None]:
         thread.join()
 
 
-def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> Built:
-    """Build one target and check that the daemon holds the result. Raises EnvironmentFault."""
+def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> str:
+    """Build one target and check that the daemon holds it. Raises EnvironmentFault."""
     log = cache_dir() / "builds" / f"{image.name}-{image.flavour}-{image.content[:12]}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     errors: list[str] = []
@@ -211,7 +203,7 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
             fix=f"see whether another build ran at the same time; the log is {log}",
         )
     took, size = format_seconds(ended.seconds), format_size(int(found["Size"]))
-    return Built(found["Id"], f"built {image.reference} in {took}, {size}; log: {log}")
+    return f"built {image.reference} in {took}, {size}; log: {log}"
 
 
 def _context(root: Path, value: str) -> str:

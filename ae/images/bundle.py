@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import shutil
 import tarfile
@@ -18,7 +17,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ae.daemon.connection import Daemon, api_fault, faults
+from ae.daemon.connection import Daemon
+from ae.daemon.faults import api_fault, faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import signals
 from ae.host.machine import require_disk
@@ -41,7 +41,6 @@ class Checked:
     path: Path
     facts: Facts
     sizes: Mapping[str, int]  # bytes
-    ids: Mapping[ImageFacts, frozenset[str]]  # what engines may call each image
 
 
 def check(path: Path) -> Checked:
@@ -74,8 +73,7 @@ def check(path: Path) -> Checked:
             raise _fault(path, why) from error
         if set(sums) != {FACTS, README, TREE, SUMS, *(image.member for image in facts.images)}:
             raise _fault(path, f"does not hold the images that its {FACTS} names")
-    ids = {image: _image_ids(path, image) for image in facts.images}
-    return Checked(path, facts, sizes, ids)
+    return Checked(path, facts, sizes)
 
 
 def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path]:
@@ -88,15 +86,16 @@ def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Check
     require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
     home = Path(str(daemon.info.get("DockerRootDir", "/")))
     if home.is_dir():  # twice: the engine unpacks before it makes layers
-        needed = 2 * sum(checked.sizes[image.member] for image in checked.ids)
+        needed = 2 * sum(checked.sizes[image.member] for image in checked.facts.images)
         require_disk(home, needed, f"loading the images of {path.name}")
     with ExitStack() as undo:
         part = _write_tree(checked, folder, undo)
-        ids = {image: _load_image(checked, image, daemon, undo, say) for image in checked.ids}
+        images = checked.facts.images
+        ids = [(image, _load_image(checked, image, daemon, undo, say)) for image in images]
         with signals.shielded(), faults(daemon.endpoint):  # short steps; the tags move last
             part.rename(folder)  # which is empty or not there, or this fails
             undo.callback(shutil.rmtree, folder)
-            for image, image_id in ids.items():
+            for image, image_id in ids:
                 daemon.control.tag(image_id, f"ae/{image.name}", image.flavour)
             undo.pop_all()
     return checked, folder
@@ -114,67 +113,46 @@ def choose_folder(checked: Checked, into: Path | None) -> Path:
     return folder
 
 
-def _image_ids(path: Path, image: ImageFacts) -> frozenset[str]:
-    """Look into a saved image before an engine does; returns what engines may call it."""
-    texts: dict[str, bytes] = {}
-    with _inner(path, image.member) as saved:
-        for member in _members(saved):
-            data = saved.extractfile(member) if member.size <= _PIECE else None
-            if data and len(texts) < 200:
-                texts[member.name] = data.read(_PIECE)
-    try:
-        (row,) = json.loads(texts["manifest.json"])
-        index = json.loads(texts["index.json"])["manifests"]
-        config = texts[row["Config"]]
-        ids = {f"sha256:{hashlib.sha256(config).hexdigest()}"}
-        ids |= {str(one["digest"]) for one in index}
-        named = row["RepoTags"] or [one for one in index if "annotations" in one]
-        named = named or "repositories" in texts
-        labels = json.loads(config)["config"]["Labels"].items()
-        right = not named and image.image_id in ids and not image.labels.items() - labels
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        right = False
-    if not right:
-        why = f"holds another image as {image.reference} than it says, or one with a name"
-        raise _fault(path, why)
-    return frozenset(ids)
-
-
-def _find(daemon: Daemon, ids: frozenset[str]) -> str | None:
-    return next((name for name in sorted(ids) if daemon.image(name)), None)
+def _held(daemon: Daemon, *labels: str) -> set[str]:
+    """The ids of the images that an engine has, with these labels."""
+    with faults(daemon.endpoint):
+        return {one["Id"] for one in daemon.control.images(filters={"label": list(labels)})}
 
 
 def _load_image(
     checked: Checked, image: ImageFacts, daemon: Daemon, undo: ExitStack, say: Say
 ) -> str:
     """Give an engine an image without a tag; returns the id that it has there."""
-    ids = checked.ids[image]
-    if found := _find(daemon, ids):
-        return found
-    undo.callback(_remove, daemon, ids)
+    before = _held(daemon)
+    if image.image_id in before:
+        return image.image_id
+    undo.callback(_remove, daemon, f"ae.content={image.content}", before)
     say(f"loading {image.reference} ({format_size(checked.sizes[image.member])})")
+    said = ""
     with _opened(checked.path) as (_, tar), faults(daemon.endpoint):
         data = tar.extractfile(image.member)
         for event in daemon.patient.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
             if "error" in event:
                 raise api_fault(RuntimeError(str(event["error"])))
-    found = _find(daemon, ids)
-    if found is None or image.labels.items() - labels_of(daemon.image(found)).items():
-        raise EnvironmentFault(
-            f"the engine took {image.reference} and does not have it now",
-            fix="see the daemon's log, and `docker images --all`",
-        )
-    return found
+            said += event.get("stream", "")
+    found = re.search(r"^Loaded image ID: (\S+)", said, re.MULTILINE)
+    if not found or image.labels.items() - labels_of(daemon.image(found[1])).items():
+        if found and found[1] not in before:
+            daemon.control.remove_image(found[1])
+        why = f"holds another image as {image.reference} than it says, or one with a name"
+        raise _fault(checked.path, why)
+    return found[1]
 
 
-def _remove(daemon: Daemon, ids: frozenset[str]) -> None:
+def _remove(daemon: Daemon, label: str, before: set[str]) -> None:
     """Remove an image that we loaded, also one that comes late."""
     end = time.monotonic() + _LATE_S
-    with suppress(EnvironmentFault), faults(daemon.endpoint):  # what brings us here is told
-        while (found := _find(daemon, ids)) is None and time.monotonic() < end:
+    with suppress(EnvironmentFault):  # what brings us here is told
+        while not (new := _held(daemon, label) - before) and time.monotonic() < end:
             time.sleep(0.2)
-        if found:
-            daemon.control.remove_image(found)
+        with faults(daemon.endpoint):
+            for one in new:
+                daemon.control.remove_image(one)
 
 
 def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
@@ -184,14 +162,16 @@ def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
     part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
     undo.callback(shutil.rmtree, part, ignore_errors=True)
     part.chmod(0o755)
-    with _inner(checked.path, TREE) as tree:
+    with _opened(checked.path) as (_, tar):
+        data: Any = tar.extractfile(TREE)
+        tree = tarfile.TarFile(fileobj=_Bounded(data))
         for member in _members(tree):
             try:
                 tree.extract(member, part, filter="data")
             except tarfile.FilterError as error:
                 why = f"holds '{member.name}', which would be written elsewhere"
                 raise _fault(checked.path, why) from error
-    for image in checked.ids:
+    for image in checked.facts.images:
         if content_hash(part, image.name) != image.content:
             raise _fault(checked.path, f"holds {image.reference} and other sources than it is of")
     return part
@@ -222,14 +202,6 @@ def _opened(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarFile]]:
             yield file, tarfile.TarFile(fileobj=file)
         except _DAMAGE as error:
             raise _fault(path, f"is cut off, or damaged ({str(error)[:100]})") from error
-
-
-@contextmanager
-def _inner(path: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """An archive in a bundle that is whole."""
-    with _opened(path) as (_, tar):
-        data: Any = tar.extractfile(name)
-        yield tarfile.TarFile(fileobj=_Bounded(data))
 
 
 def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.TarInfo]:

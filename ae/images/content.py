@@ -104,37 +104,27 @@ def labels_of(found: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def find_client(endpoint: str) -> str:
-    """Return the path of the first docker client that has buildx; the first on PATH may be bare.
-
-    Raises EnvironmentFault when there is none.
-    """
-    environment = client_environment(endpoint)
-    candidates = list(_clients())
-    for path in candidates:
-        asked = processes.run([path, "buildx", "version"], timeout_s=20, env=environment)
-        if asked.returncode == 0:
-            return path
-    if not candidates:
+    """The path of the docker client, which must have buildx. Raises EnvironmentFault."""
+    client = shutil.which("docker")
+    if client is None:
         raise EnvironmentFault(
             "images are built with the docker client, and there is none on PATH",
             fix="install docker-cli and docker-buildx, or use --engine local",
         )
-    raise EnvironmentFault(
-        f"no docker client here has buildx (looked at {', '.join(candidates)})",
-        fix="install the package docker-buildx (or docker-buildx-plugin)",
-    )
+    environment = client_environment(endpoint)
+    asked = processes.run([client, "buildx", "version"], timeout_s=20, env=environment)
+    if asked.returncode != 0:
+        raise EnvironmentFault(
+            f"the docker client {client} has no buildx",
+            fix="install the package docker-buildx (or docker-buildx-plugin)",
+        )
+    return client
 
 
 def client_environment(endpoint: str) -> dict[str, str]:
     """The environment in which a docker client talks to `endpoint` and no other."""
     environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
     return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
-
-
-def _clients() -> Iterator[str]:
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/bin", "/usr/local/bin"]
-    found = [shutil.which("docker", path=folder) for folder in folders if folder]
-    yield from dict.fromkeys(path for path in found if path)
 
 
 def _text(path: Path) -> str:

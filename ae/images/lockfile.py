@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +27,7 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 class Entry(BaseModel):
     """One published image."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     digest: Digest  # of the manifest, as a registry names it
     image_id: Digest  # of the configuration, as an engine names it
@@ -48,7 +48,7 @@ class Entry(BaseModel):
 class Lock(BaseModel):
     """The whole file: image name -> flavour -> entry."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     schema_version: Literal[1] = Field(alias="schema")
     images: dict[str, dict[Literal["cpu", "cuda"], Entry]]
 
@@ -93,15 +93,3 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
         ) from error
     finally:
         os.close(handle)
-
-
-def notes(images: Iterable[ImageRef], registry: str | None) -> list[str]:
-    """What a person should know of images and lock file before a run."""
-    said = []
-    for image in images:
-        entry = load(image.root).entry(image.name, image.flavour)
-        if image.override is None and entry is not None and entry.content != image.content:
-            said.append(f"the published {image.reference} is of other sources: not used")
-        elif image.override is None and entry is not None and registry is None:
-            said.append(f"no registry is named: the {image.reference} that is here serves")
-    return said

@@ -1,13 +1,12 @@
 """A bundle, and how it is written: one tar archive with all that a recipe needs.
 
-`bundle.json` (what is in it), `README.md`, `tree.tar` (the checkout of a commit, and input data),
+`bundle.json` (what is in it), `README.md`, `tree.tar` (the checkout of a commit),
 `images/<name>-<flavour>.tar` (as `docker save` writes them), and last `SHA256SUMS`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,7 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ae.daemon.connection import Daemon, faults
+from ae.daemon.connection import Daemon
+from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk
@@ -103,10 +103,6 @@ def write(
         (folder / README).write_text(_readme(recipe, facts, output.name))
         if git(root, "archive", "--output", str(folder / TREE), sha) is None:
             raise EnvironmentFault(f"git cannot archive {sha}", fix=f"git archive {sha}")
-        if data := _data(root, recipe):
-            with tarfile.open(folder / TREE, "a", dereference=True) as tree:
-                for source in data:
-                    tree.add(root / source, source, filter=_nobodys)
         for image, one in zip(facts.images, found, strict=True):
             say(f"{image.reference}: {format_size(int(one['Size']))}")
             if "ae.binds" in labels_of(one):
@@ -150,21 +146,6 @@ def _require_committed(root: Path, images: Sequence[ImageRef]) -> None:
         )
 
 
-def _data(root: Path, recipe: Recipe) -> list[str]:
-    """Input data in the checkout, which the recipe names and git need not hold."""
-    found = set()
-    for volume in (v for name in recipe.experiments for v in recipe.needs_of(name).volumes):
-        path = Path(os.path.normpath(root / volume.source))
-        if volume.read_only and path.is_relative_to(root) and volume.source != str(path):
-            if not path.exists():
-                raise UsageError(
-                    f"the recipe {recipe.name} reads {volume.source}, which is not there",
-                    fix="get the data first (see the recipe's docs)",
-                )
-            found.add(path.relative_to(root).as_posix())
-    return sorted(found)
-
-
 def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
     by_hand = "".join(
         f"    docker load --input {one.member} && docker tag {one.image_id} {one.reference}\n"
@@ -175,7 +156,7 @@ def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
 > {recipe.paper.title}. {recipe.paper.venue}. {recipe.paper.url}
 
 Commit {facts.revision}, {facts.date}. Not the authors' own artifact. `tree.tar` is a checkout with
-recipes, sources, reference results and data.
+recipes, sources and reference results.
 
 With `ae` (in the checkout: `pip install --editable .`; `docs/bundles.md` says more):
 

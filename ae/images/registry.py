@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ae.daemon.connection import Daemon, faults
+from ae.daemon.connection import Daemon
+from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault
 from ae.images.content import labels, labels_of
 from ae.images.lockfile import Entry

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ae.errors import EnvironmentFault
 from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine
@@ -14,116 +14,99 @@ from ae.recipe.models import Recipe
 from ae.recipe.needs import GpuNeed
 
 GIB = 2**30
-Wanted = tuple[str, ...] | int | None  # the GPUs that a person named, or how many; 0: the CPU
+LEFT_OUT = "left out: "
+Note = tuple[str, str]  # what is said of an experiment, before and after its name
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuChoice:
-    """The request to make and the GPUs chosen for it; no request: the CPU."""
+    """The request to make and the models of the GPUs chosen for it; no request: the CPU."""
 
     request: GpuRequest | None = None
-    gpus: tuple[Gpu, ...] = ()  # those that `request.devices` names
-    suitable: tuple[Gpu, ...] = ()  # all that could serve, the chosen ones first
-    note: str = ""  # what a person should know about the choice
+    models: tuple[str, ...] = ()
     flavour: Flavour = Flavour.CPU  # of the image; a point without GPUs may run in either
-
-    def first(self, count: int) -> GpuChoice:
-        """The same choice with so many of the suitable GPUs."""
-        assert self.request is not None
-        gpus = self.suitable[:count]
-        devices = tuple(GpuId(index=gpu.index, uuid=gpu.uuid) for gpu in gpus)
-        return replace(self, gpus=gpus, request=replace(self.request, count=count, devices=devices))
-
-
-def gpu_axis(recipe: Recipe, name: str) -> str:
-    """The axis that says how many GPUs a point of the experiment gets; empty: there is none."""
-    need = recipe.needs_of(name).gpus
-    if need is None or recipe.experiments[name].gpu == "none":
-        return ""
-    return need.axis or ""
 
 
 def choices_of(
     recipe: Recipe, selection: Selection, name: str, machine: Machine, values: Sequence[str]
-) -> tuple[dict[str, GpuChoice], str]:
-    """The GPUs of an experiment's points by the value of their GPU axis, and a note.
+) -> tuple[dict[str, GpuChoice], Note | None]:
+    """The GPUs of an experiment's points by the value of their GPU axis, and what to say of it.
 
     `values` are those of the axis, in display order, or one empty word where there is none. On the
     CPU they limit nothing; values that the machine has too few GPUs for are left out. Raises
-    EnvironmentFault as `choose_gpus` does, and where it has too few for any point, or for one that
-    was asked for by name.
+    EnvironmentFault where no GPU will do and one is required, or the person asked for one, and
+    where there are too few for any point, or for one that was asked for by name.
     """
-    axis = gpu_axis(recipe, name)
-    wish, need = recipe.experiments[name].gpu, recipe.needs_of(name).gpus
-    whole = choose_gpus(name, wish, need, machine, wanted=selection.gpus)
-    if not axis or whole.request is None:
-        small = "" if selection.quick else "; --quick is the size for one"
-        note = f"{name}: {whole.note}{small}" if whole.note else ""
-        return dict.fromkeys(values, whole), note
-    here = len(whole.suitable)
-    fitting = [value for value in values if int(value) <= here]
-    left = [value for value in values if int(value) > here]
-    note = ""
-    if left:
-        least = min(int(value) for value in left)
-        why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}"
-        asked = axis in selection.axes
-        if not fitting and selection.quick and not asked:  # a quick run is of what is there
-            plain = [value for value in recipe.values_of(name, axis) if int(value) <= here]
-            fitting = sorted(plain, key=int)[-1:]
-        if asked or not fitting:
-            raise EnvironmentFault(
-                f"{name} cannot run here: {why}",
-                fix="ask for fewer, or run where there are more; see `ae doctor`",
-            )
-        note = f"left out: {name} with {axis} {', '.join(left)}: {why}"
-    # In one order for all counts: a GPU of fewer is also one of more.
-    return {value: whole.first(int(value)) for value in fitting}, note
-
-
-def choose_gpus(
-    experiment: str,
-    wish: Literal["required", "optional", "none"],
-    need: GpuNeed | None,
-    machine: Machine,
-    *,
-    wanted: Wanted = None,
-) -> GpuChoice:
-    """Choose between CPU and GPUs for one experiment.
-
-    Raises EnvironmentFault when the experiment requires a GPU, or the person asked for one, and
-    none is suitable.
-    """
-    if wanted == 0:
-        if wish != "required":
-            return GpuChoice()
+    wish, need, wanted = recipe.experiments[name].gpu, recipe.needs_of(name).gpus, selection.gpus
+    on_cpu = dict.fromkeys(values, GpuChoice())
+    if wanted == 0 and wish == "required":
         raise EnvironmentFault(
-            f"{experiment} needs a GPU and the run was told to use the CPU",
+            f"{name} needs a GPU and the run was told to use the CPU",
             fix="run it without `--gpus none`, or choose other experiments; `--gpus 0` says how "
             "many, too: the GPU of that number is `--gpus device=0`",
         )
+    if wanted == 0:
+        return on_cpu, None
     if wish == "none":
         wanted = None
     request = gpu_request(need, wanted)
-    words = wanted if isinstance(wanted, tuple) else ()
-    named = _named(machine.gpus, words)
+    named = _named(machine.gpus, wanted if isinstance(wanted, tuple) else ())
     suitable = [gpu for gpu in named if not shortcoming(gpu, request)]
     enough = len(suitable) >= request.count
     if wish == "none":  # in the image that other points use here, so that no second one is needed
-        return GpuChoice(flavour=Flavour.CUDA if enough else Flavour.CPU)
-    if enough:
-        ordered = tuple(suitable if words else _alike_first(suitable))
-        choice = GpuChoice(request=request, suitable=ordered, flavour=Flavour.CUDA)
-        return choice.first(request.count)
-    why, fix = _explain(named, suitable, request)
-    if wish == "required" or wanted:
-        raise EnvironmentFault(f"{experiment} cannot run here: {why}", fix=fix)
-    return GpuChoice(note=f"{why}, so it runs on the CPU")
+        flavour = Flavour.CUDA if enough else Flavour.CPU
+        return dict.fromkeys(values, GpuChoice(flavour=flavour)), None
+    if not enough:
+        why, fix = _explain(named, suitable, request)
+        if wish == "required" or wanted:
+            raise EnvironmentFault(f"{name} cannot run here: {why}", fix=fix)
+        small = "" if selection.quick else "; --quick is the size for one"
+        return on_cpu, ("", f": {why}, so it runs on the CPU{small}")
+    if not isinstance(wanted, tuple):
+        suitable = _alike_first(suitable)
+    note = None
+    if recipe.gpu_axis(name):
+        values, note = _fitting(recipe, selection, name, values, len(suitable))
+    # In one order for all counts: a GPU of fewer is also one of more.
+    return {one: _first(suitable, request, int(one or request.count)) for one in values}, note
 
 
-def gpu_request(need: GpuNeed | None, wanted: Wanted) -> GpuRequest:
+def _fitting(
+    recipe: Recipe, selection: Selection, name: str, values: Sequence[str], here: int
+) -> tuple[list[str], Note | None]:
+    """The values of the GPU axis that so many GPUs are enough for, and what is left out."""
+    axis = recipe.gpu_axis(name)
+    fitting = [value for value in values if int(value) <= here]
+    left = [value for value in values if int(value) > here]
+    if not left:
+        return fitting, None
+    least = min(int(value) for value in left)
+    why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}"
+    asked = axis in selection.axes
+    if not fitting and selection.quick and not asked:  # a quick run is of what is there
+        plain = [value for value in recipe.values_of(name, axis) if int(value) <= here]
+        fitting = sorted(plain, key=int)[-1:]
+    if asked or not fitting:
+        raise EnvironmentFault(
+            f"{name} cannot run here: {why}",
+            fix="ask for fewer, or run where there are more; see `ae doctor`",
+        )
+    return fitting, (LEFT_OUT, f" with {axis} {', '.join(left)}: {why}")
+
+
+def _first(suitable: Sequence[Gpu], request: GpuRequest, count: int) -> GpuChoice:
+    """The first of the suitable GPUs."""
+    devices = tuple(GpuId(index=gpu.index, uuid=gpu.uuid) for gpu in suitable[:count])
+    return GpuChoice(
+        request=replace(request, count=count, devices=devices),
+        models=tuple(gpu.name for gpu in suitable[:count]),
+        flavour=Flavour.CUDA,
+    )
+
+
+def gpu_request(need: GpuNeed | None, wanted: tuple[str, ...] | int | None) -> GpuRequest:
     """The recipe's need and the person's wish as one request, whose GPUs are not chosen yet."""
-    least = need.least if need else 1
+    least = need.count if need and isinstance(need.count, int) else 1
     asked = (len(wanted) if isinstance(wanted, tuple) else wanted or 0) or least
     if asked < least:
         raise EnvironmentFault(
@@ -134,15 +117,13 @@ def gpu_request(need: GpuNeed | None, wanted: Wanted) -> GpuRequest:
     return GpuRequest(
         count=asked,
         min_memory_gib=need.min_memory / GIB,
-        min_compute_capability=need.min_compute_capability,
-        min_driver=need.min_driver or "",
+        min_compute_capability=version(need.min_compute_capability),
+        min_driver=need.min_driver,
     )
 
 
 def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     """Why a GPU does not meet a request, in words that follow its name; empty when it does."""
-    if not gpu.known:  # another machine's: the point itself will say
-        return ""
     if gpu.memory_gib < request.min_memory_gib:
         return f"has {gpu.memory_gib:.3g} GiB of memory, {request.min_memory_gib:.3g} GiB needed"
     if gpu.compute_capability < request.min_compute_capability:
@@ -158,7 +139,13 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
 
 def unknown_gpu(index: str) -> Gpu:
     """A GPU of another machine, of which only the number is known: it suits every request."""
-    return Gpu(index=int(index), name="GPU of another machine", known=False)
+    return Gpu(
+        index=int(index),
+        name="GPU of another machine",
+        memory_gib=math.inf,
+        compute_capability=(99, 0),
+        driver="9999",
+    )
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.model import Flavour, Machine, Plan
-from ae.plan.gpus import choices_of, gpu_axis
-from ae.plan.points import (
-    Slot,
-    image_of,
-    names_in,
-    point_of,
-    runtime_needs,
-    secrets_of,
-    with_unique_ids,
-)
+from ae.model import Flavour, ImageRef, Machine, Plan, Point
+from ae.plan.gpus import LEFT_OUT, Note, choices_of
+from ae.plan.points import points_of, runtime_needs, secrets_of, with_unique_ids
 from ae.plan.selection import Selection, check_selection, parameter_values, reductions
 from ae.recipe.models import Recipe
+from ae.recipe.rules import placeholders
 
 
 def make_plan(
@@ -42,20 +35,28 @@ def make_plan(
     what was asked for by name, or nothing at all.
     """
     selection = check_selection(recipe, selection)
-    if recipe.image_of(selection.lane) not in content:
+    name = recipe.image_of(selection.lane)
+    if name not in content:
         raise UsageError(
             f"the {selection.lane} lane of {recipe.name} cannot be run yet: "
-            f"there is no images/{recipe.image_of(selection.lane)}",
+            f"there is no images/{name}",
             fix=f"write it, or use another lane: {', '.join(recipe.lanes)}",
         )
+    # An image of the authors comes for GPUs alone: its points without one run in it, too.
+    allowed = (flavours or {}).get(name, tuple(Flavour))
+    image = ImageRef(
+        name=name,
+        flavour=allowed[0],
+        content=content[name],
+        source=root / "images" / name,
+        override=selection.image_override,
+    )
     values = parameter_values(recipe, selection)
-    notes: list[str] = []
-    if not recipe.lanes[selection.lane].built:
-        notes.append(f"the {selection.lane} lane of {recipe.name} was written, never built by us")
+    said: dict[Note, list[str]] = {}  # words before and after the names -> names of experiments
     refused: dict[str, UsageError | EnvironmentFault] = {}
-    slots: list[Slot] = []
-    for name in _experiments(recipe, selection):
-        axis = gpu_axis(recipe, name)
+    slots: list[list[Point]] = []  # every point, with its repeats
+    for name in chosen_experiments(recipe, selection):
+        axis = recipe.gpu_axis(name)
         try:
             variants = _variants(recipe, selection, name)
             ranges = _ranges(recipe, selection, name)
@@ -67,79 +68,68 @@ def make_plan(
                 raise
             if counted and isinstance(error, EnvironmentFault):
                 raise
-            notes.append(f"left out: {error.message}")
+            message = error.message.removeprefix(name)
+            rest = f": {message}" if message == error.message else message
+            said.setdefault((LEFT_OUT, rest), []).append(name)
             refused[name] = error
             continue
         if note:
-            notes.append(note)
+            said.setdefault(note, []).append(name)
         if axis:
             ranges[axis] = tuple(choices)
         given = secrets_of(recipe, name, secrets)
-        for labels, chosen in _combinations(recipe, name, ranges, variants):
+        if variants and not recipe.experiments[name].interleave:
+            ranges["variant"] = variants
+        for combination in itertools.product(*ranges.values()):
+            labels = dict(zip(ranges, combination, strict=True))
             choice = choices[labels.get(axis, "")]
-            image = image_of(recipe, selection, choice, root, content, flavours or {})
-            needs = runtime_needs(recipe.needs_of(name), choice.request, root)
-            needs = replace(needs, secrets=given)
-            slots.append(Slot(name, labels, chosen, image, needs, choice.gpus))
-    unserved = [error for name, error in refused.items() if gpu_axis(recipe, name)]
-    served = any(gpu_axis(recipe, slot.experiment) for slot in slots)
-    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
-        raise unserved[0]  # a count of GPUs that no experiment has
-    on_gpu = any(slot.needs.gpus for slot in slots)
-    if not slots or (selection.gpus and not on_gpu):
-        raise _nothing(recipe, selection, machine, list(refused.values()))
-    usual = {
-        name: 1 if selection.quick else one.processes for name, one in recipe.experiments.items()
-    }
-    counts = [selection.repeat or usual[slot.experiment] for slot in slots]
-    points = [
-        point_of(recipe, slot, values, repeat, selection.quick)
-        for repeat in range(max(counts))  # outermost, so that drift hits all points alike
-        for slot, count in zip(slots, counts, strict=True)
-        if repeat < count
-    ]
-    used = {name for slot in slots for name in names_in(recipe.experiments[slot.experiment])}
-    notes += [
-        f"--set {key} has no effect: no chosen experiment uses it"
-        for key in selection.settings
-        if key not in used
-    ]
+            flavour = choice.flavour if choice.flavour in allowed else allowed[0]
+            slots.append(
+                points_of(
+                    recipe,
+                    name,
+                    labels,
+                    variants=(labels["variant"],) if "variant" in labels else variants,
+                    image=replace(image, flavour=flavour),
+                    needs=runtime_needs(recipe.needs_of(name), choice.request, given, root),
+                    gpu_models=choice.models,
+                    selection=selection,
+                    values=values,
+                )
+            )
+    # Repeats outermost, so that drift hits all points alike.
+    points = [point for repeat in itertools.zip_longest(*slots) for point in repeat if point]
+    _check_served(recipe, selection, machine, points, refused)
+    commands = {point.experiment: recipe.experiments[point.experiment].command for point in points}
+    used = {key for words in commands.values() for _, key in placeholders(words)}
+    unused = [f"--set {key} has no effect: no chosen experiment uses it"
+              for key in selection.settings if key not in used]  # fmt: skip
+    unbuilt = f"the {selection.lane} lane of {recipe.name} was written, never built by us"
+    notes = [] if recipe.lanes[selection.lane].built else [unbuilt]
+    notes += [start + ", ".join(names) + rest for (start, rest), names in said.items()]
     return Plan(
         recipe=recipe.name,
         lane=selection.lane,
-        flavour=Flavour.CUDA if on_gpu else Flavour.CPU,
+        flavour=Flavour.CUDA if any(one.needs.gpus for one in points) else Flavour.CPU,
         quick=selection.quick,
         points=tuple(with_unique_ids(points)),
         selection=to_jsonable_python(selection),
         reduced=reductions(recipe, selection, values),
-        notes=tuple(notes),
+        notes=(*notes, *unused),
     )
 
 
-def grouped(notes: Iterable[str], experiments: Iterable[str]) -> list[str]:
-    """Notes that say the same of several experiments as one, in the order of the first."""
-    names = sorted(experiments, key=len, reverse=True)
-    found: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        start = "left out: " if note.startswith("left out: ") else ""
-        rest = note[len(start) :]
-        name = next((n for n in names if rest.startswith((f"{n} ", f"{n}:"))), "")
-        found.setdefault((start, rest[len(name) :]), []).append(name)
-    return [start + ", ".join(who) + rest for (start, rest), who in found.items()]
-
-
-def _experiments(recipe: Recipe, selection: Selection) -> list[str]:
-    chosen = []
-    for name, experiment in recipe.experiments.items():
-        named = name in selection.experiments
-        if named and experiment.lane != selection.lane:
-            raise UsageError(
-                f"{name} belongs to the {experiment.lane} lane", fix=f"--lane {experiment.lane}"
-            )
-        plain = not selection.experiments and experiment.default
-        if named or (plain and experiment.lane == selection.lane):
-            chosen.append(name)
-    return chosen
+def chosen_experiments(recipe: Recipe, selection: Selection) -> list[str]:
+    """The experiments that were asked for, else those of a plain run. Raises UsageError."""
+    asked, lane = selection.experiments, selection.lane
+    for name in asked:
+        if (own := recipe.experiments[name].lane) != lane:
+            raise UsageError(f"{name} belongs to the {own} lane", fix=f"--lane {own}")
+    return [
+        name
+        for name, one in recipe.experiments.items()
+        if (name in asked if asked else one.default and one.lane == lane)
+    ]
 
 
 def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...]:
@@ -176,7 +166,7 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
                 f"{name} has no point with {axis} {', '.join(asked or ())}",
                 fix=f"it has: {', '.join(there)}",
             )
-        if count and axis == gpu_axis(recipe, name):
+        if count and axis == recipe.gpu_axis(name):
             if str(count) not in found:
                 raise UsageError(
                     f"{name} of {recipe.name} has no point with {count} GPUs",
@@ -189,46 +179,36 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
     return ranges
 
 
-def _combinations(
-    recipe: Recipe,
-    name: str,
-    ranges: Mapping[str, tuple[str, ...]],
-    variants: tuple[str, ...],
-) -> Iterator[tuple[dict[str, str], tuple[str, ...]]]:
-    """Labels and variants of every point of an experiment, in the recipe's order."""
-    experiment = recipe.experiments[name]
-    for combination in itertools.product(*ranges.values()):
-        labels = dict(zip(experiment.axes, combination, strict=True))
-        if experiment.interleave or not variants:
-            yield labels, variants
-        else:
-            for variant in variants:
-                yield labels | {"variant": variant}, (variant,)
-
-
-def _nothing(
+def _check_served(
     recipe: Recipe,
     selection: Selection,
     machine: Machine,
-    refused: Sequence[UsageError | EnvironmentFault],
-) -> UsageError | EnvironmentFault:
-    """Why nothing runs, or nothing on the GPUs that a person named: never a run without them."""
+    points: Sequence[Point],
+    refused: Mapping[str, UsageError | EnvironmentFault],
+) -> None:
+    """Raise where nothing runs, or nothing on the GPUs that a person named: never without them."""
+    unserved = [error for name, error in refused.items() if recipe.gpu_axis(name)]
+    served = any(recipe.gpu_axis(point.experiment) for point in points)
+    if unserved and not served and all(isinstance(error, UsageError) for error in unserved):
+        raise unserved[0]  # a count of GPUs that no experiment has
     asked = selection.gpus if isinstance(selection.gpus, int) else len(selection.gpus or ())
-    faults = [error for error in refused if isinstance(error, EnvironmentFault)]
+    if points and (not asked or any(point.needs.gpus for point in points)):
+        return
+    faults = [error for error in refused.values() if isinstance(error, EnvironmentFault)]
     if not faults and len(machine.gpus) < asked:
-        return EnvironmentFault(
+        raise EnvironmentFault(
             f"{asked} GPUs were asked for, and this machine shows {len(machine.gpus) or 'none'}",
             fix="drop --gpus, or run where there are more; see `ae doctor`",
         )
-    if refused:
-        return (faults or refused)[0]
+    for error in (*faults, *refused.values()):
+        raise error
     if not asked:
-        return UsageError(
+        raise UsageError(
             f"nothing to run: the {selection.lane} lane has no experiment of a plain run",
             fix=f"name one with --experiment: {', '.join(recipe.experiments)}",
         )
     with_gpus = [name for name, about in recipe.experiments.items() if about.gpu != "none"]
-    return UsageError(
+    raise UsageError(
         "GPUs were asked for, and no chosen experiment uses one",
         fix=f"drop --gpus, or name one that does: {', '.join(with_gpus) or 'there is none'}",
     )

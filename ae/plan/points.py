@@ -5,17 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault
 from ae.model import (
-    Flavour,
-    Gpu,
     GpuRequest,
     ImageRef,
     Mount,
@@ -24,46 +21,14 @@ from ae.model import (
     Secret,
     Ulimit,
 )
-from ae.plan.gpus import GpuChoice
 from ae.plan.selection import Selection, argument
-from ae.recipe.models import Experiment, Recipe, Value
+from ae.recipe.models import Recipe, Value
 from ae.recipe.needs import Needs
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A point without its repeat number."""
-
-    experiment: str
-    labels: Mapping[str, str]
-    variants: tuple[str, ...]
-    image: ImageRef
-    needs: RuntimeNeeds
-    gpus: tuple[Gpu, ...]
-
-
-def image_of(
-    recipe: Recipe,
-    selection: Selection,
-    choice: GpuChoice,
-    root: Path,
-    content: Mapping[str, str],
-    flavours: Mapping[str, Sequence[Flavour]],
-) -> ImageRef:
-    name = recipe.image_of(selection.lane)
-    allowed = flavours.get(name, (choice.flavour,))
-    # An image of the authors comes for GPUs alone: its points without one run in it, too.
-    flavour = choice.flavour if choice.flavour in allowed else allowed[0]
-    return ImageRef(
-        name=name,
-        flavour=flavour,
-        content=content[name],
-        source=root / "images" / name,
-        override=selection.image_override,
-    )
-
-
-def runtime_needs(needs: Needs, gpus: GpuRequest | None, root: Path) -> RuntimeNeeds:
+def runtime_needs(
+    needs: Needs, gpus: GpuRequest | None, secrets: tuple[Secret, ...], root: Path
+) -> RuntimeNeeds:
     """The recipe's needs without their reasons. A relative volume starts at `root`."""
     return RuntimeNeeds(
         gpus=gpus,
@@ -77,6 +42,7 @@ def runtime_needs(needs: Needs, gpus: GpuRequest | None, root: Path) -> RuntimeN
             for v in needs.volumes
         ),
         memory_bytes=needs.memory.value if needs.memory else None,
+        secrets=secrets,
     )
 
 
@@ -95,34 +61,43 @@ def secrets_of(recipe: Recipe, experiment: str, given: Collection[str]) -> tuple
     return tuple(found)
 
 
-def point_of(
-    recipe: Recipe, slot: Slot, values: Mapping[str, Value], repeat: int, quick: bool
-) -> Point:
-    experiment = recipe.experiments[slot.experiment]
-    texts = {key: argument(value) for key, value in values.items()} | dict(slot.labels)
-    texts |= {
-        "variants": ",".join(slot.variants),
-        "device": "cuda" if slot.needs.gpus else "cpu",
-        "repeat": str(repeat),
-    }
-    parts = [slot.experiment, *slot.labels.values(), *([f"r{repeat}"] if repeat else [])]
-    point = Point(
-        id="-".join(parts),
-        recipe=recipe.name,
-        experiment=slot.experiment,
-        labels=slot.labels,
-        variants=slot.variants,
-        argv=tuple(word.format_map(texts) for word in experiment.command),
-        env={"PYTHONUNBUFFERED": "1"},  # so that output streams live
-        image=slot.image,
-        needs=slot.needs,
-        timeout_s=experiment.timeout.quick if quick else experiment.timeout.full,
-        expected_s=experiment.time.quick if quick else experiment.time.full,
-        disk_bytes=experiment.disk,
-        repeat=repeat,
-        parser=experiment.parse,
-    )
-    return replace(point, key=point_key(point, sorted({gpu.name for gpu in slot.gpus})))
+def points_of(
+    recipe: Recipe,
+    name: str,
+    labels: Mapping[str, str],
+    variants: tuple[str, ...],
+    image: ImageRef,
+    needs: RuntimeNeeds,
+    gpu_models: Sequence[str],
+    selection: Selection,
+    values: Mapping[str, Value],
+) -> list[Point]:
+    """One point of an experiment, as often as it is repeated."""
+    experiment, quick = recipe.experiments[name], selection.quick
+    texts = {key: argument(value) for key, value in values.items()} | dict(labels)
+    texts |= {"variants": ",".join(variants), "device": "cuda" if needs.gpus else "cpu"}
+    points = []
+    usual = 1 if selection.quick else experiment.processes
+    for repeat in range(selection.repeat or usual):
+        words = texts | {"repeat": str(repeat)}
+        point = Point(
+            id="-".join([name, *labels.values(), *([f"r{repeat}"] if repeat else [])]),
+            recipe=recipe.name,
+            experiment=name,
+            labels=labels,
+            variants=variants,
+            argv=tuple(word.format_map(words) for word in experiment.command),
+            env={"PYTHONUNBUFFERED": "1"},  # so that output streams live
+            image=image,
+            needs=needs,
+            timeout_s=experiment.timeout.quick if quick else experiment.timeout.full,
+            expected_s=experiment.time.quick if quick else experiment.time.full,
+            disk_bytes=experiment.disk,
+            repeat=repeat,
+            parser=experiment.parse,
+        )
+        points.append(replace(point, key=point_key(point, sorted(set(gpu_models)))))
+    return points
 
 
 def point_key(point: Point, gpu_models: Sequence[str]) -> str:
@@ -154,8 +129,3 @@ def with_unique_ids(points: Sequence[Point]) -> list[Point]:
     """Names with dashes in them can meet (`a-b` and `c`, `a` and `b-c`): such ids get a tail."""
     ids = [point.id for point in points]
     return [p if ids.count(p.id) == 1 else replace(p, id=f"{p.id}-{p.key[:8]}") for p in points]
-
-
-def names_in(experiment: Experiment) -> set[str]:
-    fields = (field for word in experiment.command for _, field, _, _ in Formatter().parse(word))
-    return {field for field in fields if field}

@@ -37,12 +37,12 @@ def load_code(recipe_dir: Path, name: str, *, fix: str) -> ModuleType:
 
 def function_of(module: ModuleType, name: str) -> Callable[..., object]:
     """Return a public function that the module itself defines. Raises RecipeError."""
-    public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
-    found: Callable[..., object] | None = public.get(name)
-    if callable(found):
+    found: Callable[..., object] | None = vars(module).get(name)
+    if callable(found) and not name.startswith("_"):
         return found
-    own = [key for key, value in public.items() if isfunction(value)]
-    known = [key for key in own if public[key].__module__ == module.__name__]
+    functions = [one for one in vars(module).values() if isfunction(one)]
+    own = [one.__name__ for one in functions if one.__module__ == module.__name__]
+    known = [word for word in own if not word.startswith("_")]
     raise RecipeError(
         f"{module.__file__} has no function '{name}' that a recipe could name",
         fix=nearest(name, known),

@@ -6,11 +6,11 @@ import math
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, Strict, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import units
 from ae.errors import nearest
-from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text, text_schema
+from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
 _KINDS: dict[str, tuple[Any, str]] = {
@@ -27,16 +27,13 @@ def _seconds(value: object) -> object:
     return units.parse_seconds(value) if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0), text_schema("5m")]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # can stand in a placeholder
 Words = Annotated[tuple[str, ...], Strict(False)]
 VariantWords = Annotated[
     Words,
     BeforeValidator(lambda value: ["all"] if value == "all" else value),
-    WithJsonSchema(
-        {"anyOf": [{"const": "all"}, {"type": "array", "items": {"type": "string"}}], "default": []}
-    ),
 ]
 
 
@@ -164,9 +161,8 @@ class Experiment(Part):
     default: bool = True
     lane: str = "native"
     axes: Words = ()
-    only: dict[Key, Words] = Field(
-        default_factory=dict
-    )  # of an axis that it shares: the values that it runs
+    # Of an axis that it shares, the values that it runs.
+    only: dict[Key, Annotated[Words, Field(min_length=1)]] = Field(default_factory=dict)
     variants: VariantWords = ()  # ("all",): every one, see Recipe.variants_of
     interleave: bool = True
     processes: Annotated[int, Field(ge=1)] = 1  # that a default run takes of every point
@@ -242,18 +238,18 @@ class Recipe(Part):
         count *= about.processes
         return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
 
+    def gpu_axis(self, experiment: str) -> str:
+        """The axis that says how many GPUs a point of the experiment gets; empty: there is none."""
+        need = self.needs_of(experiment).gpus
+        return need.axis if need and self.experiments[experiment].gpu != "none" else ""
+
     def gpu_counts(self, need: GpuNeed | None) -> tuple[int, ...]:
         """How many GPUs points with this need ask for, ascending; several where an axis says so."""
         if need is None:
             return (1,)
         if isinstance(need.count, int):
             return (need.count,)
-        return tuple(sorted(int(value) for value in self.axes[need.count[1:-1]].values))
-
-    def most_gpus(self) -> int:
-        """How many GPUs serve every point that the recipe can have."""
-        needs = [self.needs_of(name).gpus for name in self.experiments]
-        return max(self.gpu_counts(need)[-1] for need in needs)
+        return tuple(sorted(int(value) for value in self.axes[need.axis].values))
 
     def needs_of(self, experiment: str) -> Needs:
         """The recipe's needs with the experiment's overrides."""
@@ -267,9 +263,3 @@ class Recipe(Part):
     def image_of(self, lane: str) -> str:
         """The image folder that a lane runs."""
         return self.lanes[lane].image or self.image
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of recipe.yaml, for editors."""
-    schema = Recipe.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -11,7 +11,6 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
-    WithJsonSchema,
     model_validator,
 )
 
@@ -20,12 +19,6 @@ from ae import units
 
 def _size(value: object) -> object:
     return units.parse_size(str(value)) if isinstance(value, str | int) else value
-
-
-def _capability(value: object) -> object:
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)\.(\d+)", value)):
-        return int(match[1]), int(match[2])
-    raise ValueError(f"{value!r} is not a compute capability; write it in quotes, as '8.0'")
 
 
 def _count(value: object) -> object:
@@ -42,21 +35,8 @@ def _linux_capability(value: object) -> object:
     return value.removeprefix("CAP_") if isinstance(value, str) else value
 
 
-def text_schema(example: str) -> WithJsonSchema:
-    """The JSON Schema of a value that is written as text."""
-    return WithJsonSchema({"type": "string", "examples": [example]})
-
-
-Size = Annotated[int, BeforeValidator(_size), text_schema("200MB")]  # bytes
-Count = Annotated[
-    int | str,
-    BeforeValidator(_count),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1},
-                              {"type": "string", "pattern": r"^\{[A-Za-z_]\w*\}$"}]}),
-]  # fmt: skip
-Capability = Annotated[
-    tuple[int, int], Strict(False), BeforeValidator(_capability), text_schema("8.0")
-]
+Size = Annotated[int, BeforeValidator(_size)]  # bytes
+Count = Annotated[int | str, BeforeValidator(_count)]
 LinuxCapability = Annotated[
     str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")
 ]  # SYS_ADMIN
@@ -67,34 +47,27 @@ T = TypeVar("T")
 class Part(BaseModel):
     """A closed, frozen mapping of a recipe."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class GpuNeed(Part):
-    """What the GPUs must offer. Memory in bytes, compute capability as (major, minor).
+    """What the GPUs must offer. Memory in bytes.
 
     `count` is a number, or `{axis}`: as many as the value that a point has on that axis.
     """
 
     count: Count = 1
     min_memory: Size = 0
-    min_compute_capability: Capability = (0, 0)
-    min_driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$", examples=["550.54"])] | None = None
+    min_compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "0.0"
+    min_driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] = ""
     why: Text
 
     @property
-    def axis(self) -> str | None:
+    def axis(self) -> str:
         """The axis whose values are counts of GPUs, if it is an axis that says how many."""
-        return self.count[1:-1] if isinstance(self.count, str) else None
-
-    @property
-    def least(self) -> int:
-        """How many at least, as far as the need alone says it."""
-        return self.count if isinstance(self.count, int) else 1
-
-    def of(self, count: int) -> GpuNeed:
-        """The same need for this many GPUs."""
-        return self.model_copy(update={"count": count})
+        return self.count[1:-1] if isinstance(self.count, str) else ""
 
 
 class Reasoned(Part, Generic[T]):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from string import Formatter
 
 from ae.errors import nearest
 from ae.recipe.models import Recipe
 from ae.recipe.yamlfile import Document, Place, dotted
 
-LANES = ("native", "upstream")
 BUILT_IN = frozenset({"variants", "variant", "device", "repeat"})
 
 Faults = Iterator[tuple[Place, str, str]]  # where, what is wrong, and the fix
-# Where, of what kind, the name (None: not given) and those that there are.
+# Where, of what kind, the name (empty: not given) and those that there are.
 References = Iterator[tuple[Place, str, str | None, Collection[str]]]
 
 
@@ -43,7 +43,7 @@ def _faults(recipe: Recipe, folder: str, images: Sequence[str]) -> Faults:
         yield ("name",), message, f"write `name: {folder}` or rename the folder"
     yield from _axes(recipe)
     for place, word, name, known in _references(recipe, images):
-        if name is not None and name not in known:
+        if name and name not in known:
             message = f"unknown {word} '{name}' in {dotted(place)}; {nearest(name, known)}"
             yield place, message, "name one that exists, or add it"
     yield from _circles(recipe)
@@ -57,13 +57,13 @@ def _references(recipe: Recipe, images: Sequence[str]) -> References:
     """Every name that must be one of others."""
     yield ("image",), "image", recipe.image, images
     for name, lane in recipe.lanes.items():
-        yield ("lanes", name), "lane", name, LANES
-        yield ("lanes", name, "image"), "image", lane.image if lane.built else None, images
+        yield ("lanes", name), "lane", name, ("native", "upstream")
+        yield ("lanes", name, "image"), "image", lane.image if lane.built else "", images
     for name, variant in recipe.variants.items():
         yield ("variants", name, "baseline"), "variant", variant.baseline, recipe.variants
     for name, axis in recipe.axes.items():
         yield from _each(("axes", name, "quick"), "value", axis.quick, axis.values)
-    counting = recipe.needs.gpus.axis if recipe.needs.gpus else None
+    counting = recipe.needs.gpus.axis if recipe.needs.gpus else ""
     yield ("needs", "gpus", "count"), "axis", counting, recipe.axes
     for name, one in recipe.experiments.items():
         place: Place = ("experiments", name)
@@ -75,13 +75,13 @@ def _references(recipe: Recipe, images: Sequence[str]) -> References:
             yield (*place, "only", within), "axis", within, one.axes
             known = recipe.axes[within].values
             yield from _each((*place, "only", within), "value", values, known)
-        counting = one.needs.gpus.axis if one.needs.gpus else None
+        counting = one.needs.gpus.axis if one.needs.gpus else ""
         yield (*place, "needs", "gpus", "count"), "axis", counting, recipe.axes
     for name, figure in recipe.figures.items():
         place = ("figures", name, "experiments")
         yield from _each(place, "experiment", figure.experiments, recipe.experiments)
-    baseline = recipe.table.baseline if recipe.table else None
-    yield ("table", "baseline"), "variant", baseline, recipe.variants
+    if recipe.table:
+        yield ("table", "baseline"), "variant", recipe.table.baseline, recipe.variants
 
 
 def _each(place: Place, word: str, names: Sequence[str], known: Collection[str]) -> References:
@@ -89,28 +89,24 @@ def _each(place: Place, word: str, names: Sequence[str], known: Collection[str])
 
 
 def _circles(recipe: Recipe) -> Faults:
-    for name, variant in recipe.variants.items():
-        chain, parent = [name], variant.baseline
-        while parent and parent not in chain:
-            chain.append(parent)
-            parent = recipe.variants[parent].baseline
-        if parent:
-            message = f"baselines go in a circle: {' -> '.join([*chain, parent])}"
-            yield ("variants", name, "baseline"), message, "let one of them have no baseline"
+    above = {name: [one.baseline] for name, one in recipe.variants.items() if one.baseline}
+    try:
+        TopologicalSorter(above).prepare()
+    except CycleError as error:
+        message = f"baselines go in a circle: {' -> '.join(error.args[1])}"
+        yield ("variants", error.args[1][0], "baseline"), message, "let one of them have none"
 
 
 def _axes(recipe: Recipe) -> Faults:
     """Names of parameters and axes, and values of axes, those that count GPUs above all."""
-    for section in ("parameters", "axes"):
+    for section, taken in (("parameters", BUILT_IN), ("axes", BUILT_IN | set(recipe.parameters))):
         for name in getattr(recipe, section):
-            if name in BUILT_IN:
-                message = f"'{name}' is a placeholder with a meaning of its own"
-                yield (section, name), message, "choose another name"
+            if name in taken:
+                fix = "choose a name that no placeholder, parameter or axis has"
+                yield (section, name), f"the name '{name}' is taken", fix
     needs = [recipe.needs, *(experiment.needs for experiment in recipe.experiments.values())]
     counting = {need.gpus.axis for need in needs if need.gpus}
     for name, axis in recipe.axes.items():
-        if name in recipe.parameters:
-            yield ("axes", name), f"'{name}' is both a parameter and an axis", "rename one of them"
         if not any(value.default for value in axis.values.values()):
             message = f"no value of the axis '{name}' is part of a plain run"
             yield ("axes", name, "values"), message, "drop `default: false` from at least one"
@@ -132,13 +128,10 @@ def _experiment(recipe: Recipe, name: str) -> Faults:
         if getattr(experiment.timeout, span) < getattr(experiment.time, span):
             message = f"the {span} timeout is shorter than the expected time"
             yield (*place, "timeout", span), message, "raise the timeout or lower the time"
-    for axis, values in experiment.only.items():
-        if not values:
-            yield (*place, "only", axis), "names no value", "name one, or drop it"
     if experiment.gpu == "required" and needs.gpus is None:
         fix = "say under needs what the GPU must offer, and why"
         yield (*place, "gpu"), "`gpu: required` without `needs.gpus`", fix
-    counting = needs.gpus.axis if needs.gpus and experiment.gpu != "none" else None
+    counting = recipe.gpu_axis(name)
     if counting and counting not in experiment.axes:
         message = f"{name} lacks the axis '{counting}' that says how many GPUs it gets"
         yield place, message, f"add '{counting}' to its axes, or give it `needs.gpus` of its own"
@@ -160,11 +153,7 @@ def _command(recipe: Recipe, name: str) -> Faults:
         known |= {"variants"} if experiment.interleave else {"variants", "variant"}
     for index, field in found:
         if field not in known:
-            fix = nearest(field, known)
-            if field in recipe.axes:
-                fix = f"add '{field}' to the experiment's axes"
-            elif field in ("variant", "variants"):
-                fix = "write {variants} and give the experiment some, or set `interleave: false`"
+            fix = f"{nearest(field, known)}; an axis must be one of the experiment's `axes`"
             message = f"nobody defines the placeholder {{{field}}} in {dotted(place)}"
             yield (*place, index), message, fix
     used = {field for _, field in found}

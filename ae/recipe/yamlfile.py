@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,7 @@ _WORDS = {
     "model_type": "must be a mapping (key: value)",
     "tuple_type": "must be a list",
     "list_type": "must be a list",
+    "too_short": "names nothing",
 }
 
 
@@ -61,22 +62,23 @@ def read_yaml(path: Path, root: Path) -> Document:
         raw = file.read(_MOST_BYTES + 1)
     line = 1
     try:
-        events = _Events(raw.decode("utf-8") if len(raw) <= _MOST_BYTES else "")
-        data = events.document()
+        text = raw.decode("utf-8") if len(raw) <= _MOST_BYTES else ""
+        _check_events(text)
+        reader = _Reader(text)
+        data = reader.document()
     except UnicodeDecodeError as error:
         line, why = raw.count(b"\n", 0, error.start) + 1, "not UTF-8 text"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line, why = (
-            mark.line + 1 if mark else 1,
-            f"not valid YAML: {error.problem or error.context}",
-        )
+        line = mark.line + 1 if mark else 1
+        said = [part for part in (error.context, error.problem) if part]
+        why = f"not valid YAML: {', '.join(said)}"
     except yaml.reader.ReaderError as error:
         line = raw.count(b"\n", 0, error.position) + 1
         why = f"not valid YAML: {error.reason}"
     else:
         if isinstance(data, dict):
-            return Document(name, data, events.lines)
+            return Document(name, data, reader.lines)
         what = "empty" if data is None else "not a mapping (key: value)"
         why = f"the file is {what if len(raw) <= _MOST_BYTES else 'larger than 1 MiB'}"
     fix = "see that it is YAML in UTF-8, its indentation, quotes and brackets"
@@ -98,8 +100,8 @@ def validate(document: Document, model: type[Model]) -> Model:
         raise document.fault(place, message + more, fix=fix) from error
 
 
-class _Events:
-    """Builds plain data from the events of a YAML text and notes where everything stands.
+class _Reader:
+    """Builds plain data from a YAML text and notes where everything stands.
 
     Nothing recurses or grows without bound: not nesting, not aliases, not numbers. What YAML takes
     for a date, a merge or a binary stays the text that it is.
@@ -108,92 +110,75 @@ class _Events:
     def __init__(self, text: str) -> None:
         self.lines: dict[Place, int] = {(): 1}
         self._loader = _Loader(text)
-        self._next: Callable[[], Any] = self._loader.get_event
-        self._anchors: dict[str, tuple[Any, int]] = {}  # what it holds, of how many values
         self._values = 0
 
     def document(self) -> Any:
         """The one document of the text; None when it holds none."""
-        self._next()  # the stream begins
-        if isinstance(self._next(), yaml.StreamEndEvent):
-            return None
-        data = self._value(self._next(), ())
-        self._next()  # the document ends
-        if not isinstance(after := self._next(), yaml.StreamEndEvent):
-            raise _fault(after, "a second document begins")
-        return data
+        node = self._loader.get_single_node()
+        return None if node is None else self._value(node, ())
 
-    def _value(self, event: Any, place: Place) -> Any:
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise _fault(event, f"nothing whole before this is called &{event.anchor}")
-            data, size = self._anchors[event.anchor]  # all of it stands where the alias stands
-            self._count(event, size)
-            return data
-        before = self._values
-        self._count(event, 1)
-        if len(place) > _DEEPEST:
-            raise _fault(event, f"nested more than {_DEEPEST} deep")
-        if event.tag is not None:
-            raise _fault(event, f"the tag {event.tag} is not allowed")
-        if isinstance(event, yaml.ScalarEvent):
-            data = self._scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            data = self._list(place)
-        else:
-            data = self._mapping(place)
-        if event.anchor:
-            self._anchors[event.anchor] = data, self._values - before
-        return data
+    def _value(self, node: yaml.Node, place: Place) -> Any:
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            raise _fault(self.lines[place], f"more than {_MOST_VALUES} values, aliases written out")
+        if len(place) > _DEEPEST:  # an alias within itself
+            raise _fault(self.lines[place], f"nested more than {_DEEPEST} deep")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._part(item, (*place, i), item) for i, item in enumerate(node.value)]
+        return self._scalar(node, self.lines[place])
 
-    def _list(self, place: Place) -> list[Any]:
-        items: list[Any] = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            self.lines[(*place, len(items))] = _line(event)
-            items.append(self._value(event, (*place, len(items))))
-        return items
-
-    def _mapping(self, place: Place) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent) or len(event.value) > _LONGEST:
-                raise _fault(event, "a key must be a plain word")
-            key = str(event.value)  # as written: `on`, `1` and `8.0` stay words
+        for word, value in node.value:
+            key = word.value  # as written: `on`, `1` and `8.0` stay words
+            if not isinstance(key, str) or len(key) > _LONGEST:
+                raise _fault(_line(word), "a key must be a plain word")
             if key in result:
                 first = self.lines[(*place, key)]
-                raise _fault(event, f"the key '{key}' stands twice, first in line {first}")
-            self.lines[(*place, key)] = _line(event)
-            result[key] = self._value(self._next(), (*place, key))
+                raise _fault(_line(word), f"the key '{key}' stands twice, first in line {first}")
+            result[key] = self._part(value, (*place, key), word)
         return result
 
-    def _count(self, event: Any, size: int) -> None:
-        self._values += size
-        if self._values > _MOST_VALUES:
-            raise _fault(event, f"more than {_MOST_VALUES} values, aliases written out")
+    def _part(self, node: yaml.Node, place: Place, start: yaml.Node) -> Any:
+        # What an alias stands for is where the alias is, not further up.
+        self.lines[place] = max(self.lines[place[:-1]], _line(start))
+        return self._value(node, place)
 
-    def _scalar(self, event: Any) -> Any:
-        text = event.value
+    def _scalar(self, node: yaml.Node, line: int) -> Any:
+        text, kind = node.value, node.tag.removeprefix("tag:yaml.org,2002:")
         if "\0" in text:
-            raise _fault(event, "a zero byte is no text")
-        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)
-        kind = tag.removeprefix("tag:yaml.org,2002:")
+            raise _fault(line, "a zero byte is no text")
         if kind not in ("null", "bool", "int", "float"):
             return text
         try:
             if len(text) > _LONGEST:
                 raise ValueError
-            return self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark))
+            return self._loader.construct_object(node)
         except (ValueError, LookupError) as error:
             shown = reprlib.repr(text)
-            raise _fault(event, f"{shown} cannot be read as {kind}; put text in quotes") from error
+            raise _fault(line, f"{shown} cannot be read as {kind}; put text in quotes") from error
 
 
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+def _check_events(text: str) -> None:
+    """Refuse tags, and a nesting that the parser itself, which recurses, would not survive."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise _fault(_line(event), f"the tag {tag} is not allowed")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise _fault(_line(event), f"nested more than {_DEEPEST} deep")
 
 
-def _fault(event: Any, why: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=why, problem_mark=event.start_mark)
+def _line(part: Any) -> int:
+    return int(part.start_mark.line) + 1
+
+
+def _fault(line: int, why: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=why, problem_mark=yaml.Mark("", 0, line - 1, 0, None, 0))
 
 
 def _place(error: Mapping[str, Any]) -> Place:

@@ -35,7 +35,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
     schema_version: Literal[1] = Field(1, alias="schema", repr=False)
     labels: dict[str, str] = Field(default_factory=dict)

@@ -29,6 +29,8 @@ from ae.records.models import (
     read,
 )
 
+RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
+
 
 def results_dir(root: Path) -> Path:
     """Where results go: $AE_RESULTS, else `results/` below `root`."""
@@ -77,6 +79,8 @@ class Run:
         with _writing(self.path):
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
+            with self._reserve.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
             folder.mkdir(parents=True)
         self._started[point.id] = _now()
         return folder
@@ -104,6 +108,7 @@ class Run:
             honoured=dict(outcome.honoured),
         )
         with _writing(self.path):
+            self._reserve.unlink(missing_ok=True)
             write_atomic(temporary / "status.json", status.text())
             if final.exists():
                 self._set_aside(final, point.id)
@@ -159,6 +164,10 @@ class Run:
         except OSError:
             pass  # a file system without locks
         self._lock = lock
+
+    @property
+    def _reserve(self) -> Path:
+        return self.path / ".reserve"
 
     def _temporary(self, point: Point) -> Path:
         return self.path / "points" / f".{point.id}.tmp"

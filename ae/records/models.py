@@ -17,7 +17,7 @@ from ae.plan.selection import Selection
 class Kept(BaseModel):
     """A part of a record. Keys that this revision does not know are ignored."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True, defer_build=True)
 
     def text(self) -> str:
         """As JSON."""
@@ -72,7 +72,7 @@ class Provenance(Kept):
 class _Open(Kept):
     """A part of `describe`: its other fields, those of model.Plan, are kept as they are."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class PlannedImage(_Open):

@@ -11,7 +11,6 @@ from typing import Any
 from ae.claims.judge import judge
 from ae.claims.models import Judgement, to_json
 from ae.claims.tables import load_claims
-from ae.figures.summary import rows_of
 from ae.model import Status
 from ae.recipe.models import Recipe
 from ae.records.results import Results
@@ -19,6 +18,16 @@ from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
 from ae.report.text import result_text, skip_text, verdict_counts
 
+_SHOWN = (
+    "metric",
+    "unit",
+    "evidence",
+    "samples",
+    "experiment",
+    "repeat",
+    "host",
+    "process",
+)  # of a record, in tables
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -113,7 +122,9 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
     )
-    rows = rows_of(results.frame)
+    rows = [
+        {name: getattr(row, name) for name in _SHOWN} | dict(row.labels) for row in results.rows
+    ]
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 

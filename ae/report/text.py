@@ -6,10 +6,10 @@ import csv
 import io
 import re
 import textwrap
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Literal
 
 from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean
@@ -172,30 +172,31 @@ def grid(
 
     Control characters are shown as '?'. Columns in `right` are set flush right.
     """
-    from rich.box import Box
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table
-    from rich.text import Text
+    table = [[clean(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(_columns, column)) for column in zip(*table, strict=True)]
+    widths[-1] = max(12, min(widths[-1], width - sum(one + 2 for one in widths[:-1])))
+    flush, lines = set(right), []
+    for row in table:
+        for first, piece in enumerate(
+            textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]
+        ):
+            cells = [*([""] * (len(row) - 1) if first else row[:-1]), piece]
+            blanks = [" " * (one - _columns(cell)) for cell, one in zip(cells, widths, strict=True)]
+            lines.append(
+                "  ".join(
+                    blank + cell if at in flush else cell + blank
+                    for at, (cell, blank) in enumerate(zip(cells, blanks, strict=True))
+                )
+            )
+        if row is table[0]:
+            lines.append(" ".join("-" * (one + 1) for one in widths)[:-1])
+    return "\n".join(line.rstrip() for line in lines)
 
-    rule = Box("    \n    \n -  \n" + "    \n" * 5, ascii=True)
-    table = Table(
-        box=rule, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="none"
-    )
-    flush, last = set(right), len(header) - 1
-    for index, name in enumerate(header):
-        justify: Literal["left", "right"] = "right" if index in flush else "left"
-        table.add_column(
-            Text(clean(name)), justify=justify, no_wrap=index < last, overflow="fold",
-            min_width=12 if index == last else None,
-        )  # fmt: skip
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    out = io.StringIO()
-    console = Console(file=out, width=10_000, color_system=None)
-    console.width = max(width, Measurement.get(console, console.options, table).minimum)
-    console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def span(low: float | None, high: float | None, spread: str = "") -> str:

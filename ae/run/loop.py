@@ -52,8 +52,8 @@ def _execute_one(point: Point, work: Work) -> Outcome:
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
         work.display.begin(point)
-        with closing(LogFiles(out, work.display)) as logs:
-            outcome = work.engine.run(job, work.mask.sink(logs), timeout_s=point.timeout_s)
+        with closing(LogFiles(out, work.display, work.mask)) as logs:
+            outcome = work.engine.run(job, logs, timeout_s=point.timeout_s)
         outcome = replace(outcome, reason=work.mask.text(outcome.reason))
         outcome = _validated(outcome, point, out, work.recipe_dir)
         return outcome
@@ -79,17 +79,19 @@ def _execute_one(point: Point, work: Work) -> Outcome:
 
 
 class LogFiles:
-    """A sink that writes `stdout.log` and `stderr.log` whole and passes every line on."""
+    """A sink that writes `stdout.log` and `stderr.log` whole and passes every line on, both without
+    what secrets hold."""
 
-    def __init__(self, folder: Path, forward: Sink) -> None:
+    def __init__(self, folder: Path, forward: Sink, mask: Mask) -> None:
         self._files = {
             name: (folder / f"{name}.log").open("w", encoding="utf-8", errors="replace")
             for name in ("stdout", "stderr")
         }
-        self._forward = forward
+        self._forward, self._mask = forward, mask
         self._lock = threading.Lock()
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        text = self._mask.text(text)
         with self._lock:
             self._files[stream].write(text + "\n")
             self._files[stream].flush()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.toy import make_toy
+from tests.toy import make_checkout
 
 HELP_LIMIT_S, OVER_LIMIT_S = 0.2, 0.35
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,18 +39,19 @@ def main(rounds: int) -> int:
     """Measure and print; 1 when a limit is not kept."""
     with tempfile.TemporaryDirectory(prefix="ae-bench-") as temporary:
         folder = Path(temporary)
-        root = make_toy(folder / "toy")
+        name = f"bench{os.getpid()}"  # an image of its own: tests build and remove ae/toy
+        root = make_checkout(folder / "root", name)
         # Compiled modules are part of an installation, also where a machine forbids to write them.
         env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         env |= {"AE_RESULTS": f"{folder}/results", "XDG_CACHE_HOME": f"{folder}/cache"}
         env |= {"MPLCONFIGDIR": f"{folder}/mpl", "PYTHONPATH": str(ROOT)}
-        build = [*AE, "build", "toy", "--flavour", "cpu", "--base-image", "ae/base:cpu"]
-        ours = [*AE, "run", "toy", "--experiment", "noop", "--engine", "docker", "--no-build"]
+        build = [*AE, "build", name, "--flavour", "cpu", "--base-image", "ae/base:cpu"]
+        ours = [*AE, "run", name, "--experiment", "noop", "--engine", "docker", "--no-build"]
         out = folder / "out"
         out.mkdir()
         bare = ["docker", "run", "--rm", "--init", "--network", "none", "--env", "AE_OUT=/ae/out"]
         bare += ["--user", f"{os.getuid()}:{os.getgid()}"]  # so that it can write
-        bare += ["--mount", f"type=bind,source={out},target=/ae/out", "ae/toy:cpu"]
+        bare += ["--mount", f"type=bind,source={out},target=/ae/out", f"ae/{name}:cpu"]
         bare += ["python", "-m", "toy", "noop"]
         try:
             for argv in (build, ours, bare, [*AE, "--help"]):  # fills caches
@@ -60,7 +61,7 @@ def main(rounds: int) -> int:
                 for _ in range(rounds)
             ]
         finally:
-            remove = ["docker", "rmi", "--force", "ae/toy:cpu"]
+            remove = ["docker", "rmi", "--force", f"ae/{name}:cpu"]
             subprocess.run(remove, capture_output=True, check=False)
     docker, run, usage = (statistics.median(column) for column in zip(*each, strict=True))
     over = statistics.median(row[1] - row[0] for row in each)

@@ -119,7 +119,7 @@ def test_tables_as_text_csv_and_latex(ae: Ae) -> None:
     assert "together" in ae("table", "toy")[1]
     code, _, err = ae("table", "toy", "--format", "cvs")
     assert code == ExitCode.USAGE
-    assert "did you mean 'csv'?" in err
+    assert "'cvs' is not one of 'text', 'csv', 'latex'" in err
 
 
 def test_keep_then_judge_the_set_by_its_machine(made: Path, ae: Ae, tmp_path: Path) -> None:

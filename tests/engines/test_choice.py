@@ -164,12 +164,15 @@ def test_who_is_alive() -> None:
     assert owner.from_environment("") == {}
 
 
-def test_orphans_only() -> None:
-    def one(name: str, alive: bool) -> Leftover:
-        return Leftover(engine="e", kind="container", id=name, run="r", owner_alive=alive)
+def test_orphans_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one(name: str, alive: bool, run: str = "r") -> Leftover:
+        return Leftover(engine="e", kind="container", id=name, run=run, owner_alive=alive)
 
-    found = [one("v", False), one("c", False), one("x", True)]
-    assert [leftover.id for leftover in clean.orphans(found)] == ["v", "c"]
+    engine = LocalEngine()
+    found = [one("v", False), one("c", False, "s"), one("x", True)]
+    monkeypatch.setattr(engine, "leftovers", lambda: found)
+    for run, ids in (("", ["v", "c"]), ("s", ["c"]), ("q", [])):
+        assert [x.id for x in clean.clean_engines([engine], run=run, dry_run=True)] == ids
 
 
 @pytest.fixture

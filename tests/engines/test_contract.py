@@ -70,7 +70,6 @@ def test_it_says_that_it_is_available(engine: Engine) -> None:
     assert found.ok
     assert found.detail
     assert engine.supports(Flavour.CPU).ok
-    assert engine.starts().ok
 
 
 def test_its_machine_is_looked_at_once(engine: Engine) -> None:

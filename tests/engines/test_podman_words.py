@@ -125,7 +125,6 @@ def test_no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = PodmanEngine().available()
     assert (found.ok, found.detail) == (False, "there is no podman on PATH")
-    assert not PodmanEngine().starts().ok
 
 
 def script(folder: Path, text: str) -> str:

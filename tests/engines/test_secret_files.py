@@ -38,27 +38,19 @@ def test_the_option_beats_the_variable(licence: Path, tmp_path: Path) -> None:
     other.write_text("another")
     other.chmod(0o600)
     environment = {"AE_SECRET_GUROBI": str(other), "AE_SECRET_SPARE": str(other)}
-    assert resolve(["gurobi"], {}, environment).files == {"gurobi": other}
-    given = resolve(["gurobi"], {"gurobi": str(licence)}, environment)
-    assert given.files == {"gurobi": licence}
-    assert given.notes == ()
-    assert resolve(["gurobi"], {}, {}).files == {}
+    assert resolve(["gurobi"], {}, environment) == {"gurobi": other}
+    assert resolve(["gurobi"], {"gurobi": str(licence)}, environment) == {"gurobi": licence}
+    assert resolve(["gurobi"], {}, {}) == {}
     assert Secret(name="my-key", target="/x").variable == "AE_SECRET_MY_KEY"
-
-
-def test_a_file_that_everybody_can_read(licence: Path) -> None:
-    licence.chmod(0o644)
-    (note,) = resolve(["gurobi"], {"gurobi": str(licence)}, {}).notes
-    assert f"chmod 600 {licence}" in note or f"{licence}: chmod 600" in note
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda path: None, "is not there"),
-        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: None, "no file"),
+        (lambda path: path.mkdir(), "no file"),
         (lambda path: path.touch(), "is empty"),
-        (os.mkfifo, "no ordinary file"),
+        (os.mkfifo, "no file"),
         (lambda path: path.write_bytes(bytes(2**20 + 1)), "larger than 1 MiB"),
     ],
 )
@@ -127,24 +119,14 @@ def test_what_a_secret_says_is_masked(licence: Path) -> None:
     mask = Mask({"gurobi": licence})
     said = mask.text("id 0a1b2c3d-aaaa, WLSSECRET=s3cr3t-of-the-person! LICENSEID=42 id 42")
     assert said == "id [secret gurobi], [secret gurobi]! [secret gurobi] id 42"
-    lines = Lines()
-    mask.sink(lines).line("stderr", "x s3cr3t-of-the-person y")
-    assert lines.got == [("stderr", "x [secret gurobi] y")]
-    assert Mask({}).sink(lines) is lines
+    assert Mask({}).text("any line") == "any line"
 
 
 def test_a_secret_is_a_read_only_mount_of_the_persons_file(licence: Path, tmp_path: Path) -> None:
     needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target="/run/secrets/g"),))
     job = make_job(tmp_path / "out", "print:x", needs=needs)
-    with pytest.raises(EnvironmentFault, match="needs the secret"):
-        mounts_of(job)
     job.secrets["gurobi"] = licence  # type: ignore[index]
     assert mounts_of(job) == (Mount(source=licence, target="/run/secrets/g", read_only=True),)
-
-
-def test_a_file_that_cannot_be_read_cannot_be_masked(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFault, match="gurobi"):
-        Mask({"gurobi": tmp_path / "none"})
 
 
 def test_an_engine_without_containers_gives_none(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ae.host.lines import MAX_LINE, LineCutter
+from ae.host.processes import MAX_LINE, LineCutter
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -14,7 +14,7 @@ def test_chunks_do_not_matter(size: int) -> None:
     lines = []
     for start in range(0, len(data), size):
         lines += cutter.feed(data[start : start + size])
-    assert lines + cutter.end() == ["one", "two", "three", "fünf", "", "last"]
+    assert lines + cutter.feed(b"", last=True) == ["one", "two", "three", "fünf", "", "last"]
 
 
 def test_noise_is_text() -> None:
@@ -27,8 +27,8 @@ def test_noise_is_text() -> None:
 def test_endless_line_is_cut() -> None:
     cutter = LineCutter()
     lines = cutter.feed(b"x" * (2 * MAX_LINE + 5))
-    assert [len(line) for line in [*lines, *cutter.end()]] == [MAX_LINE, MAX_LINE, 5]
+    assert [len(line) for line in [*lines, *cutter.feed(b"", last=True)]] == [MAX_LINE, MAX_LINE, 5]
 
 
 def test_end_of_nothing() -> None:
-    assert LineCutter().end() == []
+    assert LineCutter().feed(b"", last=True) == []

@@ -137,15 +137,18 @@ def test_grandchildren_end_with_the_group() -> None:
     assert wait_until_gone(int(lines.of("stdout")[0]))
 
 
+SLEEPER = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
 def test_interrupt_stops_the_child() -> None:
     groups: list[int] = []
 
-    def interrupt(pgid: int) -> None:
-        groups.append(pgid)
+    def interrupt(stream: str, text: str) -> None:
+        groups.append(int(text))
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     with signals.handled(), pytest.raises(KeyboardInterrupt):
-        processes.stream(["sleep", "60"], Lines(), on_start=interrupt, grace_s=2)
+        processes.stream(python(SLEEPER), interrupt, grace_s=2)
     assert not processes.group_alive(groups[0])
 
 
@@ -153,13 +156,13 @@ def test_a_sink_that_fails_stops_the_child() -> None:
     groups: list[int] = []
 
     def full_disk(stream: str, text: str) -> None:
+        groups.append(int(text))
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
         processes.stream(
-            python("import time; print('x', flush=True); time.sleep(60)"),
+            python(SLEEPER),
             full_disk,
-            on_start=groups.append,
             grace_s=1,
         )
     assert not processes.group_alive(groups[0])
@@ -169,8 +172,8 @@ def test_child_dies_with_the_launcher(tmp_path: Path) -> None:
     """The kernel tells it, even when nobody else can."""
     code = (
         "import os, sys; from ae.host import processes\n"
-        "processes.stream(['sleep', '60'], lambda *_: None,"
-        " on_start=lambda pid: (print(pid, flush=True), os.kill(os.getpid(), 9)))"
+        f"processes.stream([sys.executable, '-c', {SLEEPER!r}],"
+        " lambda _, pid: (print(pid, flush=True), os.kill(os.getpid(), 9)))"
     )
     done = processes.run(python(code), timeout_s=20)
     assert done.returncode == -9

@@ -9,31 +9,42 @@ import sys
 import time
 from pathlib import Path
 
-from ae.host import processes
-from ae.host.watchdog import Reaper
+import pytest
 
+from ae.host.watchdog import watched
+
+ROOT = Path(__file__).resolve().parents[2]
+# It starts one group that it stops itself, and says the ids of the watchdog and of another whose
+# leader ends at once.
 LAUNCHER = """
-import os, sys, time
-from ae.host.watchdog import Reaper
-reaper = Reaper.start()
-for word in sys.argv[2:]:
-    reaper.watch_group(int(word))
-reaper.done(sys.argv[1])
-print(reaper.pid, flush=True)
-time.sleep(60)
+import os, subprocess, sys, time
+from ae.host import owner
+from ae.host.watchdog import watched
+stamp = {owner.ENVIRONMENT: owner.to_environment(owner.stamp({owner.RUN: sys.argv[1]}))}
+with watched(sys.argv[1]) as watchdog:
+    words = [sys.executable, "-c", sys.argv[2]]
+    child = subprocess.Popen(words, env=stamp, start_new_session=True)
+    print(watchdog, child.pid, flush=True)
+    time.sleep(60)
 """
+SLEEPS = "import time; time.sleep(60)"
+LEAVES_ONE = (
+    "import os, signal, time\n"
+    "if os.fork(): os._exit(0)\n"
+    "signal.signal(15, lambda *_: os._exit(0)); time.sleep(60)"
+)
 
 
-def start_group(code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-
-
-def launch(*words: int) -> tuple[subprocess.Popen[str], int]:
+def launch(run: str, code: str) -> tuple[subprocess.Popen[str], int, int]:
+    env = os.environ | {"DOCKER_HOST": "unix:///nowhere.sock"}
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, *map(str, words)], stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", LAUNCHER, run, code],
+        stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env,
+    )  # fmt: skip
     assert launcher.stdout is not None
-    return launcher, int(launcher.stdout.readline())
+    watchdog, child = launcher.stdout.readline().split()
+    time.sleep(0.3)
+    return launcher, int(watchdog), int(child)
 
 
 def end(launcher: subprocess.Popen[str], number: int) -> None:
@@ -43,73 +54,56 @@ def end(launcher: subprocess.Popen[str], number: int) -> None:
     launcher.stdout.close()
 
 
-def gone(child: subprocess.Popen[bytes], seconds: float = 8) -> bool:
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-        return False
-    return True
+def members(group: int) -> list[str]:
+    """The processes of a group that run."""
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pgid=,stat=,pid="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [pid for pgid, stat, pid in rows if pgid == str(group) and stat[0] not in "ZX"]
 
 
-def test_a_killed_launcher_leaves_exactly_what_was_done() -> None:
-    kept, doomed = start_group(), start_group()
-    launcher, _ = launch(kept.pid, kept.pid, doomed.pid)
+def gone(group: int, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while (left := members(group)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if left:
+        os.killpg(group, signal.SIGKILL)
+    return not left
+
+
+@pytest.mark.parametrize("code", [SLEEPS, LEAVES_ONE])
+def test_a_killed_launcher_leaves_nothing_of_its_run_and_all_of_others(code: str) -> None:
+    other, _, kept = launch(f"other-{os.getpid()}", SLEEPS)
+    launcher, _, doomed = launch(f"killed-{os.getpid()}", code)
+    assert members(doomed)
     end(launcher, signal.SIGKILL)
     assert gone(doomed)
-    assert kept.poll() is None
-    kept.kill()
-    kept.wait()
-
-
-def test_who_does_not_listen_is_killed() -> None:
-    stubborn = start_group("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)")
-    time.sleep(0.3)
-    launcher, _ = launch(0, stubborn.pid)
-    end(launcher, signal.SIGKILL)
-    assert gone(stubborn, 15)
-    assert stubborn.returncode == -signal.SIGKILL
+    assert members(kept)
+    end(other, signal.SIGKILL)
+    assert gone(kept)
 
 
 def test_the_watchdog_survives_signals_and_ends_with_its_launcher() -> None:
-    doomed = start_group()
-    launcher, watchdog = launch(0, doomed.pid)
-    time.sleep(0.3)
+    launcher, watchdog, doomed = launch(f"signals-{os.getpid()}", SLEEPS)
     assert os.getsid(watchdog) == watchdog  # its own session: a terminal's Ctrl-C passes it by
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(watchdog, number)
-    end(launcher, signal.SIGTERM)
+    end(launcher, signal.SIGTERM)  # which it does not handle
     assert gone(doomed)
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{watchdog}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{watchdog}/cmdline").exists()
+    assert gone(watchdog)
 
 
-def test_it_starts_fast_and_closes_clean() -> None:
+def test_it_starts_fast_and_cleans_nothing_where_the_launcher_ends_well() -> None:
     started = time.monotonic()
-    with Reaper.start() as reaper:
+    with watched("none") as pid:
         assert time.monotonic() - started < 0.2
-        reaper.watch_group(2**22 - 1)
-        reaper.done(2**22 - 1)
-    assert time.monotonic() - started < 2
+        assert members(pid)
+    assert time.monotonic() - started < 0.5
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_run_goes_on_without_its_watchdog() -> None:
-    with Reaper.start() as reaper:
-        os.kill(reaper.pid, signal.SIGKILL)
+    with watched("none") as pid:
+        os.kill(pid, signal.SIGKILL)
         time.sleep(0.2)
-        reaper.watch_group(2**22 - 1)
-        reaper.done(2**22 - 1)
-
-
-def test_it_imports_nothing_slow() -> None:
-    script = str(Path(__file__).resolve().parents[2] / "ae/host/watching.py")
-    code = (
-        "import runpy, sys; sys.stdin = open('/dev/null');"
-        f"runpy.run_path({script!r}, run_name='__main__');"
-    )
-    listed = "print(sorted({'subprocess', 'socket', 'http', 'ae', 'docker'} & set(sys.modules)))"
-    done = processes.run([sys.executable, "-I", "-S", "-c", code + listed], timeout_s=20)
-    assert done.stdout.strip() == "[]"

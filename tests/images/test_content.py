@@ -175,30 +175,14 @@ def put_client(folder: Path, script: str) -> str:
     return str(program)
 
 
-BARE = '[ "$1" = buildx ] && exit 1; echo "--secret"'
-WITH_BUILDX = "exit 0"
-
-
-def test_the_client_with_buildx_is_found_behind_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bare = put_client(tmp_path / "a", BARE)
-    buildx = put_client(tmp_path / "b", WITH_BUILDX)
-
-    def among(*paths: str) -> str:
-        monkeypatch.setattr("ae.images.content._clients", lambda: iter(paths))
-        return find_client("unix:///nowhere.sock")
-
-    assert among(bare, buildx) == buildx
-    with pytest.raises(EnvironmentFault, match="no docker client here has buildx"):
-        among(bare)
-    with pytest.raises(EnvironmentFault, match="there is none on PATH"):
-        among()
-
-
-def test_clients_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ae.images.content import _clients
-
-    mine = put_client(tmp_path / "a", BARE)
+def test_the_client_must_have_buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = put_client(tmp_path / "a", '[ "$1" = buildx ] && exit 1; echo "--secret"')
+    buildx = put_client(tmp_path / "b", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path / "b"))
+    assert find_client("unix:///nowhere.sock") == buildx
     monkeypatch.setenv("PATH", str(tmp_path / "a"))
-    assert next(_clients()) == mine
+    with pytest.raises(EnvironmentFault, match=f"{bare} has no buildx"):
+        find_client("unix:///nowhere.sock")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentFault, match="there is none on PATH"):
+        find_client("unix:///nowhere.sock")

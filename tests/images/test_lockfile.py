@@ -88,16 +88,6 @@ def test_a_file_that_cannot_be_written(root: Path) -> None:
     assert [path.name for path in (root / "images").iterdir()] == ["lock.yaml"]
 
 
-def test_what_a_person_should_know(root: Path) -> None:
-    lockfile.store(root, "toy", Flavour.CPU, ENTRY)
-    assert lockfile.notes([image(root)], "r/ae") == []
-    (alone,) = lockfile.notes([image(root)], None)
-    assert "no registry is named" in alone
-    (old,) = lockfile.notes([image(root, "d")], "r/ae")
-    assert "is of other sources: not used" in old
-    assert lockfile.notes([image(root, "d", "other:1")], None) == []
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

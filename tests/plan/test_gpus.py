@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ae.model import Gpu, GpuId, Machine, Plan
-from ae.plan.gpus import choose_gpus
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
@@ -91,12 +90,10 @@ def test_an_axis_of_counts_begins_with_gpus_that_fit_and_are_alike(tmp_path: Pat
         assert devices(planned(root, Machine(gpus=unlike), "together")) == chosen
 
 
-def test_a_person_may_take_unlike_ones_in_an_order_of_his_own() -> None:
-    second = replace(A100, index=2, uuid="GPU-2")
-    machine = Machine(gpus=(T4, A100, second))
-    found = choose_gpus("x", "required", None, machine, wanted=("2", "0"))
-    assert [gpu.index for gpu in found.gpus] == [2, 0]
-    counted = choose_gpus("x", "required", None, machine, wanted=2)
-    assert [gpu.index for gpu in counted.gpus] == [1, 2]
-    assert counted.request is not None
-    assert counted.request.count == len(counted.request.devices) == 2
+def test_a_person_may_take_unlike_ones_in_an_order_of_his_own(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
+    machine = Machine(gpus=(T4, A100, replace(A100, index=2, uuid="GPU-2")))
+    assert devices(planned(root, machine, "either", gpus=("2", "0"))) == [[2, 0]]
+    counted = planned(root, machine, "either", gpus=2)
+    assert devices(counted) == [[1, 2]]
+    assert [point.needs.gpus.count for point in counted.points if point.needs.gpus] == [2]

@@ -13,7 +13,7 @@ import pytest
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine, Mount, Plan
 from ae.plan.gpus import gpu_request, shortcoming, version
-from ae.plan.planner import grouped, make_plan
+from ae.plan.planner import make_plan
 from ae.plan.selection import Selection, check_selection, is_protocol
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
@@ -491,7 +491,6 @@ def test_a_required_gpu_leaves_out_what_does_not_fit(spread: Recipe) -> None:
     recipe = recipe.model_copy(update={"axes": {**recipe.axes, "gpus": several}})
     with pytest.raises(EnvironmentFault, match="together cannot run here: 2 GPUs are needed"):
         plan(recipe, ONE, experiments=("together",))
-    assert recipe.most_gpus() == 4
 
 
 # Keys and descriptions.
@@ -592,11 +591,19 @@ def test_needs_become_runtime_needs(tmp_path: Path) -> None:
     )
 
 
-def test_the_same_note_of_several_experiments_is_said_once() -> None:
-    notes = ("left out: a: none", "b: slow", "left out: a_b: none", "left out: b cannot run", "x")
-    assert grouped(notes, ["a", "a_b", "b"]) == [
-        "left out: a, a_b: none", "b: slow", "left out: b cannot run", "x",
-    ]  # fmt: skip
+def test_the_same_note_of_several_experiments_is_said_once(toy: Recipe) -> None:
+    either = {"default": True, "needs": toy.needs_of("gpu_only")}
+    recipe = changed(changed(toy, "gpu_only", default=True), "either", **either)
+    last = changed(recipe, "noop", default=True, gpu="required", needs=toy.needs_of("gpu_only"))
+    assert plan(last).notes == (
+        "left out: noop, gpu_only cannot run here: this machine shows no GPU",
+        "either: this machine shows no GPU, so it runs on the CPU; --quick is the size for one",
+    )
+    need = toy.needs_of("gpu_only").gpus
+    assert need is not None
+    four = toy.needs.model_copy(update={"gpus": need.model_copy(update={"count": 4})})
+    made = plan(changed(recipe, "gpu_only", default=True, needs=four), TWO, gpus=2)
+    assert made.notes == ("left out: gpu_only: 4 GPUs are needed and 2 asked for",)
 
 
 # A person who names GPUs is never given a run without.

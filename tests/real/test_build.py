@@ -109,7 +109,7 @@ def one(docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     daemon.close()
 
 
-def build(image: ImageRef, run: str, sink: Lines, **options: str) -> building.Built:
+def build(image: ImageRef, run: str, sink: Lines, **options: str) -> str:
     with (image.source / "Dockerfile").open("a") as file:
         file.write(f"RUN {run}\n")
     made = BuildOptions(

@@ -45,9 +45,9 @@ def test_another_machine_takes_the_layers(tmp_path: Path, monkeypatch: pytest.Mo
         for _ in range(2):
             with private_daemon() as endpoint:  # each a machine that has built nothing yet
                 lines = Lines()
-                built = build(tmp_path / "root", image, lines, options, endpoint=endpoint)
+                build(tmp_path / "root", image, lines, options, endpoint=endpoint)
                 daemon = connect(endpoint)
-                found = daemon.image(built.image_id)
+                found = daemon.image(image.reference)
                 assert found is not None
                 ids.append(found["RootFS"]["Layers"])
                 said.append("\n".join(lines.of("stdout")))

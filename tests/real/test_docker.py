@@ -240,13 +240,13 @@ import os, sys, threading
 from pathlib import Path
 from ae.host import signals
 from ae.engines.docker import DockerEngine
-from ae.host.watchdog import Reaper
+from ae.host.watchdog import watched
 from tests.engines.acts import Lines, make_job
 class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
-with signals.handled(), Reaper.start() as reaper:
+with signals.handled(), watched(sys.argv[2]):
     job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    DockerEngine(reaper, grace_s=0.5).run(job, Telling(), 300)
+    DockerEngine(grace_s=0.5).run(job, Telling(), 300)
 """
 
 
@@ -503,7 +503,8 @@ def test_clean_finds_the_container_of_a_killed_shell(
         return [one["Id"] for one in engine.daemon.control.containers(filters=filters)]
 
     (container_id,) = mine()
-    assert container_id not in [one.id for one in clean.orphans(engine.leftovers())]
+    listed = clean.clean_engines([engine], dry_run=True)
+    assert container_id not in [one.id for one in listed]
     shell.kill()
     shell.communicate()
     every = engine.leftovers

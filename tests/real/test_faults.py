@@ -51,7 +51,7 @@ def first_is_kept(launch: Launch) -> None:
 def watchdogs_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     said = {int(word): Path(f"/proc/{word}/cmdline").read_text() for word in children}
-    return [child for child, line in said.items() if "watching.py" in line]
+    return [child for child, line in said.items() if "clean" in line.split("\0")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -111,11 +111,13 @@ def test_the_results_fill_their_disk(docker_host: str, root: Path, tmp_path: Pat
         assert code == 3, said
         assert "No space left on device" in said
         assert f"ae run {NAME} --resume" in said
-        assert launch.words() == {"first": "done"}  # no room for more
+        assert launch.words() == {"first": "done", "middle": "interrupted"}
+        assert "No space left" in launch.statuses()["middle"]["reason"]
+        assert not list((launch.run_folder() / "points").glob(".*"))
         assert "1 of 3 points are done and kept" in said
         first_is_kept(launch)
         assert left(docker_host) == []
-        (launch.run_folder() / "points/.middle.tmp/filler").unlink()
+        (launch.run_folder() / "points/middle/filler").unlink()
         again = ae_resume(root, results, "print:again")
         code, said = again.end()
         assert code == 0, said
@@ -127,8 +129,8 @@ def test_the_log_fills_the_disk(docker_host: str, root: Path, tmp_path: Path) ->
         launch = ae_run(root, results, "lines:100|sleep:300")
         code, said = launch.end()  # it does not wait for the workload's own end
         assert code == 3, said[-2000:]
-        assert launch.words() == {"first": "done"}
-        log = launch.run_folder() / "points/.middle.tmp/stdout.log"
+        assert launch.words() == {"first": "done", "middle": "interrupted"}
+        log = launch.run_folder() / "points/middle/stdout.log"
         assert log.stat().st_size > 10 * MIB
         first_is_kept(launch)
         assert left(docker_host) == []

@@ -1,4 +1,4 @@
-"""Push, pull and verify against a real registry, and every way in which that goes wrong."""
+"""Push and pull against a real registry, and every way in which that goes wrong."""
 
 from __future__ import annotations
 
@@ -408,12 +408,8 @@ def test_push_and_pull_as_a_person_types_them(
         entry = lockfile.locked(image)
         assert entry is not None
         forget(daemon, image)
-        code, said = ae("pull", "toy", "--verify")
-        assert (code, "ae/toy:cpu is not here" in said) == (3, True)
         code, said = ae("pull", "toy")
         assert (code, f"ae/toy:cpu pulled, {entry.digest}" in said) == (0, True)
-        code, said = ae("pull", "toy", "--verify")
-        assert (code, f"ae/toy:cpu is the locked one, {entry.digest}" in said) == (0, True)
         (root / "images/toy/src/toy/adding.py").write_text("# changed\n")
         code, said = ae("pull", "toy")
         assert (code, "is of other sources than this tree" in said) == (3, True)

@@ -112,7 +112,7 @@ def test_without_it(docker_host: str, tmp_path: Path) -> None:
     assert not (tmp_path / "r1").exists()
     code, said = ae_run(needed, tmp_path / "r1", "print:x", "--secret", f"gurobi={tmp_path}").end()
     assert code == 2
-    assert "is a folder" in said
+    assert "is no file" in said
     optional = make_root(tmp_path / "optional", needs=NEED.replace("OPTIONAL", "true"))
     launch = ae_run(optional, tmp_path / "r2", "print:x", "--experiment", "middle")
     code, said = launch.end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from ae.errors import RecipeError, UsageError
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.recipe.models import Parameter, Recipe, json_schema
+from ae.recipe.models import Parameter, Recipe
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +45,7 @@ def test_toy_loads(toy: Path) -> None:
     assert recipe.experiments["stuck"].disk == 1_000_000
     gpus = recipe.needs_of("gpu_only").gpus
     assert gpus is not None
-    assert gpus.min_compute_capability == (8, 0)
+    assert gpus.min_compute_capability == "8.0"
     assert gpus.min_memory == 8 * 10**9
     assert recipe.needs_of("noop").gpus is None
     network = recipe.needs_of("gpu_only").network
@@ -93,7 +92,7 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
          "the full timeout is shorter than the expected time"),
         ("value: 64MB", "value: 64", "'64' is not a size"),
         ('min_compute_capability: "8.0"', "min_compute_capability: 8.0",
-         "8.0 is not a compute capability; write it in quotes"),
+         "min_compute_capability: must be text; put it in quotes"),
         ('min_driver: "550.54"', "min_driver: 550.54",
          "min_driver: must be text; put it in quotes"),
         ('"{variants}",\n              --size', '"{varaints}",\n              --size',
@@ -127,8 +126,8 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("\nimage: toy", "\nimage: tyo", "unknown image 'tyo' in image; did you mean 'toy'?"),
         ("schema: 1", "schema: 2", "schema: must be 1, not 2"),
         ("\nparameters:\n", "\nparameters:\n  device: {type: int, default: 1, help: x}\n",
-         "'device' is a placeholder with a meaning of its own"),
-        ("\naxes:\n  dataset:", "\naxes:\n  size:", "'size' is both a parameter and an axis"),
+         "the name 'device' is taken"),
+        ("\naxes:\n  dataset:", "\naxes:\n  size:", "the name 'size' is taken"),
         ("title: Nothing\n", "title: Nothing\n    title: Nothing\n",
          "the key 'title' stands twice"),
         ("      gpus: {count: 1", "      gpus: {count: 0", "needs.gpus.count: "),
@@ -143,7 +142,7 @@ def test_a_name_cannot_leave_the_folder(toy: Path) -> None:
         ("variants: [slow, fast]", "variants: [slow, fast]\n    only: {datset: [ones]}",
          "unknown axis 'datset' in experiments.apart.only.datset; did you mean 'dataset'?"),
         ("variants: [slow, fast]", "variants: [slow, fast]\n    only: {dataset: []}",
-         "names no value"),
+         "only.dataset: names nothing"),
         ("      ones: {summary: \"only ones\"}\n      ramp: {summary: \"0, 1, 2 ...\"}",
          "      ones: {summary: x, default: false}",
          "no value of the axis 'dataset' is part of a plain run"),
@@ -179,7 +178,6 @@ def test_an_axis_that_says_how_many_gpus_must_be_the_experiments(toy: Path) -> N
     edit(toy, "    gpu: optional\n", "    gpu: optional\n    needs: {gpus: {count: 2, why: x}}\n")
     recipe = load_recipe(toy, "toy")  # those without a GPU need no axis
     assert recipe.gpu_counts(recipe.needs.gpus) == (1, 2)
-    assert recipe.most_gpus() == 2
 
 
 @pytest.mark.parametrize(
@@ -246,14 +244,6 @@ def test_find_root(toy: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
     with pytest.raises(UsageError, match="AE_ROOT is"):
         find_root()
-
-
-def test_json_schema_is_json_and_closed() -> None:
-    schema = json.loads(json.dumps(json_schema()))
-    assert schema["additionalProperties"] is False
-    assert "schema" in schema["properties"]
-    assert all(part.get("additionalProperties") is False for part in schema["$defs"].values())
-    assert schema["$defs"]["Spans"]["properties"]["full"]["type"] == "string"
 
 
 def test_parameters_read_what_a_person_types(toy: Path) -> None:

@@ -103,7 +103,7 @@ FAIL = [
     (of(command=["{variants:>3}", "{size}"]), "is not plain text with {names}"),
     (of(command=["{variant}", "{size}"]), "nobody defines the placeholder {variant}"),
     (of(command=["{size}"]), "does not say which variants to run"),
-    (of(only={"size": []}), "names no value"),
+    (of(only={"size": []}), "experiments.one.only.size: names nothing"),
     (of(default=False), "no experiment is part of a plain run of the lane native"),
     (small(lanes={"native": {"summary": "s", "built": False}, "upstream": {"summary": "s"}}),
      "no experiment is part of a plain run of the lane upstream"),
@@ -112,7 +112,7 @@ FAIL = [
      "no experiment is part of a plain run of the lane native"),
     (small(lanes={"native": {"summary": "s", "image": "nowhere"}}), "unknown image 'nowhere'"),
     (small(axes={**small()["axes"], "repeat": small()["axes"]["size"]}),
-     "'repeat' is a placeholder with a meaning of its own"),
+     "the name 'repeat' is taken"),
     (small(needs={"gpus": {**GPUS, "count": "{nothing}"}}), "unknown axis 'nothing' in needs.gpus"),
     (small(needs={"gpus": GPUS}, axes={"size": {"help": "h", "values": {"08": {"summary": "s"}}}}),
      "'08' is not a number of GPUs"),
@@ -201,7 +201,6 @@ def test_gpus_images_secrets_and_the_plain_run(root: Path) -> None:
     ))  # fmt: skip
     assert recipe.gpu_counts(recipe.needs.gpus) == (1, 2, 4)
     assert recipe.gpu_counts(None) == (1,)
-    assert recipe.most_gpus() == 4
     assert recipe.secrets() == ["a", "z"]
     assert recipe.image_of("upstream") == "toy2"
     assert recipe.image_of("native") == "toy"

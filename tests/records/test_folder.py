@@ -15,7 +15,7 @@ from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
-from ae.records.folder import Run, RunStore, results_dir
+from ae.records.folder import RESERVE_BYTES, Run, RunStore, results_dir
 from ae.records.models import Host, Provenance, describe
 from ae.records.results import load_run
 from tests.toy import make_toy
@@ -230,6 +230,14 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, plan: Plan) -> None:
         RunStore(tmp_path / "file" / "results").create(plan, Provenance())
     assert "AE_RESULTS" in caught.value.fix
     assert caught.value.exit_code == ExitCode.ENVIRONMENT
+
+
+def test_room_is_held_for_the_status_of_a_point_that_runs(store: RunStore, plan: Plan) -> None:
+    run, point = store.create(plan, Provenance()), plan.points[0]
+    run.begin(point)
+    assert (run.path / ".reserve").stat().st_blocks * 512 >= RESERVE_BYTES
+    run.finish(point, DONE)
+    assert not (run.path / ".reserve").exists()
 
 
 def test_a_full_disk_leaves_no_half_status(

@@ -1,0 +1,131 @@
+"""Words that several commands share, and the options that recipes bring."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ae.errors import AeError, UsageError
+from ae.plan.selection import argument
+from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.recipe.models import Recipe
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Names of recipes, for the shell's completion."""
+    return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
+
+
+RecipeName = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE", help="a paper, see `ae list`", autocompletion=recipe_names),
+]
+AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)]
+ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
+]
+ImageOption = Annotated[
+    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
+]
+BaseImage = Annotated[
+    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
+]
+Wheels = Annotated[
+    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
+]
+CaBundle = Annotated[
+    Path | None,
+    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
+]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
+    ),
+]
+FlavourOption = Annotated[
+    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
+]
+LaneOption = Annotated[
+    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+
+
+def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Read a repeatable option of the form key=value. Raises UsageError."""
+    found = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
+            )
+        found[key.strip()] = value.strip()
+    return found
+
+
+def print_data(as_json: bool, data: Any, text: str) -> None:
+    """Print what a command found: as JSON, or as text."""
+    typer.echo(json.dumps(data, indent=2, default=str) if as_json else text)
+
+
+def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Callable[..., int]:
+    """`run` with an option for each axis and parameter of the recipes among `words`.
+
+    They take the place of its `**own`, as `own_NAME`.
+    Several recipes bring the options that all of them have. An option that `run` itself has under
+    that name stays `run`'s.
+    """
+    signature = inspect.signature(run, eval_str=True)
+    parameters = list(signature.parameters.values())[:-1]
+    about = [one.annotation.__metadata__[0] for one in parameters]
+    taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
+    for name, text in _what_may_change(words).items():
+        if (option := "--" + name.replace("_", "-")) not in taken:
+            kind = Annotated[list[str] | None, typer.Option(option, metavar="VALUE", help=text)]
+            parameters.append(
+                inspect.Parameter(
+                    f"own_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
+                )
+            )
+    command = update_wrapper(partial(run), run)
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def recipes_among(words: Sequence[str]) -> list[Recipe]:
+    """The recipes that these words name, as far as they can be read."""
+    try:
+        root = find_root()
+        return [load_recipe(root, name) for name in list_recipes(root) if name in words]
+    except AeError:  # the command itself will say it
+        return []
+
+
+def _what_may_change(words: Sequence[str]) -> dict[str, str]:
+    """Name and help of the axes and parameters that all recipes among these words have."""
+    found = [_described(recipe) for recipe in recipes_among(words)] or [{}]
+    return {name: text for name, text in found[0].items() if all(name in one for one in found)}
+
+
+def _described(recipe: Recipe) -> dict[str, str]:
+    found = {
+        name: f"{axis.help}: {', '.join(axis.values)}; several with commas"
+        for name, axis in recipe.axes.items()
+    }
+    for name, about in recipe.parameters.items():
+        choices = f" ({', '.join(about.choices)})" if about.choices else ""
+        default = argument(about.value(quick=False)) or "none"
+        found[name] = f"{about.help}{choices}; default {default}"
+    return found
