@@ -85,7 +85,9 @@ def _bubbles(axis: Axes, rows: pd.DataFrame, colours: Sequence[str]) -> None:
         axis.add_patch(Patch((x, y), radius, facecolor=colour, edgecolor="white", linewidth=0.6))
         if radius > 0.11 * reach:
             size = min(8.0, 60 * radius / reach)
-            axis.text(x, y, f"{row['launches']:,.0f}", ha="center", va="center", fontsize=size)
+            dark = colour in {PALETTE[word] for word in ("blue", "green", "vermilion")}
+            axis.text(x, y, f"{row['launches']:,.0f}", ha="center", va="center", fontsize=size,
+                      color="white" if dark else "#222222")  # fmt: skip
     axis.set_xlim(-1.02 * reach, 1.02 * reach)
     axis.set_ylim(-1.02 * reach, 1.02 * reach)
     axis.set_aspect("equal")

@@ -228,7 +228,7 @@ def test_list_and_show_name_both_lanes(ae: Callable[..., Any]) -> None:
     assert rows == [["pasta", "native"], ["pasta", "upstream*"]]
     code, out, _ = ae("show", "pasta", "--all")
     assert code == 0
-    for words in ("CS-CPU (threads)", "oversubscribe", "F12.4"):
+    for words in ("CS-CPU (all cores)", "oversubscribe", "F12.4"):
         assert words in out, words
 
 
