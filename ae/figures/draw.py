@@ -31,6 +31,7 @@ PALETTE = {
 }
 
 STYLE: Any = {
+    "figure.dpi": 160,  # the PNG's, so that texts take the room that the layout gave them
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "axes.titlesize": 10.0,

@@ -160,7 +160,7 @@ def _finish(
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     # No dates inside: the same records give the same bytes.
     plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
-    plot.figure.savefig(parts["png"], format="png", dpi=160, metadata={"Software": None})
+    plot.figure.savefig(parts["png"], format="png", metadata={"Software": None})
     without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():
         part.replace(files[suffix])

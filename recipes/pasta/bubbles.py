@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle as Patch
+from matplotlib.ticker import StrMethodFormatter
 
 from ae.figures.draw import PALETTE, NoData, Plot, bars
 from ae.figures.summary import pool
@@ -71,6 +72,7 @@ def kernels(frame: pd.DataFrame) -> Plot:
         axis, [naming.cut(name) for name in rows["kernel"]], values, low=values, high=values,
         reach=max(values), texts=[f"{value:,.0f}" for value in values], colours=colours,
     )  # fmt: skip
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_xlabel("launches")
     return Plot(figure=figure, table=rows, spread="area and length: launches; no spread")
 
