@@ -273,7 +273,9 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
             print(f"# {point.id} ({about})")
             print(f"mkdir -p {quote(str(folder / point.id))} && {join(commands[point.id])}")
-        print(f"# {_size(plan.points)}" if plan.points else "# nothing is left to run")
+        print(f"note: {_size(plan.points)}", file=sys.stderr)
+        if not plan.points:
+            print("# nothing is left to run")
     if as_json:
         print_data(True, data[0] if len(data) == 1 else data, "")
     return ExitCode.OK

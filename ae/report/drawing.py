@@ -26,7 +26,7 @@ class Drawn:
 
     name: str
     table: pd.DataFrame | None = None  # what is plotted
-    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, png, csv
+    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, svg, png, csv
     reason: str = ""
 
 
@@ -37,7 +37,7 @@ def draw(
     environment: Environment | Mapping[str, object],
     out_dir: Path | None,
 ) -> list[Drawn]:
-    """Draw the named figures of a recipe into `out_dir` as PDF, PNG and CSV; None: save nothing.
+    """Draw the named figures of a recipe into `out_dir` as PDF, SVG, PNG, CSV; None: save nothing.
 
     `names` can say of which experiments each is, so that its face counts their processes alone.
     `environment` is what the workload wrote into environment.json. A figure without data comes
@@ -153,13 +153,14 @@ def _finish(
     plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
-    # The layout is solved once for both files.
+    # The layout is solved once for all files.
     plot.figure.draw_without_rendering()
     plot.figure.set_layout_engine("none")
-    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv")}
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     # No dates inside: the same records give the same bytes.
     plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
+    plot.figure.savefig(parts["svg"], format="svg", metadata={"Date": None})
     plot.figure.savefig(parts["png"], format="png", metadata={"Software": None})
     without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():

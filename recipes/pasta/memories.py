@@ -112,13 +112,13 @@ def uvm(frame: pd.DataFrame) -> Plot:
         words = PRESSURES.get(pressure, f"memory over {pressure}")
         switch = SWITCH.get(driver, f"driver prefetch {driver}")
         axis.set_title(f"{words}\n{switch}", fontsize=9)
-        axis.set_xlabel("time over no prefetch")
+        axis.set_xlabel("time over no prefetch (MiB asked for; MiB that came in)")
     handle = Line2D([], [], label=f"paper's average: {PAPER_WORDS}", **DIAMONDS)
     naming.legend_above(figure, [handle])
     table["n"] = table["n"].astype(int)
     models = sorted({int(count) for count in table["models"].dropna()})
     over = f"mean over {' to '.join(map(str, models))} models" if models else ""
-    spread = "bars: median, whiskers: 95 % interval; in brackets: MiB asked for, MiB moved in"
+    spread = "bars: median, whiskers: 95 % interval"
     return Plot(figure=figure, table=table, spread="; ".join(filter(None, [spread, over])))
 
 
@@ -182,7 +182,7 @@ def memory(frame: pd.DataFrame) -> Plot:
         len(runs), 8, title="Allocated memory over tensor events", across=min(len(runs), 2)
     )
     top = float(rows["median"].max())
-    ticks = MaxNLocator(nbins=6).tick_values(0.0, 1.25 * top)  # with room for legends
+    ticks = MaxNLocator(nbins=6).tick_values(0.0, 1.15 * top)  # with room for legends
     for axis, run in zip(axes, runs, strict=True):
         _lines(axis, rows[rows["run"] == run], cpu=run.endswith(CPU_WORDS))
         axis.set_title(run)

@@ -72,7 +72,7 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
 ) -> None:
     run = the_run(made)
     before = state(run)
-    assert {path.suffix for path in (run / "figures").iterdir()} == {".csv", ".pdf", ".png"}
+    assert {path.suffix for path in (run / "figures").iterdir()} == {".csv", ".pdf", ".png", ".svg"}
     assert json.loads((run / "claims.json").read_text())["counts"]["reproduced"] >= 1
     code, out, _ = ae("plot", "toy")
     assert code == 0

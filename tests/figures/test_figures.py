@@ -59,18 +59,19 @@ def records(**samples: list[float]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def test_draw_writes_pdf_png_and_the_plotted_values(recipe: Path, tmp_path: Path) -> None:
+def test_draw_writes_pdf_svg_png_and_the_plotted_values(recipe: Path, tmp_path: Path) -> None:
     frame = records(base=[4.0, 4.2, 4.1], fast=[2.0, 2.1])
     (drawn,) = draw(recipe, ["times"], frame, {"gpu": "NVIDIA A100"}, tmp_path / "out")
     assert drawn.reason == ""
     assert drawn.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert b"<svg" in drawn.files["svg"].read_bytes()
     assert drawn.files["png"].read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(drawn.files["csv"])
     assert list(table["variant"]) == ["base", "fast"]
     assert list(table["median"]) == [4.1, 2.05]
     assert list(table["n"]) == [3, 2]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "times.csv", "times.pdf", "times.png",
+        "times.csv", "times.pdf", "times.png", "times.svg",
     ]  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def test_the_same_records_give_the_same_bytes(recipe: Path, tmp_path: Path) -> N
     frame = records(base=[4.0, 4.2, 4.1])
     (first,) = draw(recipe, ["times"], frame, {}, tmp_path / "a")
     (second,) = draw(recipe, ["times"], frame, {}, tmp_path / "b")
-    for suffix in ("pdf", "png", "csv"):
+    for suffix in ("pdf", "svg", "png", "csv"):
         one, two = first.files[suffix], second.files[suffix]
         assert one.read_bytes() == two.read_bytes(), suffix
 

@@ -73,7 +73,8 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
 ) -> None:
     chapter = made(root, recipe, results, tmp_path / "out")
     assert [one.name for one in chapter.figures] == ["times"]
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".pdf", ".png"}
+    endings = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert endings == {".csv", ".pdf", ".png", ".svg"}
     assert chapter.unfinished == [
         ("apart-b", "timeout", "killed after 5 min"), ("apart-c", "interrupted", ""),
     ]  # fmt: skip

@@ -5,11 +5,9 @@ The authors' code is not here: the logs are short ones of ours in the same form.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +24,7 @@ from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row, frame
 from ae.report.drawing import draw
+from tests.upstream import load
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGS = Path(__file__).parent / "logs"
@@ -43,16 +42,6 @@ def gpu(index: int = 0, driver: str = "570.86.10") -> Gpu:
 
 
 TWO = Machine(gpus=(gpu(0), gpu(1)), cpus=16, memory_gib=128)
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +321,7 @@ def add_memory(table: Table) -> None:
 # The native lane's: its oracle, its own experiments, what nothing here can decide.
 NO_RECORDS_HERE = (
     r"T5\.\d+|T5\.\d+-oracle-.*|F9\.[136]|F9\.5-(cs|small)|F10\.[12]|F1[12]\..*|U\d|F14\.[12]|"
-    r"F15\.\d|O\.1|C1|G\d"
+    r"F15\.\d|O\.1|C1|G\d|T5\.\d+-paper-.*|.*-mt"
 )
 AVERAGES = ("T5.7", "T5.14", "T5.15", "T5.16", "T5.17", "T5.18")
 
