@@ -112,7 +112,7 @@ def uvm(frame: pd.DataFrame) -> Plot:
         words = PRESSURES.get(pressure, f"memory over {pressure}")
         switch = SWITCH.get(driver, f"driver prefetch {driver}")
         axis.set_title(f"{words}\n{switch}", fontsize=9)
-        axis.set_xlabel("time over no prefetch (MiB asked for; MiB that came in)")
+        axis.set_xlabel("time over no prefetch\n(MiB asked for; that came in)")
     handle = Line2D([], [], label=f"paper's average: {PAPER_WORDS}", **DIAMONDS)
     naming.legend_above(figure, [handle])
     table["n"] = table["n"].astype(int)
