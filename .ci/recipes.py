@@ -7,7 +7,7 @@ Keys of recipes/<name>/tests/expected.yaml, each of which may be left out:
     figures   figures that must have been drawn, as PDF, PNG and a CSV with rows
     verdicts  claim: verdict
     variants  experiment: variants of which every point must have records
-    build     variables of the build
+    build     build arguments
     run       more options of `ae run <name> --quick`
     engines   docker (which builds the image), local; only docker if not given
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 import time
@@ -68,16 +67,17 @@ def perform(name: str, engine: str, wanted: Mapping[str, Any], options: Sequence
     )
     here = ["--engine", engine]
     if engine == "docker":
-        ae("build", name, "--flavour", "cpu", *options, env=wanted.get("build", {}))
+        given = [f"--build-arg={key}={value}" for key, value in wanted.get("build", {}).items()]
+        ae("build", name, "--flavour", "cpu", *given, *options)
         ae("doctor", name)
         here.append("--no-build")
     ae("run", name, "--quick", *here, *wanted.get("run", []))
     print(verify(newest(Path("results/runs", name)), wanted), flush=True)
 
 
-def ae(*words: str, env: Mapping[str, str] | None = None) -> None:
+def ae(*words: str) -> None:
     """One command of `ae`, which must succeed."""
-    subprocess.run([*AE, *words], check=True, env={**os.environ, **(env or {})})
+    subprocess.run([*AE, *words], check=True)
 
 
 def newest(runs: Path) -> Path:

@@ -223,7 +223,7 @@ def test_what_a_bundle_holds(made: Path, template: Path) -> None:
     ]  # fmt: skip
     names = tree(made)
     for name in ("ae/cli.py", "recipes/toy/recipe.yaml", "images/toy/Dockerfile", "LICENSE",
-                 "images/docker-bake.hcl", "pyproject.toml", "docs/contracts.md",
+                 "pyproject.toml", "docs/contracts.md",
                  "results/reference/h200/toy/run.json"):  # fmt: skip
         assert name in names, name
     facts = json.loads(held["bundle.json"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import sys
@@ -27,14 +26,8 @@ from tests.servers.daemon import daemon as private_daemon
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
-NATIVE = """\
-target "NAME-cpu" {
-  inherits   = ["_native-cpu"]
-  dockerfile = "NAME/Dockerfile"
-  tags       = ["ae/NAME:cpu"]
-}
-"""
-ON_BASE = "ARG BASE_IMAGE=ae-base\nFROM ${BASE_IMAGE}\nCOPY NAME/data /NAME\n"
+FROM = "ARG BASE_IMAGE=ae/base:cpu\nFROM ${BASE_IMAGE}\n"
+ON_BASE = f"{FROM}COPY NAME/data /NAME\n"
 
 
 def checkout(root: Path, dockerfiles: dict[str, str]) -> Path:
@@ -44,10 +37,7 @@ def checkout(root: Path, dockerfiles: dict[str, str]) -> Path:
         folder = root / "images" / name
         folder.mkdir(parents=True)
         (folder / "Dockerfile").write_text(text.replace("NAME", name))
-        (folder / "bake.hcl").write_text(NATIVE.replace("NAME", name))
         (folder / "data").write_bytes(os.urandom(1000))
-    (root / "images/base/bake.hcl").unlink()
-    shutil.copy(ROOT / "images/docker-bake.hcl", root / "images")
     return root
 
 
@@ -101,7 +91,7 @@ def one(docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """An image of our own on the real base; its Dockerfile is written by the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     name = f"build-{secrets.token_hex(4)}"
-    root = checkout(tmp_path / "root", {name: "FROM ae/base:cpu\nUSER 0:0\n"})
+    root = checkout(tmp_path / "root", {name: f"{FROM}USER 0:0\n"})
     yield image_ref(root, name, Flavour.CPU)
     daemon = connect(docker_host)
     if daemon.image(f"ae/{name}:cpu"):

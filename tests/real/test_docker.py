@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -343,24 +342,12 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,targe
 """
 
 
-TINY_BAKE = """\
-target "tiny-cpu" {
-  inherits   = ["_image"]
-  dockerfile = "tiny/Dockerfile"
-  args       = { FLAVOUR = "cpu" }
-  tags       = ["ae/tiny:cpu"]
-}
-"""
-
-
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text(TINY)
-    (folder / "bake.hcl").write_text(TINY_BAKE)
-    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
     (folder / "file").write_text(secrets.token_hex(8))  # no step comes from the builder's cache
     return tmp_path / "root"
 

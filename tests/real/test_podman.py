@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -298,24 +297,13 @@ def test_clean_removes_orphans_and_nothing_else(
         engine.call("rm", "--force", *made)
 
 
-BAKE = """\
-target "tiny-cpu" {
-  inherits   = ["_native-cpu"]
-  dockerfile = "tiny/Dockerfile"
-  tags       = ["ae/tiny:cpu"]
-}
-"""
-
-
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageRef:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY tiny/file /file\n")
-    (folder / "bake.hcl").write_text(BAKE)
     (folder / "file").write_text(secrets.token_hex(8))  # no step comes from a cache
-    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
     return images.image_ref(tmp_path / "root", "tiny", Flavour.CPU)
 
 
