@@ -1,26 +1,25 @@
 """Images to and from a registry: pushed once, locked by digest, pulled by digest.
 
 The daemon checks every layer against its digest and tries again what breaks off. Who may push and
-pull is Docker's affair: its configuration and credential helpers, read by docker-py.
+pull is the docker client's affair: its configuration and credential helpers.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from ae.daemon.connection import Daemon
+from ae.daemon.connection import Daemon, probe
 from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault
-from ae.images.content import labels, labels_of
+from ae.host import processes
+from ae.images.content import client_environment, labels, labels_of
 from ae.images.lockfile import Entry
 from ae.model import ImageRef, Sink
 
 # What the daemon and registries say, and what to do about it; the first that fits.
 _FIXES = (
+    ("getting credentials", "see `credsStore` and `credHelpers` in Docker's config.json"),
     (r"unauthorized|authentication required|no basic auth|denied|forbidden", "docker login {host}"),
     (r"no space left", "free some disk where Docker keeps images: docker system df"),
     (
@@ -31,7 +30,6 @@ _FIXES = (
         r"unknown|not found|does not exist",
         "it was never pushed to {host}, or deleted there: ae push, or another AE_REGISTRY",
     ),
-    (r"credential", "see `credsStore` and `credHelpers` in Docker's config.json"),
     (r"HTTP response to HTTPS", "add {host} to the daemon's insecure-registries"),
 )
 
@@ -49,10 +47,10 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     found = built(daemon, image)
     place = repository(registry, image)
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
-        with _transfer(daemon, place, f"pushing {place}:{tag}"):
+        with faults(daemon.endpoint):
             daemon.control.tag(found["Id"], place, tag)
             try:
-                _follow(daemon.patient.push(place, tag=tag, stream=True, decode=True), sink)
+                _transfer(daemon, "push", f"{place}:{tag}", sink)
             finally:
                 daemon.control.remove_image(f"{place}:{tag}", noprune=True)
             held: Any = daemon.control.inspect_distribution(f"{place}:{tag}")  # type: ignore[no-untyped-call]
@@ -60,20 +58,13 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     return Entry(content=image.content, digest=digest, image_id=found["Id"])
 
 
-def fetch(daemon: Daemon, place: str, tag: str, sink: Sink) -> str:
-    """Fetch an image by tag or digest; returns its name. Raises EnvironmentFault."""
-    reference = f"{place}@{tag}" if ":" in tag else f"{place}:{tag}"
-    with _transfer(daemon, place, f"pulling {reference}"):
-        _follow(daemon.patient.pull(place, tag=tag, stream=True, decode=True), sink)
-    return reference
-
-
 def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sink) -> None:
     """Fetch the locked image by digest, check it, and give it our tag.
 
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
-    reference = fetch(daemon, repository(registry, image), entry.digest, sink)
+    reference = f"{repository(registry, image)}@{entry.digest}"
+    _transfer(daemon, "pull", reference, sink)
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):
@@ -120,41 +111,25 @@ def mismatch(found: dict[str, Any] | None, image: ImageRef, entry: Entry) -> str
     return ""
 
 
-def _follow(events: Iterator[dict[str, Any]], sink: Sink) -> None:
-    """Pass on what the daemon says of a transfer. Raises DockerException: an error comes as an
-    event of a good stream, which is read to its end even so: that ends the connection."""
-    from docker.errors import DockerException
+def _transfer(daemon: Daemon, verb: str, reference: str, sink: Sink) -> None:
+    """Have the docker client push or pull. Raises EnvironmentFault: why it failed, what to do."""
+    errors: list[str] = []
 
-    error = ""
-    for event in events:
-        error = error or str(event.get("error", ""))
-        if event.get("status") and not event.get("progressDetail"):
-            layer = f"{event['id']}: " if event.get("id") else ""
-            sink.line("stdout", f"{layer}{event['status']}")
-    if error:
-        raise DockerException(error)
+    def on_line(stream: processes.Stream, text: str) -> None:
+        if stream == "stderr" and text.strip():
+            errors.append(text.strip())
+        sink.line(stream, text)
 
-
-@contextmanager
-def _transfer(daemon: Daemon, place: str, what: str) -> Iterator[None]:
-    """Say of any error what was done, why it failed and what to do."""
-    from docker.errors import DockerException
-    from requests.exceptions import Timeout
-    from urllib3.exceptions import ReadTimeoutError
-
-    with faults(daemon.endpoint), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "docker-credential-")  # an error says it as well
-        try:
-            yield
-        except (DockerException, Timeout, ReadTimeoutError) as error:
-            raise _fault(what, str(getattr(error, "explanation", "") or error), place) from error
+    environment = client_environment(daemon.endpoint)
+    ended = processes.stream(("docker", verb, reference), on_line, env=environment)
+    if ended.returncode != 0:
+        probe(daemon.endpoint).close()  # it may have gone away
+        raise _fault(f"{verb}ing {reference}", errors, reference)
 
 
-def _fault(what: str, why: str, place: str) -> EnvironmentFault:
-    from docker.auth import resolve_repository_name
-
-    host = resolve_repository_name(place)[0]
+def _fault(what: str, errors: list[str], reference: str) -> EnvironmentFault:
+    host, why = reference.partition("/")[0], "\n".join(errors)
     fixes = [fix for words, fix in _FIXES if re.search(words, why, re.IGNORECASE)]
     fix = fixes[0] if fixes else "see whether {host} is up and can be reached, then try again"
-    line = (why.strip().splitlines() or ["no reason given"])[0][:300]
-    return EnvironmentFault(f"{what} failed: {line}", fix=fix.format(host=host))
+    line = (errors or ["no reason given"])[-1].removeprefix("Error response from daemon: ")
+    return EnvironmentFault(f"{what} failed: {line[:300]}", fix=fix.format(host=host))

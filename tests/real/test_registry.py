@@ -228,19 +228,6 @@ def test_what_a_registry_may_answer(
     assert nothing_is_here(daemon)
 
 
-def test_a_registry_that_falls_silent(
-    daemon: Daemon, place: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image, entry = published(daemon, tmp_path, place.name, size=3 * MB)
-    monkeypatch.setattr("ae.daemon.connection.SILENCE_S", 0.5)
-    cable = Cable(place.port, limit=MB, silent=True)
-    with pytest.raises(EnvironmentFault, match=r"pulling .* failed: .*timed out") as caught:
-        registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Lines())
-    assert "is up and can be reached" in caught.value.fix
-    assert nothing_is_here(daemon)
-    cable.close()
-
-
 def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
     with private_daemon(disk_mb=64) as endpoint:
         daemon = connect(endpoint)
@@ -253,9 +240,7 @@ def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
                 if "Pulling fs layer" in text:
                     os.kill(pid, signal.SIGKILL)
 
-        with pytest.raises(
-            EnvironmentFault, match=r"the connection to the Docker daemon at .* broke"
-        ):
+        with pytest.raises(EnvironmentFault, match="no Docker daemon runs at"):
             registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Killing())
         cable.close()
         daemon.close()
@@ -312,7 +297,7 @@ def test_credentials_come_from_dockers_helpers(
         (folder / "docker-credential-tests").unlink()
         daemon = connect(small_daemon.endpoint)
         image = make_image(daemon, tmp_path)
-        with pytest.raises(EnvironmentFault, match="Credentials store error"):
+        with pytest.raises(EnvironmentFault, match="no basic auth credentials"):
             registry.push(daemon, image, place.name, said)
         forget(daemon, image)
         daemon.close()
