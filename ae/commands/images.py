@@ -26,7 +26,7 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle as unpack
-from ae.images import lockfile, pack, registry, settings
+from ae.images import lockfile, pack, registry
 from ae.images.build import build as build_image
 from ae.images.build import commands
 from ae.images.content import BuildOptions, flavours, image_ref
@@ -81,7 +81,7 @@ def build(
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
-    place = settings.require_registry()
+    place = registry.require_place()
     images = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
@@ -93,7 +93,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Fetch the locked images from the registry, by digest."""
-    place = settings.require_registry()
+    place = registry.require_place()
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in locked:

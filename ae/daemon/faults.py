@@ -87,7 +87,4 @@ _FIXES = (
     ("no such image|not known|manifest unknown|short-name", "build it where Docker is (for podman, "
      "then: docker save IMAGE | podman load), or name another with --image"),
     ("statfs|bind source path", "use a daemon of this machine, and check the recipe's volumes"),
-    ("unauthorized|authentication required", "log in: docker or podman login REGISTRY"),
-    ("http response to https", "name it in registries.conf with insecure = true"),
-    ("connection refused|no such host|timeout|registry", "check the name and the network"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Images to and from a registry: pushed once, locked by digest, pulled by digest.
+"""Images to and from the registry of AE_REGISTRY: pushed once, locked and pulled by digest.
 
 The daemon checks every layer against its digest and tries again what breaks off. Who may push and
 pull is the docker client's affair: its configuration and credential helpers.
@@ -6,22 +6,29 @@ pull is the docker client's affair: its configuration and credential helpers.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ae.daemon.connection import Daemon, probe
 from ae.daemon.faults import faults
-from ae.errors import EnvironmentFault
+from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.images.content import client_environment, labels, labels_of
 from ae.images.lockfile import Entry
 from ae.model import ImageRef, Sink
 
-# What the daemon and registries say, and what to do about it; the first that fits.
+_REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
+_FORM = "HOST[:PORT]/PATH, as ghcr.io/you/ae"
+# What engines and registries say, and what to do about it; the first that fits.
 _FIXES = (
     ("getting credentials", "see `credsStore` and `credHelpers` in Docker's config.json"),
-    (r"unauthorized|authentication required|no basic auth|denied|forbidden", "docker login {host}"),
-    (r"no space left", "free some disk where Docker keeps images: docker system df"),
+    (
+        r"unauthorized|authentication required|no basic auth|denied|forbidden",
+        "{program} login {host}",
+    ),
+    (r"no space left", "free some disk where images are kept: {program} system df"),
     (
         r"verification failed|digest|checksum|invalid",
         "the registry holds a damaged layer: delete it there and push again",
@@ -30,8 +37,26 @@ _FIXES = (
         r"unknown|not found|does not exist",
         "it was never pushed to {host}, or deleted there: ae push, or another AE_REGISTRY",
     ),
-    (r"HTTP response to HTTPS", "add {host} to the daemon's insecure-registries"),
+    (
+        r"HTTP response to HTTPS",
+        "add {host} to the daemon's insecure-registries (podman: registries.conf, insecure = true)",
+    ),
 )
+
+
+def place() -> str | None:
+    """The registry; None where none is named. Raises UsageError for what no registry can be."""
+    named = os.environ.get("AE_REGISTRY")
+    if named and not _REGISTRY.fullmatch(named):
+        raise UsageError(f"'{named}' (AE_REGISTRY) is no registry", fix=f"write {_FORM}")
+    return named or None
+
+
+def require_place() -> str:
+    """The registry. Raises UsageError when none is named."""
+    if found := place():
+        return found
+    raise UsageError("no registry is named", fix=f"set AE_REGISTRY={_FORM}")
 
 
 def repository(registry: str, image: ImageRef) -> str:
@@ -45,15 +70,16 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     The digest is what the registry itself says it holds. Raises EnvironmentFault.
     """
     found = built(daemon, image)
-    place = repository(registry, image)
+    name = repository(registry, image)
+    environment = client_environment(daemon.endpoint)
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
         with faults(daemon.endpoint):
-            daemon.control.tag(found["Id"], place, tag)
+            daemon.control.tag(found["Id"], name, tag)
             try:
-                _transfer(daemon, "push", f"{place}:{tag}", sink)
+                transfer("docker", "push", f"{name}:{tag}", sink, environment)
             finally:
-                daemon.control.remove_image(f"{place}:{tag}", noprune=True)
-            held: Any = daemon.control.inspect_distribution(f"{place}:{tag}")  # type: ignore[no-untyped-call]
+                daemon.control.remove_image(f"{name}:{tag}", noprune=True)
+            held: Any = daemon.control.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
     digest = str(held["Descriptor"]["digest"])
     return Entry(content=image.content, digest=digest, image_id=found["Id"])
 
@@ -64,7 +90,7 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
     reference = f"{repository(registry, image)}@{entry.digest}"
-    _transfer(daemon, "pull", reference, sink)
+    transfer("docker", "pull", reference, sink, client_environment(daemon.endpoint))
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):
@@ -111,25 +137,36 @@ def mismatch(found: dict[str, Any] | None, image: ImageRef, entry: Entry) -> str
     return ""
 
 
-def _transfer(daemon: Daemon, verb: str, reference: str, sink: Sink) -> None:
-    """Have the docker client push or pull. Raises EnvironmentFault: why it failed, what to do."""
+def transfer(
+    program: str,
+    verb: str,
+    reference: str,
+    sink: Sink,
+    environment: Mapping[str, str],
+    *options: str,
+) -> None:
+    """Have docker or podman push or pull. Raises EnvironmentFault: why it failed, what to do."""
     errors: list[str] = []
 
     def on_line(stream: processes.Stream, text: str) -> None:
         if stream == "stderr" and text.strip():
             errors.append(text.strip())
-        sink.line(stream, text)
+        sink.line("stdout", text)  # podman writes its progress to standard error
 
-    environment = client_environment(daemon.endpoint)
-    ended = processes.stream(("docker", verb, reference), on_line, env=environment)
-    if ended.returncode != 0:
-        probe(daemon.endpoint).close()  # it may have gone away
-        raise _fault(f"{verb}ing {reference}", errors, reference)
+    argv = (program, verb, *options, reference)
+    if processes.stream(argv, on_line, env=environment).returncode != 0:
+        if program == "docker":
+            probe(environment["DOCKER_HOST"]).close()  # it may have gone away
+        raise _fault(program, f"{verb}ing {reference}", errors, reference.partition("/")[0])
 
 
-def _fault(what: str, errors: list[str], reference: str) -> EnvironmentFault:
-    host, why = reference.partition("/")[0], "\n".join(errors)
-    fixes = [fix for words, fix in _FIXES if re.search(words, why, re.IGNORECASE)]
+def _fault(program: str, what: str, errors: list[str], host: str) -> EnvironmentFault:
+    said = "\n".join(errors)
+    fixes = [fix for words, fix in _FIXES if re.search(words, said, re.IGNORECASE)]
     fix = fixes[0] if fixes else "see whether {host} is up and can be reached, then try again"
-    line = (errors or ["no reason given"])[-1].removeprefix("Error response from daemon: ")
-    return EnvironmentFault(f"{what} failed: {line[:300]}", fix=fix.format(host=host))
+    line = (errors or ["no reason given"])[-1]
+    for layer in ("Error: ", "Error response from daemon: "):
+        line = line.removeprefix(layer)
+    return EnvironmentFault(
+        f"{what} failed: {line[:300]}", fix=fix.format(program=program, host=host)
+    )

@@ -65,6 +65,6 @@ def test_in_what_an_image_differs_from_the_lock(image: dict[str, Any] | None, sa
     ],
 )
 def test_the_fix_for_what_a_registry_says(why: str, fix: str) -> None:
-    fault = _fault("pulling x", ["more", why] if why else [], "host:5000/ae/x:cpu")
+    fault = _fault("docker", "pulling x", ["more", why] if why else [], "host:5000")
     assert fix in fault.fix
     assert fault.message == f"pulling x failed: {why or 'no reason given'}"
