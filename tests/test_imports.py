@@ -25,7 +25,7 @@ FLOORS = (  # a room or module imports only what stands further up, never its ne
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "jinja2"}
-LAZY_ARROWS = {("ae.__main__", "cli"), ("ae.__main__", "host")}
+LAZY_ARROWS = {("ae.__main__", "cli")}
 
 
 def name_of(path: Path) -> str:

@@ -45,14 +45,13 @@ class Daemon:
         return str(self.info.get("ServerVersion", ""))
 
     @cached_property
-    def control(self) -> APIClient:
-        """A client with a short timeout."""
-        return _client(self.endpoint, CONTROL_TIMEOUT_S)
+    def client(self) -> APIClient:
+        """docker-py, for what changes or carries images. It waits as long as that takes."""
+        from docker.api import APIClient
 
-    @cached_property
-    def patient(self) -> APIClient:
-        """A client that waits as long as it takes."""
-        return _client(self.endpoint, None)
+        for_ever: Any = None  # which docker-py takes, and does not say so
+        with faults(self.endpoint):
+            return APIClient(base_url=self.endpoint, version="auto", timeout=for_ever)
 
     @property
     def rootless(self) -> bool:
@@ -65,9 +64,9 @@ class Daemon:
         return any("userns" in option for option in self.info.get("SecurityOptions") or [])
 
     def close(self) -> None:
-        """Close the clients' connections."""
-        for client in {"control", "patient"} & vars(self).keys():
-            vars(self).pop(client).close()
+        """Close the client's connections."""
+        if client := vars(self).pop("client", None):
+            client.close()
 
     def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
         """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
@@ -142,10 +141,3 @@ def connect(endpoint: str) -> Daemon:
     daemon = Daemon(endpoint)
     _ = daemon.info
     return daemon
-
-
-def _client(endpoint: str, timeout_s: Any) -> APIClient:  # None is for ever, and docker-py takes it
-    from docker.api import APIClient
-
-    with faults(endpoint):
-        return APIClient(base_url=endpoint, version="auto", timeout=timeout_s)

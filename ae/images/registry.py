@@ -6,10 +6,12 @@ pull is the docker client's affair: its configuration and credential helpers.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from ae.daemon.connection import Daemon, probe
 from ae.daemon.faults import faults
@@ -74,12 +76,12 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     environment = client_environment(daemon.endpoint)
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
         with faults(daemon.endpoint):
-            daemon.control.tag(found["Id"], name, tag)
+            daemon.client.tag(found["Id"], name, tag)
             try:
                 transfer("docker", "push", f"{name}:{tag}", sink, environment)
             finally:
-                daemon.control.remove_image(f"{name}:{tag}", noprune=True)
-            held: Any = daemon.control.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
+                daemon.client.remove_image(f"{name}:{tag}", noprune=True)
+            held: Any = daemon.client.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
     digest = str(held["Descriptor"]["digest"])
     return Entry(content=image.content, digest=digest, image_id=found["Id"])
 
@@ -95,10 +97,10 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):
         if found is not None and not wrong:
-            daemon.control.tag(found["Id"], f"ae/{image.name}", str(image.flavour))
+            daemon.client.tag(found["Id"], f"ae/{image.name}", str(image.flavour))
             return
         if found is not None:
-            daemon.control.remove_image(reference)
+            daemon.client.remove_image(reference)
     raise EnvironmentFault(
         f"{reference} {wrong}",
         fix="images/lock.yaml and the registry disagree: push again from these sources",
@@ -118,8 +120,8 @@ def built(daemon: Daemon, image: ImageRef) -> dict[str, Any]:
 
 def find(daemon: Daemon, image: ImageRef, entry: Entry) -> dict[str, Any] | None:
     """The locked image, if the engine holds it under whatever name; None otherwise."""
-    with faults(daemon.endpoint):
-        held = daemon.control.images(filters={"label": [f"ae.content={entry.content}"]})
+    wanted = json.dumps({"label": [f"ae.content={entry.content}"]})
+    held = daemon.ask(f"/images/json?filters={quote(wanted)}")
     ids = [one["Id"] for one in held if entry.names(one)]
     return daemon.image(ids[0]) if ids else None
 

@@ -136,7 +136,7 @@ def daemon(engine: Engine) -> Daemon:
 
 def daemon_of(engine: Engine) -> Daemon:
     made = Held("unix:///nowhere")
-    vars(made).update(control=engine, patient=engine, info={})
+    vars(made).update(client=engine, info={})
     return made
 
 
@@ -147,7 +147,7 @@ class Held(Daemon):
         from docker.errors import ImageNotFound
 
         try:
-            found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+            found: dict[str, Any] = self.client.inspect_image(reference)  # type: ignore[no-untyped-call]
         except ImageNotFound:
             return None
         return found

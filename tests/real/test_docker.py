@@ -302,7 +302,7 @@ def test_clean_removes_orphans_and_nothing_else(engine: DockerEngine, tmp_path: 
     living = owner.stamp({owner.RUN: "living", owner.RECIPE: "contract"})
     dead = living | {owner.RUN: "dead", owner.STARTED: "another-boot-1"}
     elsewhere = living | {owner.RUN: "elsewhere", owner.HOST: "another-host", owner.PID: "1"}
-    control = engine.daemon.control
+    control = engine.daemon.client
     made = []
     for labels in (living, dead, elsewhere, {"not": "ours"}):
         body = {"Image": "ae/base:cpu", "Cmd": ["true"], "Labels": labels}
@@ -373,12 +373,12 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
         engine.run(job, inside, 60)
         word = (tiny / "images/tiny/file").read_text()
         assert inside.of("stdout") == [f"{word}cpu some.whl CERTIFICATE"]
-        history = engine.daemon.control.history(image.reference)
+        history = engine.daemon.client.history(image.reference)
         assert "CERTIFICATE" not in json.dumps(history)
         (tiny / "images/tiny/file").write_text("two")
         assert not engine.has_image(images.image_ref(tiny, "tiny", Flavour.CPU))
     finally:
-        engine.daemon.control.remove_image(image.reference, force=True)
+        engine.daemon.client.remove_image(image.reference, force=True)
         engine.close()
 
 
@@ -427,7 +427,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
     borrowed = tmp_path / "borrowed"
     borrowed.mkdir()
     (borrowed / "word").write_text("hello")
-    control = engine.daemon.control
+    control = engine.daemon.client
     build = tmp_path / "Dockerfile"
     build.write_text("FROM ae/base:cpu\n")
     label = json.dumps([str(borrowed)])
@@ -487,7 +487,7 @@ def test_clean_finds_the_container_of_a_killed_shell(
 
     def mine() -> list[str]:
         filters = {"label": [f"{owner.PID}={pid}", f"{owner.RUN}=shell"]}
-        return [one["Id"] for one in engine.daemon.control.containers(filters=filters)]
+        return [one["Id"] for one in engine.daemon.client.containers(filters=filters)]
 
     (container_id,) = mine()
     listed = clean.clean_engines([engine], dry_run=True)

@@ -328,7 +328,7 @@ def test_an_image_that_docker_saved_is_loaded_by_hand(
         (tiny.source / "file").write_text("two")
         assert not engine.has_image(images.image_ref(tmp_path / "root", "tiny", Flavour.CPU))
     finally:
-        docker.daemon.control.remove_image(tiny.reference, force=True)
+        docker.daemon.client.remove_image(tiny.reference, force=True)
         docker.close()
         engine.call("rmi", "--force", f"localhost/{tiny.reference}", f"docker.io/{tiny.reference}")
 
@@ -347,7 +347,7 @@ def test_the_locked_image_is_pulled_by_digest(
         try:
             entry = push(docker.daemon, image, store.name, Lines())
         finally:
-            docker.daemon.control.remove_image(image.reference, force=True)
+            docker.daemon.client.remove_image(image.reference, force=True)
             docker.close()
         monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
         monkeypatch.setenv("AE_REGISTRY", store.name)
