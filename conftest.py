@@ -27,6 +27,13 @@ _CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("AE_TEST_CACHE", str(_CACHES / "ae-tests"))
 
 
+# Workers share the cores: a thread each, where a test names no number. It must be set before
+# PyTorch is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(_name, "1")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`: one worker for the tests of the engine, the others by file."""

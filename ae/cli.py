@@ -28,6 +28,7 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "check": ("results.check", "Judge every claim against a run."),
     "table": ("results.table", "Print the result tables of a run, whole."),
     "report": ("results.report", "Write one page per paper."),
+    "docs": ("results.docs", "Fill the numbers in README.md and docs/."),
     "keep": ("results.keep", "Put a run's points among the reference results."),
     "bundle": ("images.bundle", "Write one archive with all that a paper needs."),
     "load": ("images.load", "Check a bundle and restore all of it, or nothing."),

@@ -1,5 +1,41 @@
-"""The tests of recipes have the launcher's guard against daemons and networks, and its engine."""
+"""The tests of recipes have the launcher's guard against daemons and networks, its engine, and a
+command line in a checkout that has their recipe alone."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ae.__main__ import guarded
 from tests.conftest import _guard, docker_endpoint, docker_host
+from tests.h200 import machine
 
-__all__ = ["_guard", "docker_endpoint", "docker_host"]
+__all__ = ["_guard", "ae", "docker_endpoint", "docker_host"]
+
+
+@pytest.fixture
+def ae(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., tuple[int, str, str]]:
+    """`ae` with the recipe of the test, on a machine with two H200s: code, output, errors."""
+    recipe = request.path.parents[1]
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / recipe.name).symlink_to(recipe)
+    for name in (recipe.name, f"{recipe.name}-upstream"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
+    monkeypatch.setenv("AE_ROOT", str(tmp_path))
+    monkeypatch.setattr("ae.commands.run.detect", lambda: machine(2))
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = guarded(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

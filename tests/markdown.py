@@ -51,12 +51,16 @@ def broken(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Number, line, and whether it is prose."""
+    """Number, line, and whether it is prose; a comment of several lines is none."""
     fence = ""
     for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
         mark = re.match(r"\s*(```|~~~)", line)
+        opens = line.startswith("<!--") and "-->" not in line
         if mark and fence in ("", mark[1]):
             fence = "" if fence else mark[1]
+            yield number, line, False
+        elif (opens and not fence) or (fence == "<!--" and line.endswith("-->")):
+            fence = "" if fence else "<!--"
             yield number, line, False
         else:
             yield number, line, not fence and not _FIXED.match(line)

@@ -83,7 +83,7 @@ def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> 
     assert "claims:" in out
     assert set(run_points(root).values()) == {"done"}
     figures = list((root / "results/runs/toy").glob("*/figures/*"))
-    assert {path.suffix for path in figures} == {".png", ".pdf", ".csv"}
+    assert {path.suffix for path in figures} == {".png", ".svg", ".pdf", ".csv"}
     (judged,) = (root / "results/runs/toy").glob("*/claims.json")
     verdicts = {one["id"]: one for one in json.loads(judged.read_text())["claims"]}
     assert verdicts["T1"]["verdict"] == "not comparable"  # it holds, in a run that is reduced

@@ -1,85 +1,35 @@
 """The small language of claims: numbers, comparisons and statistics over records. Pure.
 
-Every value is an array of shape (1 + RESAMPLES,): the value itself, then what it would have been
-for bootstrap draws of the samples of every label set. Arithmetic on such arrays carries the
-interval along.
+What parses is checked here, and given a value in ae.claims.evaluate.
 """
 
 from __future__ import annotations
 
 import ast
-import operator
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ae import statistics
 from ae.errors import nearest
-from ae.records.files import Row
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Kind = Literal["number", "boolean"]
-Values: TypeAlias = "NDArray[Any]"
 
-_STATISTICS: Mapping[str, statistics.Statistic] = {
-    "median": "median",
-    "mean": "mean",
-    "minimum": "min",
-    "maximum": "max",
+OVER: Mapping[str, Kind] = {  # what it is over, and gives
+    "best_over": "number",
+    "worst_over": "number",
+    "mean_over": "number",
+    "geomean_over": "number",
+    "every_over": "boolean",
+    "all_over": "boolean",
+    "any_over": "boolean",
 }
-_OVER: Mapping[str, tuple[Kind, str]] = {  # what it is over and gives, and by which method
-    "best_over": ("number", "max"),  # largest, whatever it means
-    "worst_over": ("number", "min"),
-    "all_over": ("boolean", "all"),
-    "any_over": ("boolean", "any"),
-}
-
-
-def _same(one: Values, other: Values) -> Values:
-    import numpy as np
-
-    return np.isclose(one, other, rtol=1e-9, atol=0.0)
-
-
-_ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: _same,
-    ast.NotEq: lambda a, b: ~_same(a, b),
-}
-_FUNCTIONS = ("count", *_STATISTICS, *_OVER)
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_FUNCTIONS = (*statistics.STATISTICS, "ratio", *OVER)
+FOUND = "found"  # label=found: the values that records have
 _LONGEST = 4000
-
-
-class NoAnswer(Exception):
-    """The records do not answer the expression; the reason is one sentence."""
-
-
-class NoRecords(NoAnswer):
-    """There are no records for a part of the expression."""
-
-
-class WrongEvidence(NoAnswer):
-    """There are records, but none of the evidence that may serve."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An expression's values (see above; booleans or float64) and the records they came from."""
-
-    values: Values
-    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -90,18 +40,34 @@ class Expression:
     kind: Kind
     tree: ast.expr = field(repr=False, compare=False)
 
-    def answer(self, rows: Sequence[Row], evidence: Sequence[str]) -> Answer:
-        """Evaluate over the records whose evidence may serve. Raises NoAnswer."""
-        evaluator = _Evaluator(rows, frozenset(evidence))
-        values = evaluator.visit(self.tree, {})
-        return Answer(values, tuple(evaluator.used.values()))
-
     def labels(self) -> Iterator[tuple[str, str]]:
         """Every label=value that the expression asks for."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
                 for keyword in node.keywords:
-                    yield str(keyword.arg), _word(keyword.value)
+                    for word in words_of(keyword.value):
+                        if not (word == FOUND and _is_over(node)):
+                            yield str(keyword.arg), word
+
+    def with_cells(self, values: Callable[[str, frozenset[str]], Sequence[str]]) -> Expression:
+        """The expression with all cells of its quantifiers written out.
+
+        `values` gives those of a label, in the experiments that are named below the quantifier;
+        raises ValueError where nobody knows them.
+        """
+        tree = copy.deepcopy(self.tree)
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and _is_over(call):
+                *labels, inner = call.args
+                asked = replace(self, tree=inner).labels()
+                named = frozenset(value for label, value in asked if label == "experiment")
+                cells = {word_of(label): values(word_of(label), named) for label in labels}
+                call.args = [inner]
+                call.keywords[:0] = [
+                    ast.keyword(label, ast.List([ast.Constant(one) for one in found], ast.Load()))
+                    for label, found in cells.items()
+                ]
+        return replace(self, text=ast.unparse(tree), tree=tree)
 
 
 def parse_expression(text: str) -> Expression:
@@ -126,7 +92,7 @@ def _check(node: ast.expr) -> Kind:  # noqa: PLR0911
             if abs(value) > 1e300:
                 raise ValueError("a number is too large")
             return "number"
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
             _expect("number", left, right)
             return "number"
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -139,7 +105,7 @@ def _check(node: ast.expr) -> Kind:  # noqa: PLR0911
             _expect("boolean", *values)
             return "boolean"
         case ast.Compare(left=left, ops=ops, comparators=others):
-            if all(type(op) in _COMPARISONS for op in ops):
+            if all(isinstance(op, _COMPARISONS) for op in ops):
                 _expect("number", left, *others)
                 return "boolean"
         case ast.Call(func=ast.Name(id=name)):
@@ -156,147 +122,41 @@ def _expect(kind: Kind, *nodes: ast.expr) -> None:
 def _check_call(name: str, call: ast.Call) -> Kind:
     if name not in _FUNCTIONS:
         raise ValueError(f"there is no function '{name}'; {nearest(name, _FUNCTIONS)}")
-    if name in _OVER:
-        if len(call.args) != 2 or call.keywords or not isinstance(call.args[0], ast.Name):
-            raise ValueError(f"write {name}(label, expression), not '{ast.unparse(call)}'")
-        kind, _ = _OVER[name]
-        _expect(kind, call.args[1])
-        return kind
-    if len(call.args) != 1 or any(keyword.arg is None for keyword in call.keywords):
-        raise ValueError(f"write {name}(metric, label=value, ...), not '{ast.unparse(call)}'")
-    for value in [call.args[0], *(keyword.value for keyword in call.keywords)]:
-        _word(value)
+    if name in OVER:
+        lists = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
+        named = all(isinstance(label, ast.Name) for label in call.args[:-1])
+        if not (call.args and (call.args[1:] or lists) and named and all(lists)):
+            write = f"write {name}(label, ..., expression, label=[value, ...] or found)"
+            raise ValueError(f"{write}, not '{ast.unparse(call)}'")
+        _expect(OVER[name], call.args[-1])
+        return OVER[name]
+    words = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
+    pairs = [two for two in words if two and len(two) > 1]
+    listed = any(isinstance(keyword.value, ast.List) for keyword in call.keywords)
+    if len(call.args) != 1 or not all(words) or listed or bool(pairs) != (name == "ratio"):
+        form = "label=this/that, ..." if name == "ratio" else "label=value, ..."
+        raise ValueError(f"write {name}(metric, {form}), not '{ast.unparse(call)}'")
+    word_of(call.args[0])
     return "number"
 
 
-def _word(node: ast.expr) -> str:
+def _is_over(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in OVER
+
+
+def words_of(node: ast.expr) -> list[str]:
+    """The words of `[a, b]`, of `this/that`, or of one word."""
+    if isinstance(node, ast.List):
+        return [word_of(one) for one in node.elts]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return [word_of(node.left), word_of(node.right)]
+    return [word_of(node)]
+
+
+def word_of(node: ast.expr) -> str:
     """A metric's or label's name or value as text."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Constant) and type(node.value) in (str, int, float):
         return str(node.value)
     raise ValueError(f"'{ast.unparse(node)}' must be a word; put other text in quotes")
-
-
-class _Evaluator:
-    """Evaluates checked expressions over rows and remembers which rows were used."""
-
-    def __init__(self, rows: Sequence[Row], evidence: frozenset[str]) -> None:
-        self.used: dict[int, Row] = {}
-        self._rows = rows
-        self._evidence = evidence
-        self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
-
-    def visit(  # noqa: PLR0911
-        self, node: ast.expr, bound: Mapping[str, str]
-    ) -> Values:
-        match node:
-            case ast.Constant(value=value):
-                return _constant(float(value))  # type: ignore[arg-type]
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return ~self.visit(operand, bound)
-            case ast.UnaryOp(operand=operand):
-                return -self.visit(operand, bound)
-            case ast.BinOp(left=left, op=op, right=right):
-                above, below = self.visit(left, bound), self.visit(right, bound)
-                if isinstance(op, ast.Div) and below[0] == 0:
-                    raise NoAnswer(f"'{ast.unparse(right)}' is 0, which nothing is divided by")
-                return _calculated(type(op), above, below)
-            case ast.BoolOp(op=op, values=nodes):
-                join = operator.and_ if isinstance(op, ast.And) else operator.or_
-                return reduce(join, [self.visit(one, bound) for one in nodes])
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [self.visit(one, bound) for one in [left, *others]]
-                pairs = zip(ops, sides, sides[1:], strict=False)
-                return reduce(operator.and_, [_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
-            case ast.Call(func=ast.Name(id=name)) if name in _OVER:
-                return self._over(name, node, bound)
-            case ast.Call(func=ast.Name(id=name)):
-                return self._select(name, node, bound)
-        raise AssertionError(ast.dump(node))  # parse_expression lets nothing else through
-
-    def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
-        label = _word(call.args[0])
-        here = (row for row in self._rows if _matches(row, bound))
-        found: list[Values] = []
-        faults: list[NoAnswer] = []
-        for value in dict.fromkeys(_label(row, label) for row in here):
-            if value is None:
-                continue
-            try:
-                found.append(self.visit(call.args[1], {**bound, label: value}))
-            except (WrongEvidence, NoRecords) as reason:
-                faults.append(reason)
-        if found:
-            return _over(name, found)
-        faults.sort(key=lambda reason: isinstance(reason, NoRecords))
-        raise next(iter(faults), NoRecords(f"no records with a {label}"))
-
-    def _select(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
-        metric = _word(call.args[0])
-        wanted = {**bound, **{str(k.arg): _word(k.value) for k in call.keywords}}
-        matching = [
-            (index, row)
-            for index, row in enumerate(self._rows)
-            if row.metric == metric and _matches(row, wanted)
-        ]
-        serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
-        if name == "count":
-            self.used.update(serving)
-            return _constant(float(len(serving)))
-        about = ", ".join(f"{key} {value}" for key, value in wanted.items())
-        words = f"{metric} ({about})" if about else metric
-        if matching and not serving:
-            given = ", ".join(sorted({row.evidence for _, row in matching}))
-            raise WrongEvidence(f"the records of {words} are {given}")
-        if not serving:
-            raise NoRecords(f"no records of {words}")
-        _refuse_several([row for _, row in serving], words)
-        self.used.update(serving)
-        key = (name, tuple(index for index, _ in serving))
-        if key not in self._known:
-            import numpy as np
-
-            samples = [sample for _, row in serving for sample in row.samples]
-            with np.errstate(all="ignore"):
-                self._known[key] = statistics.resample(samples, _STATISTICS[name])
-        return self._known[key]
-
-
-def _constant(value: float) -> Values:
-    import numpy as np
-
-    return np.full(1 + statistics.RESAMPLES, value)
-
-
-def _calculated(op: type[ast.operator], one: Values, other: Values) -> Values:
-    import numpy as np
-
-    with np.errstate(all="ignore"):
-        return _ARITHMETIC[op](one, other)
-
-
-def _over(name: str, found: Sequence[Values]) -> Values:
-    import numpy as np
-
-    return np.asarray(getattr(np.stack(found), _OVER[name][1])(axis=0))
-
-
-def _label(row: Row, name: str) -> str | None:
-    return row.labels.get(name, row.experiment if name == "experiment" else None)
-
-
-def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
-    return all(_label(row, name) == value for name, value in wanted.items())
-
-
-def _refuse_several(rows: Sequence[Row], words: str) -> None:
-    """Repeats of one label set are put together; records of different ones are not."""
-    names = dict.fromkeys(["experiment", *(name for row in rows for name in row.labels)])
-    for name in names:
-        values = sorted({_label(row, name) or "none" for row in rows})
-        if len(values) > 1:
-            raise NoAnswer(f"several records match {words}: {name} is {', '.join(values)}")
-    units = {row.unit for row in rows}
-    if len(units) > 1:
-        raise NoAnswer(f"the records of {words} have several units: {', '.join(sorted(units))}")

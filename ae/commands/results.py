@@ -1,4 +1,4 @@
-"""`ae plot`, `check`, `table`, `report` and `keep`: steps over results that are there.
+"""`ae plot`, `check`, `table`, `report`, `docs` and `keep`: steps over results that are there.
 
 They read a run or a reference set and never write into it; what they draw goes to results/report.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ae.claims.verdicts import exit_code, to_json, verdict_lines
+from ae.claims.models import exit_code, to_json, verdict_lines
 from ae.commands.options import AnyRecipe, AsJson, RecipeName, print_data
 from ae.errors import UsageError
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -20,7 +20,7 @@ from ae.recipe.models import Recipe
 from ae.records import reference
 from ae.records.folder import RunStore, results_dir
 from ae.records.results import Results, load_run
-from ae.report import chapter, page, text
+from ae.report import chapter, documents, page, text
 
 RunName = Annotated[
     str | None,
@@ -91,6 +91,26 @@ def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolde
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
     chapters = [chapter.conclude(root, r, each, _figures(root, each, output)) for r, each in found]
     print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
+
+
+def docs(
+    check: Annotated[
+        bool, typer.Option("--check", help="write nothing; exit code 1 when a number differs")
+    ] = False,
+) -> int:
+    """Fill the numbers in README.md and docs/ from the reference results."""
+    root = find_root()
+    changes = documents.fill(root, results_dir(root), write=not check)
+    for one in changes:
+        if "\n" in one.stands + one.should:
+            print(f"{one.place}: the table differs")
+        else:
+            print(f"{one.place}: {one.stands or 'nothing'} stands there, it is {one.should}")
+    if not changes:
+        print("every number is that of the reference results")
+    elif check:
+        print("`ae docs` fills them in")
+    return int(bool(changes and check))
 
 
 def keep(

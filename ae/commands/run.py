@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ae.claims.verdicts import write_claims
+from ae.claims.models import write_claims
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -32,7 +33,7 @@ from ae.errors import AeError, EnvironmentFault, ExitCode
 from ae.host import measuring, owner, signals, watchdog
 from ae.host.machine import detect
 from ae.images.content import BuildOptions
-from ae.model import Machine, Outcome, Plan, Status
+from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
@@ -76,7 +77,10 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="the same as --KEY VALUE; repeatable"),
     ] = None,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="run every point N times")] = 1,
+    repeat: Annotated[
+        int | None,
+        typer.Option("--repeat", min=1, help="processes of every point; default: the recipe's"),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
@@ -182,8 +186,8 @@ def measure(
         notes.append("the recipe, its image or the machine changed: some points run again")
     for note in notes:
         display.say(f"note: {note}")
-    count = f"{len(todo)} of {len(plan.points)}" if asked.resumed else str(len(todo))
-    display.say(f"run {run.name} on engine {engine.name}: {count} points to run")
+    count = f"of {len(plan.points)} points " if asked.resumed else ""
+    display.say(f"run {run.name} on engine {engine.name}: {count}{_size(todo)} to run")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
     files = asked.secrets
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
@@ -269,11 +273,20 @@ def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
             print(f"# {point.id} ({about})")
             print(f"mkdir -p {quote(str(folder / point.id))} && {join(commands[point.id])}")
+        print(f"note: {_size(plan.points)}", file=sys.stderr)
         if not plan.points:
             print("# nothing is left to run")
     if as_json:
         print_data(True, data[0] if len(data) == 1 else data, "")
     return ExitCode.OK
+
+
+def _size(points: Sequence[Point]) -> str:
+    """How many points, in how many processes each, and how long they take together."""
+    each = Counter((point.experiment, *point.labels.values()) for point in points).values()
+    most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
+    took = format_seconds(sum(point.expected_s for point in points))
+    return f"{len(points)} points{most}, about {took}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:

@@ -125,9 +125,10 @@ def bars(
     axis.barh(there, [values[i] for i in there], height=0.74, color=[colours[i] for i in there])
     if mark is not None:
         axis.axvline(mark, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
+    spread = [index for index in there if low[index] < high[index]]  # else there is no whisker
     axis.errorbar(
-        [values[i] for i in there], there, fmt="none", ecolor="#222222", elinewidth=0.9,
-        xerr=[[values[i] - low[i] for i in there], [high[i] - values[i] for i in there]],
+        [values[i] for i in spread], spread, fmt="none", ecolor="#222222", elinewidth=0.9,
+        xerr=[[values[i] - low[i] for i in spread], [high[i] - values[i] for i in spread]],
         capsize=1.8, capthick=0.8,
     )  # fmt: skip
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}

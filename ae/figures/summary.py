@@ -1,4 +1,4 @@
-"""Medians, bootstrap intervals and ratios of record tables, for figures, tables and reports.
+"""Medians, their spread, and ratios of record tables, for figures, tables and reports.
 
 The input is the record table of docs/contracts.md: one row per record, raw samples in `samples`.
 """
@@ -8,17 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ae.statistics import Interval, interval, median_interval, resample
+from ae.statistics import (
+    Interval,
+    Samples,
+    basis,
+    by_process,
+    interval,
+    resample,
+    summarize,
+    weakest,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[str, Any]  # of a record table
+_SUMMARY = ("median", "low", "high", "spread", "processes", "hosts")
 
 
-def ratio_interval(top: Sequence[float], bottom: Sequence[float]) -> Interval:
-    """median(top) / median(bottom), both resampled independently. `bottom` must be positive."""
-    return interval(resample(top) / resample(bottom))
+def ratio_interval(top: Samples, bottom: Samples) -> Interval:
+    """median(top) / median(bottom); paired by process where both have the same processes."""
+    return interval(resample(top) / resample(bottom), weakest(map(basis, (top, bottom))))
 
 
 def rows_of(frame: pd.DataFrame) -> list[Row]:
@@ -30,8 +40,8 @@ def rows_of(frame: pd.DataFrame) -> list[Row]:
 def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dict[str, Any]]:
     """One row per combination of the labels `keys` among the records of `metric`.
 
-    Samples of all records that agree in `keys` (repeats of a point) are put together. Columns:
-    the keys (a label that a record lacks is ""), samples, n, median, low, high, unit, evidence.
+    Columns: the keys (a label that a record lacks is ""), samples (of all records that agree in the
+    keys, by process), n, median, low, high, spread, processes, hosts, unit, evidence.
     The order is that of first appearance; an unknown metric gives no row.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}
@@ -41,13 +51,13 @@ def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dic
             groups.setdefault(key, []).append(row)
     pooled = []
     for key, members in groups.items():
-        samples = [float(x) for member in members for x in member["samples"]]
+        samples = by_process(members)
         pooled.append(
             {
                 **dict(zip(keys, key, strict=True)),
                 "samples": samples,
-                "n": len(samples),
-                **dict(zip(("median", "low", "high"), median_interval(samples), strict=True)),
+                "n": sum(map(len, samples.values())),
+                **dict(zip(_SUMMARY, summarize(samples), strict=True)),
                 "unit": str(members[0]["unit"]),
                 "evidence": "+".join(sorted({str(member["evidence"]) for member in members})),
             }
@@ -59,7 +69,7 @@ def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
     """`pool_rows` for figures: the same as a DataFrame, with its columns also when it is empty."""
     import pandas as pd
 
-    columns = [*keys, "samples", "n", "median", "low", "high", "unit", "evidence"]
+    columns = [*keys, "samples", "n", *_SUMMARY, "unit", "evidence"]
     return pd.DataFrame(pool_rows(rows_of(frame), metric, keys), columns=columns)
 
 

@@ -98,7 +98,7 @@ def make_plan(
                 )
             )
     # Repeats outermost, so that drift hits all points alike.
-    points = [point for repeat in zip(*slots, strict=True) for point in repeat]
+    points = [point for repeat in itertools.zip_longest(*slots) for point in repeat if point]
     _check_served(recipe, selection, machine, points, refused)
     commands = {point.experiment: recipe.experiments[point.experiment].command for point in points}
     used = {key for words in commands.values() for _, key in placeholders(words)}

@@ -77,7 +77,8 @@ def points_of(
     texts = {key: argument(value) for key, value in values.items()} | dict(labels)
     texts |= {"variants": ",".join(variants), "device": "cuda" if needs.gpus else "cpu"}
     points = []
-    for repeat in range(selection.repeat):
+    usual = 1 if selection.quick else experiment.processes
+    for repeat in range(selection.repeat or usual):
         words = texts | {"repeat": str(repeat)}
         point = Point(
             id="-".join([name, *labels.values(), *([f"r{repeat}"] if repeat else [])]),

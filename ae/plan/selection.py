@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from ae.errors import UsageError, nearest
 from ae.recipe.models import Recipe, Value
 
+PROTOCOL = ("repeats", "iterations", "samples")  # parameters that say how much is measured
+
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
@@ -18,7 +20,7 @@ class Selection:
     variants: tuple[str, ...] = ()
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    repeat: int = 1
+    repeat: int | None = None  # processes of every point; None: as the recipe says
     quick: bool = False
     gpus: tuple[str, ...] | int | None = None  # indices or UUIDs; or how many; None: as needed
     lane: str = "native"
@@ -102,13 +104,20 @@ def parameter_values(recipe: Recipe, selection: Selection) -> dict[str, Value]:
 def reductions(
     recipe: Recipe, selection: Selection, values: Mapping[str, Value]
 ) -> tuple[str, ...]:
-    """In what the run differs from the paper's problem size, as a person typed it."""
-    changed = [
-        f"--set {key}={argument(values[key])}"
-        for key in selection.settings
-        if recipe.parameters[key].size and values[key] != recipe.parameters[key].value(False)
-    ]
+    """In what the run differs from the paper's problem size, or measures less of it than the
+    recipe does, as a person typed it."""
+    changed = []
+    for key in selection.settings:
+        value, usual = values[key], recipe.parameters[key].value(False)
+        less = isinstance(value, int | float) and isinstance(usual, int | float) and value < usual
+        if (less and key in PROTOCOL) or (recipe.parameters[key].size and value != usual):
+            changed.append(f"--set {key}={argument(value)}")
     return (*(["--quick"] if selection.quick else []), *changed)
+
+
+def is_protocol(word: str) -> bool:
+    """Whether a reduction is of how much is measured, and not of what."""
+    return word.removeprefix("--set ").partition("=")[0] in PROTOCOL
 
 
 def argument(value: Value) -> str:

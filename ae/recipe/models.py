@@ -165,6 +165,7 @@ class Experiment(Part):
     only: dict[Key, Annotated[Words, Field(min_length=1)]] = Field(default_factory=dict)
     variants: VariantWords = ()  # ("all",): every one, see Recipe.variants_of
     interleave: bool = True
+    processes: Annotated[int, Field(ge=1)] = 1  # that a default run takes of every point
     gpu: Literal["required", "optional", "none"]
     command: Annotated[tuple[Text, ...], Strict(False), Field(min_length=1)]
     parse: Key | None = None  # function of parse.py that reads the log of programs not ours
@@ -230,9 +231,11 @@ class Recipe(Part):
         return tuple(value for value in self.axes[axis].values if only is None or value in only)
 
     def points_of(self, experiment: str) -> int:
-        """How many points a plain run of an experiment has, given the GPUs for all of them."""
+        """How many points a plain run of an experiment has, given the GPUs for all of them: one for
+        each of its processes."""
         about = self.experiments[experiment]
         count = math.prod(len(self.values_of(experiment, axis)) for axis in about.axes)
+        count *= about.processes
         return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
 
     def gpu_axis(self, experiment: str) -> str:

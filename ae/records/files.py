@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from ae.errors import WorkloadError, nearest
-from ae.statistics import median_interval
+from ae.statistics import by_process, summarize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
 EVIDENCE: tuple[str, ...] = get_args(Evidence)
 COLUMNS = (
     "metric", "unit", "evidence", "samples", "n", "median", "low", "high",
-    "experiment", "point", "repeat", "note",
+    "experiment", "point", "repeat", "host", "process", "note",
 )  # fmt: skip
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
@@ -53,6 +53,7 @@ class Record(_Line):
     evidence: Evidence
     warmup: int | None = None  # samples dropped before these
     note: str | None = None
+    process: Text | None = None  # which of those that a point started; None: the point's own
 
     @field_validator("labels")
     @classmethod
@@ -126,6 +127,8 @@ class Row:
     experiment: str
     point: str
     repeat: int = 0
+    host: str = ""
+    process: str = ""  # run, point and, where it has several, which of its processes
     note: str = ""
     environment: Environment | None = None  # of its point; None: nobody knows
     reduced: tuple[str, ...] = ()  # in what its run is smaller than the paper's
@@ -204,8 +207,8 @@ def _is_whole(line: bytes) -> bool:
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of docs/contracts.md: one row per record, one column per label.
 
-    `samples` are tuples of floats; `median`, `low` and `high` are the median and its bootstrap
-    95 % interval, in `unit`. A label that a record lacks is missing (NaN).
+    `samples` are tuples of floats, `median` is theirs, in `unit`, as are `low` and `high`: one
+    record is of one process, so they are the median. A label that a record lacks is NaN.
     """
     import pandas as pd
 
@@ -213,8 +216,8 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     lines = [
         [
             row.metric, row.unit, row.evidence, row.samples, len(row.samples),
-            *median_interval(row.samples), row.experiment, row.point, row.repeat, row.note,
-            *map(row.labels.get, labels),
+            *summarize(by_process([vars(row)]))[:3], row.experiment, row.point, row.repeat,
+            row.host, row.process, row.note, *map(row.labels.get, labels),
         ]
         for row in rows
     ]  # fmt: skip

@@ -128,6 +128,8 @@ class Results:
             experiment=status.experiment,
             point=status.id,
             repeat=status.repeat,
+            host=point.origin.provenance.host.name,
+            process="/".join(filter(None, (point.origin.run, point.folder.name, record.process))),
             note=record.note or "",
             environment=point.found.environment or self.environment,
             reduced=point.origin.reduced,

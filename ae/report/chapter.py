@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ae.claims.judge import Judgement, judge, load_claims
-from ae.claims.verdicts import to_json
+from ae.claims.judge import judge
+from ae.claims.models import Judgement, to_json
+from ae.claims.tables import load_claims
 from ae.model import Status
 from ae.recipe.models import Recipe
 from ae.records.results import Results
@@ -17,7 +18,16 @@ from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
 from ae.report.text import result_text, skip_text, verdict_counts
 
-_SHOWN = ("metric", "unit", "evidence", "samples", "experiment")  # of a record, in tables
+_SHOWN = (
+    "metric",
+    "unit",
+    "evidence",
+    "samples",
+    "experiment",
+    "repeat",
+    "host",
+    "process",
+)  # of a record, in tables
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -97,7 +107,8 @@ def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None)
     ran = {row.experiment for row in results.rows}
     names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
     folder = root / "recipes" / recipe.name
-    return draw(folder, names, results.frame, results.environment, out) if names else []
+    shown = {name: recipe.figures[name].experiments for name in names}
+    return draw(folder, shown, results.frame, results.environment, out) if names else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
+from ae.figures.summary import Row, rows_of
 from ae.recipe.code import function_of, load_code
-from ae.records.files import Environment
-from ae.statistics import FEWEST
+from ae.records.files import COLUMNS, Environment
+from ae.statistics import FEWEST, by_process
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,19 +26,20 @@ class Drawn:
 
     name: str
     table: pd.DataFrame | None = None  # what is plotted
-    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, png, csv
+    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, svg, png, csv
     reason: str = ""
 
 
 def draw(
     recipe_dir: Path,
-    names: Iterable[str],
+    names: Iterable[str] | Mapping[str, Iterable[str]],
     frame: pd.DataFrame,
     environment: Environment | Mapping[str, object],
     out_dir: Path | None,
 ) -> list[Drawn]:
-    """Draw the named figures of a recipe into `out_dir` as PDF, PNG and CSV; None: save nothing.
+    """Draw the named figures of a recipe into `out_dir` as PDF, SVG, PNG, CSV; None: save nothing.
 
+    `names` can say of which experiments each is, so that its face counts their processes alone.
     `environment` is what the workload wrote into environment.json. A figure without data comes
     back with its reason and no files. RecipeError: no such function, or it failed.
     """
@@ -47,7 +50,9 @@ def draw(
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
     drawn = []
+    rows = rows_of(frame)
     for name in names:
+        experiments = names[name] if isinstance(names, Mapping) else ()
         function = function_of(module, name)
         with mpl.rc_context(STYLE):
             try:
@@ -55,7 +60,7 @@ def draw(
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
                 continue
-            drawn.append(_finish(plot, name, known, out_dir))
+            drawn.append(_finish(plot, name, known, out_dir, processes_of(rows, experiments)))
     return drawn
 
 
@@ -80,17 +85,42 @@ def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
     return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
 
 
-def face(plot: Plot, environment: Environment) -> str:
+def processes_of(rows: Iterable[Row], experiments: Iterable[str] = ()) -> list[int]:
+    """The fewest and the most processes that a label set of the experiments was measured in."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    wanted = set(experiments)
+    for row in rows:
+        if row["evidence"] != "static" and (not wanted or row["experiment"] in wanted):
+            labels = [row[name] for name in row if name not in COLUMNS]
+            groups.setdefault((row["experiment"], row["metric"], *labels), []).append(row)
+    counts = [len(by_process(one)) for one in groups.values()]
+    return sorted({min(counts), max(counts)}) if counts else []
+
+
+def face(plot: Plot, environment: Environment, processes: Sequence[int] = ()) -> str:
     """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
     evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
     counts = [int(n) for n in plot.table["n"]]
     samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     first = machine_words(environment, evidence)
     spread = plot.spread
-    if min(counts) < FEWEST and "interval" in spread:
-        spread += f", from {FEWEST} samples on"
-    second = f"evidence: {', '.join(evidence)}   |   samples a value: {samples}   |   {spread}"
-    return f"{first}\n{second}"
+    if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
+        spread = re.sub(r"[,;] whiskers?: [^;,|]*|^whiskers?: [^;,|]*", "", spread)
+        if processes[-1] > 1:
+            kept = [spread, f"whiskers: range, from {FEWEST} processes on 95 % interval"]
+            spread = ", ".join(filter(None, kept))
+    many = f"{' to '.join(map(str, processes))} process{'es' if processes[-1:] != [1] else ''}"
+    facts = [f"evidence: {', '.join(evidence)}", f"samples a value: {samples}"]
+    facts += [many] if processes else []
+    return f"{first}\n{'   |   '.join(filter(None, [*facts, spread]))}"
+
+
+def without_ends(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the ends of a spread that is none: they are the value twice."""
+    if not {"low", "high"} <= set(table.columns):
+        return table
+    ends = table[["low", "high"]].where(table["low"] != table["high"])
+    return table.assign(low=ends["low"], high=ends["high"])
 
 
 def _call(
@@ -116,20 +146,23 @@ def _call(
     return plot
 
 
-def _finish(plot: Plot, name: str, environment: Environment, out_dir: Path | None) -> Drawn:
+def _finish(
+    plot: Plot, name: str, environment: Environment, out_dir: Path | None, processes: Sequence[int]
+) -> Drawn:
     look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
-    plot.figure.text(0.008, 0.008, face(plot, environment), **look)
+    plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
-    # The layout is solved once for both files.
+    # The layout is solved once for all files.
     plot.figure.draw_without_rendering()
     plot.figure.set_layout_engine("none")
-    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv")}
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     # No dates inside: the same records give the same bytes.
     plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
+    plot.figure.savefig(parts["svg"], format="svg", metadata={"Date": None})
     plot.figure.savefig(parts["png"], format="png", dpi=160, metadata={"Software": None})
-    plot.table.to_csv(parts["csv"], index=False)
+    without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():
         part.replace(files[suffix])
     return Drawn(name=name, table=plot.table, files=files)

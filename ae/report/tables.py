@@ -9,7 +9,7 @@ from typing import Any
 
 from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
 from ae.records.files import COLUMNS, Skip
-from ae.statistics import FEWEST
+from ae.statistics import Spread
 
 _TIMES = ("s", "ms", "us", "ns")
 
@@ -31,8 +31,10 @@ class ResultRow:
 
     keys: tuple[str, ...]
     median: float
-    low: float | None  # ends of the 95 % interval of the median; None: too few samples
+    low: float | None  # ends of the median's 95 % interval, or of the range; None: there is none
     high: float | None
+    spread: Spread
+    processes: int
     n: int
     evidence: str
     speedup: float | None  # over the baseline, of a time or a rate; None: there is none
@@ -160,16 +162,19 @@ def _row(
     )
     speedup = None
     is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
-    positive = min(base["samples"] + record["samples"]) > 0
+    parts = [part for one in (base, record) for part in one["samples"].values()]
+    positive = min(map(min, parts)) > 0
     if base is not record and positive and (is_time or is_rate):
         over, under = (base, record) if is_time else (record, base)
         speedup = ratio_interval(over["samples"], under["samples"]).value
-    few = record["n"] < FEWEST
+    shown = record["spread"] != "none"
     return ResultRow(
         keys=tuple(record[key] for key in keys),
         median=record["median"],
-        low=None if few else record["low"],
-        high=None if few else record["high"],
+        low=record["low"] if shown else None,
+        high=record["high"] if shown else None,
+        spread=record["spread"],
+        processes=record["processes"],
         n=record["n"],
         evidence=record["evidence"],
         speedup=speedup,

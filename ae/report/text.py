@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
-from ae.claims.judge import Judgement, Verdict
+from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean
 
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
@@ -23,13 +23,16 @@ _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     """Header and cells of a result table as strings."""
     unit = f" [{table.unit}]" if table.unit else ""
-    header = [*table.keys, f"{table.metric}{unit}", "95 % interval", "n", "evidence", "speed-up"]
+    ranges = {row.spread for row in table.rows} == {"range"}
+    header = [*table.keys, f"{table.metric}{unit}", "range" if ranges else "95 % interval", "n",
+              "processes", "evidence", "speed-up"]  # fmt: skip
     cells = [
         [
             *row.keys,
             number(row.median),
-            span(row.low, row.high),
+            span(row.low, row.high, "" if ranges else row.spread),
             str(row.n),
+            str(row.processes),
             row.evidence,
             "-" if row.speedup is None else f"{row.speedup:.2f}x over {row.baseline}",
         ]
@@ -41,19 +44,21 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
 def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
     """The result table as text of `width` columns (80 or more) and at most `most` rows.
 
-    Samples and evidence are columns only where they differ; else the line below says them once.
+    Samples, processes and evidence are columns where they differ; else the line below says them.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
-    same = {i: cells[0][i] for i in (keys + 2, keys + 3) if len({row[i] for row in cells}) == 1}
+    same = {
+        i: cells[0][i] for i in range(keys + 2, keys + 5) if len({row[i] for row in cells}) == 1
+    }
     empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
     keep = [i for i in range(len(header)) if i not in {*same, *empty}]
     lines = [[row[i] for i in keep] for row in cells[:most]]
     if keys > 1:  # a first key is not repeated below itself
         for line, above in zip(lines[1:], cells, strict=False):
             line[0] = "" if line[0] == above[0] else line[0]
-    right = [keep.index(i) for i in range(keys, keys + 3) if i in keep]
-    facts = ["median" if empty else "median and bootstrap interval"]
+    right = [keep.index(i) for i in range(keys, keys + 4) if i in keep]
+    facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
     facts += [f"{header[i]}: {value}" for i, value in same.items()]
     if len(lines) < len(cells):
         facts.append(f"{len(cells) - len(lines)} more rows")
@@ -70,10 +75,10 @@ def skip_text(groups: Sequence[tuple[str, str]], width: int = 100, most: int | N
 
 
 def result_csv(tables: Sequence[ResultTable]) -> str:
-    """All result tables as one CSV, one row per value; no interval below three samples."""
+    """All result tables as one CSV, one row per value; no ends where there is no spread."""
     keys = list(dict.fromkeys(key for table in tables for key in table.keys))
-    columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "n", "evidence",
-               "speedup", "baseline"]  # fmt: skip
+    columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
+               "processes", "n", "evidence", "speedup", "baseline"]  # fmt: skip
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -89,7 +94,7 @@ def result_latex(tables: Iterable[ResultTable]) -> str:
     parts = []
     for table in tables:
         header, cells = result_cells(table)
-        shape = "l" * len(table.keys) + "rrrll"
+        shape = "l" * len(table.keys) + "rrrrll"
         lines = [" & ".join(map(_latex, row)) + r" \\" for row in [header, *cells]]
         body = [lines[0], r"\hline", *lines[1:]]
         parts.append("\n".join([
@@ -106,29 +111,46 @@ def judgement_cells(one: Judgement) -> list[str]:
     goal = " (our goal)" if claim.source == "ours" else ""
     paper = "" if claim.reference is None else f"{number(claim.reference)}{unit}{goal}"
     ours = "" if one.value is None else f"{number(one.value)}{unit}"
-    if ends := span(one.low, one.high):
+    if ends := span(one.low, one.high, one.spread):
         ours += f" ({ends})"
+    elif ours and one.processes == 1:
+        ours += " (1 process)"
     return [one.id, paper, ours, str(one.verdict), one.reason]
 
 
-def verdict_text(judgements: Iterable[Judgement], width: int = 100) -> str:
-    """The verdicts, what is not reproduced first; below, why, a line a reason; then the counts."""
-    judged = sorted(judgements, key=lambda one: list(Verdict).index(one.verdict))
-    if not judged:
+def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
+    """The scoreboard by tag; what is not reproduced and what is undecided, each with its reason;
+    then the rest, and why, a line a reason; then the counts."""
+    if not judgements:
         return "no claims"
-    shown = [one for one in judged if one.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)]
+    header = ["claim", "paper", "ours", "verdict", "why"]
+    parts = [scoreboard_text(judgements, width)]
+    rest = sorted(judgements, key=lambda one: list(Verdict).index(one.verdict))
+    for word in (Verdict.NOT_REPRODUCED, Verdict.UNDECIDED):
+        if cells := [judgement_cells(one) for one in rest if one.verdict is word]:
+            parts.append(grid(header, cells, width=width))
+        rest = [one for one in rest if one.verdict is not word]
+    if cells := [judgement_cells(one)[:4] for one in rest if one.value is not None]:
+        parts.append(grid(header[:4], cells, width=width))
     reasons: dict[tuple[Verdict, str], list[str]] = {}
-    for one in judged:
-        if one.reason != "holds":
+    for one in rest:
+        if one.value is None or one.verdict is not Verdict.REPRODUCED:
             reasons.setdefault((one.verdict, one.reason), []).append(one.id)
-    parts = [
-        grid(["claim", "paper", "ours", "verdict"], [judgement_cells(one)[:4] for one in shown],
-             width=width) if shown else "",
-        "\n".join(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width)
-                  for (verdict, why), ids in reasons.items()),
-        verdict_counts(one.verdict for one in judged),
-    ]  # fmt: skip
-    return "\n\n".join(part for part in parts if part)
+    for (verdict, why), ids in reasons.items():
+        parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
+    return "\n\n".join([*parts, verdict_counts(one.verdict for one in judgements)])
+
+
+def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
+    """Facts by tag and verdict, those alone that occur."""
+    board = scoreboard(judgements)
+    words = [str(word) for word in Verdict if any(row[word] for row in board.values())]
+    cells = [
+        [tag, *(str(row[word] or "-") for word in words)]
+        for tag, row in board.items()
+        if any(row.values())
+    ]
+    return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
 def verdict_counts(words: Iterable[Verdict]) -> str:
@@ -177,12 +199,13 @@ def _columns(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
-def span(low: float | None, high: float | None) -> str:
-    """Both ends of an interval; nothing where there is none, or they are written alike."""
+def span(low: float | None, high: float | None, spread: str = "") -> str:
+    """Both ends of a spread; nothing where there is none, or they are written alike."""
     if low is None or high is None:
         return ""
     ends = number(low), number(high)
-    return f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
+    word = "range " if spread == "range" else ""
+    return f"{word}{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ""
 
 
 def number(value: float) -> str:

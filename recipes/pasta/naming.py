@@ -13,10 +13,11 @@ from ae.figures.summary import in_order
 
 Row = Mapping[Any, Any]  # one row of a record table
 
-MODELS = ["alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper"]
+MODELS = ["alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper", "whisper_paper"]
 NAMES = {
     "alexnet": "AlexNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34", "bert": "BERT",
     "gpt2": "GPT-2", "whisper": "Whisper",
+    "whisper_paper": "Whisper (paper)",
 }  # fmt: skip
 MODES = {"test": "inference", "train": "training", "step": "training step (ours)"}
 VARIANTS = {

@@ -36,7 +36,8 @@ PAPER: dict[tuple[str, str], tuple[float, ...]] = {
     ("gpt2", "train"): (2004, 7862.10, 2240.77, 0.5 * KIB, 51.37, 24.00, 137.66),
     ("whisper", "train"): (665, 2104.80, 937.01, 2.25, 80.42, 20.81, 153.81),
 }
-MEASURED = "table_v"  # the experiment that calculates for the sizes that it measures
+# The experiments that calculate for the sizes that they measure.
+MEASURED = ("table_v", "table_v_paper")
 FULL = ("", "full")  # of the label size: only the paper's sizes are held against the paper
 BARS = {
     "footprint": ("memory footprint", "grey"), "max": ("largest working set", "vermilion"),
@@ -47,8 +48,8 @@ CLOSE = {"kernels": 0.15, "footprint": 0.20, "max": 0.01, "median": 0.05, "p90":
 
 
 def paper_value(model: str, mode: str, cell: str) -> float:
-    """The paper's cell; not a number where it has none."""
-    row = PAPER.get((model, mode))
+    """The paper's cell; not a number where it has none. Whisper has one row, and two of ours."""
+    row = PAPER.get((model.removesuffix("_paper"), mode))
     return nan if row is None else row[CELLS.index(cell)]
 
 
@@ -184,7 +185,7 @@ def table_v(frame: pd.DataFrame) -> Plot:
         cellText=text, cellColours=shade, colLabels=[TITLES[cell] for cell in CELLS],
         rowLabels=[f"{naming.name_of(model)}, {naming.MODES.get(mode, mode)}"
                    for mode, model in lines],
-        cellLoc="right", bbox=(0.2, 0.0, 0.8, 1.0),
+        cellLoc="right", bbox=(0.16, 0.0, 0.79, 1.0), colWidths=[0.09] * len(CELLS),
     )  # fmt: skip
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(7.5)
@@ -228,7 +229,7 @@ def _calculated(frame: pd.DataFrame, metric: str) -> dict[tuple[str, str, str], 
     found: dict[tuple[str, str, str], Any] = {}
     for row in pool(frame, metric, keys).to_dict("records"):
         key = (row["model"], row["mode"], row["stat"])
-        if row["device"] or (key in found and row["experiment"] != MEASURED):
+        if row["device"] or (key in found and row["experiment"] not in MEASURED):
             continue
         found[key] = row
     return found

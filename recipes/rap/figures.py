@@ -1,77 +1,68 @@
 """The figures of the RAP recipe: from the record table to matplotlib figures.
 
-Throughput is samples per second of the slowest rank; a sample is one timed round. The last two
-figures are of the authors' own programs (lane upstream), whose logs give one number per run.
+Throughput is samples per second of the slowest rank; a sample is one timed round. Figures of the
+planner and of one iteration are in planning.py. The last two are of the authors' own programs (lane
+upstream), whose logs give one number per run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from math import isnan, nan
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.lines import Line2D
 
-from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels, row_bars
-from ae.figures.summary import in_order, join_evidence, pool, pool_by, ratio_interval, rows_of
+from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels
+from ae.figures.summary import in_order, pool, pool_by
+from ae.recipe.code import load_code
 
-NAMES = {
-    "cpu": "CPU", "sequential_timeslice": "Sequential (artifact)", "sequential": "Sequential",
-    "sequential_fused": "Sequential (fused)", "stream_sync": "CUDA stream (artifact)",
-    "stream": "CUDA stream", "stream_priority": "CUDA stream (priority)", "mps": "MPS",
-    "rap_no_mapping": "RAP w/o mapping", "rap_no_fusion": "RAP w/o fusion", "rap": "RAP",
-    "rap_mps": "RAP (MPS)", "rap_plus": "RAP+", "rap_green": "RAP+ (green context)",
-    "ideal_barrier": "Ideal (artifact)", "ideal": "Ideal",
+_draw, _planning = (
+    load_code(Path(__file__).parent, name, fix="restore it") for name in ("drawing", "planning")
+)
+predictor, capacity = _planning.predictor, _planning.capacity
+timeline, fusion = _planning.timeline, _planning.fusion
+CELL, INK, NAMES, Row = _draw.CELL, _draw.INK, _draw.NAMES, _draw.Row
+
+# What the abstracts say of RAP, on average over the figure's cells (docs/papers/rap.md, R1 to R3).
+PAPER = {("fig9", "cpu"): 78.3, ("fig10", "sequential"): 1.99, ("figure10", "sequential"): 1.99,
+         ("figure9", "cpu"): 78.3}  # fmt: skip
+PAPER_SHARE = 1 - 0.0324  # of the throughput of training alone (R2)
+ARTIFACT = ("sequential_timeslice", "stream_sync", "ideal_barrier")  # no part of a comparison
+PARTS = {
+    "graph": "CUDA graph", "fusion": "Fusion", "overlap": "Beside training",
+    "schedule": "Gated by stages", "mapping": "Mapping", "all": "All together",
 }  # fmt: skip
-COLOURS = {
-    "mps": "orange", "stream": "sky", "stream_priority": "sky", "rap_no_mapping": "purple",
-    "rap_no_fusion": "purple", "rap": "blue", "rap_mps": "blue", "rap_plus": "green",
-    "rap_green": "green", "ideal": "black",
-}  # fmt: skip
-# Lines of variants that share a colour; bars have their names beside them.
-DASHES: dict[str, Any] = {"sequential_fused": (0, (5, 1.5))}
 MARKERS = {
-    "sequential": "s",
-    "sequential_fused": "X",
-    "stream": "^",
-    "mps": "D",
-    "rap": "o",
-    "rap_plus": "v",
-}
-RATIO_TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
-STAGES = ["emb_fwd", "mlp_fwd", "mlp_bwd", "emb_bwd", "grad_comm"]
-LANES = {"train": "blue", "preprocess": "orange", "copy": "grey", "comm": "purple"}
-SOLVERS = {
-    "unfused": "unfused", "asap": "as soon as possible", "highs": "HiGHS", "gurobi": "Gurobi",
+    "sequential": "s", "sequential_graph": "P", "sequential_fused": "X", "stream": "^",
+    "stream_graph": "<", "rap": "o", "rap_graph": "D", "rap_plus": "v",
 }  # fmt: skip
-PROVING = ("highs", "gurobi")
-CELL = ["gpus", "plan", "batch"]
+CELL_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
+CELL_COLOURS = ("blue", "orange", "green", "purple", "sky", "vermilion", "grey", "black")
+RATIO_TICKS = [0.05, 0.1, 0.2, 0.5, 1, 2, 5]
 UPSTREAM_SPREAD = "bars: median over repeats; one number per run of the authors' programs"
-
-Row = Mapping[Any, Any]  # one row of a record table
+POINTS = INTERVAL_WORDS.replace("bars", "points")
 
 
 def fig9(frame: pd.DataFrame) -> Plot:
     """Figure 9: throughput over the CPU baseline of the same cell (without it, over the stream)."""
-    there = set(_of(frame, "fig9")["variant"])
+    there = set(_draw.records_of(frame, "fig9")["variant"])
     baseline = "stream" if "cpu" not in there and "stream" in there else "cpu"
     return _speedups(frame, "fig9", baseline, f"End to end: throughput over {NAMES[baseline]}")
 
 
 def fig10(frame: pd.DataFrame) -> Plot:
     """Figure 10: throughput over Sequential of the same cell; the line is training alone."""
-    title = "What each part brings, over Sequential (line: ideal)"
-    return _speedups(frame, "fig10", "sequential", title, ideal=True)
+    return _speedups(
+        frame, "fig10", "sequential", "What each part brings: throughput over Sequential"
+    )
 
 
 def heavy(frame: pd.DataFrame) -> Plot:
-    """As Figure 10, with plans of ours that load a current GPU."""
-    return _speedups(
-        frame, "heavy", "sequential", "Heavier plans, over Sequential (line: ideal)", ideal=True
-    )
+    """As Figure 10, with plans of ours that keep a current GPU busy."""
+    return _speedups(frame, "heavy", "sequential", "Heavier plans: throughput over Sequential")
 
 
 def end_to_end(frame: pd.DataFrame) -> Plot:
@@ -82,105 +73,117 @@ def end_to_end(frame: pd.DataFrame) -> Plot:
 
 def breakdown(frame: pd.DataFrame) -> Plot:
     """The authors' Figure 10: throughput over Sequential of the same cell."""
-    title = "The authors' programs, over Sequential (line: ideal)"
-    return _speedups(frame, "figure10", "sequential", title, ideal=True, spread=UPSTREAM_SPREAD)
+    title = "The authors' programs: throughput over their Sequential"
+    return _speedups(frame, "figure10", "sequential", title, spread=UPSTREAM_SPREAD)
 
 
-def predictor(frame: pd.DataFrame) -> Plot:
-    """Predicted against measured latency of every kernel, a panel per operator family."""
-    keys = ["family", "op", "rows", "width", "fused", "split"]
-    part = _of(frame, "predictor")
-    told = pool_by(part, "prediction", keys)
-    table = pool(part, "latency", keys).rename(columns={"median": "measured_us"})
-    table["predicted_us"] = [
-        told[key]["median"] if (key := tuple(row)) in told else nan
-        for row in table[keys].to_numpy()
-    ]
-    table["evidence"] = [
-        join_evidence(word, told[key]["evidence"]) if (key := tuple(row)) in told else word
-        for word, row in zip(table["evidence"], table[keys].to_numpy(), strict=True)
-    ]
-    table = table[table["predicted_us"].notna()].drop(columns=["samples", "unit", "low", "high"])
-    if table.empty:
-        raise NoData("no kernel with a predicted and a measured latency")
-    table["error_percent"] = 100 * (table["predicted_us"] / table["measured_us"] - 1)
-    families = list(dict.fromkeys(table["family"]))
-    figure, axes = new_panels(
-        len(families), 9, title="Latency predictor: predicted against measured", across=3
+def share(frame: pd.DataFrame) -> Plot:
+    """Share of the throughput of training alone: a panel per experiment and number of GPUs."""
+    tables = []
+    for experiment in ("fig9", "fig10", "heavy"):
+        try:
+            part = _draw.records_of(frame, experiment)
+            table = _draw.over(pool(part, "throughput", [*CELL, "variant"]), "ideal")
+        except NoData:
+            continue
+        table = table[~table["variant"].isin(["ideal", *ARTIFACT])]
+        tables.append(table.assign(experiment=experiment).rename(columns={"speedup": "share"}))
+    if not tables or all(table.empty for table in tables):
+        raise NoData("no record of experiment share: fig9, fig10 or heavy with the variant ideal")
+    table = pd.concat(tables, ignore_index=True)
+    names = in_order(table["variant"], list(NAMES))
+    panels = sorted(
+        set(zip(table["experiment"], table["gpus"], strict=True)),
+        key=lambda panel: (len(panel[0]), panel[0], int(panel[1])),
     )
-    both = table[["measured_us", "predicted_us"]].to_numpy()
-    ends = [both.min() / 1.3, both.max() * 1.3]
-    for axis, family in zip(axes, families, strict=True):
-        axis.fill_between(ends, [0.9 * x for x in ends], [1.1 * x for x in ends],
-                          color="#dddddd", linewidth=0)  # fmt: skip
-        for split, colour in (("train", "sky"), ("test", "vermilion")):
-            points = table[(table["family"] == family) & (table["split"] == split)]
-            if points.empty:
-                continue
-            share = 100 * (points["error_percent"].abs() <= 10).mean()
-            axis.scatter(
-                points["measured_us"], points["predicted_us"], s=9, linewidth=0,
-                color=PALETTE[colour], alpha=0.8,
-                label=f"{split}: {share:.0f} % of {len(points)} within 10 %",
-            )  # fmt: skip
-        axis.set(xscale="log", yscale="log", xlim=ends, xlabel="measured, µs", title=family)
-        axis.set_ylim(*ends)
-        axis.legend(fontsize=7, frameon=False, loc="upper left", handletextpad=0.1)
-        _plain_log(axis)
-    for axis in axes[::3]:
-        axis.set_ylabel("predicted, µs")
-    spread = "a point: one kernel, median of its launches; band: within 10 %"
-    return Plot(figure=figure, table=table.reset_index(drop=True), spread=spread)
-
-
-def capacity(frame: pd.DataFrame) -> Plot:
-    """Time of each training stage and the preprocessing that it takes up for free."""
-    part, keys = _of(frame, "capacity"), [*CELL, "stage"]
-    free, rows = pool_by(part, "capacity", keys), []
-    for key, time in pool_by(part, "stage_time", keys).items():
-        for word, row in (("time", time), ("capacity", free.get(key))):
-            if row is not None:
-                rows.append(
-                    {
-                        "cell": _cell(row),
-                        **{name: row[name] for name in keys},
-                        "what": word,
-                        "value_us": row["median"],
-                        "low": row["low"],
-                        "high": row["high"],
-                        "share_of_stage": row["median"] / time["median"],
-                        "n": row["n"],
-                        "evidence": row["evidence"],
-                    }
-                )
-    table = _table(rows, "no record of metric stage_time")
-    cells = list(dict.fromkeys(table["cell"]))
-    lines = [(s, w) for s in in_order(table["stage"], STAGES) for w in ("time", "capacity")]
     figure, axes = new_panels(
-        len(cells), len(lines), across=4,
-        title="Training stages: time, and capacity for preprocessing",
+        len(panels),
+        len(names),
+        title="Share of the throughput of training alone",
+        across=3,
+        row_inches=0.36,
+    )
+    cells = list(dict.fromkeys(zip(table["plan"], table["batch"], strict=True)))
+    looks = {
+        cell: (CELL_MARKERS[i % 8], PALETTE[CELL_COLOURS[i % 8]]) for i, cell in enumerate(cells)
+    }
+    for axis, (experiment, gpus) in zip(axes, panels, strict=True):
+        here = table[(table["experiment"] == experiment) & (table["gpus"] == gpus)]
+        there = [
+            cell for cell in cells if cell in set(zip(here["plan"], here["batch"], strict=True))
+        ]
+        for row in here.to_dict("records"):
+            cell = (row["plan"], row["batch"])
+            # The cells of a row stand below each other, so that none hides another.
+            place = names.index(row["variant"]) + 0.8 * (there.index(cell) + 0.5) / len(there) - 0.4
+            marker, colour = looks[cell]
+            axis.plot(row["share"], place, marker, color=colour, markersize=3.6)
+            if row["low"] < row["high"]:
+                axis.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
+        axis.axvline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        if "rap" in set(here["variant"]) and experiment != "heavy":
+            _diamond(axis, PAPER_SHARE, names.index("rap"))
+        axis.set_yticks(range(len(names)), labels=[NAMES.get(name, name) for name in names])
+        axis.set_ylim(len(names) - 0.45, -0.55)
+        first = min(0.9, int(10 * here["low"].min()) / 10)
+        axis.set_xlim(first, max(1.005, here["high"].max() + 0.005))
+        axis.grid(True)
+        axis.tick_params(axis="y", length=0)
+        title = {"fig9": "Figure 9", "fig10": "Figure 10", "heavy": "Heavier plans"}[experiment]
+        axis.set_title(f"{title}, {gpus} GPU{'' if gpus == '1' else 's'}")
+        axis.set_xlabel("Share of ideal")
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linestyle="", markersize=4.2,
+               label=f"plan {plan}, batch {batch}")
+        for (plan, batch), (marker, colour) in looks.items()
+    ]  # fmt: skip
+    if "rap" in names and any(experiment != "heavy" for experiment, _ in panels):
+        handles.append(_diamond_key(f"paper's RAP, average: {PAPER_SHARE:.3f}"))
+    _legend(figure, handles)
+    return Plot(figure=figure, table=table, spread=POINTS)
+
+
+def gain(frame: pd.DataFrame) -> Plot:
+    """What each part of RAP brings by itself, on top of those before it."""
+    rows: list[dict[str, Any]] = []
+    for experiment in ("fig10", "heavy"):
+        try:
+            part = _draw.records_of(frame, experiment)
+        except NoData:
+            continue
+        if "part" not in part:
+            continue
+        for row in pool_by(part, "gain", [*CELL, "part"]).values():
+            kept = {name: row[name] for name in (*CELL, "part", "low", "high", "n", "evidence")}
+            rows.append({"cell": _draw.cell_words(row), **kept, "gain": row["median"]})
+    table = _draw.table_of(rows, "no record of experiment gain: fig10 or heavy, metric gain")
+    cells = list(dict.fromkeys(table["cell"]))
+    parts = in_order(table["part"], list(PARTS))
+    figure, axes = new_panels(
+        len(cells), len(parts), across=4, title="RAP's gain over Sequential, part by part",
+        row_inches=0.3,
     )  # fmt: skip
+    reach, least = float(table["high"].max()), float(table["low"].min())
     for axis, cell in zip(axes, cells, strict=True):
-        found = table[table["cell"] == cell].to_dict("records")
-        there = {(row["stage"], row["what"]): row for row in found}
-        here = [there.get(line) for line in lines]
-        row_bars(
-            axis, [f"{stage}: {word}" for stage, word in lines], here, "value_us",
-            colours=[PALETTE["blue" if word == "time" else "orange"] for _, word in lines],
-            texts=[_stage_words(row) for row in here], reach=max(row["high"] for row in found),
-            text_room=0.6,
+        found = {row["part"]: row for row in table[table["cell"] == cell].to_dict("records")}
+        here = [found.get(part) for part in parts]
+        _draw.numbered_rows(
+            axis, [PARTS.get(part, part) for part in parts], here, "gain", base=1.0,
+            colours=[PALETTE["grey" if part == "all" else "blue"] for part in parts],
+            texts=[_gain_words(part, row) for part, row in zip(parts, here, strict=True)],
+            first=min(1.0, int(20 * least) / 20), reach=reach, room=0.3,
         )  # fmt: skip
+        axis.axvline(1.0, color=INK, linewidth=0.8)
         axis.set_title(cell)
-        axis.set_xlabel("µs (share of the stage's time)")
-    spread = INTERVAL_WORDS if table["n"].max() > 1 else "one measurement a bar, no spread"
-    return Plot(figure=figure, table=table, spread=spread)
+        axis.set_xlabel("With it over without it", loc="left")
+    return Plot(figure=figure, table=table)
 
 
 def ratio(frame: pd.DataFrame) -> Plot:
     """Throughput over ideal against the work of preprocessing over that of training."""
-    part = _of(frame, "ratio")
+    part = _draw.records_of(frame, "ratio")
     keys = [*CELL, "ratio"]
-    table = _over(pool(part, "throughput", [*keys, "variant"]), "ideal", keys)
+    table = _draw.over(pool(part, "throughput", [*keys, "variant"]), "ideal", keys)
     table = table[table["variant"] != "ideal"].rename(columns={"speedup": "over_ideal"})
     measured = pool_by(part, "measured_ratio", keys)
     table["measured_ratio"] = [
@@ -189,250 +192,122 @@ def ratio(frame: pd.DataFrame) -> Plot:
     ]
     cells = list(dict.fromkeys(table["cell"]))
     figure, axes = new_panels(
-        len(cells), 9, title="Where sharing stops paying: throughput over ideal", across=3
+        len(cells), 11, title="Where sharing stops paying: throughput over ideal", across=3
     )
     for axis, cell in zip(axes, cells, strict=True):
         for variant in in_order(table["variant"], list(NAMES)):
             line = table[(table["cell"] == cell) & (table["variant"] == variant)]
             line = line.sort_values("measured_ratio")
-            axis.errorbar(
-                line["measured_ratio"], line["over_ideal"], color=_colour(variant), capsize=1.8,
-                yerr=[line["over_ideal"] - line["low"], line["high"] - line["over_ideal"]],
-                linewidth=1.2, markersize=4, marker=MARKERS.get(variant, "x"),
-                linestyle=DASHES.get(variant, "-"),
-                label=NAMES.get(variant, variant),
+            x, y = line["measured_ratio"], line["over_ideal"]
+            dashes = (0, (5, 1.5)) if variant.endswith(("_fused", "_graph")) else "-"
+            axis.plot(
+                x, y, color=_draw.colour(variant), linewidth=1.2, markersize=4.5, linestyle=dashes,
+                marker=MARKERS.get(variant, "x"), label=NAMES.get(variant, variant),
             )  # fmt: skip
-        axis.axhline(1.0, color=PALETTE["black"], linewidth=0.8, linestyle=(0, (4, 3)))
-        axis.set(xscale="log", title=cell, xlabel="preprocessing / training time alone")
+            axis.vlines(x, line["low"], line["high"], color=INK, linewidth=0.9)
+        axis.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axis.set(xscale="log", title=cell.replace("\n", ", "))
+        axis.set_xlabel("Unfused preprocessing over training, elapsed time of each by itself")
         axis.set_xticks(RATIO_TICKS)
         axis.set_xlim(table["measured_ratio"].min() / 1.2, table["measured_ratio"].max() * 1.2)
         axis.set_ylim(0, 1.1)
         axis.yaxis.grid(True)
-        _plain_log(axis, only="x")
-    axes[0].set_ylabel("throughput over ideal")
-    axes[0].legend(fontsize=7.5, frameon=False, loc="lower left")
-    return Plot(
-        figure=figure,
-        table=table.reset_index(drop=True),
-        spread="whiskers: bootstrap 95 % interval",
-    )
-
-
-def timeline(frame: pd.DataFrame) -> Plot:
-    """One iteration on the most GPUs measured: a row per lane, a panel per variant and cell."""
-    found = [row for row in rows_of(_of(frame, "timeline")) if row["metric"] == "span"]
-    if not found:
-        raise NoData("no record of metric span")
-    most = max((str(row.get("gpus") or "1") for row in found), key=int)
-    rows = [
-        {
-            **{key: str(row.get(key) or "") for key in [*CELL, "variant", "lane", "name", "index"]},
-            "cell": _cell(row),
-            "start_us": float(row["samples"][0]),
-            "end_us": float(row["samples"][1]),
-            "n": 1,
-            "evidence": row["evidence"],
-        }
-        for row in found
-        if str(row.get("gpus") or "1") == most and len(row["samples"]) >= 2
-    ]
-    table = _table(rows, "no span with a start and an end")
-    cells = list(dict.fromkeys(table["cell"]))
-    variants = in_order(table["variant"], list(NAMES))
-    lanes = in_order(table["lane"], list(LANES))
-    height = 1.6 + len(variants) * (0.5 + 0.24 * len(lanes))
-    figure = Figure(figsize=(2.0 + 4.6 * len(cells), height), layout="constrained")
-    layout = figure.get_layout_engine()
-    assert layout is not None
-    layout.set(rect=(0.0, 0.55 / height, 1.0, 1.0 - 0.55 / height))  # type: ignore[call-arg]
-    figure.suptitle("One iteration: what runs beside what", fontsize=11.5, fontweight="bold")
-    grid = figure.subplots(len(variants), len(cells), squeeze=False, sharex="col", sharey=True)
-    for column, cell in enumerate(cells):
-        reach = float(table[table["cell"] == cell]["end_us"].max())
-        for line, variant in enumerate(variants):
-            axis = grid[line][column]
-            part = table[(table["cell"] == cell) & (table["variant"] == variant)]
-            _lanes(axis, part, lanes, reach)
-            where = "" if line else f"   ({', '.join(cell.splitlines())})"
-            axis.set_title(NAMES.get(variant, variant) + where, loc="left", fontsize=9)
-        grid[-1][column].set_xlabel("µs from the start of the iteration")
-    return Plot(figure=figure, table=table, spread="one iteration, no spread")
-
-
-def fusion(frame: pd.DataFrame) -> Plot:
-    """Launches of a batch per graph: unfused, as soon as possible, and by the integer programme."""
-    part, keys = _of(frame, "fusion"), ["graph", "solver"]
-    columns = {"solve_time": "solve_time_s", "objective": "objective",
-               "upper_bound": "upper_bound", "gap": "gap_percent"}  # fmt: skip
-    beside = {metric: pool_by(part, metric, keys) for metric in columns}
-    rows = []
-    for key, row in pool_by(part, "launches", keys).items():
-        found = {metric: by_key[key] for metric, by_key in beside.items() if key in by_key}
-        rows.append(
-            {
-                "graph": row["graph"],
-                "solver": row["solver"],
-                "launches": row["median"],
-                "low": row["low"],
-                "high": row["high"],
-                **{
-                    column: found[metric]["median"] if metric in found else nan
-                    for metric, column in columns.items()
-                },
-                "n": row["n"],
-                "evidence": join_evidence(
-                    row["evidence"], *(one["evidence"] for one in found.values())
-                ),
-            }
-        )
-    table = _table(rows, "no record of metric launches")
-    graphs = list(dict.fromkeys(table["graph"]))
-    solvers = in_order(table["solver"], list(SOLVERS))
-    figure, axes = new_panels(
-        len(graphs), len(solvers), across=3,
-        title="Horizontal fusion: launches a batch (time to solve, proved gap)",
-    )  # fmt: skip
-    for axis, graph in zip(axes, graphs, strict=True):
-        there = {row["solver"]: row for row in table[table["graph"] == graph].to_dict("records")}
-        here = [there.get(solver) for solver in solvers]
-        row_bars(
-            axis, [SOLVERS.get(solver, solver) for solver in solvers], here, "launches",
-            colours=[PALETTE["blue" if solver in PROVING else "grey"] for solver in solvers],
-            texts=[_fusion_words(row) for row in here],
-            reach=max(row["high"] for row in there.values()), text_room=0.9,
-        )  # fmt: skip
-        axis.set_title(graph)
-        axis.set_xlabel("launches")
-    return Plot(figure=figure, table=table, spread="one solution a bar, no spread")
-
-
-def _of(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """The records of an experiment; `figure9` is all of those that begin so."""
-    if frame.empty or "experiment" not in frame:
-        raise NoData(f"no record of experiment {experiment}")
-    names = frame["experiment"].astype(str)
-    part = frame[
-        names.str.startswith("figure9") if experiment == "figure9" else names == experiment
-    ]
-    if part.empty:
-        raise NoData(f"no cell with records of experiment {experiment}")
-    return part
-
-
-def _over(found: pd.DataFrame, baseline: str, keys: Sequence[str] = CELL) -> pd.DataFrame:
-    """Every row's throughput over that of the baseline which agrees in `keys`."""
-    every = found.to_dict("records")
-    bases = {tuple(row[k] for k in keys): row for row in every if row["variant"] == baseline}
-    rows = []
-    for row in every:
-        base = bases.get(tuple(row[key] for key in keys))
-        if base is None:
-            continue
-        over = ratio_interval(row["samples"], base["samples"])
-        rows.append(
-            {
-                "cell": _cell(row),
-                **{key: row[key] for key in keys},
-                "variant": row["variant"],
-                "speedup": over.value,
-                "low": over.low,
-                "high": over.high,
-                "samples_per_s": row["median"],
-                "n": row["n"],
-                "evidence": join_evidence(row["evidence"], base["evidence"]),
-            }
-        )
-    return _table(rows, f"no cell with throughput of {baseline} and of another variant")
+        _draw.plain_log(axis, only="x")
+    axes[0].set_ylabel("Throughput over ideal")
+    _legend(figure, axes[0].get_legend_handles_labels()[0])
+    spread = POINTS.replace("whiskers", "vertical lines")
+    return Plot(figure=figure, table=table.reset_index(drop=True), spread=spread)
 
 
 def _speedups(
-    frame: pd.DataFrame, experiment: str, baseline: str, title: str, *, ideal: bool = False,
+    frame: pd.DataFrame, experiment: str, baseline: str, title: str, *,
     spread: str = INTERVAL_WORDS,
 ) -> Plot:  # fmt: skip
-    """A panel per cell, a bar per variant; with `ideal`, that variant is a line."""
-    table = _over(pool(_of(frame, experiment), "throughput", [*CELL, "variant"]), baseline)
-    cells = list(dict.fromkeys(table["cell"]))
-    names = in_order(table["variant"], list(NAMES))
-    names = [name for name in names if name != "ideal" or not ideal]
+    """A panel per cell, a bar per variant; unless it is all there is to see, ideal is a line."""
+    pooled = pool(_draw.records_of(frame, experiment), "throughput", [*CELL, "variant"])
+    table = _draw.over(pooled, baseline)
+    table["share_of_ideal"] = _shares(table)
+    table["paper"] = [
+        PAPER.get((experiment, baseline), nan) if name == "rap" else nan
+        for name in table["variant"]
+    ]
+    cells = sorted(dict.fromkeys(table["cell"]), key=lambda cell: cell.split()[0].zfill(3))
+    names = [name for name in in_order(table["variant"], list(NAMES)) if name != "ideal"]
     figure, axes = new_panels(len(cells), len(names), title=title, across=4)
-    reach = float(table["high"].max())
+    reach, paper = float(table["high"].max()), float(table["paper"].max())
+    shown = paper < 3 * reach  # else the paper's value stands in the key alone
     for axis, cell in zip(axes, cells, strict=True):
         rows = {row["variant"]: row for row in table[table["cell"] == cell].to_dict("records")}
-        best = float(rows["ideal"]["speedup"]) if ideal and "ideal" in rows else nan
         here = [rows.get(name) for name in names]
-        row_bars(
-            axis, [NAMES.get(name, name) for name in names], here, "speedup",
-            colours=[_colour(name) for name in names],
-            texts=[_speedup_words(row, best) for row in here],
-            reach=reach, text_room=0.65 if ideal else 0.34, mark=1.0,
+        _draw.numbered_rows(
+            axis, [NAMES.get(name, name) for name in names], here, "speedup", base=0.0, first=0.0,
+            colours=[_draw.colour(name) for name in names], texts=[_words(row) for row in here],
+            reach=max(reach, paper) if shown else reach,
+            room=0.42 if "ideal" in rows else 0.26,
         )  # fmt: skip
-        if not isnan(best):
-            axis.axvline(best, color=PALETTE["vermilion"], linewidth=1.0)
+        axis.axvline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        if "ideal" in rows:
+            axis.axvline(rows["ideal"]["speedup"], color=PALETTE["vermilion"], linewidth=1.0)
+        if shown and "rap" in rows:
+            _diamond(axis, paper, names.index("rap"))
         axis.set_title(cell)
-        axis.set_xlabel("speed-up")
+        axis.set_xlabel(f"Over {NAMES[baseline]}", loc="left")
+    keys = []
+    if not table["share_of_ideal"].isna().all():
+        label = "ideal: training alone (%: share of it)"
+        keys.append(Line2D([], [], color=PALETTE["vermilion"], linewidth=1.0, label=label))
+    if not isnan(paper):
+        beyond = "" if shown else " (beyond the axis)"
+        keys.append(_diamond_key(f"paper's RAP, average: {paper:g}×{beyond}"))
+    _legend(figure, keys)
     return Plot(figure=figure, table=table, spread=spread)
 
 
-def _lanes(axis: Axes, part: pd.DataFrame, lanes: Sequence[str], reach: float) -> None:
-    for place, lane in enumerate(lanes):
-        spans = part[part["lane"] == lane]
-        widths = spans["end_us"] - spans["start_us"]
-        axis.broken_barh(
-            list(zip(spans["start_us"], widths, strict=True)), (place - 0.38, 0.76),
-            color=PALETTE[LANES.get(lane, "green")], linewidth=0.3,  # the shortest are seen too
-        )  # fmt: skip
-        for row in spans.to_dict("records"):
-            width = row["end_us"] - row["start_us"]
-            if width > 0.013 * reach * (len(row["name"]) + 1):
-                middle = (row["start_us"] + row["end_us"]) / 2
-                axis.text(middle, place, row["name"], ha="center", va="center_baseline",
-                          fontsize=6.5, color="white")  # fmt: skip
-    axis.set_yticks(range(len(lanes)), labels=list(lanes))
-    axis.set_ylim(len(lanes) - 0.45, -0.55)
-    axis.set_xlim(0, reach * 1.01)
-    axis.tick_params(axis="y", length=0)
-    axis.xaxis.grid(True)
+def _shares(table: pd.DataFrame) -> list[float]:
+    ideal = table[table["variant"] == "ideal"].set_index("cell")["speedup"]
+    return [
+        over / ideal[cell] if cell in ideal else nan
+        for cell, over in zip(table["cell"], table["speedup"], strict=True)
+    ]
 
 
-def _fusion_words(row: Row | None) -> str:
-    words = []
-    if row and not isnan(row["solve_time_s"]):
-        seconds = row["solve_time_s"]
-        words.append(f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms")
-    if row and not isnan(row["gap_percent"]) and row["solver"] in PROVING:
-        words.append(f"gap {row['gap_percent']:.3g} %")
-    return (f"{row['launches']:.0f}" if row else "") + (f" ({', '.join(words)})" if words else "")
+def _gain_words(part: str, row: Row | None) -> str:
+    if row is None:
+        return "nothing to map" if part == "mapping" else ""
+    return f"{row['gain']:.3f}×"
 
 
-def _stage_words(row: Row | None) -> str:
-    share = f" ({100 * row['share_of_stage']:.0f} %)" if row and row["what"] == "capacity" else ""
-    return f"{row['value_us']:,.0f}{share}" if row else ""
+def _words(row: Row | None) -> str:
+    if row is None:
+        return ""
+    part = row["share_of_ideal"]
+    return f"{row['speedup']:.2f}×" + ("" if isnan(part) else f"  {100 * part:5.1f} %")
 
 
-def _speedup_words(row: Row | None, ideal: float) -> str:
-    share = "" if row is None or isnan(ideal) else f" ({100 * row['speedup'] / ideal:.0f} %)"
-    return f"{row['speedup']:.2f}×{share}" if row else ""
+def _diamond(axis: Any, x: float, place: float) -> None:
+    axis.plot(x, place, "D", markersize=5.5, markerfacecolor="white", markeredgecolor=INK,
+              markeredgewidth=1.0, zorder=5)  # fmt: skip
 
 
-def _cell(row: Row) -> str:
-    gpus = row.get("gpus") or "?"
-    words = f"{gpus} GPU{'' if gpus == '1' else 's'}, plan {row.get('plan')}"
-    return f"{words}\nbatch {row.get('batch')}"
+def _diamond_key(label: str) -> Line2D:
+    return Line2D([], [], marker="D", linestyle="", markersize=5.5, markerfacecolor="white",
+                  markeredgecolor=INK, label=label)  # fmt: skip
 
 
-def _colour(variant: str) -> str:
-    return PALETTE[COLOURS.get(variant, "grey")]
-
-
-def _plain_log(axis: Axes, only: str = "both") -> None:
-    """Ticks of a logarithmic axis as plain numbers."""
-    for name, one in (("x", axis.xaxis), ("y", axis.yaxis)):
-        if only in (name, "both"):
-            one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            one.set_minor_formatter(NullFormatter())
-
-
-def _table(rows: list[dict[str, Any]], why: str) -> pd.DataFrame:
-    if not rows:
-        raise NoData(why)
-    return pd.DataFrame(rows)
+def _legend(figure: Figure, handles: list[Any]) -> None:
+    """One key for all panels, between them and the facts on the figure's face."""
+    if not handles:
+        return
+    width, height = figure.get_size_inches()
+    columns = min(len(handles), max(2, int(width / 2.1)))
+    room = 0.19 * -(-len(handles) // columns)
+    below = 0.5 / (height + room)
+    figure.set_size_inches(width, height + room)
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    start = below + room / (height + room) + 0.01
+    layout.set(rect=(0.0, start, 1.0, 1.0 - start))  # type: ignore[call-arg]
+    figure.legend(
+        handles=handles, loc="lower center", bbox_to_anchor=(0.5, below), fontsize=7.5,
+        frameon=False, ncols=columns, borderpad=0.0, labelspacing=0.3,
+    )  # fmt: skip

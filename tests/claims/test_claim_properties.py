@@ -24,7 +24,7 @@ SAMPLES = st.lists(
     st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5
 ).map(tuple)  # fmt: skip
 METRICS = st.sampled_from(["median(t, variant=a)", "mean(t, variant=b)", "minimum(t, variant=a)",
-                           "maximum(t, variant=b)", "count(t)", "0", "2.5"])  # fmt: skip
+                           "maximum(t, variant=b)", "ratio(t, variant=a/b)", "0", "3"])  # fmt: skip
 NUMBERS = st.recursive(
     METRICS,
     lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner).map(
@@ -33,7 +33,7 @@ NUMBERS = st.recursive(
     max_leaves=6,
 )
 FIELDS: dict[str, Any] = {
-    "id": "C1", "figure": "Fig. 1", "sentence": "s", "kind": "ratio", "reference": 2.0,
+    "id": "C1", "figure": "Fig. 1", "sentence": "s", "tag": "magnitude", "reference": 2.0,
     "lower": 1.5, "unit": "x", "paper_hardware": "A100", "scored_on": ["any"], "source": "paper",
     "expression": "median(work_time, variant=slow) / median(work_time, variant=fast)",
 }  # fmt: skip
@@ -96,7 +96,7 @@ def test_a_claim_with_one_odd_key_loads_or_is_one_sentence(
     toy: Path, key: str, value: object
 ) -> None:
     path = toy / "recipes" / "toy" / "claims.yaml"
-    path.write_text(json.dumps({"schema": 1, "claims": [{**FIELDS, key: value}]}))  # JSON is YAML
+    path.write_text(json.dumps({"schema": 2, "claims": [{**FIELDS, key: value}]}))  # JSON is YAML
     message = "recipes/toy/claims.yaml:"
     try:
         (found,) = load_claims(toy, "toy")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ae.claims.expressions import NoAnswer, NoRecords, WrongEvidence, parse_expression
+from ae.claims.evaluate import NoAnswer, NoRecords, WrongEvidence, evaluate
+from ae.claims.expressions import parse_expression
 from ae.records.files import Row
 
 
 def row(metric: str, *samples: float, evidence: str = "measured", **labels: str) -> Row:
     experiment = labels.pop("experiment", "embedding")
+    process = labels.pop("process", "")
     return Row(
         metric=metric, unit="us", evidence=evidence, samples=samples or (1.0,), labels=labels,
-        experiment=experiment, point=experiment,
+        experiment=experiment, point=experiment, process=process,
     )  # fmt: skip
 
 
@@ -29,9 +31,8 @@ ROWS = [
 
 
 def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | bool:
-    answer = parse_expression(text).answer(
-        ROWS if rows is None else rows, evidence or ("measured", "static")
-    )
+    rows = ROWS if rows is None else rows
+    answer = evaluate(parse_expression(text), rows, evidence or ("measured", "static"))
     found: float | bool = answer.values[0].item()
     return found
 
@@ -43,8 +44,10 @@ def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | b
         ("mean(time, variant=base, dataset=hot)", 16.0),
         ("minimum(time, variant=base, dataset=hot)", 8.0),
         ("maximum(time, variant=base, dataset=hot)", 30.0),
-        ("count(time, variant=base)", 3.0),
-        ("count(nothing)", 0.0),
+        ("ratio(time, variant=base/fast, dataset=hot)", 2.0),
+        ("ratio(time, variant=fast/base, dataset=cold/hot)", 1.0),
+        ("mean_over(ratio(time, variant=base/fast), dataset=[hot, cold])", 3.0),
+        ("geomean_over(ratio(time, variant=base/fast), dataset=[hot, cold])", 8**0.5),
         ("2 + 3 * 4 - 6 / 4", 12.5),
         ("-(1 + 1)", -2.0),
         ("best_over(dataset, median(time, variant=base) / median(time, variant=fast))", 4.0),
@@ -111,9 +114,14 @@ def test_booleans(text: str, expected: bool) -> None:
         ("median(time, variant=a.b)", "'a.b' must be a word; put other text in quotes"),
         ("median(time, variant=True)", "'True' must be a word"),
         ("median(median(time))", "must be a word"),
-        ("best_over(dataset)", "write best_over(label, expression)"),
-        ("best_over('dataset', 1)", "write best_over(label, expression)"),
-        ("best_over(dataset, 1, x=2)", "write best_over(label, expression)"),
+        ("best_over(dataset)", "write best_over(label, ..., expression"),
+        ("best_over('dataset', 1)", "write best_over(label, ..., expression"),
+        ("best_over(1)", "write best_over(label, ..., expression"),
+        ("best_over(dataset, 1, **x)", "write best_over(label, ..., expression"),
+        ("median(time, variant=a/b)", "write median(metric, label=value"),
+        ("median(time, variant=[a, b])", "write median(metric, label=value"),
+        ("ratio(time, variant=a)", "write ratio(metric, label=this/that"),
+        ("ratio(time)", "write ratio(metric, label=this/that"),
         ("best_over(dataset, 1 < 2)", "'1 < 2' must be a number"),
         ("all_over(dataset, 1)", "'1' must be a boolean"),
         ("1 and 2", "'1' must be a boolean"),
@@ -177,20 +185,25 @@ def test_different_units_are_refused() -> None:
 def test_the_interval_follows_the_samples() -> None:
     rng = np.random.default_rng(0)
     rows = [
-        row("time", *rng.normal(20, 1, 60), variant="base"),
-        row("time", *rng.normal(10, 1, 60), variant="fast"),
+        row("time", *rng.normal(mean, 1, 60), variant=variant, process=str(process))
+        for variant, mean in (("base", 20), ("fast", 10))
+        for process in range(6)
     ]
     text = "median(time, variant=base) / median(time, variant=fast)"
-    values = parse_expression(text).answer(rows, ["measured"]).values
+    answer = evaluate(parse_expression(text), rows, ["measured"])
+    values = answer.values
+    assert answer.basis == ("ci95", 6, 1)
     low, high = np.percentile(values[1:], [2.5, 97.5])
     assert low < 2.0 < high
-    assert 0.05 < high - low < 0.4
+    assert 0.01 < high - low < 0.2
     same = parse_expression("median(time, variant=base) / median(time, variant=base)")
-    assert set(same.answer(rows, ["measured"]).values) == {1.0}  # one record, drawn once
+    assert set(evaluate(same, rows, ["measured"]).values) == {1.0}  # one record, drawn once
 
 
 def test_the_records_used_are_told() -> None:
-    answer = parse_expression("median(time, variant=fast, dataset=hot)").answer(ROWS, ["measured"])
+    answer = evaluate(
+        parse_expression("median(time, variant=fast, dataset=hot)"), ROWS, ["measured"]
+    )
     assert answer.rows == (ROWS[1],)
 
 
@@ -199,3 +212,66 @@ def test_labels_are_listed() -> None:
     assert sorted(parse_expression(text).labels()) == [
         ("arch", "sm_80"), ("variant", "2"), ("variant", "base"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("every_over(median(time, variant=fast) > 0, dataset=[hot, cold, lone])",
+         "2 of 3 cells: no records of time (dataset lone, variant fast)"),
+        ("any_over(median(time, variant=fast) > 0, dataset=[hot, lone])", "1 of 2 cells"),
+        ("best_over(median(time), dataset=[hot, cold], variant=[base, fast, slow])",
+         "4 of 6 cells: no records of time (dataset hot, variant slow)"),
+        ("mean_over(median(time, variant=fast), dataset=[lone])", "0 of 1 cells"),
+        ("best_over(median(time, dataset=lone), variant=[base, fast])", "1 of 2 cells"),
+        # A value that is found counts with all its cells.
+        ("worst_over(median(time), dataset=found, variant=[base, fast])", "5 of 6 cells"),
+    ],
+)  # fmt: skip
+def test_a_missing_cell_is_no_answer_and_counted(text: str, message: str) -> None:
+    with pytest.raises(NoRecords) as caught:
+        value(text)
+    assert message in str(caught.value)
+
+
+def test_a_cell_that_breaks_a_rule_of_every_cell_is_enough() -> None:
+    """Else a failure could be hidden by leaving out another cell."""
+    text = "every_over(median(time, variant=fast) > 7, dataset=[hot, cold, lone])"
+    assert value(text) is False
+
+
+def test_values_that_are_found_may_belong_to_something_else() -> None:
+    rows = [*ROWS, row("other", 1.0, dataset="unknown")]
+    text = "worst_over(median(time, variant=base), dataset=found)"
+    assert value(text, rows=rows) == 10.0
+
+
+def test_cells_are_written_out_from_what_is_known() -> None:
+    asked: list[tuple[str, frozenset[str]]] = []
+
+    def values(label: str, experiments: frozenset[str]) -> list[str]:
+        asked.append((label, experiments))
+        return ["hot", "cold"] if label == "dataset" else ["base"]
+
+    text = "every_over(dataset, variant, median(time, experiment=embedding) > 0) and 1 < 2"
+    written = parse_expression(text).with_cells(values)
+    assert asked == [(label, frozenset({"embedding"})) for label in ("dataset", "variant")]
+    assert parse_expression(written.text) == written
+    assert "dataset=['hot', 'cold'], variant=['base']" in written.text
+    assert evaluate(written, ROWS, ["measured"]).values[0]
+
+
+def test_labels_of_where_are_shared_and_overridden() -> None:
+    text = parse_expression(
+        "ratio(time, variant=base/fast) + median(time, variant=base, dataset=lone)"
+    )
+    assert evaluate(text, ROWS, ["measured"], {"dataset": "cold"}).values[0] == 64.0
+
+
+def test_a_share_is_of_ones() -> None:
+    rows = [row("hit", *[1.0] * 60, 0.0, 0.0)]
+    answer = evaluate(parse_expression("100 * share(hit)"), rows, ["measured"])
+    assert answer.values[0] == pytest.approx(100 * 60 / 62)
+    assert answer.basis.spread == "ci95"
+    with pytest.raises(NoAnswer, match="0 or 1"):
+        evaluate(parse_expression("share(time, dataset=lone)"), ROWS, ["measured"])

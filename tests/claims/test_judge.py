@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims
-from ae.claims.verdicts import exit_code, to_json, verdict_lines, write_claims
+from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims, runs_on
+from ae.claims.models import exit_code, scoreboard, to_json, verdict_lines, write_claims
 from ae.errors import ExitCode, RecipeError, UsageError
 from ae.recipe.load import list_recipes
 from ae.records.files import Environment, Row
@@ -30,13 +30,20 @@ def row(variant: str, *samples: float, evidence: str = "measured", **more: Any) 
     )  # fmt: skip
 
 
-ROWS = [row("base", 20.0, 20.1, 19.9), row("fast", 10.0, 10.1, 9.9)]  # a ratio of 2
+def spread(variant: str, *samples: float, **more: Any) -> list[Row]:
+    """One sample a process."""
+    return [row(variant, x, process=str(i), **more) for i, x in enumerate(samples)]
+
+
+ROWS = [  # a ratio of 2
+    *spread("base", 20.0, 20.1, 19.9, 20.05, 19.95), *spread("fast", 10.0, 10.1, 9.9, 10.0, 10.0)
+]  # fmt: skip
 
 
 def claim(**fields: Any) -> Claim:
     return Claim.model_validate(
         {
-            "id": "C1", "figure": "Fig. 1", "sentence": "s", "kind": "ratio", "reference": 2.0,
+            "id": "C1", "figure": "Fig. 1", "sentence": "s", "tag": "magnitude", "reference": 2.0,
             "lower": 1.5, "upper": 2.5, "unit": "x", "paper_hardware": "NVIDIA A100 40GB",
             "scored_on": ["A100"], "source": "paper", "expression": RATIO,
         }
@@ -63,12 +70,14 @@ def one(
         (A100, {}, "reproduced"),
         (A100, {"lower": 2.2}, "not reproduced"),
         (A100, {"upper": 1.9}, "not reproduced"),
-        (A100, {"lower": 2.0, "upper": None}, "reproduced"),
+        (A100, {"lower": 2.0, "upper": None}, "undecided"),
+        (A100, {"lower": 1.9, "upper": None}, "reproduced"),
         (A100, {"lower": 2.2, "direction": "> 1"}, "not reproduced"),
         (H200, {}, "not comparable"),
         (H200, {"direction": "> 1"}, "direction holds"),
         (H200, {"direction": "> 2.5"}, "not reproduced"),
-        (H200, {"direction": "<= 2"}, "direction holds"),
+        (H200, {"direction": "<= 2"}, "undecided"),
+        (H200, {"direction": "<= 2.1"}, "direction holds"),
         (CPU, {}, "not comparable"),
         (CPU, {"direction": "> 1"}, "not comparable"),
         (CPU, {"scored_on": ["any"]}, "reproduced"),
@@ -94,14 +103,14 @@ def test_no_infinity_reaches_a_verdict() -> None:
     assert (found.value, found.low, found.high) == (None, None, None)
 
 
-def test_no_infinity_reaches_an_interval() -> None:
-    """Some draws of the divisor are nearly nothing, the median is not."""
-    rows = [row("base", 1e200, 1e200, 1e200), row("fast", 1e-200, 1.0, 1.0, 1.0)]
+def test_an_undefined_draw_leaves_a_bound_undecided() -> None:
+    """Some draws of the divisor are nothing, the median is not: no such draw is left out."""
+    rows = [*spread("base", *[4.0] * 5), *spread("fast", 0.0, 1.0, 1.0, 1.0, 0.0)]
     found = one(A100, rows, upper=None)
-    assert found.value == 1e200
-    assert found.low is not None
-    assert found.high is not None
-    assert found.high < float("inf")
+    assert (found.value, found.low, found.high, found.spread) == (4.0, None, None, "none")
+    assert found.verdict is Verdict.UNDECIDED
+    assert "the interval is undefined" in found.reason
+    assert one(H200, rows, direction="> 1").verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -117,7 +126,7 @@ def test_no_infinity_reaches_an_interval() -> None:
 )  # fmt: skip
 def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdict: str) -> None:
     ordering = {
-        "kind": "ordering", "reference": None, "lower": None, "upper": None,
+        "reference": None, "lower": None, "upper": None,
         "expression": "median(time, variant=base) > median(time, variant=fast)",
     }  # fmt: skip
     found = one(environment, **(ordering | fields))
@@ -128,7 +137,7 @@ def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdi
 def test_static_claims_need_no_gpu() -> None:
     rows = [row("base", 74.0, evidence="static", metric="registers")]
     fields: dict[str, Any] = {
-        "kind": "exact", "reference": None, "lower": None, "upper": None,
+        "reference": None, "lower": None, "upper": None,
         "scored_on": ["static"], "evidence": ["static"],
         "expression": "median(registers, variant=base) == 74",
     }  # fmt: skip
@@ -147,26 +156,90 @@ def test_the_value_comes_with_its_interval_and_samples() -> None:
     assert found.low is not None
     assert found.high is not None
     assert 1.9 < found.low <= 2.0 <= found.high < 2.1
-    assert found.n == 6
+    assert (found.n, found.processes, found.hosts, found.spread) == (10, 5, 1, "ci95")
     assert found.hardware == ("NVIDIA A100-SXM4-40GB",)
     assert found.evidence == ("measured",)
     assert found.reason == "1.5 to 2.5 x expected; paper: 2 x"
 
 
-def test_an_interval_across_the_bound_is_told() -> None:
-    assert "crosses the bound" in one(A100, lower=1.999).reason
-    assert "crosses the bound" in one(A100, lower=2.001).reason
-    assert "crosses the bound" not in one(A100).reason
+@pytest.mark.parametrize(
+    ("bounds", "verdict"),
+    [
+        ({"lower": 1.999, "upper": None}, "undecided"),
+        ({"lower": 2.001, "upper": None}, "undecided"),  # the value is outside, an end is inside
+        ({"lower": None, "upper": 2.001}, "undecided"),
+        ({"lower": 1.9, "upper": 2.1}, "reproduced"),
+        ({"lower": 2.1, "upper": None}, "not reproduced"),
+    ],
+)
+def test_a_promise_needs_the_end_of_the_interval(bounds: dict[str, Any], verdict: str) -> None:
+    found = one(A100, **bounds)
+    assert found.verdict == verdict
+    assert ("the 95 % interval crosses the bound" in found.reason) == (verdict == "undecided")
 
 
-def test_an_ordering_in_doubt_says_how_often_it_holds() -> None:
-    rows = [row("base", 1.0, 5.0, 9.0, 5.1, 4.9), row("fast", 1.0, 4.8, 9.0, 5.0, 4.7)]
-    found = one(
-        A100, rows, kind="ordering", reference=None, lower=None, upper=None,
-        expression="median(time, variant=base) > median(time, variant=fast)",
-    )  # fmt: skip
+def test_of_two_to_four_processes_the_range_decides() -> None:
+    rows = [*spread("base", 20.0, 22.0, 21.0), *spread("fast", 10.0, 10.0, 10.0)]
+    rows += rows  # two samples a process
+    found = one(A100, rows, lower=1.9)
+    assert (found.low, found.high, found.spread) == (2.0, 2.2, "range")
     assert found.verdict is Verdict.REPRODUCED
-    assert "of the bootstrap draws" in found.reason
+    found = one(A100, rows, lower=2.05)
+    assert found.verdict is Verdict.UNDECIDED
+    assert "the range of the processes crosses the bound" in found.reason
+
+
+def test_of_one_process_the_value_decides_and_the_verdict_says_so() -> None:
+    rows = [row("base", 20.0, 30.0, 10.0, 20.0, 20.0), row("fast", 10.0, 9.0, 12.0, 10.0, 10.0)]
+    found = one(A100, rows, lower=1.999)
+    assert found.verdict is Verdict.REPRODUCED
+    assert found.reason.endswith("; 1 process")
+    assert (found.low, found.high) == (None, None)
+    assert one(A100, rows, lower=2.001).verdict is Verdict.NOT_REPRODUCED
+    few = [*spread("base", 20.0, 20.1), *spread("fast", 10.0, 10.1)]
+    assert one(A100, few).reason.endswith("; fewer than 5 samples")
+
+
+def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> None:
+    ordering: dict[str, Any] = {
+        "reference": None, "lower": None, "upper": None,
+        "expression": "median(time, variant=base) > median(time, variant=fast)",
+    }  # fmt: skip
+    rows = [*spread("base", 5.0, 5.0, 5.0, 4.0, 4.0), *spread("fast", 4.5, 4.5, 4.5, 4.5, 4.5)]
+    found = one(A100, rows, **ordering)
+    assert found.verdict is Verdict.UNDECIDED
+    share = float(found.reason.removeprefix("holds, in ").partition("%")[0])
+    assert 55 < share < 80
+    assert one(A100, spread("base", 5.0) + spread("fast", 4.5), **ordering).reason.startswith(
+        "holds;"
+    )
+    other = ordering | {"expression": "median(time, variant=base) < median(time, variant=fast)"}
+    assert one(A100, rows, **other).verdict is Verdict.UNDECIDED
+    four = [*rows[:4], *rows[5:9]] * 2
+    assert one(A100, four, **ordering).verdict is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "there"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100", True),
+        ("NVIDIA A100 80GB PCIe", "A100", True),
+        ("NVIDIA A100 80GB PCIe", "NVIDIA", True),
+        ("NVIDIA RTX A1000", "A100", False),
+        ("NVIDIA A1000 Laptop GPU", "A100", False),
+        ("NVIDIA GH200 480GB", "H200", False),
+        ("NVIDIA H200", "H200", True),
+        ("NVIDIA GeForce RTX 2080 Ti", "2080 Ti", True),
+        ("NVIDIA GeForce RTX 2080 Ti", "2080", False),
+        ("NVIDIA GeForce RTX 3060", "RTX 3060", True),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "RTX 3060", False),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100", False),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA", False),
+        ("AMD Instinct MI300X", "NVIDIA", False),
+    ],
+)
+def test_hardware_is_matched_by_words(name: str, wanted: str, there: bool) -> None:
+    assert runs_on(name, wanted) is there
 
 
 def test_hardware_is_that_of_the_records() -> None:
@@ -198,16 +271,25 @@ def test_what_one_run_reduced_is_not_scored_and_static_facts_are() -> None:
     assert one(A100, static, evidence=["static"]).verdict is Verdict.NOT_COMPARABLE
 
 
-def test_fewer_than_three_samples_have_no_interval() -> None:
-    rows = [row("base", 20.0, 21.0), row("fast", 10.0, 10.1, 9.9)]
-    found = one(A100, rows, upper=2.051)
-    assert (found.low, found.high) == (None, None)
+def test_measured_less_is_said_and_scored() -> None:
+    rows = [row("base", 20.0, reduced=("--set repeats=1",)), row("fast", 10.0)]
+    found = one(A100, rows)
     assert found.verdict is Verdict.REPRODUCED
-    assert "crosses" not in found.reason
-    found = one(A100, [*rows, row("base", 20.5)])  # repeats are put together
-    assert found.low is not None
-    static = [row("base", 2.0, evidence="static"), *ROWS[1:]]
-    assert one(A100, static, evidence=["static", "measured"]).low is not None
+    assert found.reason.endswith("; a reduced run: --set repeats=1")
+    both = one(A100, rows, reduced=("--set rows=5",))
+    assert both.verdict is Verdict.NOT_COMPARABLE
+    assert both.reason == "not at the paper's size: --set rows=5"
+
+
+def test_static_records_take_nothing_from_an_interval() -> None:
+    static = [row("base", 20.0, evidence="static"), *ROWS[5:]]
+    found = one(A100, static, evidence=["static", "measured"])
+    assert found.spread == "ci95"
+    alone = one(
+        A100, [row("base", 20.0, evidence="static")], evidence=["static"], lower=19, upper=21,
+        scored_on=["static"], expression="median(time, variant=base)",
+    )  # fmt: skip
+    assert alone.reason == "19 to 21 x expected; paper: 2 x"  # known exactly: no process is named
 
 
 def test_the_bounds_themselves_are_inside() -> None:
@@ -259,7 +341,7 @@ def test_exit_code() -> None:
 
 
 def test_json(tmp_path: Path) -> None:
-    verdicts = [one(A100), one(H200), one(H200, direction="> 1")]
+    verdicts = [one(A100), one(H200, id="C2"), one(H200, id="C3", direction="> 1")]
     path = write_claims(tmp_path, verdicts)
     data = json.loads(path.read_text())
     assert data == json.loads(json.dumps(to_json(verdicts)))
@@ -268,8 +350,23 @@ def test_json(tmp_path: Path) -> None:
     assert data["claims"][2]["verdict"] == "direction holds"
     assert data["claims"][0]["scored_on"] == ["A100"]
     assert data["claims"][0]["hardware"] == ["NVIDIA A100-SXM4-40GB"]
-    assert verdict_lines(verdicts).splitlines()[1:] == ["C1 not comparable", "C1 direction holds"]
+    assert verdict_lines(verdicts).splitlines()[1:] == ["C2 not comparable", "C3 direction holds"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["claims.json"]
+    assert data["scoreboard"] == scoreboard(verdicts)
+    assert data["claims"][0]["spread"] == "ci95"
+    assert data["claims"][0]["processes"] == 5
+
+
+def test_the_scoreboard_counts_a_fact_once_and_by_its_worst_verdict() -> None:
+    several = [
+        one(A100), one(A100, id="C1-upstream", fact="C1", lower=2.2),
+        one(A100, id="C2", tag="ours"), one(A100, id="C1-order", fact="C1", tag="order"),
+    ]  # fmt: skip
+    board = scoreboard(several)
+    assert {tag: {w: n for w, n in row.items() if n} for tag, row in board.items()} == {
+        "magnitude": {"not reproduced": 1}, "order": {"reproduced": 1}, "arithmetic": {},
+        "ours": {"reproduced": 1},
+    }  # fmt: skip
 
 
 # The loader.
@@ -296,9 +393,16 @@ def test_a_recipe_without_claims(toy: Path) -> None:
     ("old", "new", "message"),
     [
         ("id: T2", "id: T1", "the claim 'T1' stands twice"),
-        ("kind: ordering", "kind: order", "claims[0].kind: must be 'ratio', 'value', 'ordering'"),
-        ("kind: ordering", "kind: ratio\n    reference: 1\n    lower: 1",
-         "T1: a claim of kind ratio needs a number expression"),
+        ("tag: order", "tag: ordering", "claims[0].tag: must be 'magnitude', 'order'"),
+        ("    tag: order\n", "", "missing key 'tag' in claims[0]"),
+        ("tag: order", "tag: order\n    lower: 1\n    reference: 1",
+         "T1: an ordering has no lower"),
+        ("every_over(dataset, ", "every_over(colour, ",
+         "T1: the recipe does not know the values of 'colour': write colour=[a, b], or"),
+        ("    lower: 4\n    upper: 12\n", "    band: much\n", "claims[1]: a band is a number"),
+        ("defaults: {", "defaults: {tagg: order, ", "unknown key 'tagg' in claims[0]"),
+        ("tag: order", "tag: order\n    where: {variant: fats}",
+         "T1: unknown variant 'fats'; did you mean 'fast'?"),
         ("sentence: \"Fast is faster", "sentnce: \"Fast is faster",
          "unknown key 'sentnce' in claims[0]; did you mean 'sentence'?"),
         ("    reference: 8\n", "", "T2: a number without its reference"),
@@ -318,7 +422,7 @@ def test_a_recipe_without_claims(toy: Path) -> None:
          "claims[4].evidence[0]: must be 'measured'"),
         ("    reference: 5\n", "    reference: .inf\n", "claims[4].reference: "),
         ("scored_on: [Another GPU]", "scored_on: []", "claims[1].scored_on: "),
-        ("schema: 1", "schema: 3", "schema: must be 1, not 3"),
+        ("schema: 2", "schema: 3", "schema: must be 2, not 3"),
     ],
 )  # fmt: skip
 def test_errors(toy: Path, old: str, new: str, message: str) -> None:
@@ -338,7 +442,7 @@ def test_errors(toy: Path, old: str, new: str, message: str) -> None:
 
 def test_an_ordering_has_no_direction(toy: Path) -> None:
     path = toy / "recipes" / "toy" / "claims.yaml"
-    text = path.read_text().replace("kind: ordering\n", 'kind: ordering\n    direction: "> 1"\n')
+    text = path.read_text().replace("tag: order\n", 'tag: order\n    direction: "> 1"\n')
     path.write_text(text)
-    with pytest.raises(RecipeError, match="a claim of kind ordering has no direction"):
+    with pytest.raises(RecipeError, match="an ordering has no direction"):
         load_claims(toy, "toy")

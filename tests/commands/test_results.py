@@ -72,7 +72,7 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
 ) -> None:
     run = the_run(made)
     before = state(run)
-    assert {path.suffix for path in (run / "figures").iterdir()} == {".csv", ".pdf", ".png"}
+    assert {path.suffix for path in (run / "figures").iterdir()} == {".csv", ".pdf", ".png", ".svg"}
     assert json.loads((run / "claims.json").read_text())["counts"]["reproduced"] >= 1
     code, out, _ = ae("plot", "toy")
     assert code == 0
@@ -93,10 +93,13 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
 def test_check_says_first_what_is_not_reproduced(ae: Ae) -> None:
     code, out, _ = ae("check", "toy")
     assert code == ExitCode.CLAIM
-    head, _, first, *_ = out.splitlines()
-    assert head.split() == ["claim", "paper", "ours", "verdict"]
+    board, failed, *_ = out.split("\n\n")
+    assert board.split()[0] == "facts"
+    head, _, first, *_ = failed.splitlines()
+    assert head.split() == ["claim", "paper", "ours", "verdict", "why"]
     assert first.startswith("T3")
     assert "not reproduced" in first
+    assert "(1 process)" in first
     assert "1,000 x" in first
     assert out.splitlines()[-1].startswith("6 claims: 1 not reproduced, ")
     code, out, _ = ae("check", "toy", "--json")

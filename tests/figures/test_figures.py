@@ -12,8 +12,9 @@ import pytest
 from ae.errors import RecipeError
 from ae.figures import draw as figures
 from ae.figures.draw import Plot, bars, new_panels
+from ae.figures.summary import rows_of
 from ae.records.files import Environment
-from ae.report.drawing import draw, face, machine_words
+from ae.report.drawing import draw, face, machine_words, processes_of
 
 TOY = '''
 import pandas as pd
@@ -58,18 +59,19 @@ def records(**samples: list[float]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def test_draw_writes_pdf_png_and_the_plotted_values(recipe: Path, tmp_path: Path) -> None:
+def test_draw_writes_pdf_svg_png_and_the_plotted_values(recipe: Path, tmp_path: Path) -> None:
     frame = records(base=[4.0, 4.2, 4.1], fast=[2.0, 2.1])
     (drawn,) = draw(recipe, ["times"], frame, {"gpu": "NVIDIA A100"}, tmp_path / "out")
     assert drawn.reason == ""
     assert drawn.files["pdf"].read_bytes().startswith(b"%PDF")
+    assert b"<svg" in drawn.files["svg"].read_bytes()
     assert drawn.files["png"].read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(drawn.files["csv"])
     assert list(table["variant"]) == ["base", "fast"]
     assert list(table["median"]) == [4.1, 2.05]
     assert list(table["n"]) == [3, 2]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "times.csv", "times.pdf", "times.png",
+        "times.csv", "times.pdf", "times.png", "times.svg",
     ]  # fmt: skip
 
 
@@ -77,7 +79,7 @@ def test_the_same_records_give_the_same_bytes(recipe: Path, tmp_path: Path) -> N
     frame = records(base=[4.0, 4.2, 4.1])
     (first,) = draw(recipe, ["times"], frame, {}, tmp_path / "a")
     (second,) = draw(recipe, ["times"], frame, {}, tmp_path / "b")
-    for suffix in ("pdf", "png", "csv"):
+    for suffix in ("pdf", "svg", "png", "csv"):
         one, two = first.files[suffix], second.files[suffix]
         assert one.read_bytes() == two.read_bytes(), suffix
 
@@ -136,8 +138,31 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
     assert "evidence: measured, scaled" in second
     assert "samples a value: 84 to 100" in second
     assert second.endswith("whiskers: bootstrap 95 % interval")
-    few = face(Plot(figure=figure, table=table.assign(n=[2, 100])), facts)
-    assert few.endswith("whiskers: bootstrap 95 % interval, from 3 samples on")
+    plot = Plot(figure=figure, table=table)
+    assert "5 to 6 processes   |   bars: median, whiskers: boot" in face(plot, facts, [5, 6])
+    assert face(plot, facts, [1]).endswith("1 process   |   bars: median")
+    some = face(plot, facts, [1, 3])
+    assert some.endswith(
+        "1 to 3 processes   |   bars: median, whiskers: range, from 5 processes on 95 % interval"
+    )
+
+
+def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) -> None:
+    one = records(base=[4.0, 4.2, 4.1, 4.0, 4.4])
+    (drawn,) = draw(recipe, {"times": ("e",)}, one, {}, tmp_path)
+    assert drawn.files["csv"].read_text().splitlines()[1].startswith("base,5,4.1,,,none,1,1,")
+    several = pd.concat([one.assign(repeat=i) for i in range(3)])
+    assert processes_of(rows_of(several)) == [3]
+    assert processes_of(rows_of(several), ["another"]) == []
+    assert processes_of(rows_of(several.assign(evidence="static"))) == []
+
+
+@pytest.mark.parametrize(("high", "whiskers"), [(1.0, 0), (1.5, 1)])
+def test_whiskers_are_drawn_where_there_is_a_spread(high: float, whiskers: int) -> None:
+    _, (axis,) = new_panels(1, 1, title="t")
+    bars(axis, ["a"], [1.0], low=[1.0], high=[high], colours=["red"], texts=[""], reach=1.0)
+    (errors,) = axis.containers[1:]
+    assert len(errors[2][0].get_segments()) == whiskers
 
 
 @pytest.mark.parametrize(

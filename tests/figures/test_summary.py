@@ -15,7 +15,7 @@ def table(*rows: dict[str, object]) -> pd.DataFrame:
     return pd.DataFrame([{**own, **row} for row in rows])
 
 
-def test_repeats_of_a_point_are_put_together() -> None:
+def test_repeats_of_a_point_are_put_together_as_processes() -> None:
     frame = table(
         {"samples": [1.0, 2.0], "variant": "base", "repeat": 0},
         {"samples": [3.0], "variant": "base", "repeat": 1},
@@ -23,9 +23,10 @@ def test_repeats_of_a_point_are_put_together() -> None:
     )
     found = pool(frame, "t", ["variant"])
     assert list(found["variant"]) == ["base", "rpf"]
-    assert found["samples"][0] == [1.0, 2.0, 3.0]
+    assert found["samples"][0] == {("", ""): [1.0, 2.0], ("", "1"): [3.0]}
     assert list(found["n"]) == [3, 1]
-    assert list(found["median"]) == [2.0, 9.0]
+    assert list(found["processes"]) == [2, 1]
+    assert list(found["median"]) == [2.25, 9.0]  # of the processes: 1.5 and 3
 
 
 def test_labels_that_a_record_lacks_are_empty_and_evidence_is_joined() -> None:
@@ -49,11 +50,16 @@ def test_an_unknown_metric_and_an_empty_table_give_no_rows() -> None:
 
 def test_ratio_interval_holds_the_ratio_of_medians() -> None:
     rng = np.random.default_rng(0)
-    top, bottom = list(rng.normal(20, 1, 80)), list(rng.normal(10, 0.5, 80))
+    top, bottom = (
+        {("h", str(process)): list(rng.normal(mean, mean / 20, 80)) for process in range(6)}
+        for mean in (20, 10)
+    )
     found = ratio_interval(top, bottom)
-    assert found.value == pytest.approx(np.median(top) / np.median(bottom))
+    assert found.value == pytest.approx(2.0, abs=0.03)
     assert found.low < found.value < found.high
-    assert found.high - found.low < 0.2
+    assert found.high - found.low < 0.1
+    assert found.spread == "ci95"
+    assert ratio_interval(top, {("h", "1"): [10.0] * 9}).spread == "none"
 
 
 def test_order() -> None:

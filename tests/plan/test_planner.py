@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine, Mount, Plan
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import make_plan
-from ae.plan.selection import Selection, check_selection
+from ae.plan.selection import Selection, check_selection, is_protocol
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.models import PlanRecord, describe
@@ -125,10 +126,13 @@ def test_quick_and_settings(toy: Recipe) -> None:
     assert argv[argv.index("--size") + 1] == "2000"
     assert argv[argv.index("--samples") + 1] == "5"
     assert made.points[-1].timeout_s == 2.0
-    assert made.reduced == ("--quick",)
+    assert made.reduced == ("--quick", "--set samples=5")
 
 
 def test_a_smaller_problem_is_told_apart_from_more_samples(toy: Recipe) -> None:
+    assert plan(toy, settings={"samples": "5"}).reduced == ("--set samples=5",)
+    words = ("--set samples=5", "--quick", "--set size=1")
+    assert [is_protocol(word) for word in words] == [True, False, False]
     assert plan(toy, settings={"samples": "500"}).reduced == ()
     assert plan(toy, settings={"size": "20000"}).reduced == ()
     assert plan(toy, settings={"size": "100"}).reduced == ("--set size=100",)
@@ -140,6 +144,19 @@ def test_repeats_go_around_all_points(toy: Recipe) -> None:
     assert [point.repeat for point in made.points] == [0, 0, 1, 1]
     assert made.points[2].argv[-1] == "1"
     assert len({point.key for point in made.points}) == 4
+
+
+def test_the_recipe_says_how_many_processes_a_default_run_takes(toy: Recipe) -> None:
+    three = toy.experiments["together"].model_copy(update={"processes": 3})
+    toy = toy.model_copy(update={"experiments": {**toy.experiments, "together": three}})
+    wanted: dict[str, Any] = {"experiments": ("together", "apart")}
+    made = plan(toy, **wanted)
+    counts = Counter((point.experiment, point.repeat) for point in made.points)
+    assert counts == {("together", 0): 2, ("together", 1): 2, ("together", 2): 2, ("apart", 0): 4}
+    assert toy.points_of("together") == 6  # what `ae show` says that a run takes
+    assert len(plan(toy, quick=True, **wanted).points) == 6
+    assert len(plan(toy, repeat=1, **wanted).points) == 6
+    assert len(plan(toy, repeat=2, **wanted).points) == 12
 
 
 def test_a_setting_that_nothing_uses_is_noted(toy: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""What only a real Docker Engine can show: grants, dropped requests, and nothing left behind."""
+"""What only a Docker Engine does: which GPU, builds, users, and what it borrows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.images import content as images
 from ae.images.content import BuildOptions
-from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Status, Ulimit
+from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Status
 from tests.engines.acts import Lines, base_image, make_job
 
 pytestmark = pytest.mark.docker
@@ -42,18 +42,6 @@ def sh(script: str) -> tuple[str, ...]:
 
 def containers(engine: DockerEngine, run: str) -> list[str]:
     return [one.id for one in engine.leftovers() if one.run == run]
-
-
-def test_a_gpu_asked_for_is_a_gpu_inside(engine: DockerEngine, tmp_path: Path) -> None:
-    """The CDI spec of the test daemon sets a variable: it shows that the request arrived."""
-    lines = Lines()
-    needs = RuntimeNeeds(gpus=gpus(0))
-    job = make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU"), needs=needs)
-    outcome = engine.run(job, lines, 60)
-    assert outcome.status is Status.DONE
-    assert lines.of("stdout") == ["gpu=0"]
-    assert outcome.honoured["gpu_route"] == "cdi"
-    assert outcome.honoured["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=0"]
 
 
 def gpus(*numbers: int, uuid: str = "") -> GpuRequest:
@@ -90,92 +78,6 @@ def test_a_gpu_that_is_granted_and_not_there_inside(
     assert containers(engine, "hollow") == []
 
 
-def test_without_a_request_there_is_no_gpu(engine: DockerEngine, tmp_path: Path) -> None:
-    lines = Lines()
-    engine.run(make_job(tmp_path, argv=sh("echo gpu=$AE_FAKE_GPU")), lines, 60)
-    assert lines.of("stdout") == ["gpu="]
-
-
-def test_a_gpu_that_the_daemon_does_not_know(engine: DockerEngine, tmp_path: Path) -> None:
-    needs = RuntimeNeeds(gpus=gpus(7))
-    with pytest.raises(EnvironmentFault, match=r"no CDI device nvidia\.com/gpu=7"):
-        engine.run(make_job(tmp_path, "write:ran:1", needs=needs), Lines(), 60)
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "missing"),
-    [
-        ("--device", "GPUs (nvidia.com/gpu=0)"),
-        ("--cap-add", "capability SYS_PTRACE"),
-        ("--ulimit", "ulimit nofile"),
-        ("--shm-size", "ShmSize 134217728"),
-        ("--cap-drop", "CapDrop"),
-        ("--security-opt", "no-new-privileges"),
-        ("--read-only", "ReadonlyRootfs True"),
-        ("--pids-limit", "PidsLimit"),
-        ("--tmpfs", "tmpfs /tmp"),
-    ],
-)
-def test_a_dropped_request_stops_the_run(
-    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, missing: str
-) -> None:
-    """The daemon is asked for less than the point needs, as an engine that drops it would do."""
-    whole = container.to_argv
-
-    def without(*given: object) -> tuple[str, ...]:
-        argv = whole(*given)  # type: ignore[arg-type]
-        pairs = zip(("", *argv), argv, strict=False)
-        value = option if option != "--read-only" else None
-        return tuple(word for before, word in pairs if word != option and before != value)
-
-    monkeypatch.setattr(container, "to_argv", without)
-    needs = RuntimeNeeds(
-        gpus=gpus(0),
-        cap_add=("SYS_PTRACE",),
-        ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
-        shm_bytes=128 * 2**20,
-    )
-    job = make_job(tmp_path, "write:ran:1", needs=needs, run="dropped")
-    with pytest.raises(EnvironmentFault, match="dropped what the point needs") as caught:
-        engine.run(job, Lines(), 60)
-    assert missing in caught.value.message
-    assert not (tmp_path / "ran").exists()
-    assert containers(engine, "dropped") == []
-
-
-def test_every_need_is_granted(engine: DockerEngine, tmp_path: Path) -> None:
-    lines = Lines()
-    needs = RuntimeNeeds(
-        cap_add=("SYS_PTRACE",),
-        ulimits=(Ulimit(name="nofile", soft=2048, hard=2048),),
-        shm_bytes=128 * 2**20,
-        memory_bytes=10**9,
-    )
-    script = "ulimit -n; df -B1 --output=size /dev/shm | tail -1; grep CapEff /proc/self/status"
-    outcome = engine.run(make_job(tmp_path, argv=sh(script), needs=needs), lines, 60)
-    assert outcome.status is Status.DONE
-    files, shm, capabilities = lines.of("stdout")
-    assert files == "2048"
-    assert int(shm) == 128 * 2**20
-    assert int(capabilities.split()[1], 16) & (1 << 19)  # CAP_SYS_PTRACE
-
-
-def test_there_is_no_network(engine: DockerEngine, tmp_path: Path) -> None:
-    lines = Lines()
-    engine.run(make_job(tmp_path, argv=sh("ls /sys/class/net")), lines, 60)
-    assert lines.of("stdout") == ["lo"]
-
-
-def test_an_oom_kill_is_not_a_mere_137(engine: DockerEngine, tmp_path: Path) -> None:
-    needs = RuntimeNeeds(memory_bytes=100 * 2**20)
-    outcome = engine.run(make_job(tmp_path, f"eat:{10**9}", needs=needs), Lines(), 60)
-    assert (outcome.status, outcome.exit_code) == (Status.OOM, 137)
-    outcome = engine.run(make_job(tmp_path, "signal:9"), Lines(), 60)
-    assert (outcome.status, outcome.exit_code) == (Status.FAILED, 137)
-    assert "SIGKILL" in outcome.reason
-
-
 def test_a_silent_container_outlives_the_control_timeout(
     docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,13 +89,6 @@ def test_a_silent_container_outlives_the_control_timeout(
     assert outcome.status is Status.DONE
     assert lines.of("stdout") == ["awake"]
     assert outcome.seconds > 5
-
-
-def test_much_output_arrives_whole(engine: DockerEngine, tmp_path: Path) -> None:
-    lines = Lines()
-    outcome = engine.run(make_job(tmp_path, argv=("seq", "200000")), lines, 60)
-    assert outcome.status is Status.DONE
-    assert lines.of("stdout") == [str(number) for number in range(1, 200001)]
 
 
 def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path) -> None:
@@ -232,91 +127,6 @@ def test_two_runs_at_once_do_not_disturb_each_other(docker_host: str, tmp_path: 
     said = [process.communicate(timeout=60)[0].strip() for process in both]
     assert said == [f"done [('stdout', '{name}')]" for name in ("one", "two")]
     assert [(tmp_path / name / "result").read_text() for name in ("one", "two")] == ["one", "two"]
-
-
-LAUNCHER = """
-import os, sys, threading
-from pathlib import Path
-from ae.host import signals
-from ae.engines.docker import DockerEngine
-from ae.host.watchdog import watched
-from tests.engines.acts import Lines, make_job
-class Telling(Lines):
-    def line(self, stream, text): print(text, flush=True)
-with signals.handled(), watched(sys.argv[2]):
-    job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    DockerEngine(grace_s=0.5).run(job, Telling(), 300)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_dead_launcher_leaves_nothing(
-    engine: DockerEngine, tmp_path: Path, number: signal.Signals
-) -> None:
-    run = f"dead-{number.name}-{os.getpid()}"
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(tmp_path), run],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert launcher.stdout is not None
-    assert launcher.stdout.readline().strip() == "up"
-    assert len(containers(engine, run)) == 1
-    launcher.send_signal(number)
-    launcher.wait(30)
-    launcher.stdout.close()
-    end = time.monotonic() + 15
-    while containers(engine, run) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert containers(engine, run) == []
-
-
-def test_killed_during_creation_leaves_nothing(engine: DockerEngine, tmp_path: Path) -> None:
-    code = LAUNCHER.replace(
-        "with signals",
-        "from ae.host import processes; real = processes.subprocess.Popen\n"
-        "def torn(words, **options):\n"
-        "    child = real(words, **options)\n"
-        "    if 'create' in words: os.kill(os.getpid(), 9)\n"
-        "    return child\n"
-        "processes.subprocess.Popen = torn\n"
-        "with signals",
-    )
-    launcher = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), "torn"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
-    assert launcher.returncode == -signal.SIGKILL
-    time.sleep(1.5)  # it comes up only now
-    end = time.monotonic() + 15
-    while containers(engine, "torn") and time.monotonic() < end:
-        time.sleep(0.1)
-    assert containers(engine, "torn") == []
-
-
-def test_clean_removes_orphans_and_nothing_else(engine: DockerEngine, tmp_path: Path) -> None:
-    living = owner.stamp({owner.RUN: "living", owner.RECIPE: "contract"})
-    dead = living | {owner.RUN: "dead", owner.STARTED: "another-boot-1"}
-    elsewhere = living | {owner.RUN: "elsewhere", owner.HOST: "another-host", owner.PID: "1"}
-    control = engine.daemon.client
-    made = []
-    for labels in (living, dead, elsewhere, {"not": "ours"}):
-        body = {"Image": "ae/base:cpu", "Cmd": ["true"], "Labels": labels}
-        made.append(control.create_container_from_config(body, None)["Id"])
-    try:
-        listed = clean.clean_engines([engine], dry_run=True)
-        assert [one.id for one in listed if one.id in made] == [made[1]]
-        removed = clean.clean_engines([engine], dry_run=False)
-        assert made[1] in [one.id for one in removed]
-        left = {one["Id"] for one in control.containers(all=True)}
-        assert left & set(made) == {made[0], made[2], made[3]}
-    finally:
-        for name in made:
-            subprocess.run(["docker", "rm", "-f", name], capture_output=True, check=False)
 
 
 def test_the_image_is_missing_and_may_not_be_built(engine: DockerEngine, tmp_path: Path) -> None:
@@ -546,47 +356,12 @@ def test_outputs_of_root_are_given_back_whole(engine: DockerEngine, tmp_path: Pa
     assert outside.stat().st_uid == 7
 
 
-def test_a_shell_is_a_run_on_a_terminal(
-    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs = RuntimeNeeds(gpus=gpus(0))
-    point = make_job(tmp_path, "print:x", needs=needs).point
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-        argv, environment = engine.shell(point, tmp_path)
-    assert argv[1:4] == ("run", "--interactive", "--tty")
-    assert "nvidia.com/gpu=0" in argv
-    assert environment["DOCKER_HOST"] == engine.endpoint
-    plain = [word for word in argv if word not in ("--interactive", "--tty")]
-    plain[-2:] = ["sh", "-c", "echo gpu=$AE_FAKE_GPU home=$HOME; touch $AE_OUT/x"]
-    done = subprocess.run(plain, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "gpu=0 home=/ae/home\n"
-    assert (tmp_path / "x").exists()
-
-
 def test_the_line_to_type_does_the_same(engine: DockerEngine, tmp_path: Path) -> None:
     job = make_job(tmp_path, "print:same", "write:result:1")
     done = subprocess.run(engine.equivalent(job), capture_output=True, text=True, check=True)
     assert done.stdout == "same\n"
     assert (tmp_path / "result").exists()
     assert (tmp_path / "result").stat().st_uid == os.getuid()
-
-
-def test_the_client_is_killed(engine: DockerEngine, tmp_path: Path) -> None:
-    class Killing(Lines):
-        def line(self, stream: str, text: str) -> None:
-            found = subprocess.run(
-                ["pgrep", "--parent", str(os.getpid()), "--full", "start --attach"],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            os.kill(int(found.stdout), signal.SIGKILL)
-
-    job = make_job(tmp_path, "print:up", "sleep:60", run="client")
-    with pytest.raises(EnvironmentFault, match="ended while the container"):
-        engine.run(job, Killing(), 60)
-    assert containers(engine, "client") == []
 
 
 ORDINARY = """

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from ae.engines.docker import DockerEngine
-from ae.engines.podman import PodmanEngine
-from ae.model import RuntimeNeeds, Secret, Status
-from tests.engines.acts import Lines, make_job
 from tests.real.acting import NAME, ae_run, make_root
 
 pytestmark = pytest.mark.docker
@@ -72,35 +67,6 @@ def test_nothing_but_the_container_sees_it(docker_host: str, licence: Path, tmp_
     plan = json.loads((launch.run_folder() / "run.json").read_text())["plan"]
     assert plan["points"][1]["needs"]["secrets"][0]["name"] == "gurobi"
     assert str(licence) not in json.dumps(plan)
-
-
-@pytest.mark.parametrize("user", ["12345:12346", "0:0"])
-def test_the_containers_user_can_read_it_and_nobody_can_write(
-    docker_host: str, licence: Path, tmp_path: Path, user: str
-) -> None:
-    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
-    script = f"cat {TARGET}; stat -c %a {TARGET}; id -u; echo more >>{TARGET}"
-    lines = Lines()
-    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
-    job.secrets["gurobi"] = licence  # type: ignore[index]
-    os.chown(licence, *(int(word) for word in user.split(":")))
-    engine = DockerEngine(user=user)
-    outcome = engine.run(job, lines, 60)
-    engine.close()
-    assert lines.of("stdout") == [f"TOKEN={WORD}", "600", user.partition(":")[0]]
-    assert outcome.status is Status.FAILED
-    assert "Read-only file system" in outcome.reason or "Permission denied" in outcome.reason
-
-
-def test_podman_gives_it_too(podman: dict[str, str], licence: Path, tmp_path: Path) -> None:
-    needs = RuntimeNeeds(secrets=(Secret(name="gurobi", target=TARGET),))
-    lines = Lines()
-    script = f"cat {TARGET}; stat -c %a {TARGET}; id -u; echo more >>{TARGET}"
-    job = make_job(tmp_path / "out", argv=("sh", "-c", script), needs=needs)
-    job.secrets["gurobi"] = licence  # type: ignore[index]
-    outcome = PodmanEngine().run(job, lines, 60)
-    assert lines.of("stdout") == [f"TOKEN={WORD}", "600", str(os.getuid())]
-    assert "Read-only file system" in outcome.reason
 
 
 def test_without_it(docker_host: str, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
 ) -> None:
     chapter = made(root, recipe, results, tmp_path / "out")
     assert [one.name for one in chapter.figures] == ["times"]
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".pdf", ".png"}
+    endings = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert endings == {".csv", ".pdf", ".png", ".svg"}
     assert chapter.unfinished == [
         ("apart-b", "timeout", "killed after 5 min"), ("apart-c", "interrupted", ""),
     ]  # fmt: skip
@@ -84,7 +85,8 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     assert {reason for _, reason in chapter.skipped} == {"no abacus", "no GPU here"}
     assert chapter.notes == ["left out: y", "Host: x."]
     verdicts = {one.id: str(one.verdict) for one in chapter.judgements}
-    assert verdicts["T1"] == "reproduced"
+    assert verdicts["T1"] == "not run"  # one of its two cells: the other was not done
+    assert verdicts["T4"] == "not comparable"
     assert chapter.machine == "GPU: Toy GPU 1"
 
 
@@ -127,5 +129,5 @@ def test_a_chapter_as_json_is_plain(
     assert data["figures"][0]["png"] == str(tmp_path / "out/times.png")
     assert data["figures"][0]["reason"] == ""
     assert data["unfinished"][0] == ["apart-b", "timeout", "killed after 5 min"]
-    assert data["claims"][0]["verdict"] == "reproduced"
+    assert data["claims"][3]["verdict"] == "not comparable"
     assert data["run"] == "r1"

@@ -27,7 +27,7 @@ PIXEL = bytes.fromhex(
 
 
 def claim(name: str, sentence: str, **facts: object) -> Claim:
-    own = {"id": name, "figure": "Fig. 9", "sentence": sentence, "kind": "ratio", "unit": "x",
+    own = {"id": name, "figure": "Fig. 9", "sentence": sentence, "tag": "magnitude", "unit": "x",
            "paper_hardware": "NVIDIA A100", "scored_on": ["A100"],
            "source": "abstract"}  # fmt: skip
     return Claim.model_validate({**own, **facts})

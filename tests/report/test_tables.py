@@ -28,7 +28,7 @@ from ae.report.text import (
 def judged(name: str, verdict: Verdict, reason: str = "", **facts: Any) -> Judgement:
     claim = Claim.model_validate(
         {
-            "id": name, "figure": "f", "sentence": "s", "kind": "ratio", "unit": "x",
+            "id": name, "figure": "f", "sentence": "s", "tag": "magnitude", "unit": "x",
             "reference": facts.pop("reference", None), "paper_hardware": "", "scored_on": ["any"],
             "source": facts.pop("source", "paper"),
         }
@@ -42,13 +42,28 @@ def record(samples: list[float], **columns: object) -> Row:
     return {**own, "samples": samples, "n": len(samples), **columns}
 
 
+def processes(samples: list[float], **columns: object) -> list[Row]:
+    """One sample a process."""
+    return [record([x], process=str(i), **columns) for i, x in enumerate(samples)]
+
+
 FRAME = [
-    record([40.0, 41.0, 42.0], dataset="random", variant="stock", launch="one_table"),
-    record([100.0, 101.0, 99.0], dataset="random", variant="base", launch="one_table"),
-    record([50.0, 50.0, 50.0], dataset="random", variant="rpf", launch="one_table"),
-    record([20.0, 20.5, 21.0], dataset="random", variant="best", launch="one_table"),
-    record([18.0, 18.0, 18.0], dataset="random", variant="best", launch="all_tables"),
-    record([60.0, 60.0, 60.0], dataset="one_item", variant="base", launch="one_table"),
+    *processes(
+        [40.0, 41.0, 42.0, 41.0, 41.0], dataset="random", variant="stock", launch="one_table"
+    ),
+    *processes(
+        [100.0, 101.0, 99.0, 100.0, 100.0], dataset="random", variant="base", launch="one_table"
+    ),
+    *processes([50.0, 50.0, 50.0, 50.0, 50.0], dataset="random", variant="rpf", launch="one_table"),
+    *processes(
+        [20.0, 20.5, 21.0, 20.5, 20.5], dataset="random", variant="best", launch="one_table"
+    ),
+    *processes(
+        [18.0, 18.0, 18.0, 18.0, 18.0], dataset="random", variant="best", launch="all_tables"
+    ),
+    *processes(
+        [60.0, 60.0, 60.0, 60.0, 60.0], dataset="one_item", variant="base", launch="one_table"
+    ),
 ]
 ORDER = {"dataset": ["one_item", "random"], "variant": ["base", "rpf", "stock", "best"]}
 
@@ -113,7 +128,9 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
     assert "99 to 101" in text
     assert "2.00x over base" in text
     assert "2.00x over stock" in text
-    assert "n: 3, evidence: measured" in text
+    assert text.splitlines()[-1] == (
+        "median and 95 % interval over processes, n: 5, processes: 5, evidence: measured"
+    )
 
 
 def test_samples_and_evidence_are_columns_where_they_differ() -> None:
@@ -121,6 +138,7 @@ def test_samples_and_evidence_are_columns_where_they_differ() -> None:
     text = result_text(result_table(frame, metric="kernel_time", keys=["variant"]))
     assert text.splitlines()[1].split()[-3:] == ["n", "evidence", "speed-up"]
     assert "emulated" in text.splitlines()[4]
+    assert text.splitlines()[-1] == "median, processes: 1"
 
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
@@ -175,18 +193,22 @@ def test_nothing_measured_still_shows_what_was_skipped() -> None:
     assert skip_text(groups) == "skipped variant l2p: needs a GPU"
 
 
-def test_no_interval_below_three_samples_and_none_of_equal_ends() -> None:
+def test_a_spread_is_named_and_one_process_has_none() -> None:
     frame = [
-        record([9.0, 11.0], variant="two"), record([10.0] * 5, variant="same"),
-        record([9.0, 10.0, 11.0], variant="three"),
+        record([9.0, 11.0] * 9, variant="one"), *processes([10.0] * 5, variant="same"),
+        *processes([9.0, 10.0, 11.0] * 2, variant="six"),
+        *(processes([9.0, 10.0, 11.0], variant="three") * 2),
     ]  # fmt: skip
     table = result_table(frame, metric="kernel_time", keys=["variant"])
-    two, same, three = result_text(table).splitlines()[3:6]
-    assert two.split() == ["two", "10", "2", "-"]
-    assert same.split() == ["same", "10", "5", "-"]
-    assert three.split() == ["three", "10", "9", "to", "11", "3", "-"]
-    header = result_text(result_table(frame[:1], metric="kernel_time", keys=["variant"]))
-    assert "interval" not in header
+    one, same, six, three = result_text(table).splitlines()[3:7]
+    assert one.split() == ["one", "10", "18", "1", "-"]
+    assert same.split() == ["same", "10", "5", "5", "-"]
+    assert six.split() == ["six", "10", "9", "to", "11", "6", "6", "-"]
+    assert three.split() == ["three", "10", "range", "9", "to", "11", "6", "3", "-"]
+    text = result_text(result_table(frame[-6:], metric="kernel_time", keys=["variant"]))
+    assert text.splitlines()[-1].startswith("median and range over processes, n: 6, processes: 3")
+    text = result_text(result_table(frame[:1], metric="kernel_time", keys=["variant"]))
+    assert "interval" not in text
     assert span(10.001, 10.004) == ""
     assert span(10.0, 10.1) == "10 to 10.10"
 
@@ -201,10 +223,10 @@ def test_a_screen_of_a_table_says_how_much_is_missing() -> None:
     assert "more rows" not in result_text(table, most=30)
 
 
-def test_csv_holds_every_row_and_no_interval_below_three_samples() -> None:
+def test_csv_holds_every_row_and_its_spread() -> None:
     frame = [
         record([10.0, 12.0], dataset="a", variant="base"),
-        record([5.0, 6.0, 7.0], dataset="a", variant="rpf"),
+        *processes([5.0, 6.0, 7.0, 6.0, 6.0], dataset="a", variant="rpf"),
         record([1.0], experiment="other", metric="t", batch="8"),
     ]
     tables = result_tables(
@@ -213,6 +235,7 @@ def test_csv_holds_every_row_and_no_interval_below_three_samples() -> None:
     rows = list(csv.DictReader(io.StringIO(result_csv(tables))))
     assert [row["experiment"] for row in rows] == ["embedding", "embedding", "other"]
     assert (rows[0]["low"], rows[0]["n"]) == ("", "2")
+    assert (rows[0]["spread"], rows[1]["spread"], rows[1]["processes"]) == ("none", "ci95", "5")
     assert float(rows[1]["low"]) < 6.0 < float(rows[1]["high"])
     assert float(rows[1]["speedup"]) == pytest.approx(11 / 6)
     assert rows[1]["baseline"] == "base"
@@ -223,37 +246,43 @@ def test_csv_holds_every_row_and_no_interval_below_three_samples() -> None:
 
 def test_latex_is_escaped_and_has_a_row_a_value() -> None:
     tables = result_tables(
-        [record([1.0, 2.0, 3.0], variant=r"50 % & a_b \x~^{<>}")],
+        [*processes([1.0, 2.0, 3.0, 2.0, 2.0], variant=r"50 % & a_b \x~^{<>}")],
         metric="kernel_time", keys=["variant"],
     )  # fmt: skip
     text = result_latex(tables)
-    assert text.startswith("% embedding\n\\begin{tabular}{lrrrll}\n")
-    assert r"variant & kernel\_time [us] & 95 \% interval & n & evidence & speed-up \\" in text
+    assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n")
+    assert (
+        r"variant & kernel\_time [us] & 95 \% interval & n & processes & evidence & speed-up \\"
+        in text
+    )
     assert (
         r"50 \% \& a\_b \textbackslash{}x\textasciitilde{}\textasciicircum{}"
-        r"\{\textless{}\textgreater{}\} & 2 & 1 to 3 & 3 & measured & - \\"
+        r"\{\textless{}\textgreater{}\} & 2 & 1 to 3 & 5 & 5 & measured & - \\"
     ) in text
     assert text.endswith("\\end{tabular}\n")
 
 
-def test_verdict_table_shows_both_values_and_wraps_reasons() -> None:
+def test_check_says_the_scoreboard_then_what_fails_then_what_is_undecided() -> None:
     long = "the direction of this one is not what the paper says it is on that GPU " * 2
-    text = verdict_text(
-        [
-            judged("D1", Verdict.REPRODUCED, value=3.2, low=3.1, high=3.3, reference=3.0),
-            judged("D9", Verdict.REPRODUCED, value=2.0, reference=1.0, source="ours"),
-            judged("D2", Verdict.NOT_REPRODUCED, long, value=1.0),
-        ],
-        width=100,
-    )
+    several = [
+        judged("D1", Verdict.REPRODUCED, "2 to 4 x expected", value=3.2, low=3.1, high=3.3,
+               reference=3.0, spread="ci95"),
+        judged("D9", Verdict.REPRODUCED, value=2.0, reference=1.0, source="ours", processes=1),
+        judged("D3", Verdict.UNDECIDED, "crosses", value=1.0, low=0.9, high=1.1, spread="range"),
+        judged("D2", Verdict.NOT_REPRODUCED, long, value=1.0),
+    ]  # fmt: skip
+    text = verdict_text(several, width=100)
     assert max(map(len, text.splitlines())) <= 100
-    head, _, first, *rest = text.splitlines()
-    assert head.split() == ["claim", "paper", "ours", "verdict"]
-    assert first.startswith("D2")  # what is not reproduced comes first
-    assert "D1     3 x             3.200 x (3.100 to 3.300)  reproduced" in text
-    assert "1 x (our goal)  2 x  " in text
-    assert f"D2: not reproduced, {long.strip()}" in " ".join(text.split())
-    assert rest[-1] == "3 claims: 1 not reproduced, 2 reproduced"
+    board, failed, undecided, rest, counts = text.split("\n\n")
+    assert board.startswith("facts ")
+    assert board.splitlines()[2].split() == ["magnitude", "1", "1", "2"]
+    assert failed.partition("\n")[0].split() == ["claim", "paper", "ours", "verdict", "why"]
+    assert failed.splitlines()[2].startswith("D2")
+    assert long.split(maxsplit=1)[0] in failed
+    assert "1 x (range 0.900 to 1.100)" in undecided
+    assert rest.splitlines()[2].startswith("D1     3 x             3.200 x (3.100 to 3.300)")
+    assert "1 x (our goal)  2 x (1 process)" in rest
+    assert counts == "4 claims: 1 not reproduced, 1 undecided, 2 reproduced"
 
 
 def test_claims_of_one_reason_are_one_line() -> None:
@@ -263,21 +292,20 @@ def test_claims_of_one_reason_are_one_line() -> None:
         judged("D6", Verdict.NOT_RUN, "no records of x"),
         judged("D7", Verdict.REPRODUCED, "holds"),
     ]
-    assert verdict_text(several).splitlines()[2:] == [
-        "D7                  reproduced", "", "D5, D6: not run, no records of x",
-        "U1: not transcribed, nobody could read it", "",
+    assert verdict_text(several).split("\n\n")[1:] == [
+        "D7: reproduced, holds", "D5, D6: not run, no records of x",
+        "U1: not transcribed, nobody could read it",
         "4 claims: 1 reproduced, 2 not run, 1 not transcribed",
     ]  # fmt: skip
-    assert verdict_text(several[:1]).splitlines()[0] == "U1: not transcribed, nobody could read it"
     assert verdict_text([]) == "no claims"
 
 
 def test_every_verdict_is_counted() -> None:
     text = verdict_text([judged(word.name, word) for word in Verdict])
-    assert text.splitlines()[-1] == "6 claims: " + ", ".join(
+    assert text.splitlines()[-1] == "7 claims: " + ", ".join(
         f"1 {word}" for word in (
-            "not reproduced", "reproduced", "direction holds", "not comparable", "not run",
-            "not transcribed",
+            "not reproduced", "undecided", "reproduced", "direction holds", "not comparable",
+            "not run", "not transcribed",
         )
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -27,10 +28,11 @@ def daemon(
 
     `disk_mb`: it keeps everything in a file system in memory of that size. Needs root.
     """
-    if os.geteuid() != 0 or not PROGRAM.exists():
+    if os.geteuid() != 0 or not PROGRAM.exists() or shutil.which("docker") is None:
         from tests.conftest import IN_CI
 
-        (pytest.fail if IN_CI else pytest.skip)("a daemon of our own needs root and dockerd")
+        why = "a daemon of our own needs root, dockerd and docker"
+        (pytest.fail if IN_CI else pytest.skip)(why)
     # A short path: a socket's may have 104 characters.
     with tempfile.TemporaryDirectory(prefix="aed-", dir="/tmp") as name:
         folder = Path(name)

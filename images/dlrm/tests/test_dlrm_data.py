@@ -129,6 +129,21 @@ def test_hot_rows_come_from_a_slice_that_is_not_measured():
     assert counts[oracle.hot_rows(0, 200)].tolist() == sorted(counts, reverse=True)[:200]
 
 
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if name != "one_item"])
+def test_tuning_sees_one_batch_of_a_slice_that_is_not_measured(dataset):
+    batches = make_batches(dataclasses.replace(SMALL, dataset=dataset, hot_list="oracle"))
+    held_out = batches.tuning()
+    for table, ids in enumerate(held_out.indices):
+        assert ids.shape == (1, SMALL.draws)
+        assert ids.dtype == batches.indices[table].dtype
+        for measured in batches.indices[table]:
+            assert np.mean(ids[0] == measured) < 0.5  # drawn anew, so equal by chance alone
+        np.testing.assert_array_equal(ids[0], batches.profile(table)[: SMALL.draws])
+        seen = np.unique(batches.profile(table))
+        assert np.isin(held_out.hot_rows(table, 50), seen).all()
+    assert held_out.hot_list == "profiled"  # an oracle's list would be of the measured rows
+
+
 def test_a_hot_list_names_only_rows_that_were_seen():
     batches = make_batches(dataclasses.replace(SMALL, dataset="one_item"))
     assert batches.hot_rows(0, 60_000).tolist() == [int(batches.indices[0][0, 0])]

@@ -134,6 +134,16 @@ def test_a_trace_feeds_all_tables_and_replays_are_noted(tmp_path):
 
 
 @pytest.mark.torch
+def test_tuning_sees_no_place_of_a_trace_that_is_measured(tmp_path):
+    path = tmp_path / "trace.txt"
+    path.write_text(" ".join(map(str, range(400))))
+    config = Config(trace=str(path), tables=1, rows=400, batch=10, pooling=15, batches=2)
+    batches = make_batches(config)
+    held_out = batches.tuning().indices[0]
+    assert held_out.shape == (1, 150)  # a quarter of the trace, replayed
+    assert not np.isin(held_out, batches.indices[0]).any()
+
+
 def test_a_file_with_several_tables_feeds_each_its_own(tmp_path):
     path = write_meta(tmp_path / "m.pt", [[40], [40]], ids=[*range(40), *range(50, 90)])
     batches = make_batches(dataclasses.replace(SMALL, trace=str(path)))

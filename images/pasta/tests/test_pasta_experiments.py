@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pasta_workloads.experiments import overhead, uvm
 from pasta_workloads.experiments.counts import write_counts
 from pasta_workloads.experiments.hotness import write_heat
 from pasta_workloads.experiments.overhead import series_of
-from pasta_workloads.experiments.table_v import write_row
+from pasta_workloads.experiments.table_v import attention_of, write_row
 from pasta_workloads.lines import write_timeline
 from pasta_workloads.mapping import Heat, Launch
 from pasta_written import records, samples
@@ -46,6 +47,14 @@ def test_a_row_of_table_v(tmp_path: Path) -> None:
     assert found["labels"] == {"model": "bert", "mode": "test", "stat": "max"}
 
 
+def test_attention_as_a_tool_without_asynchronous_copies_sees_it() -> None:
+    whole = [launch("gemm", 9), launch("fmha_cutlassF_f32_aligned_64x64_rf_sm80(x)", 8)]
+    seen = [launch("gemm", 3), launch("fmha_cutlassF_f32_aligned_64x64_rf_sm80(x)", 2)]
+    assert attention_of(seen, whole) == [whole[0], seen[1]]
+    with pytest.raises(RunFailed, match="different kernels"):
+        attention_of(seen[:1], whole)
+
+
 def test_series_keep_the_cpu_variants_small() -> None:
     config = Config(experiment="overhead")
     full, small = series_of(config)
@@ -62,7 +71,7 @@ def test_a_small_run_is_one_series() -> None:
     """Two of one size would write two records with the same labels."""
     variants = ("events", "cs_gpu", "cs_cpu")
     (only,) = series_of(Config(experiment="overhead", size="small", variants=variants))
-    assert only.variants == ("native", "events", "cs_gpu", "empty", "cs_cpu")
+    assert only.variants == ("native", "events", "cs_gpu", "empty", "cs_cpu", "cs_cpu_mt")
 
 
 @pytest.fixture
@@ -113,8 +122,11 @@ def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
     scaled = [r for r in records(tmp_path) if r["evidence"] == "scaled"]
     assert {r["labels"]["scaling"] for r in scaled} == {"sound", "authors"}
     sampled = [one for one in fake_processes if one.get("sample") == 50]
-    assert len(sampled) == 2
-    assert all(one["workers"] == 1 for one in fake_processes if one["mode"] == "trace")
+    assert len(sampled) == 4
+    cores = len(os.sched_getaffinity(0))
+    traced = [one["workers"] for one in fake_processes if one["mode"] == "trace"]
+    assert traced.count(1) >= 4
+    assert set(traced) == {1, cores}
     # Variants of one series are measured alike.
     loops = {
         tuple(one["command"][one["command"].index(name) + 1] for name in ("--size", "--iterations"))

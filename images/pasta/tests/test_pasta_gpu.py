@@ -8,6 +8,8 @@ import pytest
 import torch
 from pasta_workloads.cli import main
 from pasta_workloads.exact import run_kernels
+from pasta_workloads.models.sizes import PUBLISHED
+from pasta_workloads.oracle.paper import TABLE_V
 from pasta_workloads.oracle.statistics import table_row
 from pasta_workloads.oracle.tables import row
 from pasta_workloads.parallel.ranks import Job, run_ranks
@@ -55,6 +57,19 @@ def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> 
     expected = table_row(row("bert", mode))["max"]
     assert samples(tmp_path, "working_set", stat="max")[0] == pytest.approx(expected, rel=0.01)
     assert samples(tmp_path, "footprint")[0] > expected
+
+
+@pytest.mark.parametrize("mode", ["test", "train"])
+def test_whisper_as_the_paper_counts_it(mode: str, tmp_path: Path) -> None:
+    """Launches and smallest working set exactly; the footprint, 34 % off without the loading."""
+    words = ["--model", PUBLISHED, "--modes", mode, "--repeats", "1", "--out", str(tmp_path)]
+    assert main(["table_v", *words]) == 0
+    paper = TABLE_V["whisper", mode]
+    assert samples(tmp_path, "kernels") == [paper.kernels]
+    assert samples(tmp_path, "working_set", stat="min") == [paper.min]
+    assert samples(tmp_path, "working_set", stat="max")[0] == pytest.approx(paper.max, rel=0.01)
+    assert samples(tmp_path, "working_set", stat="p90")[0] == pytest.approx(paper.p90, rel=0.05)
+    assert samples(tmp_path, "footprint")[0] == pytest.approx(paper.footprint, rel=0.05)
 
 
 def test_a_small_problem_under_every_variant(tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ import math
 import pytest
 import torch
 from pasta_workloads.models.gpt2 import Gpt2
-from pasta_workloads.models.sizes import MODELS, SIZES, image_size, size_of, text_size
+from pasta_workloads.models.sizes import (
+    MODELS,
+    PUBLISHED,
+    SIZES,
+    image_size,
+    size_of,
+    text_size,
+)
 from pasta_workloads.models.whisper import Whisper
 from pasta_workloads.workload import MODES, build, build_batch, build_model
 from torch.nn import functional
@@ -62,6 +69,16 @@ def test_the_whole_of_whisper_learns_in_step_alone() -> None:
         workload.iteration()
         after = workload.model.get_parameter("encoder.first.weight")
         assert torch.equal(before, after) != learns
+
+
+def test_published_weights_are_whispers_in_fp16() -> None:
+    plain, published = (build(name, "test", "tiny", "cpu") for name in ("whisper", PUBLISHED))
+    assert plain.load is None
+    assert published.load is not None
+    published.load()
+    parts = zip(plain.model.parameters(), published.model.parameters(), strict=True)
+    assert all(torch.equal(mine.half().float(), theirs) for mine, theirs in parts)
+    assert published.iteration().shape == plain.iteration().shape
 
 
 def test_a_seed_says_all() -> None:

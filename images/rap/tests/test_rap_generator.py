@@ -55,7 +55,7 @@ def test_a_random_plan_runs_and_its_ids_are_in_range(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("factor", [2, 5])
+@pytest.mark.parametrize("factor", [1.3, 2, 5])
 def test_a_heavier_random_plan_does_too(seed, factor):
     plan = heavier(sized(seed), factor)
     check(plan, data.batch(plan, rows=120, seed=seed))
@@ -73,6 +73,21 @@ def test_a_random_plan_is_of_the_asked_size(seed):
     assert {output.rows for output in plan.sparse} == {65_536}
     assert max(column.width for column in plan.columns) <= 10
     assert max(kind.width for kind in plan.types.values()) <= 256
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_heavier_plan_has_as_many_operators_as_asked(number):
+    """To one operator an output that the plan already shares: parts of an operator add up."""
+    plan = builtin(number, scale=0.001)
+    chains_of = [plan.chain(name) for name in (*plan.dense, *(o.node for o in plan.sparse))]
+    own = sum(map(len, chains_of))
+    sizes = []
+    for factor in (1, 1.001, 1.25, 1.5, 2, 2.9, 3):
+        heavy = heavier(plan, factor)
+        sizes.append(len(heavy.nodes))
+        assert sizes[-1] == pytest.approx(len(plan.nodes) + (factor - 1) * own, abs=1)
+        assert [c.name for c in heavy.columns] == [c.name for c in plan.columns]
+    assert sizes == sorted(sizes)
 
 
 def test_the_seed_decides():

@@ -24,6 +24,7 @@ from rap_training.planner.capacity import STAGES
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.lanes import ThreadLane
 from rap_training.sharing.preparation import Side
+from rap_training.sharing.rap import Costs
 from rap_training.sharing.variants import VARIANTS
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -34,20 +35,37 @@ ON_CPU = tuple(
 )
 
 
-@pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def make_config(folder: Path) -> Config:
     """Three batches, so that a wrong one shows, of a plan with every operator."""
-    monkeypatch.setenv("AE_OUT", str(tmp_path))
-    (tmp_path / "every.json").write_text(dump(every_operator()))
+    (folder / "every.json").write_text(dump(every_operator()))
     return replace(
-        SMALL, gpus=1, batch=20, batches=3, plan_file=str(tmp_path / "every.json"),
+        SMALL, gpus=1, batch=20, batches=3, plan_file=str(folder / "every.json"),
         variants=ON_CPU, workers=(2,),
     )  # fmt: skip
 
 
 @pytest.fixture
-def rank(config: Config) -> Iterator[Rank]:
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setenv("AE_OUT", str(tmp_path))
+    return make_config(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Costs:
+    """What a rank measures before it plans: seconds, and the same for every test on one rank."""
+    folder = tmp_path_factory.mktemp("costs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AE_OUT", str(folder))
+        there = Rank(make_config(folder), 0, lambda kind, **what: None)
+        measured = there.costs
+        there.close()
+    return measured
+
+
+@pytest.fixture
+def rank(config: Config, costs: Costs) -> Iterator[Rank]:
     there = Rank(config, 0, lambda kind, **what: None)
+    there.__dict__["costs"] = costs  # a cached property
     yield there
     there.close()
 
@@ -154,8 +172,9 @@ def test_every_step_sees_its_batch_when_the_host_runs_ahead(rank: Rank, name: st
 
 
 @pytest.mark.parametrize("loader", ["resident", "staged"])
-def test_every_loader_gives_the_same_batches(config: Config, loader: str) -> None:
+def test_every_loader_gives_the_same_batches(config: Config, costs: Costs, loader: str) -> None:
     there = Rank(replace(config, loader=loader), 0, lambda kind, **what: None)
+    there.__dict__["costs"] = costs
     assert set(rap_watch.watch(there, ["sequential", "rap"])) == {"sequential", "rap"}
     there.close()
 

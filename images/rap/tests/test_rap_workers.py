@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rap_plans import ROWS, batch, every_operator
 from rap_sessions import SMALL, living
+from rap_training import throughput
 from rap_training.backends import NumpyBackend
+from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
 from rap_training.launches import unfused
 from rap_training.memory import Buffers
@@ -51,9 +54,9 @@ def pids_of(workers: Workers) -> list[int]:
     return [process.pid for process in workers._processes if process.pid]
 
 
-def made_here(number: int) -> Buffers:
+def made_here(number: int, batches: Sequence[RawBatch] = BATCHES) -> Buffers:
     buffers = Buffers.allocate(work(), CPU, 1)
-    Feed(work(), BATCHES, CPU, "resident").load(number, buffers, 0)
+    Feed(work(), batches, CPU, "resident").load(number, buffers, 0)
     for launch in unfused(work()):
         NumpyBackend().bind(launch, buffers, 0)()
     return buffers
@@ -101,6 +104,53 @@ def test_a_worker_is_at_most_its_ring_ahead(workers: Workers) -> None:
     workers.give_back(0, 1)
     workers.take(2, 1)
     assert not workers.filled[0].acquire(block=False)
+
+
+def test_workers_are_tuned_on_other_batches_than_the_measured() -> None:
+    others = [batch(ROWS, 100 + seed) for seed in range(2)]
+    there = Workers(work(), BATCHES, 2, tuning=others)
+    lanes = CallerLane(), ThreadLane()
+    buffers = Buffers.allocate(work(), CPU, 2)
+    preparation = FromWorkers(there, 2, buffers, *lanes)
+    for preparation.tuning in (True, False, True):
+        given = others if preparation.tuning else BATCHES
+        preparation.start(5)
+        for number in range(5):
+            slot = preparation.take(number)
+            assert_same(buffers, slot, made_here(number % len(given), given))
+            preparation.done(number)
+        preparation.stop()
+    lanes[1].close()
+    there.close()
+
+
+def test_the_fastest_of_the_sweep_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a number that brings nothing, and by less than 5 %."""
+    monkeypatch.setenv("AE_OUT", str(tmp_path))
+    monkeypatch.setattr("rap_training.rank.most_workers", lambda world: 8)
+    told: list[dict[str, Any]] = []
+    config = replace(SMALL, gpus=1, variants=("cpu", "ideal"), workers=(1, 2, 3, 4))
+    rank = Rank(config, 0, lambda kind, **what: told.append({"kind": kind, **what}))
+    seconds = {1: 2.0, 2: 1.0, 3: 1.1, 4: 0.97}
+
+    def sample(_: Rank, name: str, preparation: FromWorkers, *counts: int) -> float:
+        assert preparation.tuning
+        return seconds[preparation.used]
+
+    monkeypatch.setattr(throughput, "sample", sample)
+    preparation = rank.preparation(VARIANTS["cpu"])
+    assert isinstance(preparation, FromWorkers)
+    throughput._sweep_workers(rank, preparation)
+    assert (preparation.used, preparation.tuning) == (4, False)
+    records = [each for each in told if each["kind"] == "record"]
+    swept = [each["labels"]["workers"] for each in records if "workers" in each["labels"]]
+    assert swept == [1, 2, 3, 4]
+    (chosen,) = [each for each in records if each["metric"] == "workers_chosen"]
+    assert chosen["samples"] == [4.0]
+    own = [one.labels for one in rank.batches]
+    for other in rank.tuning:
+        assert not any(np.array_equal(other.labels, labels) for labels in own)
+    rank.close()
 
 
 @pytest.mark.parametrize("when", ["before its first batch", "in the middle"])

@@ -12,8 +12,10 @@ from ae.records.files import Row, frame
 DATASETS = ["one_item", "high_hot", "med_hot", "low_hot", "random"]
 FACTOR = {
     "stock21": 1.05, "base": 1.0, "optmt": 0.7, "rpf": 0.62, "smpf": 0.66, "lmpf": 0.81,
-    "l1dpf": 0.95, "l2p": 0.97, "rpf_l2p": 0.52, "stock": 0.68, "fbgemm": 0.42, "best": 0.28,
+    "l1dpf": 0.95, "l2p": 0.97, "rpf_l2p": 0.52, "rpf_tuned": 0.5, "smpf_tuned": 0.51,
+    "rpf_l2p_tuned": 0.49, "stock": 0.68, "fbgemm": 0.42, "best": 0.28,
 }  # fmt: skip
+PIN_US = 15.0
 BASE_US = dict(zip(DATASETS, [44.4, 64.7, 98.9, 126.9, 136.9], strict=True))
 LIMIT_US = dict(zip(DATASETS, [0.8, 4.6, 14.2, 23.4, 28.3], strict=True))
 UNIQUE_ROWS = dict(zip(DATASETS, [1, 31165, 111166, 187985, 229434], strict=True))
@@ -70,10 +72,11 @@ def embedding(records: Records, variants: dict[str, float] | None = None) -> Non
         for variant, factor in (variants or FACTOR).items():
             modes = [{"l2_mode": "setaside"}] if "l2p" in variant else [{}]
             for mode in modes:
-                records.add(
-                    "embedding", "kernel_time", BASE_US[dataset] * factor, dataset=dataset,
-                    variant=variant, launch="one_table", **mode,
-                )  # fmt: skip
+                labels = {"dataset": dataset, "variant": variant, "launch": "one_table", **mode}
+                time = BASE_US[dataset] * factor
+                records.add("embedding", "kernel_time", time, **labels)
+                if mode:
+                    records.add("embedding", "pin_and_kernel_time", time + PIN_US, **labels)
             if variant in ("best", "fbgemm"):
                 records.add(
                     "embedding", "kernel_time", BASE_US[dataset] * factor * 0.8, dataset=dataset,
@@ -106,7 +109,8 @@ def endtoend(records: Records) -> None:
 
 
 def sweep(records: Records, dataset: str) -> None:
-    """Register prefetch over distance and warps."""
+    """Register prefetch over distance and warps, beside PyTorch 2.1."""
+    records.add("sweep", "kernel_time", 1.05 * BASE_US[dataset], dataset=dataset, variant="stock21")
     for distance, warps in product((1, 2, 4, 6, 8, 10), (16, 24, 32, 40, 48, 64)):
         time = BASE_US[dataset] * (1.6 - 0.1 * min(distance, 6) - 0.008 * min(warps, 48))
         records.add(
@@ -123,7 +127,7 @@ def pin_cost(records: Records, dataset: str) -> None:
         labels |= {"variant": variant, "l2_mode": mode}
         records.add("pin_cost", "kernel_time", BASE_US[dataset] * FACTOR[variant], **labels)
         records.add("pin_cost", "pin_time", 17.5, **labels)
-        together = BASE_US[dataset] * FACTOR[variant] + 15.0
+        together = BASE_US[dataset] * FACTOR[variant] + PIN_US
         records.add("pin_cost", "pin_and_kernel_time", together, **labels)
 
 
@@ -134,7 +138,7 @@ def static(records: Records) -> None:
         records.add("static", metric, value, unit=unit, n=1, noise=0, evidence="static", **labels)
 
     for arch in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"):
-        for index, variant in enumerate(FACTOR):
+        for index, variant in enumerate(v for v in FACTOR if not v.endswith("_tuned")):
             labels = {"arch": arch, "variant": variant}
             registers = {"stock21": 74, "base": 59, "optmt": 42}.get(variant, 30 + 3 * index)
             occupancy = {"stock21": 37.5, "base": 37.5, "optmt": 62.5}.get(variant, 50.0)

@@ -20,16 +20,18 @@ from dlrm_records import (
     FACTOR,
     GPU,
     LIMIT_US,
+    PIN_US,
     Records,
     embedding,
     everything,
 )
 
 from ae.claims.judge import judge, load_claims
-from ae.figures.draw import STYLE
+from ae.figures.draw import STYLE, NoData, Plot
 from ae.model import Gpu, Machine, Plan, Point
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
+from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
@@ -172,48 +174,125 @@ def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe) -> None:
     assert all(item.reason.startswith("no record of") for item in drawn)
 
 
-def test_speedup_plots_base_over_variant(frame: pd.DataFrame) -> None:
-    plot = load_figures(ROOT / "recipes" / "dlrm").speedup(frame)
-    table = plot.table.set_index(["dataset", "variant"])
-    assert len(table) == len(DATASETS) * len(FACTOR)
+def figure(name: str, frame: pd.DataFrame) -> Plot:
+    plot: Plot = getattr(load_figures(ROOT / "recipes" / "dlrm"), name)(frame)
+    return plot
+
+
+def test_speedup_is_over_the_real_pytorch_2_1_and_base_stands_apart(frame: pd.DataFrame) -> None:
+    plot = figure("speedup", frame)
+    table = plot.table[plot.table["pin"] == "left out"].set_index(["dataset", "variant"])
+    assert len(table) == (len(DATASETS) + 1) * len(FACTOR)
     for dataset, (variant, factor) in product(DATASETS, FACTOR.items()):
         row = table.loc[(dataset, variant)]
-        assert row["speedup"] == pytest.approx(1 / factor, rel=0.02), (dataset, variant)
+        want = FACTOR["stock21"] / factor
+        assert row["speedup"] == pytest.approx(want, rel=0.02), (dataset, variant)
         assert row["low"] <= row["speedup"] <= row["high"]
         assert row["n"] == 60
-        assert row["baseline_time_us"] == pytest.approx(BASE_US[dataset], rel=0.02)
+        assert row["baseline_time_us"] == pytest.approx(1.05 * BASE_US[dataset], rel=0.02)
     axes = [axis for axis in plot.figure.axes if axis.get_visible()]
-    assert [axis.get_title() for axis in axes] == DATASETS
+    titles = [axis.get_title() for axis in axes]
+    assert titles[:5] == ["One item", "High hot", "Medium hot", "Low hot", "Random"]
+    assert titles[5].startswith("Largest")
     assert all(axis.get_xlim()[0] == 0 for axis in axes)
+    names = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert names[:3] == ["PyTorch 2.1", "", "Base (ours)"]
 
 
-def test_speedup_without_its_baseline_is_not_drawn() -> None:
+def test_speedup_shows_the_papers_values_where_they_belong(frame: pd.DataFrame) -> None:
+    table = figure("speedup", frame).table
+    said = table[table["paper"].notna()].set_index("variant")
+    assert said["paper"].to_dict() == {"optmt": 1.53, "rpf_l2p": 2.03}
+    assert set(said["dataset"]) == {"largest"}
+    largest = table[(table["dataset"] != "largest") & (table["row"] == "OptMT")]["speedup"].max()
+    assert said.loc["optmt", "speedup"] == largest
+    for claim, variant in (("D2", "optmt"), ("D3", "rpf_l2p")):
+        (found,) = [one for one in load_claims(ROOT, "dlrm") if one.id == claim]
+        assert said.loc[variant, "paper"] == found.reference
+
+
+def test_speedup_counts_the_cost_of_pinning_in_and_out(frame: pd.DataFrame) -> None:
+    table = figure("speedup", frame).table.set_index(["dataset", "row"])
+    for name in ("L2P", "RPF+L2P+OptMT", "RPF+L2P, tuned"):
+        alone, both = (table.loc[("random", name + end)] for end in ("", ", pin counted"))
+        assert both["time_us"] - alone["time_us"] == pytest.approx(PIN_US, abs=3)
+
+
+def test_speedup_without_any_baseline_is_not_drawn() -> None:
     records = Records()
     embedding(records, {"rpf": 0.6})
-    module = load_figures(ROOT / "recipes" / "dlrm")
-    with pytest.raises(module.NoData, match="baseline base was not measured"):
-        module.speedup(records.frame())
+    with pytest.raises(NoData, match="baseline base was not measured"):
+        figure("speedup", records.frame())
+
+
+def test_endtoend_has_both_modes_and_the_papers_value(frame: pd.DataFrame) -> None:
+    table = figure("endtoend", frame).table
+    assert set(table["mode"]) == {"eager", "graph"}
+    part = table[(table["dataset"] == "random") & (table["variant"] == "fbgemm")]
+    for mode, extra in (("eager", 90.0), ("graph", 20.0)):
+        us = {name: 12 * BASE_US["random"] * FACTOR[name] + extra for name in ("stock21", "fbgemm")}
+        found = part[part["mode"] == mode]["speedup"].item()
+        assert found == pytest.approx(us["stock21"] / us["fbgemm"], rel=0.02)
+    said = table[table["paper"].notna()]
+    assert set(zip(said["variant"], said["paper"], strict=True)) == {("rpf_l2p", 1.77)}
 
 
 def test_bandwidth_plots_limit_over_time_also_for_one_launch(frame: pd.DataFrame) -> None:
-    table = load_figures(ROOT / "recipes" / "dlrm").bandwidth(frame).table
+    table = figure("bandwidth", frame).table
     row = table[(table["dataset"] == "random") & (table["row"] == "Best (ours)")].iloc[0]
     expected = 100 * LIMIT_US["random"] / (BASE_US["random"] * FACTOR["best"])
     assert row["share_of_limit_percent"] == pytest.approx(expected, rel=0.02)
     assert row["evidence"] == "measured+scaled"
-    assert "Best (ours), all tables in one launch" in set(table["row"])
+    assert "Best (ours), one launch" in set(table["row"])
 
 
 def test_pin_adds_the_cost_of_pinning_once(frame: pd.DataFrame) -> None:
-    table = load_figures(ROOT / "recipes" / "dlrm").pin(frame).table
+    table = figure("pin", frame).table
     part = table[(table["dataset"] == "random") & (table["variant"] == "l2p")]
-    times = part.set_index(["l2_mode", "counted"])["time_us"]
     assert set(part["l2_mode"]) == set(workload.L2_MODES)
-    for mode in workload.L2_MODES:
-        assert times[mode, "pin+kernel"] - times[mode, "kernel"] == pytest.approx(
-            15.0, abs=3
-        )  # noise; twice would be 30
-    assert "pin+kernel" not in set(table[table["variant"] == "base"]["counted"])
+    cost = part["pin_and_kernel_time_us"] - part["kernel_time_us"]
+    assert cost.tolist() == pytest.approx([PIN_US] * 4, abs=3)  # noise; twice would be 30
+    assert table[table["variant"] == "base"]["pin_and_kernel_time_us"].isna().all()
+
+
+def test_sweep_colours_by_the_fastest_and_has_a_bar_for_it(frame: pd.DataFrame) -> None:
+    plot = figure("sweep", frame)
+    assert set(plot.table["variant"]) == {"rpf"}
+    assert plot.table.groupby("dataset")["times_the_fastest"].min().tolist() == [1, 1]
+    bar, titles = plot.figure.axes[-1], [axis.get_title() for axis in plot.figure.axes]
+    assert bar.get_ylabel() == "times the fastest"
+    assert any("PyTorch 2.1: " in title for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (1.5312, 1.5301, 1.5322, "1.53"),
+        (1.5312, 1.49, 1.58, "1.53"),
+        (1.5312, 1.4, 1.7, "1.5"),
+        (1.5312, 1.5312, 1.5312, "1.5"),
+        (116.2, 116.1, 116.3, "116"),
+        (0.1234, 0.12, 0.13, "0.12"),
+        (1.0, 1.0, 1.0, "1.0"),
+        (0.0, 0.0, 0.0, "0.0"),
+    ],
+)
+def test_a_number_has_no_more_digits_than_its_spread_allows(
+    value: float, low: float, high: float, text: str
+) -> None:
+    panels = load_code(ROOT / "recipes" / "dlrm", "panels", fix="")
+    assert panels.number(value, low, high) == text
+
+
+def test_ticks_reach_the_largest_value_and_one_process_has_no_whisker() -> None:
+    records = Records()
+    embedding(records)
+    records.rows = [replace(row, samples=row.samples[:1]) for row in records.rows]
+    for axis in figure("speedup", records.frame()).figure.axes:
+        if axis.get_visible():
+            longest = max(bar.get_width() for bar in axis.patches)
+            assert axis.get_xticks().max() >= longest
+            assert not any(end.size for line in axis.collections for end in line.get_segments())
 
 
 def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
@@ -226,6 +305,7 @@ def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
     (drawn,) = draw(ROOT / "recipes" / "dlrm", ["speedup"], records.frame(), CPU, None)
     assert drawn.table is not None
     assert set(drawn.table["variant"]) == {"base", "rpf", "l2p"}
+    assert set(drawn.table["dataset"]) == set(DATASETS)  # no panel beside the paper
     stand_in = drawn.table["variant"] == "l2p"
     assert drawn.table["row"].str.contains("(emulated)", regex=False).equals(stand_in)
 
@@ -247,7 +327,12 @@ def test_no_text_is_cut_off_or_overlaps(frame: pd.DataFrame, name: str) -> None:
         area = axis.get_window_extent()
         for text in axis.texts:
             # A text at the end of a bar may pass the axis by a little, never reach the next panel.
-            assert text.get_window_extent().x1 <= area.x1 + 12, text.get_text()
+            box = text.get_window_extent()
+            assert box.x1 <= area.x1 + 12, text.get_text()
+            for line in axis.lines:
+                if line.get_linestyle() == "--":  # at the baseline
+                    where = axis.transData.transform((line.get_xdata()[0], 0))[0]
+                    assert not box.x0 < where < box.x1, f"{text.get_text()} lies across a line"
 
 
 PAPER_IDS = {f"D{number}" for number in range(1, 14)}

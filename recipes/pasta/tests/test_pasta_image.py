@@ -5,7 +5,6 @@ Stand-ins take the place of the authors' sources and of their launcher.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -17,22 +16,12 @@ from typing import Any
 
 import pytest
 
+from tests.upstream import SOURCES, load
+from tests.upstream import fix as run_fix
+
 ROOT = Path(__file__).resolve().parents[3]
-LOGS = Path(__file__).parent / "logs"
 IMAGE = ROOT / "images" / "pasta-upstream"
-SOURCES = ROOT / "images" / "sources"
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")
-A100 = "NVIDIA A100-SXM4-80GB"
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +29,11 @@ def driver() -> ModuleType:
     return load(IMAGE / "driver" / "pasta_driver.py")
 
 
-@pytest.fixture(autouse=True)
-def _tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the fixes of all images share lies beside them in an image, and elsewhere here."""
-    monkeypatch.setenv("PYTHONPATH", str(SOURCES))
-
-
 # Fixes: on stand-ins for the sources, as a build runs them
 
 
 def fix(name: str, *words: object) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(IMAGE / "fixes" / name), *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return run_fix(IMAGE, name, *words)
 
 
 def makefiles(root: Path, counts: Mapping[str, int]) -> None:
@@ -149,6 +131,7 @@ def place(driver: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     work.mkdir()
     monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(driver, "gpus", list)
+    monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     return driver.Place(
         accelprof=home, megatron=tmp_path / "Megatron-LM", fixes=IMAGE / "fixes",
         out=tmp_path / "out", work=work,

@@ -16,16 +16,28 @@ OVER_SEQUENTIAL = {
     "sequential": 1.0, "stream": 1.35, "mps": 1.42, "rap_no_mapping": 1.7, "rap_no_fusion": 1.5,
     "rap": 1.86, "rap_plus": 1.9, "ideal": 1.92, "sequential_fused": 1.3,
     "sequential_timeslice": 0.8, "stream_priority": 1.4, "rap_mps": 1.6, "rap_green": 1.75,
-    "ideal_barrier": 1.85,
+    "ideal_barrier": 1.85, "sequential_graph": 1.2, "sequential_fused_graph": 1.4,
+    "stream_graph": 1.5, "stream_fused_graph": 1.6, "rap_no_mapping_graph": 1.72, "rap_graph": 1.88,
 }  # fmt: skip
 FIG9 = {
     "cpu": 0.2, "stream": 1.35, "mps": 1.42, "rap": 1.86, "rap_plus": 1.9, "ideal": 1.92,
-    "stream_sync": 0.9,
+    "stream_sync": 0.9, "stream_graph": 1.5,
 }  # fmt: skip
 HEAVY = {
     "sequential": 1.0, "stream": 1.3, "rap_no_mapping": 1.5, "rap": 1.7, "rap_plus": 1.85,
-    "ideal": 1.92, "sequential_fused": 1.2,
+    "ideal": 1.92, "sequential_fused": 1.2, "sequential_graph": 1.15,
+    "sequential_fused_graph": 1.25, "stream_graph": 1.4, "stream_fused_graph": 1.45,
+    "rap_no_mapping_graph": 1.6, "rap_graph": 1.75,
 }  # fmt: skip
+# What is added, without it, with it; nothing is mapped on one GPU.
+GAINS = {
+    "graph": ("sequential", "sequential_graph"),
+    "fusion": ("sequential_graph", "sequential_fused_graph"),
+    "overlap": ("sequential_fused_graph", "stream_fused_graph"),
+    "schedule": ("stream_fused_graph", "rap_no_mapping_graph"),
+    "mapping": ("rap_no_mapping_graph", "rap_graph"),
+    "all": ("sequential", "rap_graph"),
+}
 RATIOS = ("0.05", "0.10", "0.25", "0.50", "1.00", "1.50", "2.00")
 STAGES = {
     "emb_fwd": (300, 90), "mlp_fwd": (650, 180), "mlp_bwd": (1200, 420), "emb_bwd": (280, 80),
@@ -100,13 +112,29 @@ def training(
             records.add(experiment, "throughput", rate, "samples/s", labels)
             time = 1000 * int(batch) * count / rate
             records.add(experiment, "iteration_time", time, "ms", labels)
-            if variant in ("sequential", "sequential_fused", "rap_plus"):
+            if variant in ("sequential", "sequential_graph", "sequential_fused", "rap_plus"):
                 records.add(experiment, "preprocessing_time", [900.0], "us", labels)
                 records.add(experiment, "preprocessing_share", [0.9], "1", labels)
             if variant == "cpu":
                 for workers in (1, 2, 4):
                     more = {**labels, "workers": workers}
-                    records.add(experiment, "workers_throughput", [rate], "samples/s", more)
+                    records.add(experiment, "workers_throughput", rate, "samples/s", more, n=3)
+                records.add(experiment, "workers_chosen", [4.0], "1", labels)
+        cell = {"gpus": count, "plan": plan, "batch": batch}
+        for part, (before, after) in GAINS.items():
+            if before in over and after in over and (part != "mapping" or count > 1):
+                labels = {**cell, "variant": after, "part": part}
+                records.add(experiment, "gain", over[after] / over[before], "1", labels)
+        if experiment == "heavy":
+            load = float(plan) - 1
+            for metric, unit, value in (
+                ("busy_ratio", "1", 1.02 * load), ("training_busy", "us", 3000.0),
+                ("preprocessing_busy", "us", 3060.0 * load), ("operators", "1", 1400.0),
+            ):  # fmt: skip
+                records.add(experiment, metric, [value], unit, cell)
+            for number, factor in enumerate((1.0, 3.0)):
+                tried = {**cell, "try": number, "factor": f"{factor:.4f}"}
+                records.add(experiment, "tried_busy_ratio", [factor * load / 2.94], "1", tried)
 
 
 def predictor(records: Records, spread: float = 0.04) -> None:

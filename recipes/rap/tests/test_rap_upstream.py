@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +21,9 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import Row, frame
 from ae.report.drawing import draw
+from tests.upstream import drive, programs
+from tests.upstream import fix as run_fix
+from tests.upstream import rows as rows_of
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
@@ -119,11 +120,7 @@ def artifact(tmp_path: Path, driver: ModuleType) -> Path:
 
 
 def run(root: Path, out: Path, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    out.mkdir(exist_ok=True)
-    environment = os.environ | {"AE_OUT": str(out), "PYTHONPATH": str(IMAGE / "driver")}
-    environment["PATH"] = path or environment["PATH"]
-    argv = [sys.executable, "-m", "rap_driver", *words, "--root", str(root)]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    return drive(IMAGE, out, *words, "--root", root, path=path)
 
 
 def cell(figure: str, method: str, gpus: str = "4") -> tuple[str, ...]:
@@ -141,7 +138,6 @@ def test_a_point_runs_the_authors_programs(artifact: Path, tmp_path: Path) -> No
 
 
 SMI = """\
-#!/bin/sh
 echo "NVIDIA A100-SXM4-40GB, 535.1, {mib}"
 echo "NVIDIA A100-SXM4-40GB, 535.1, 81920"
 """
@@ -151,12 +147,8 @@ echo "NVIDIA A100-SXM4-40GB, 535.1, 81920"
 def test_tables_that_do_not_fit_are_refused_before_the_start(
     artifact: Path, tmp_path: Path, mib: int, code: int
 ) -> None:
-    smi = tmp_path / "bin/nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text(SMI.format(mib=mib))
-    smi.chmod(0o755)
     words = ("--figure", "9", "--method", "stream", "--gpus", "2", "--plan", "1", "--batch", "4096")
-    path = f"{smi.parent}:{os.environ['PATH']}"
+    path = programs(tmp_path / "bin", nvidia_smi=SMI.format(mib=mib))
     done = run(artifact, tmp_path / "out", *words, path=path)
     assert done.returncode == code, done.stderr
     assert ("puts 46.6 GiB of tables on one GPU, and one here has 40.0 GiB" in done.stderr) == (
@@ -203,7 +195,6 @@ def test_what_cannot_run_says_why(artifact: Path, tmp_path: Path) -> None:
 
 
 CONTROL = """\
-#!/bin/sh
 [ "$1" = -d ] && exec touch "$CUDA_MPS_PIPE_DIRECTORY/up"
 read word
 [ "$word" = quit ] && echo quit >>{log}
@@ -216,12 +207,8 @@ exit 0
 def test_mps_is_private_and_must_have_been_used(
     artifact: Path, tmp_path: Path, answer: str, code: int
 ) -> None:
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    control = programs / "nvidia-cuda-mps-control"
-    control.write_text(CONTROL.format(log=tmp_path / "log", answer=answer))
-    control.chmod(0o755)
-    path = f"{programs}:{os.environ['PATH']}"
+    control = CONTROL.format(log=tmp_path / "log", answer=answer)
+    path = programs(tmp_path / "bin", nvidia_cuda_mps_control=control)
     done = run(artifact, tmp_path / "out", *cell("10", "rap_no_fusion"), path=path)
     assert done.returncode == code, done.stderr
     assert (tmp_path / "log").read_text() == "quit\n"
@@ -229,9 +216,7 @@ def test_mps_is_private_and_must_have_been_used(
 
 
 def fix(name: str, root: Path) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(IMAGE / "fixes" / name), str(root)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "images/sources")}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    return run_fix(IMAGE, name, root)
 
 
 def test_no_script_sets_a_compute_mode(artifact: Path) -> None:
@@ -291,15 +276,8 @@ def rows(parse: ModuleType, tmp_path: Path) -> list[Row]:
                 text += f"throughput:{speed:.3f} iters/s, total_throughput:{4 * speed:.3f}"
                 (tmp_path / "result.log").write_text(text)
                 labels = {"plan": plan, "batch": batch, "variant": variant}
-                for one in parse.read_throughput(tmp_path, labels):
-                    found.append(
-                        Row(
-                            metric=one["metric"], unit=one["unit"], evidence=one["evidence"],
-                            samples=tuple(one["samples"]), labels={**labels, **one["labels"]},
-                            experiment="figure10", point=f"{plan}-{batch}-{variant}", repeat=0,
-                            note=one["note"],
-                        )
-                    )  # fmt: skip
+                read = parse.read_throughput(tmp_path, labels)
+                found += rows_of(read, labels, "figure10", f"{plan}-{batch}-{variant}")
     return found
 
 

@@ -20,7 +20,6 @@ H200 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
     compute_capability=(9, 0), driver="580.159.03",
 )  # fmt: skip
-WORDS = {"heavy": "fig10"}  # an experiment of the recipe that the workload knows as another
 FIELDS = {"graph_seconds": "solver_seconds"}  # the experiment fusion has a limit of its own
 MACHINES = {"gpu": Machine(gpus=(H200,) * 8), "cpu": Machine(cpus=2, memory_gib=8)}
 
@@ -53,7 +52,7 @@ def test_every_command_line_parses_with_the_workloads_own_parser(
     assert {point.experiment for point in points} == here
     for point in points:
         config = parsed(point)
-        assert config.experiment == WORDS.get(point.experiment, point.experiment)
+        assert config.experiment == point.experiment
         assert config.device == ("cuda" if point.needs.gpus else "cpu")
         if point.variants:
             assert tuple(config.variants) == point.variants
@@ -65,9 +64,9 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
     settings = {
         "repeats": "6", "iterations": "51", "warmup": "9", "seed": "99", "scale": "0.25",
         "loader": "staged", "matmul": "tf32", "trainer": "eager", "workers": "3,5",
-        "solver": "asap", "solver_seconds": "4.5", "ratios": "0.3,0.7", "green_sms": "24",
-        "graph_seconds": "6.5", "mps_percentage": "50", "plan_file": "/data/plan.json",
-        "data": "/data/day_2.parquet",
+        "load": "1.5", "solver": "asap", "solver_seconds": "4.5", "ratios": "0.3,0.7",
+        "green_sms": "24", "graph_seconds": "6.5", "mps_percentage": "50",
+        "plan_file": "/data/plan.json", "data": "/data/day_2.parquet",
     }  # fmt: skip
     assert set(settings) == set(recipe.parameters)
     plain = workload.Config(experiment="fig10")
@@ -122,6 +121,6 @@ def test_what_the_workload_refuses(words: tuple[str, ...]) -> None:
 def test_the_words_are_the_workloads_words(recipe: Recipe) -> None:
     assert set(recipe.variants) == set(workload.VARIANTS)
     words = {name: experiment.command[3] for name, experiment in native(recipe).items()}
-    assert words == {name: WORDS.get(name, name) for name in words}
+    assert words == {name: name for name in words}
     assert set(words.values()) == set(workload.EXPERIMENTS)
     assert set(recipe.axes["plan"].values) == {str(plan) for plan in workload.PLANS}

@@ -25,11 +25,15 @@ VARIANTS = (
     "lmpf",
     "l2p",
     "rpf_l2p",
+    "rpf_tuned",
+    "smpf_tuned",
+    "rpf_l2p_tuned",
     "stock",
     "stock21",
     "fbgemm",
     "best",
 )
+PINNING = ("l2p", "rpf_l2p", "rpf_l2p_tuned")
 L2_MODES = ("hint", "setaside", "window", "setaside_reset")
 HOT_LISTS = ("profiled", "oracle")
 LAUNCHES = ("one_table", "all_tables", "both")
@@ -71,10 +75,10 @@ class Config(Options):
     register_cap: int = option(0, "registers per thread, 0: the variant's own", least=0)
     warps_per_sm: int = option(0, "resident warps, 0: the variant's own", least=0)
     distances: tuple[int, ...] = option(
-        (1, 2, 4, 6, 8, 10), "sweep: distances, comma separated", least=1
+        (1, 2, 4, 6, 8, 10, 12, 16, 24), "sweep and tuning: distances, comma separated", least=1
     )
     warps: tuple[int, ...] = option(
-        (24, 32, 40, 48, 64), "sweep: warps per SM, comma separated", least=1
+        (24, 32, 40, 48, 64), "sweep and tuning: warps per SM, comma separated", least=1
     )
     l2_mode: str = option("setaside", f"{', '.join(L2_MODES)}, several by commas, or all")
     hot_list: str = option("profiled", choices=HOT_LISTS)

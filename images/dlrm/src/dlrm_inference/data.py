@@ -8,7 +8,7 @@ and a stated coverage curve instead (docs/datasets.md); every result says where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dlrm_inference import hotness, traces
 from dlrm_inference.config import Config, paper_bound
 
-PROFILE_BATCHES = 2  # size of the slice that hot lists are made from, in batches
+PROFILE_BATCHES = 2  # size of the slice that is never measured, in batches
 _MEASURED, _PROFILE, _MAPPING, _WEIGHTS = range(4)  # independent random streams
 
 
@@ -86,7 +86,7 @@ SPECS: Mapping[str, Spec] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """The row ids of every table and batch, and the slice that hot lists may look at.
+    """The row ids of every table and batch, and the slice that hot lists and tuning may look at.
 
     indices: one C-contiguous array per table, shape (batches, batch * pooling), of the config's
         index dtype; a row of it is one batch, its bags one after the other.
@@ -112,6 +112,17 @@ class Batches:
         """
         ids = self.indices[table] if self.hot_list == "oracle" else self.profile(table)
         return hotness.top_rows(ids, self.rows, count)
+
+    def tuning(self) -> Batches:
+        """Return one batch of every table to tune on, out of the slice that is never measured.
+
+        Its hot lists come from that slice, too. A slice shorter than a batch is replayed.
+        """
+        draws = int(self.offsets[-1])
+        indices = tuple(
+            np.resize(self.profile(table), (1, draws)) for table in range(len(self.indices))
+        )
+        return replace(self, indices=indices, hot_list="profiled")
 
     def unique_rows(self, table: int, batch: int) -> int:
         """Return the number of distinct rows that one batch of one table reads."""

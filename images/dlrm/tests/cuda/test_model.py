@@ -114,15 +114,20 @@ def test_every_variant_and_mode_is_measured_on_a_gpu(tmp_path):
     import json
 
     from dlrm_inference.cuda.endtoend import endtoend
+    from dlrm_inference.cuda.fbgemm import Fbgemm
     from reprokit.records import RecordWriter
 
-    variants = ("base", "rpf", "l2p", "stock", "best")
+    variants = ("base", "rpf", "l2p", "stock", "best", "rpf_tuned", "rpf_l2p_tuned", "fbgemm")
     config = Config(
         experiment="endtoend", device="cuda", variants=variants, tables=4, rows=2000, batch=64,
-        pooling=20, batches=2, samples=4, warmup=2, l2_mode="hint",
+        pooling=20, batches=2, samples=4, warmup=2, l2_mode="hint", distances=(2, 10), warps=(32,),
     )  # fmt: skip
     endtoend(config, RecordWriter(tmp_path))
     rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    if missing := Fbgemm().why_unsupported():  # then the point says so
+        (skip,) = map(json.loads, (tmp_path / "skipped.jsonl").read_text().splitlines())
+        assert skip == {"labels": {"variant": "fbgemm", "dataset": "random"}, "reason": missing}
+        variants = variants[:-1]
     for metric in ("endtoend_time", "embedding_share"):
         found = {
             (r["labels"]["variant"], r["labels"]["mode"]): r["samples"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprokit.errors import ConfigError
 from reprokit.options import Options, option
 
-from pasta_workloads.models.sizes import MODELS, SIZES
+from pasta_workloads.models.sizes import MODELS, PUBLISHED, SIZES
 
 PROGRAMS = ("model", "ranks", "samples", "managed")  # what is profiled; they write no records
 EXPERIMENTS = (
@@ -30,8 +30,10 @@ class Config(Options):
 
     experiment: str = option(choices=EXPERIMENTS)
     device: str = option("cuda", choices=DEVICES)
-    model: str = option("bert", choices=MODELS)
-    models: tuple[str, ...] = option(MODELS, "of `oracle`, comma separated", choices=MODELS)
+    model: str = option("bert", choices=(*MODELS, PUBLISHED))
+    models: tuple[str, ...] = option(
+        (*MODELS, PUBLISHED), "of `oracle`, comma separated", choices=(*MODELS, PUBLISHED)
+    )
     mode: str = option(
         "test", "test, train (as the paper's scripts) or step (a real training step)",
         choices=MODES,
@@ -66,6 +68,10 @@ class Config(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model == PUBLISHED and self.experiment not in ("model", "table_v", "oracle"):
+            raise ConfigError(
+                f"{PUBLISHED} is Table V's alone, not for {self.experiment}; fix: --model whisper"
+            )
         if self.oversubscribe and not 1 <= self.oversubscribe <= 8:
             raise ConfigError(
                 f"--oversubscribe {self.oversubscribe} is out of range; fix: 0, or 1 to 8"

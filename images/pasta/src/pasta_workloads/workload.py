@@ -9,6 +9,7 @@
 | step  | ours: a training step of every model, Whisper's encoder included |
 
 An iteration begins with the copy of its batch to the device. Source: docs/papers/pasta.md, 2.
+The variant PUBLISHED of Whisper also loads its weights as openai-whisper does, in `load`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pasta_workloads.models.alexnet import AlexNet
 from pasta_workloads.models.bert import Bert
 from pasta_workloads.models.gpt2 import Gpt2
 from pasta_workloads.models.resnet import LAYERS, ResNet
-from pasta_workloads.models.sizes import MODELS, image_size, speech_size, text_size
+from pasta_workloads.models.sizes import MODELS, PUBLISHED, image_size, speech_size, text_size
 from pasta_workloads.models.whisper import Whisper
 
 MODES = ("test", "train", "step")
@@ -37,12 +38,16 @@ LOADS_BESIDE = ("bert", "gpt2", "whisper")
 
 @dataclass(frozen=True)
 class Workload:
-    """A model that is ready to run. `iteration()` returns its result: outputs or the loss."""
+    """A model that is ready to run. `iteration()` returns its result: outputs or the loss.
+
+    Where the loading of weights is part of what is counted, `load()` must come before.
+    """
 
     model: nn.Module
     optimizer: Optimizer | None
     batch: tuple[Tensor, ...]
     iteration: Callable[[], Tensor]
+    load: Callable[[], None] | None = None
 
 
 def build_model(name: str, size: str) -> nn.Module:
@@ -89,14 +94,21 @@ def build(name: str, mode: str, size: str, device: str, seed: int = 100) -> Work
     """
     if mode not in MODES:
         raise KeyError(mode)
+    published, name = name == PUBLISHED, "whisper" if name == PUBLISHED else name
     torch.manual_seed(seed)
     with torch.device("meta" if device == "meta" else "cpu"):
         model, batch = build_model(name, size), build_batch(name, size)
     if mode == "test" and name not in LOADS_BESIDE:
         _load_checkpoint(model, device)
-    model = model.to(device)
-    if mode == "test" and name in LOADS_BESIDE:
-        _load_checkpoint(model, device)
+
+    def move() -> None:
+        model.to(device)
+        if mode == "test" and name in LOADS_BESIDE:
+            _load_checkpoint(model, device)
+
+    load = _published(model, device, move) if published else None
+    if load is None:
+        move()
     # Whisper's script never calls train(); it has no dropout, so nothing hangs on it.
     model.train(mode != "test" or name == "gpt2")
     learns = name in LEARNS.get(mode, ())
@@ -113,7 +125,34 @@ def build(name: str, mode: str, size: str, device: str, seed: int = 100) -> Work
             optimizer.step()
         return found
 
-    return Workload(model, optimizer, batch, iteration)
+    return Workload(model, optimizer, batch, iteration, load)
+
+
+def _published(model: nn.Module, device: str, move: Callable[[], None]) -> Callable[[], None]:
+    """What loads weights as openai-whisper's load_model does, from a checkpoint like OpenAI's.
+
+    That holds fp16, the weights of linear layers with their columns one after another (derived
+    from Table V: docs/papers/pasta.md, 6.4). It is on the device while the model is still on the
+    CPU; filling the model makes each of these weights dense first, by a kernel; and it goes when
+    the model has moved.
+    """
+    linear = {id(part.weight) for part in model.modules() if isinstance(part, nn.Linear)}
+    parameters = list(model.parameters())
+    stored = [part.detach().half() for part in parameters]
+    stored = [
+        half.t().contiguous().t() if id(part) in linear else half
+        for half, part in zip(stored, parameters, strict=True)
+    ]
+
+    def load() -> None:
+        checkpoint = [half.to(device) for half in stored]
+        for part, half in zip(parameters, checkpoint, strict=True):
+            dense = half.contiguous()
+            if not part.is_meta:
+                part.data.copy_(dense)
+        move()
+
+    return load
 
 
 def _load_checkpoint(model: nn.Module, device: str) -> None:

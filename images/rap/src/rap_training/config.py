@@ -9,7 +9,7 @@ from reprokit.options import Options, option
 
 from rap_training.sharing.variants import VARIANTS
 
-EXPERIMENTS = ("fig9", "fig10", "predictor", "capacity", "ratio", "timeline", "fusion")
+EXPERIMENTS = ("fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion")
 DEVICES = ("cpu", "cuda")
 LOADERS = ("pinned", "resident", "staged")  # see rap_training.feed
 PLANS = (0, 1, 2, 3)
@@ -51,6 +51,10 @@ class Config(Options):
     ratios: tuple[float, ...] = option(
         (0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0), "preprocessing to training, comma separated",
         above=0,
+    )  # fmt: skip
+    load: float = option(
+        0.0, "GPU busy time of preprocessing over that of a training step, for heavy; "
+        "0: 1 for plan 2 and 2 for plan 3", least=0,
     )  # fmt: skip
     green_sms: int = option(16, "SMs of the green context", least=1)
     mps_percentage: int = option(

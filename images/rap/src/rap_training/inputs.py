@@ -32,14 +32,16 @@ def place_plan(plan: Plan, config: Config) -> Placement:
     return place_tables(sizes, config.gpus, limit=room)
 
 
-def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
+def raw_batches(plan: Plan, config: Config, *, first: int = 0) -> list[RawBatch]:
     """Batches of all ranks' rows: generated, or read from the parquet file `config.data`.
 
-    Raises DataError for a file that does not fit the plan, or has too few rows together.
+    The first `first` are left out, and fewer are returned where a file has no more. Raises
+    DataError for a file that does not fit the plan, or has too few rows together.
     """
     rows = config.batch * config.gpus
     if not config.data:
-        return list(batches(plan, rows=rows, seed=config.seed, count=config.batches))
+        made = batches(plan, rows=rows, seed=config.seed, count=config.batches, first=first)
+        return list(made)
     from rap_training.data.parquet import read
 
     found: list[RawBatch] = []
@@ -48,11 +50,11 @@ def raw_batches(plan: Plan, config: Config) -> list[RawBatch]:
         largest = max(largest, group.row_count)
         for start in range(0, group.row_count - rows + 1, rows):
             found.append(group.rows(start, start + rows))
-            if len(found) == config.batches:
-                return found
+            if len(found) == first + config.batches:
+                return found[first:]
     if not found:
         raise DataError(
             f"{config.data} has row groups of {largest} rows, a batch of all ranks takes {rows}; "
             f"fix: write it with row groups of at least {rows}"
         )
-    return found
+    return found[first:]

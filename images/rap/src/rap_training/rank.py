@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from reprokit.records import output_folder
 from rap_training.backends import backend
 from rap_training.codegen import program
 from rap_training.config import Config
+from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, place_plan, raw_batches
 from rap_training.joining import device_of, join
@@ -23,9 +25,18 @@ from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
+from rap_training.sharing.captured import captured, captured_parts
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
-from rap_training.sharing.preparation import SLOTS, Preparation, Prepared, Serial, Side, Steps
+from rap_training.sharing.preparation import (
+    SLOTS,
+    InStep,
+    Preparation,
+    Prepared,
+    Serial,
+    Side,
+    Steps,
+)
 from rap_training.sharing.process import Remote
 from rap_training.sharing.shared import Ends
 from rap_training.sharing.variants import VARIANTS, Variant
@@ -51,11 +62,16 @@ class Rank:
         self.tell, self._ends = tell, ends
         self.plan = load_plan(config)
         self.batches = raw_batches(self.plan, config)
+        # What the variant cpu is tuned on: not what is measured, unless a file has no more rows.
+        self.tuning: list[RawBatch] = []
         self._notes: list[str] = []
         self._workers: Workers | None = None
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
-            self._workers = Workers(self.work(self.unsearched), self.batches, most)
+            self.tuning = raw_batches(self.plan, config, first=config.batches)
+            self._workers = Workers(
+                self.work(self.unsearched), self.batches, most, tuning=self.tuning
+            )
         self.device = device_of(config, rank)
         if self._workers and self.device.type == "cuda":
             self._workers.pin()
@@ -133,8 +149,9 @@ class Rank:
 
     def use(self, plan: Plan) -> None:
         """Go on with another plan and another trainer; what was made for the last is dropped."""
+        if plan.columns != self.plan.columns:
+            self.batches = raw_batches(plan, self.config)
         self.plan = plan
-        self.batches = raw_batches(plan, self.config)
         self._buffers.clear()
         self._feeds.clear()
         for name in ("placement", "trainer", "stage_probes", "costs", "searched"):
@@ -226,16 +243,27 @@ class Rank:
             calls = self._calls(plan.launches, buffers)
             name = f"{variant.name}_rank{self.rank}"
             parts = program(plan, self.costs, name, self.generated)
+            if variant.graph:
+                calls, parts = captured_parts(parts, calls, side)
             return Side(self._steps(buffers, calls, beside=True), train, side, parts)
         if variant.green:
             side = self._green_lane()
-        calls = self._calls_of(variant, buffers, side)
         beside = variant.place == "side"
         synchronise = self._synchronise if variant.synchronise else None
+        in_step = self.one_graph(variant)
+        calls = self._calls_of(replace(variant, graph=variant.graph and not in_step), buffers,
+                               side if beside else train)  # fmt: skip
         steps = self._steps(buffers, calls, beside=beside, synchronise=synchronise)
         if variant.place == "none":
             return Prepared(steps, train)
+        if in_step:
+            return InStep(steps, train)
         return Side(steps, train, side) if beside else Serial(steps, train)
+
+    def one_graph(self, variant: Variant) -> bool:
+        """Whether preprocessing and training step are one CUDA graph: not where ranks must meet."""
+        whole = self.device.type == "cuda" and self.world == 1 and self.config.trainer == "graph"
+        return whole and variant.graph and variant.place == "serial"
 
     def steps_alone(self, variant: Variant) -> Steps:
         """The preprocessing of a variant, to be run by itself."""
@@ -273,10 +301,7 @@ class Rank:
                 )  # fmt: skip
                 self._tell_note(fusion)
             calls = self._calls(chosen, buffers)
-        if not variant.graph or self.device.type == "cpu":
-            return calls
-        stream = lane.stream if isinstance(lane, StreamLane) else None
-        return [[probes.graph_of(part, self.device, stream)] for part in calls]
+        return [[captured(part, lane)] for part in calls] if variant.graph else calls
 
     def _calls(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
         return [

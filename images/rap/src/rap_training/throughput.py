@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,11 +13,11 @@ from rap_training.measure import LEAST, alone_us, sample, training_us
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.green import GreenError
 from rap_training.sharing.preparation import Preparation
-from rap_training.sharing.variants import VARIANTS, Variant
+from rap_training.sharing.variants import STEPS, VARIANTS, Variant
 from rap_training.sharing.workers import FromWorkers
 
 _SECONDS = 1.0  # that a slow variant's sample lasts at most
-_GAIN = 1.05  # more workers must bring at least this
+_SWEEPS = 3  # samples of every number of workers; their median decides
 
 
 def compare(rank: Rank, names: Sequence[str]) -> None:
@@ -26,6 +27,7 @@ def compare(rank: Rank, names: Sequence[str]) -> None:
     labels = rank.config.labels
     for name, seconds in found.items():
         tell_throughput(rank, name, seconds, labels)
+    _tell_gains(rank, found, labels)
     _tell_shares(rank, names, found, labels)
 
 
@@ -70,26 +72,32 @@ def _iterations(rank: Rank, name: str, preparation: Preparation) -> int:
 
 
 def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
-    """As many workers as still bring more, every count's throughput recorded."""
+    """Try every number of workers, on batches that are not measured, and keep the fastest."""
     workers = rank.workers
     assert workers
-    best = 0.0
-    chosen = 1
+    labels = {**rank.config.labels, "variant": "cpu"}
+    on = "other batches than the measured" if rank.tuning else "the measured batches: no others"
+    first = min(LEAST, rank.config.iterations)
+    best: dict[int, float] = {}
+    preparation.tuning = True
     for count in sorted({min(count, workers.count) for count in rank.config.workers}):
         preparation.used = count
-        first = min(LEAST, rank.config.iterations)
-        seconds = sample(rank, "cpu", preparation, min(2 * count + 2, LEAST), first) / first
-        rate = rank.config.batch * rank.world / seconds
+        rates = [
+            rank.config.batch * rank.world * first
+            / sample(rank, "cpu", preparation, min(2 * count + 2, LEAST), first)
+            for _ in range(_SWEEPS)
+        ]  # fmt: skip
+        best[count] = median(rates)
         rank.tell(
-            "record", metric="workers_throughput", unit="samples/s", samples=[rate],
-            labels={**rank.config.labels, "variant": "cpu", "workers": count},
-            note="workers a GPU, the sweep before the measurement",
+            "record", metric="workers_throughput", unit="samples/s", samples=rates,
+            labels={**labels, "workers": count}, note=f"workers a GPU, the sweep before, on {on}",
         )  # fmt: skip
-        if rate < best * _GAIN:
-            break
-        best, chosen = rate, count
-    preparation.used = chosen
-    rank.tell("fact", name="cpu_workers", value=chosen)
+    preparation.tuning = False
+    preparation.used = max(best, key=best.__getitem__)
+    rank.tell(
+        "record", metric="workers_chosen", unit="1", samples=[float(preparation.used)],
+        labels=labels, note="workers a GPU: the fastest of the sweep",
+    )  # fmt: skip
 
 
 def tell_throughput(
@@ -109,12 +117,27 @@ def tell_throughput(
     )  # fmt: skip
 
 
+def _tell_gains(
+    rank: Rank, found: Mapping[str, Sequence[float]], labels: Mapping[str, str]
+) -> None:
+    """What each part of RAP brings: throughput with it over that without it, round by round."""
+    for part, before, after in STEPS:
+        if before not in found or after not in found or (part == "mapping" and rank.world == 1):
+            continue
+        gains = [old / new for old, new in zip(found[before], found[after], strict=True)]
+        rank.tell(
+            "record", metric="gain", unit="1", samples=gains,
+            labels={**labels, "variant": after, "part": part},
+            note=f"{after} over {before}, in turns in one process",
+        )  # fmt: skip
+
+
 def _tell_shares(
     rank: Rank, names: Sequence[str], found: Mapping[str, Any], labels: Mapping[str, str]
 ) -> None:
     """Time of preprocessing by itself, and over that of training by itself, per way of fusing."""
     training = training_us(rank)
-    for name in ("sequential", "sequential_fused", "rap_plus"):
+    for name in ("sequential", "sequential_graph", "sequential_fused", "rap_plus"):
         if name not in names or name not in found:
             continue
         alone = alone_us(rank, VARIANTS[name])
@@ -147,7 +170,8 @@ def describe(rank: Rank, variant: Variant) -> str:
          "workers": "processes on the CPU"}[variant.place],
         f"{variant.fusion} fusion" if variant.place not in ("none", "workers") else "",
         "MPS" if variant.mps else "",
-        "CUDA graph" if variant.graph else "",
+        "one CUDA graph with the training step" if rank.one_graph(variant) else "",
+        "CUDA graph" if variant.graph and not rank.one_graph(variant) else "",
         "green context" if variant.green else "",
         "training has priority" if variant.priority and variant.place != "none" else "",
         "synchronised as in the artifact" if variant.synchronise or variant.barrier else "",

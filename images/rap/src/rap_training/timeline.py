@@ -46,11 +46,17 @@ def _run(rank: Rank, variant: Variant, preparation: Preparation, watch: Any = No
 
 
 def _on_gpu(rank: Rank, variant: Variant, preparation: Preparation) -> list[Span]:
+    _run(rank, variant, preparation)
+    return _one_iteration(kernels(lambda: _run(rank, variant, preparation)))
+
+
+def kernels(work: Callable[[], object]) -> list[Span]:
+    """All that the GPU ran while `work` did, as CUPTI tells it: us on the profiler's clock."""
     from torch.profiler import ProfilerActivity, profile
 
-    _run(rank, variant, preparation)
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        _run(rank, variant, preparation)
+        work()
+        torch.cuda.synchronize()
     found = []
     for event in profiled.profiler.kineto_results.events():
         if event.device_type() != torch.autograd.DeviceType.CUDA or event.duration_ns() <= 0:
@@ -59,7 +65,7 @@ def _on_gpu(rank: Rank, variant: Variant, preparation: Preparation) -> list[Span
         start = event.start_ns() / 1000.0
         end = start + event.duration_ns() / 1000.0
         found.append(Span(lane=_lane(name), name=_short(name), start=start, end=end))
-    return _one_iteration(sorted(found, key=lambda span: span.start))
+    return sorted(found, key=lambda span: span.start)
 
 
 def _one_iteration(found: list[Span]) -> list[Span]:

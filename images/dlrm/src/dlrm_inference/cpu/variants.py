@@ -18,12 +18,16 @@ from dlrm_inference.config import Config
 from dlrm_inference.cpu import kernels
 from dlrm_inference.cpu.tables import Tables
 
+_TUNED = "its parameters are searched for on a GPU"
 NO_COUNTERPART = {
     "optmt": "a CPU has no registers to trade for resident warps",
     "smpf": "a CPU has no shared memory",
     "lmpf": "a CPU has no local memory",
     "stock21": "the operator of PyTorch 2.1 is a CUDA kernel",
     "fbgemm": "FBGEMM's table-batched forward is measured on the GPU only",
+    "rpf_tuned": _TUNED,
+    "smpf_tuned": _TUNED,
+    "rpf_l2p_tuned": _TUNED,
 }
 _HOT = ("l2p", "rpf_l2p")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ from reprokit.skip import cannot_run
 from dlrm_inference.config import Config, WrongResult
 from dlrm_inference.cuda import launch, pin
 from dlrm_inference.cuda.best import MOST_TABLES, Best
+from dlrm_inference.cuda.design import TUNED
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
 from dlrm_inference.cuda.scheme import Scheme
 from dlrm_inference.cuda.stock21 import Stock21
@@ -48,17 +50,21 @@ class Bench:
         self.config = config
         self.device = torch.device("cuda", torch.cuda.current_device())
         out.environment(cuda=torch.version.cuda)
+        self.tuned: dict[tuple[str, str], Scheme] = {}  # by variant and L2 mode; see tuning.py
         self.batches: Batches = make_batches(config)
         write_dataset(out, config, self.batches)
         self.weights = self._make_weights()
-        self.indices = [
-            [
-                torch.from_numpy(self.batches.indices[table][batch]).to(self.device)
-                for table in range(config.tables)
-            ]
-            for batch in range(config.batches)
-        ]
+        self.indices = self._on_device(self.batches)
         self.offsets = torch.from_numpy(self.batches.offsets).to(self.device)
+
+    def tuning(self) -> Bench:
+        """Return a bench over the same tables with row ids of the slice that is never measured."""
+        other: Bench = object.__new__(Bench)
+        other.config, other.device, other.tuned = replace(self.config, batches=1), self.device, {}
+        other.batches = self.batches.tuning()
+        other.weights, other.offsets = self.weights, self.offsets
+        other.indices = self._on_device(other.batches)
+        return other
 
     @property
     def sets(self) -> list[tuple[int, int]]:
@@ -119,9 +125,20 @@ class Bench:
             if not worst <= _TOLERANCE[self.weights.dtype]:
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
 
+    def in_mode(self, variant: Scheme, l2_mode: str) -> Scheme:
+        """Return a pinning variant as it was tuned for an L2 mode; others as they are."""
+        return self.tuned.get((variant.name, l2_mode), variant)
+
     def finish(self) -> None:
         """Raises IndexError where a launch saw an index out of range."""
         launch.raise_if_out_of_range(self.device)
+
+    def _on_device(self, batches: Batches) -> list[list[torch.Tensor]]:
+        """[batch][table] row ids (batch size * pooling,)."""
+        return [
+            [torch.from_numpy(ids).to(self.device) for ids in tables]
+            for tables in zip(*batches.indices, strict=True)
+        ]
 
     def _make_weights(self) -> torch.Tensor:
         """Uniform in +-sqrt(1 / rows), as the artifact draws them (docs/papers/dlrm.md, 2)."""
@@ -135,35 +152,19 @@ class Bench:
         return weights
 
 
-def choose(bench: Bench, out: RecordWriter) -> dict[str, Any]:
-    """Return the variants asked for that can run here, proved right; the others are skipped.
-
-    Leaves with exit code 77 when none is left.
-    """
-    config = bench.config
-    chosen: dict[str, Any] = {}
-    reason = ""
-    for name in config.variants:
-        variant = make_variant(name, config)
-        reason = why_not(variant, bench)
-        if reason:
-            out.skip({"variant": name, "dataset": config.dataset}, reason)
-            continue
-        bench.prove(name, variant.forward)
-        chosen[name] = variant
-    if not chosen:
-        cannot_run(f"no variant can run here: {reason}")
-    return chosen
-
-
 def make_variant(name: str, config: Config) -> Any:
-    """Return a variant with the distance, register cap and occupancy that the Config asks for."""
+    """Return a variant with the distance, register cap and occupancy that the Config asks for.
+
+    A variant that is to be tuned (tuning.py) comes as the artifact has it.
+    """
     if name == "stock":
         return Stock()
     if name == "stock21":
         return Stock21()
     if name == "fbgemm":
         return Fbgemm()
+    if name in TUNED:
+        return VARIANTS[TUNED[name][0]]
     variant = VARIANTS[name]
     if isinstance(variant, Scheme):
         cap = 0 if name == "base" else config.register_cap
@@ -241,6 +242,7 @@ def all_tables(bench: Bench, variant: Any) -> Target | None:
 def pinned(bench: Bench, variant: Scheme, mode: str) -> Iterator[Target]:
     """Yield a pinning variant in one L2 mode, one table a launch. Inside the block the mode's
     set-aside holds; pinning itself is ahead of the timed launch, not in it."""
+    variant = bench.in_mode(variant, mode)
     aside = 0 if mode == "hint" else min(bench.l2.most_set_aside, _hot_bytes(bench))
     with pin.set_aside(aside):
         if mode == "window":

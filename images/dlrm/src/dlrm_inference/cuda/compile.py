@@ -63,7 +63,8 @@ def compile_source(
     docs/papers/dlrm.md, 3.2). Raises CompileError when the compiler is missing or refuses.
     """
     text = read_source(source)
-    options = [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v"]
+    # What NVRTC takes out of a cache of its own comes without the assembler's report.
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
     options += [f"-D{name}={value}" for name, value in sorted(macros.items())]
     if register_cap:
         options.append(f"--maxrregcount={register_cap}")
@@ -99,6 +100,8 @@ def read_report(log: str) -> dict[str, Usage]:
             spill_load_bytes=int(stack[3]),
             shared_bytes=int(shared[1]) if shared else 0,
         )
+    if not usage:
+        raise CompileError("the assembler did not report what any kernel uses")
     return usage
 
 

@@ -8,8 +8,9 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from types import MappingProxyType
 from typing import Self
 
@@ -150,10 +151,37 @@ _POINTS = (
     ),
 )
 POINTS: Mapping[str, Point] = MappingProxyType({point.name: point for point in _POINTS})
+TUNED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"rpf_tuned": ("rpf",), "smpf_tuned": ("smpf", "smpf_async"), "rpf_l2p_tuned": ("rpf_l2p",)}
+)
+"""The variants whose parameters are searched for, and the points that are tried for each."""
+MOST_SHARED_DISTANCE = 48  # rows ahead that the 48 KiB of shared memory of a block hold
 # Tuned on an H200 (docs/baselines.md). With few bags (one table) latency counts: more loads in
 # flight, and the first ones before a bag's rows are put in order. With many, occupancy counts.
 BEST_FEW = Shape(depth=10, head=1)
 BEST_MANY = Shape(depth=8, head=0)
+
+
+def search_space(
+    tuned: str, distances: Iterable[int], warps_per_sm: Iterable[int]
+) -> dict[str, Point]:
+    """Return what is tried for a variant of TUNED, by a name of its own, all called `tuned`.
+
+    Every point of it at every distance and occupancy, and as the artifact has it. Raises KeyError
+    for another variant, UnsupportedError for an occupancy that blocks of 8 warps cannot make.
+    """
+    space: dict[str, Point] = {}
+    for form in TUNED[tuned]:
+        most = MOST_SHARED_DISTANCE if POINTS[form].scheme in (SHARED, ASYNC) else None
+        tried = [POINTS[form]] + [
+            POINTS[form].tuned(distance, warps_per_sm=warps)
+            for distance, warps in product(distances, warps_per_sm)
+            if most is None or distance <= most
+        ]
+        for point in tried:
+            key = f"{form}, distance {point.distance}, {point.registers} registers"
+            space[key] = replace(point, name=tuned)
+    return space
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,13 @@ from typing import Any
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 
-from dlrm_inference.config import Config
-from dlrm_inference.cuda.bench import Bench, all_tables, choose, one_table, pinned
-from dlrm_inference.cuda.rounds import PINNING, STATE, in_rounds
+from dlrm_inference.config import PINNING, Config
+from dlrm_inference.cuda.bench import Bench, all_tables, one_table, pinned
+from dlrm_inference.cuda.rounds import STATE, in_rounds, with_pin
 from dlrm_inference.cuda.timing import Target, copy_bandwidth, empty_launch
+from dlrm_inference.cuda.tuning import choose
 
+_Key = tuple[str, str, str]  # variant, L2 mode, metric
 _EVENT_NOTE = "an event pair around a kernel that does nothing; not subtracted anywhere"
 
 
@@ -23,7 +25,8 @@ def embedding(config: Config, out: RecordWriter) -> None:
     variant can, all tables in one; beside it the limit by the copy rate measured here.
 
     Variants run interleaved; pinning ones per L2 mode, those with a set-aside in rounds of their
-    own, because a set-aside takes cache away from everybody. Pinning is outside `kernel_time`.
+    own, because a set-aside takes cache away from everybody. Pinning is outside `kernel_time` and
+    inside `pin_and_kernel_time`.
     """
     bench = Bench(config, out)
     variants = choose(bench, out)
@@ -58,47 +61,50 @@ def _measure_one_table(
     pins: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    config = bench.config
+    targets: dict[_Key, Target] = {(name, "", "kernel_time"): one for name, one in plain.items()}
+    targets["", "", "event_overhead"] = empty_launch(bench.device)
+    modes = bench.config.l2_modes if pins else ()
     with ExitStack() as stack:
-        targets = {(name, ""): target for name, target in plain.items()}
-        if "hint" in config.l2_modes:  # no set-aside: it can stand among the others
-            for name, variant in pins.items():
-                targets[name, "hint"] = stack.enter_context(pinned(bench, variant, "hint"))
-        targets["", "event"] = empty_launch(bench.device)
+        if "hint" in modes:  # no set-aside: it can stand among the others
+            targets |= _pinned_targets(bench, pins, "hint", stack)
         _write_times(bench, out, targets, progress)
-    for mode in config.l2_modes:
-        if mode == "hint" or not pins:
-            continue
-        with ExitStack() as stack:
-            _write_times(
-                bench,
-                out,
-                {(n, mode): stack.enter_context(pinned(bench, v, mode)) for n, v in pins.items()},
-                progress,
-            )
+    for mode in modes:
+        if mode != "hint":
+            with ExitStack() as stack:
+                _write_times(bench, out, _pinned_targets(bench, pins, mode, stack), progress)
+
+
+def _pinned_targets(
+    bench: Bench, pins: Mapping[str, Any], mode: str, stack: ExitStack
+) -> dict[_Key, Target]:
+    """Every pinning variant in an L2 mode twice: the pin ahead of the event pair, and inside."""
+    targets: dict[_Key, Target] = {}
+    for name, variant in pins.items():
+        target = stack.enter_context(pinned(bench, variant, mode))
+        targets[name, mode, "kernel_time"] = target
+        if (both := with_pin(target)) is not None:
+            targets[name, mode, "pin_and_kernel_time"] = both
+    return targets
 
 
 def _write_times(
-    bench: Bench,
-    out: RecordWriter,
-    targets: Mapping[tuple[str, str], Target],
-    progress: Progress,
+    bench: Bench, out: RecordWriter, targets: Mapping[_Key, Target], progress: Progress
 ) -> None:
     config = bench.config
-    keyed = {"/".join(key): target for key, target in targets.items()}
-    times = in_rounds(bench, keyed, progress)
-    for name, mode in targets:
-        samples = times[f"{name}/{mode}"]
+    times = in_rounds(bench, {"/".join(key): one for key, one in targets.items()}, progress)
+    for name, mode, metric in targets:
+        samples = times[f"{name}/{mode}/{metric}"]
         labels = {"dataset": config.dataset}
         if not name:
-            out.write("event_overhead", "us", samples, labels, note=_EVENT_NOTE)
+            out.write(metric, "us", samples, labels, note=_EVENT_NOTE)
             continue
         labels |= {"variant": name, "launch": "one_table"}
         note = STATE
         if mode:
             labels["l2_mode"] = mode
-            note += f"; {bench.hot_count} rows pinned, the cost of pinning left out"
-        out.write("kernel_time", "us", samples, labels, warmup=config.warmup, note=note)
+            counted = "left out" if metric == "kernel_time" else "counted in"
+            note += f"; {bench.hot_count} rows pinned, the cost of pinning {counted}"
+        out.write(metric, "us", samples, labels, warmup=config.warmup, note=note)
 
 
 def _write_attributes(bench: Bench, out: RecordWriter, name: str, variant: Any) -> None:

@@ -13,11 +13,12 @@ from reprokit.records import RecordWriter
 
 from dlrm_inference.config import Config, WrongResult
 from dlrm_inference.cuda import pin
-from dlrm_inference.cuda.bench import Bench, choose
+from dlrm_inference.cuda.bench import Bench
 from dlrm_inference.cuda.best import MOST_TABLES, Best
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
 from dlrm_inference.cuda.model import DENSE_FEATURES, DLRM, Stage, switched_stage
 from dlrm_inference.cuda.timing import Target, interleave
+from dlrm_inference.cuda.tuning import choose
 
 MODES = ("eager", "graph")
 _TOLERANCE = 1e-3  # of a click probability
@@ -112,7 +113,7 @@ def _pinning_entry(bench: Bench, model: DLRM, name: str, variant: Any, mode: str
         weight.data_ptr(): pin.make_pin(weight, hot)
         for weight, hot in zip(bench.weights, bench.hot_rows, strict=True)
     }
-    gather = _forward(variant)
+    gather = _forward(bench.in_mode(variant, mode))
 
     def forward(
         weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, how: str

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from reprokit.progress import Progress
 
 from dlrm_inference.cuda.bench import Bench
 from dlrm_inference.cuda.timing import Target, interleave
 
-PINNING = ("l2p", "rpf_l2p")
 STATE = (
     "tables and batches rotate from launch to launch, variants in an order drawn anew each round; "
     "the L2 holds what launches on other tables left"
 )
+
+
+def with_pin(target: Target) -> Target | None:
+    """Return the same launches with the pin inside their event pairs; None where none is queued."""
+    if not target.before:
+        return None
+    both = [_in_turn(pin, gather) for pin, gather in zip(target.before, target.calls, strict=True)]
+    return Target(calls=both, outside=target.outside)
 
 
 def in_rounds(
@@ -30,3 +37,11 @@ def in_rounds(
         bench.device,
         on_round=lambda _: progress.step(f"{config.experiment} rounds"),
     )
+
+
+def _in_turn(first: Callable[[], object], second: Callable[[], object]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call

@@ -11,11 +11,12 @@ import torch
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 
-from dlrm_inference.config import Config
+from dlrm_inference.config import PINNING, Config
 from dlrm_inference.cuda import pin
-from dlrm_inference.cuda.bench import Bench, choose, one_table, pinned
-from dlrm_inference.cuda.rounds import PINNING, STATE, in_rounds
+from dlrm_inference.cuda.bench import Bench, one_table, pinned
+from dlrm_inference.cuda.rounds import STATE, in_rounds, with_pin
 from dlrm_inference.cuda.timing import Target
+from dlrm_inference.cuda.tuning import choose
 
 
 def run(config: Config, out: RecordWriter) -> None:
@@ -46,9 +47,8 @@ def _measure_mode(
         for name, variant in pins.items():
             target = stack.enter_context(pinned(bench, variant, mode))
             targets[f"{name}/kernel_time"] = target
-            if target.before:
-                both = [_in_turn(a, b) for a, b in zip(target.before, target.calls, strict=True)]
-                targets[f"{name}/pin_and_kernel_time"] = Target(calls=both, outside=target.outside)
+            if (both := with_pin(target)) is not None:
+                targets[f"{name}/pin_and_kernel_time"] = both
                 alone = Target(calls=target.before, outside=target.outside)
                 targets[f"{name}/pin_time"] = alone
         for key, samples in in_rounds(bench, targets, progress).items():
@@ -59,14 +59,6 @@ def _measure_mode(
             labels = {"dataset": config.dataset, "l2_mode": mode}
             note = "host call, between tables, in no other time"
             out.write("reset_time", "us", _reset_times(bench), labels, note=note)
-
-
-def _in_turn(first: Any, second: Any) -> Any:
-    def call() -> None:
-        first()
-        second()
-
-    return call
 
 
 def _reset_times(bench: Bench, samples: int = 20) -> list[float]:

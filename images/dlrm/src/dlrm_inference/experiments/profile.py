@@ -15,10 +15,11 @@ import torch
 from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
-from dlrm_inference.config import Config
+from dlrm_inference.config import PINNING, Config
 from dlrm_inference.cuda import launch
-from dlrm_inference.cuda.bench import Bench, choose, one_table
+from dlrm_inference.cuda.bench import Bench, one_table
 from dlrm_inference.cuda.timing import tool
+from dlrm_inference.cuda.tuning import choose
 
 CHILD = "AE_DLRM_PROFILED"  # set in the process that Nsight Compute watches
 SEPARATOR = "nothing"  # kernels/tools.cu: stands between the variants' launches
@@ -50,7 +51,7 @@ def run(config: Config, out: RecordWriter) -> None:
         cannot_run("Nsight Compute (ncu) is not in this image")
     names = []
     for name in config.variants:
-        if name in ("l2p", "rpf_l2p"):
+        if name in PINNING:
             reason = "Nsight Compute flushes the L2 between passes, and pinning with it"
             out.skip({"variant": name, "dataset": config.dataset}, reason)
         else:

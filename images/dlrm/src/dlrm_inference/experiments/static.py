@@ -22,6 +22,7 @@ MOST_SET_ASIDE = MappingProxyType({"sm_80": 31_457_280, "sm_90": 39_321_600})
 _NO_KERNEL = {
     "stock": "it is the installed PyTorch's own kernel: its registers depend on the wheel",
     "fbgemm": "it is FBGEMM's own kernel: its registers depend on the wheel",
+    **dict.fromkeys(design.TUNED, "its parameters are searched for on the GPU at hand"),
 }
 
 

@@ -10,12 +10,15 @@ from dlrm_inference.cuda.bench import Bench, make_variant, one_table
 from dlrm_inference.cuda.rounds import in_rounds
 from dlrm_inference.cuda.scheme import Scheme
 from dlrm_inference.cuda.tensors import UnsupportedError
+from dlrm_inference.cuda.tuning import choose
 
 
 def run(config: Config, out: RecordWriter) -> None:
-    """Write `kernel_time` (us) of RPF over prefetch distance and resident warps per SM."""
+    """Write `kernel_time` (us) of RPF over prefetch distance and resident warps per SM, and of the
+    other variants asked for as they are."""
     bench = Bench(config, out)
     variant = make_variant("rpf", config)
+    others = {n: v for n, v in choose(bench, out).items() if n != "rpf"}
     points: dict[str, tuple[dict[str, str], Scheme]] = {}
     for distance in config.distances:
         for warps in config.warps:
@@ -33,8 +36,13 @@ def run(config: Config, out: RecordWriter) -> None:
                 continue
             points[f"{distance}/{warps}"] = labels, point
     targets = {name: one_table(bench, point) for name, (_, point) in points.items()}
+    targets |= {name: one_table(bench, other) for name, other in others.items()}
     progress = Progress(config.samples + config.warmup)
     for name, samples in in_rounds(bench, targets, progress).items():
+        if name in others:
+            labels = {"variant": name, "dataset": config.dataset}
+            out.write("kernel_time", "us", samples, labels, warmup=config.warmup)
+            continue
         labels, point = points[name]
         facts = point.attributes(bench.device)
         note = f"{facts.registers} registers, {facts.spill_bytes} bytes spilled"

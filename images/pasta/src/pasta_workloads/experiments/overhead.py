@@ -58,9 +58,12 @@ class Series:
 
 
 def series_of(config: Config) -> list[Series]:
-    """What to measure at which size; `native` is always among it."""
+    """What to measure at which size; `native` is always among it.
+
+    Analysis by one CPU thread is never measured without that by all cores, nor the other way.
+    """
     fast = tuple(name for name in config.variants if name not in CPU_VARIANTS)
-    slow = tuple(name for name in config.variants if name in CPU_VARIANTS)
+    slow = CPU_VARIANTS if any(name in CPU_VARIANTS for name in config.variants) else ()
     if fast and slow and config.small == config.scale:  # one series, or labels would be equal
         every = dict.fromkeys((*_with_native(fast), *BESIDE, *slow))
         return [Series(size=config.scale, variants=tuple(every))]

@@ -11,11 +11,15 @@ from reprokit.records import RecordWriter
 
 from pasta_workloads.collector import require_collector, require_gpus, run_traced, target
 from pasta_workloads.config import Config
+from pasta_workloads.errors import RunFailed
 from pasta_workloads.experiments.oracle import write_oracle
 from pasta_workloads.mapping import Launch, check_followed, launches_of, own_memory
 from pasta_workloads.memory import OperatorBytes
+from pasta_workloads.models.sizes import PUBLISHED
 from pasta_workloads.oracle.statistics import MIB, STATS, statistics
 from pasta_workloads.workload import build
+
+ATTENTION = "fmha_cutlass"  # in the names of PyTorch's memory-efficient attention
 
 
 def run(config: Config, out: RecordWriter) -> None:
@@ -31,7 +35,12 @@ def run(config: Config, out: RecordWriter) -> None:
         runs, own = [], []
         for repeat in range(config.repeats):
             folder = out.out_dir / "traces" / f"{config.model}-{mode}-{repeat}"
-            runs.append(traced_launches(config, mode, folder))
+            launches = traced_launches(config, mode, folder)
+            if config.model == PUBLISHED:
+                other = folder.with_name(f"{folder.name}-global")
+                seen = traced_launches(config, mode, other, classes="global")
+                launches = attention_of(seen, launches)
+            runs.append(launches)
             own.append(own_memory(folder) / MIB)
             progress.step(f"{config.model} {mode}: {len(runs[-1])} launches")
         labels = {"model": config.model, "mode": mode}
@@ -42,12 +51,29 @@ def run(config: Config, out: RecordWriter) -> None:
         write_oracle(config.model, mode, config.scale, out, labels)
 
 
-def traced_launches(config: Config, mode: str, folder: Path) -> list[Launch]:
-    """Run one mode once under the GPU-resident working-set analysis. Raises RunFailed."""
+def traced_launches(
+    config: Config, mode: str, folder: Path, *, classes: str = ""
+) -> list[Launch]:  # fmt: skip
+    """Run one mode once under the GPU-resident working-set analysis. Raises RunFailed.
+
+    `classes` are the accesses that are patched; empty: all that the analysis knows.
+    """
     command = target(config, mode, iterations=1)
-    run_traced("working_set", folder, command, {"variant": "gpu"}, config.patience)
+    settings = {"variant": "gpu"} | ({"classes": classes} if classes else {})
+    run_traced("working_set", folder, command, settings, config.patience)
     check_followed(folder)
     return launches_of(folder)
+
+
+def attention_of(seen: list[Launch], whole: list[Launch]) -> list[Launch]:
+    """The launches of `whole`, those of the fused attention as in `seen`.
+
+    The paper's tool patches no asynchronous copies, by which this kernel reads. So do cuBLAS's on
+    this GPU, and not on the paper's: they stay whole. Raises RunFailed where the runs differ.
+    """
+    if [one.short for one in seen] != [one.short for one in whole]:
+        raise RunFailed("two runs of one model launched different kernels: nothing to join them by")
+    return [part if ATTENTION in part.short else one for part, one in zip(seen, whole, strict=True)]
 
 
 def write_row(runs: list[list[Launch]], labels: dict[str, str], out: RecordWriter) -> None:

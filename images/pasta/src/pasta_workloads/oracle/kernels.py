@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 BLOCK = 512  # PyTorch's allocator hands out multiples of it, bytes
-# Numbers that no storage has: a buffer that lives within one operator, and a GEMM's output.
+# Numbers that no storage has: a buffer that lives within one operator, and what a kernel writes.
 SCRATCH, OUTPUT = -1, -2
 
 
@@ -44,7 +44,7 @@ class Kernel:
     operator: str
     blocks: dict[int, int]
     gemm: Gemm | None = None
-    output: int = 0  # bytes of a GEMM's output block
+    output: int = 0  # bytes of the blocks that a GEMM or attention writes
     extra: int = 0  # bytes of workspace that the library's choice adds
     bound: int = 0  # bytes of all that its operator's arguments and results hold
 

@@ -242,8 +242,11 @@ def _embedding(name: str, args: Any, kwargs: Any, found: Tensor) -> Iterator[Ker
 def _attention_kernel(name: str, args: Any, kwargs: Any, found: Any) -> Iterator[Kernel]:
     """The fused kernel: operands, result, and where gradients follow the logarithms of its sums."""
     keeps = args[4]
-    touched = [*args[:3], found[0], found[1] if keeps else None]
-    yield Kernel(name="attention", operator=name, blocks=blocks_of(touched))
+    results = blocks_of([found[0], found[1] if keeps else None])
+    yield Kernel(
+        name="attention", operator=name, blocks=blocks_of(args[:3]) | results,
+        output=sum(results.values()),
+    )  # fmt: skip
 
 
 _SPECIAL: dict[str, Callable[[str, Any, Any, Any], Iterator[Kernel]]] = {

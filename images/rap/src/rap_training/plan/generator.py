@@ -73,7 +73,7 @@ def generate(
     )
 
 
-def heavier(plan: Plan, factor: int) -> Plan:
+def heavier(plan: Plan, factor: float) -> Plan:
     """Return the plan with about `factor` times the operators: same columns, outputs and types.
 
     A dense output is followed by further clamps and boxcox; an extra hash, clamp and map by turns
@@ -86,16 +86,30 @@ def heavier(plan: Plan, factor: int) -> Plan:
     if factor == 1:
         return plan
     nodes = dict(plan.node)
+    owed = 0.0  # what rounding has left out so far comes with the next output
+
+    def extra_of(chain: int) -> int:
+        nonlocal owed
+        owed += (factor - 1) * chain
+        extra = round(owed)
+        owed -= extra
+        return extra
+
     for name in dict.fromkeys(plan.dense):
-        extra = (factor - 1) * len(plan.chain(name))
+        extra = extra_of(len(plan.chain(name)))
+        if not extra:
+            continue
         _append(nodes, name, [_dense_extra(i) for i in range(extra)])
     places: dict[str, tuple[int, int]] = {}  # node -> extra operators there, rows of the table
     for output in plan.sparse:
         before = plan.chain(output.node)
         last = [node.name for node in before if node.op in ("sigrid_hash", "map_id")]
         place = last[-1] if last else output.node
-        places.setdefault(place, ((factor - 1) * len(before), output.rows))
+        if place not in places:
+            places[place] = (extra_of(len(before)), output.rows)
     for name, (extra, rows) in places.items():
+        if not extra:
+            continue
         node = nodes[name]
         if node.op in ("sigrid_hash", "map_id"):
             size = node.parameters["size"] if node.op == "map_id" else _MAP
@@ -106,7 +120,7 @@ def heavier(plan: Plan, factor: int) -> Plan:
             nodes[name] = replace(node, input=added[-1].name)
         else:
             _append(nodes, name, [_sparse_extra(i, rows) for i in range(extra)])
-    return replace(plan, name=f"{plan.name}_x{factor}", nodes=tuple(nodes.values()))
+    return replace(plan, name=f"{plan.name}_x{factor:g}", nodes=tuple(nodes.values()))
 
 
 def _append(nodes: dict[str, Node], name: str, steps: Sequence[Step]) -> None:

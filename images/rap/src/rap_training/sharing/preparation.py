@@ -8,6 +8,7 @@ i mod 2; it is written once the trainer has let go of batch i - 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from rap_training.feed import Feed
@@ -25,6 +26,7 @@ class Preparation(Protocol):
     """Makes batches ready. The loop calls take, on_stage (five times) and done, in turn."""
 
     buffers: Buffers
+    front: tuple[Call, ...]  # a call a slot that the trainer captures in front of its step
 
     def start(self, total: int) -> None:
         """Before a loop of `total` iterations: make the first batch ready, as the variant does."""
@@ -85,6 +87,8 @@ class Steps:
 class Prepared:
     """`ideal`: both slots hold finished batches; nothing is computed in the loop."""
 
+    front: tuple[Call, ...] = ()
+
     def __init__(self, steps: Steps, train: Lane) -> None:
         self.buffers, self._steps, self._train = steps.buffers, steps, train
 
@@ -119,11 +123,32 @@ class Serial(Prepared):
         return number % SLOTS
 
 
+class InStep(Prepared):
+    """`sequential_graph`: launches and training step are one CUDA graph, which the trainer makes.
+
+    What comes from the host is copied before it: its address is another for every batch.
+    """
+
+    def __init__(self, steps: Steps, train: Lane) -> None:
+        super().__init__(steps, train)
+        self.front = tuple(partial(steps.launch, slot) for slot in range(SLOTS))
+
+    def start(self, total: int) -> None:
+        """See Preparation."""
+
+    def take(self, number: int) -> int:
+        """See Preparation."""
+        self._train.submit(lambda: self._steps.copy(number))
+        return number % SLOTS
+
+
 class Side:
     """`stream`: the next batch is made in a lane beside, queued behind this iteration's training.
 
     `side` may be gated: then launches are spread over the stages of training (RAP).
     """
+
+    front: tuple[Call, ...] = ()
 
     def __init__(
         self, steps: Steps, train: Lane, side: Lane,

@@ -21,6 +21,7 @@ from rap_training.plan.operators import OPERATORS
 from rap_training.planner.capacity import Capacity, search
 from rap_training.planner.cost import StageCapacity
 from rap_training.planner.latency import Measurement, Shape
+from rap_training.sharing.captured import graph_of
 from rap_training.sharing.lanes import Lane, StreamLane
 from rap_training.train.adapter import AnyTrainer
 from rap_training.train.collectives import Collectives
@@ -208,21 +209,6 @@ def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[floa
         times[each] = collectives.largest(median(samples), device)
     moved = (4 << 20) * (world - 1)
     return times[64], moved / max(times[4 << 20] - times[64], 1.0)
-
-
-def graph_of(
-    calls: Sequence[Call], device: torch.device, stream: torch.cuda.Stream | None = None
-) -> Call:
-    """The calls as one CUDA graph. They are run once first, which compiles what must be."""
-    for call in set(calls):
-        call()
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for call in calls:
-            call()
-    kept = list(calls)  # and with them the memory that the graph works on
-    return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
 
 def _stage_us(

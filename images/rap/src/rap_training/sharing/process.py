@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rap_training.launches import Call
 from rap_training.memory import Buffers
 from rap_training.sharing.lanes import Lane, StreamLane
 from rap_training.sharing.preparation import SLOTS, Steps
@@ -19,6 +20,8 @@ class Remote:
 
     The input exchange, where the mapping needs one, is the trainer's, as in the artifact.
     """
+
+    front: tuple[Call, ...] = ()
 
     def __init__(
         self, variant: str, buffers: Buffers, ends: Ends, train: Lane, collectives: Collectives

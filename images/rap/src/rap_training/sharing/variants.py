@@ -22,7 +22,8 @@ class Variant:
     place: str
     fusion: str = "none"  # none | horizontal | vertical
     mapping: str = "data_parallel"  # data_parallel | search
-    graph: bool = False  # preprocessing as a CUDA graph
+    # Preprocessing as a CUDA graph; `serial` on one GPU: one graph with the training step.
+    graph: bool = False
     priority: bool = False  # training's stream goes first
     green: bool = False  # preprocessing held to a green context's SMs
     mps: bool = False  # its process under MPS
@@ -44,14 +45,28 @@ VARIANTS: dict[str, Variant] = {
         Variant(name="cpu", place="workers", mapping="search"),
         Variant(name="sequential", place="serial"),
         Variant(name="sequential_fused", place="serial", fusion="horizontal"),
+        Variant(name="sequential_graph", place="serial", graph=True),
+        Variant(name="sequential_fused_graph", place="serial", fusion="horizontal", graph=True),
         Variant(name="sequential_timeslice", place="process"),
         Variant(name="stream", place="side"),
+        Variant(name="stream_graph", place="side", graph=True),
+        Variant(
+            name="stream_fused_graph", place="side", fusion="horizontal", graph=True, priority=True
+        ),
         Variant(name="stream_priority", place="side", priority=True),
         Variant(name="stream_sync", place="side", synchronise=True),
         Variant(name="mps", place="process", mps=True),
         Variant(name="rap_no_mapping", place="stages", fusion="horizontal", priority=True),
         Variant(name="rap_no_fusion", place="stages", mapping="search", priority=True),
         Variant(name="rap", place="stages", fusion="horizontal", mapping="search", priority=True),
+        Variant(
+            name="rap_no_mapping_graph", place="stages", fusion="horizontal", graph=True,
+            priority=True,
+        ),
+        Variant(
+            name="rap_graph", place="stages", fusion="horizontal", mapping="search", graph=True,
+            priority=True,
+        ),
         Variant(name="rap_mps", place="process", fusion="horizontal", mapping="search", mps=True),
         Variant(
             name="rap_green", place="side", fusion="vertical", mapping="search", graph=True,
@@ -65,3 +80,14 @@ VARIANTS: dict[str, Variant] = {
         Variant(name="ideal_barrier", place="none", mapping="search", barrier=True),
     )
 }  # fmt: skip
+
+# What RAP gains over Sequential, a part a step: (part, without it, with it). Two variants of a step
+# differ in that part alone. On one GPU there is nothing to map, and no such step.
+STEPS = (
+    ("graph", "sequential", "sequential_graph"),
+    ("fusion", "sequential_graph", "sequential_fused_graph"),
+    ("overlap", "sequential_fused_graph", "stream_fused_graph"),
+    ("schedule", "stream_fused_graph", "rap_no_mapping_graph"),
+    ("mapping", "rap_no_mapping_graph", "rap_graph"),
+    ("all", "sequential", "rap_graph"),
+)

@@ -18,6 +18,7 @@ import torch
 from rap_training.backends import NumpyBackend
 from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
+from rap_training.launches import Call
 from rap_training.memory import Buffers, batch_layout, final_keys
 from rap_training.processes import die_with
 from rap_training.sharing.lanes import Lane
@@ -33,8 +34,11 @@ _RING = 2  # finished batches that a worker may be ahead
 class Workers:
     """As many processes as are ever used; a run uses the first of them."""
 
-    def __init__(self, work: Work, batches: Sequence[RawBatch], count: int) -> None:
-        """Forks. Must be made before the process touches the GPU."""
+    def __init__(
+        self, work: Work, batches: Sequence[RawBatch], count: int, *,
+        tuning: Sequence[RawBatch] = (),
+    ) -> None:  # fmt: skip
+        """Forks. Must be made before the process touches the GPU. `tuning`: see `begin`."""
         context = multiprocessing.get_context("fork")
         size = max(batch_layout(work).size, 1)
         self.work, self.count = work, count
@@ -48,8 +52,8 @@ class Workers:
         for number in range(count):
             process = context.Process(
                 target=_work, daemon=True,
-                args=(os.getpid(), work, batches, self.rings[number], self.filled[number],
-                      self.empty[number], self._orders[number]),
+                args=(os.getpid(), work, (batches, tuning or batches), self.rings[number],
+                      self.filled[number], self.empty[number], self._orders[number]),
             )  # fmt: skip
             process.start()
             self._processes.append(process)
@@ -61,10 +65,13 @@ class Workers:
             if int(status) != 0:
                 raise OSError(f"the driver would not page-lock {ring.numel()} bytes: {status}")
 
-    def begin(self, used: int, total: int) -> None:
-        """Let the first `used` workers make batches 0 to `total` - 1 in turns."""
+    def begin(self, used: int, total: int, *, tuning: bool = False) -> None:
+        """Let the first `used` workers make batches 0 to `total` - 1 in turns.
+
+        `tuning`: of the batches that are there to choose `used` on.
+        """
         for number in range(used):
-            self._orders[number].put((number, used, total))
+            self._orders[number].put((number, used, total, tuning))
 
     def take(self, number: int, used: int) -> torch.Tensor:
         """The finished batch `number`. Raises PeerLost if it does not come, or cannot."""
@@ -102,7 +109,10 @@ class Workers:
 
 
 class FromWorkers:
-    """A Preparation whose batches come from `used` workers."""
+    """A Preparation whose batches come from `used` workers; `tuning`: see `Workers.begin`."""
+
+    front: tuple[Call, ...] = ()
+    tuning = False
 
     def __init__(
         self, workers: Workers, used: int, buffers: Buffers, train: Lane, side: Lane
@@ -117,7 +127,7 @@ class FromWorkers:
         """See Preparation."""
         self._total = total
         self._free = [None] * SLOTS
-        self._workers.begin(self.used, total)
+        self._workers.begin(self.used, total, tuning=self.tuning)
         self._fetch(0)
 
     def take(self, number: int) -> int:
@@ -155,17 +165,18 @@ def most_workers(world: int) -> int:
 
 
 def _work(
-    parent: int, work: Work, batches: Sequence[RawBatch], ring: torch.Tensor, filled: Any,
-    empty: Any, orders: Any,
+    parent: int, work: Work, batches: tuple[Sequence[RawBatch], Sequence[RawBatch]],
+    ring: torch.Tensor, filled: Any, empty: Any, orders: Any,
 ) -> None:  # fmt: skip
     die_with(parent)
     torch.set_num_threads(1)
     device = torch.device("cpu")
     buffers = Buffers.allocate(work, device, slots=_RING, results=list(ring))
-    feed = Feed(work, batches, device, "resident")
+    measured, others = (Feed(work, part, device, "resident") for part in batches)
     calls = [NumpyBackend().bind_chains(final_keys(work), buffers, slot) for slot in range(_RING)]
     while (order := orders.get()) is not None:
-        first, step, total = order
+        first, step, total, tuning = order
+        feed = others if tuning else measured
         for turn, number in enumerate(range(first, total, step)):
             if turn >= _RING:
                 empty.acquire()

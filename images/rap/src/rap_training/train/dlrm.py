@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional
 
+from rap_training.launches import Call
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.train.collectives import Collectives
@@ -30,6 +31,7 @@ from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weig
 from rap_training.train.model import Interaction, Model, initial_layers, pair_tables
 from rap_training.train.segments import segments
 
+_STEP = "step"  # the graph of all stages with what stands in front of them
 OUTSIDE = (
     "{count} ids were outside of their tables and were {done}; "
     "fix: end the plan's chains with sigrid_hash modulo the table's rows"
@@ -44,6 +46,7 @@ class Binding:
     embedding: Embedding
     inputs: list[list[torch.Tensor]]
     labels: list[torch.Tensor]
+    front: tuple[Call, ...] = ()
     graphs: dict[tuple[str, int], Callable[[], None]] = field(default_factory=dict)
     losses: dict[int, torch.Tensor] = field(default_factory=dict)
 
@@ -93,13 +96,15 @@ class Trainer:
         self.bad = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate, self._sparse_rate = (torch.zeros(1, device=device) for _ in range(2))
         self.learn(True)
-        self._bindings: dict[int, Binding] = {}
+        self._bindings: dict[tuple[int, ...], Binding] = {}
         self.bind(buffers)
 
-    def bind(self, buffers: Buffers) -> None:
+    def bind(self, buffers: Buffers, front: Sequence[Call] = ()) -> None:
         """Train on the batches that stand in `buffers`; what was made for them before is kept.
 
-        Raises ValueError for buffers with other tables on this rank, or other rows.
+        `front`, a call a slot: what makes the batch, captured with the step as one CUDA graph.
+        Raises ValueError for buffers with other tables on this rank, or other rows, and for a
+        `front` where the step cannot be one graph.
         """
         made, given = self.buffers.work, buffers.work
         if (made.rank, made.home, made.batch) != (given.rank, given.home, given.batch):
@@ -107,11 +112,15 @@ class Trainer:
                 "these buffers are of other tables or rows than the trainer; "
                 "fix: make both of one placement and batch"
             )
+        if front and not (self.graphs and self.collectives.world == 1):
+            raise ValueError("a step is one graph on one GPU, with a trainer of CUDA graphs")
         self.buffers = buffers
-        if id(buffers) in self._bindings:  # they are kept, so the id is theirs alone
-            self._at = self._bindings[id(buffers)]
+        key = (id(buffers), *map(id, front))  # they are kept, so the ids are theirs alone
+        if key in self._bindings:
+            self._at = self._bindings[key]
             return
-        self._at = self._bindings[id(buffers)] = self._new_binding(buffers)
+        self._at = self._bindings[key] = self._new_binding(buffers)
+        self._at.front = tuple(front)
         self._settle()  # weights and buffers were zeroed on another stream than that of steps
         if self.graphs:
             self.capture()
@@ -142,7 +151,10 @@ class Trainer:
         self._settle()
 
     def step(self, slot: int, on_stage: Callable[[str], object] = lambda _: None) -> None:
-        """Train on one slot. `on_stage` is called where each stage begins."""
+        """Train on one slot. `on_stage` is called where each stage begins, if they are apart."""
+        if whole := self._at.graphs.get((_STEP, slot)):
+            whole()
+            return
         for stage in STAGES:
             on_stage(stage)
             self.run(stage, slot)
@@ -163,10 +175,11 @@ class Trainer:
             self._compute(stage, slot)
 
     def capture(self) -> None:
-        """Turn the work of every stage into a CUDA graph. Runs a few steps first, without learning.
+        """Turn the work of every stage into a CUDA graph, or with a `front` all of a step into one.
 
-        Collectives are queued between graphs, not captured. All graphs of a binding share a pool of
-        memory: they are replayed in the order of their capture, never side by side.
+        A few steps are run first, without learning. Collectives are queued between graphs, not
+        captured. All graphs of a binding share a pool of memory: they are replayed in the order of
+        their capture, never side by side.
         """
         # One stream for all captures: autograd remembers where a parameter was first used.
         stream = self._capture_stream = self._capture_stream or torch.cuda.Stream(self.device)
@@ -175,19 +188,21 @@ class Trainer:
         with torch.cuda.stream(stream):
             for slot in range(self._at.buffers.slots):
                 for _ in range(2):
+                    for call in self._at.front[slot : slot + 1]:
+                        call()
                     self.step(slot)
         self.learn(learns)
         self._at.losses.clear()
         pool = torch.cuda.graph_pool_handle()
         graphs: dict[tuple[str, int], Callable[[], None]] = {}
         for slot in range(self._at.buffers.slots):
-            for stage in STAGES:
-                if stage == "grad_comm" and slot:
+            for name in (_STEP,) if self._at.front else STAGES:
+                if name == "grad_comm" and slot:
                     continue
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-                    self._work(stage, slot)
-                graphs[stage, slot] = graph.replay
+                    self._work(name, slot)
+                graphs[name, slot] = graph.replay
         self._at.graphs = graphs
 
     def loss(self, slot: int) -> float:
@@ -219,7 +234,11 @@ class Trainer:
             self._work(stage, slot)
 
     def _work(self, stage: str, slot: int) -> None:
-        if stage == "emb_fwd":
+        if stage == _STEP:
+            self._at.front[slot]()
+            for each in STAGES:
+                self._work(each, slot)
+        elif stage == "emb_fwd":
             self._at.embedding.forward(slot)
         elif stage == "mlp_fwd":
             self._forward(slot)

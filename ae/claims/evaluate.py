@@ -1,0 +1,252 @@
+"""Gives a checked expression its value over records. Pure.
+
+Every value is an array of shape (1 + RESAMPLES,): the value itself, then what it would have been
+for draws of the processes and samples of every label set (ae.statistics). Arithmetic on such arrays
+carries the spread along.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ae import statistics
+from ae.claims.expressions import FOUND, Expression, word_of, words_of
+from ae.records.files import Row
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Values: TypeAlias = "NDArray[Any]"
+
+
+def _geomean(values: Values) -> Values:
+    import numpy as np
+
+    found: Values = np.exp(np.log(values).mean(axis=0))
+    return found
+
+
+_OVER: Mapping[str, Callable[[Values], Any]] = {
+    "best_over": lambda values: values.max(axis=0),  # largest, whatever it means
+    "worst_over": lambda values: values.min(axis=0),
+    "mean_over": lambda values: values.mean(axis=0),
+    "geomean_over": _geomean,
+    "every_over": lambda values: values.all(axis=0),
+    "all_over": lambda values: values.all(axis=0),
+    "any_over": lambda values: values.any(axis=0),
+}
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _same(one: Values, other: Values) -> Values:
+    import numpy as np
+
+    return np.isclose(one, other, rtol=1e-9, atol=0.0)
+
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: _same,
+    ast.NotEq: lambda a, b: ~_same(a, b),
+}
+
+
+class NoAnswer(Exception):
+    """The records do not answer the expression; the reason is one sentence."""
+
+
+class NoRecords(NoAnswer):
+    """There are no records for a part of the expression."""
+
+
+class WrongEvidence(NoAnswer):
+    """There are records, but none of the evidence that may serve."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An expression's values (see above; booleans or float64), the records that they came from, and
+    what those that are not static rest on."""
+
+    values: Values
+    rows: tuple[Row, ...]
+    basis: statistics.Basis
+
+
+def evaluate(
+    expression: Expression,
+    rows: Sequence[Row],
+    evidence: Sequence[str],
+    where: Mapping[str, str] | None = None,
+) -> Answer:
+    """The answer of the records whose evidence may serve. Raises NoAnswer.
+
+    Records that are asked for without a label of `where` have its value.
+    """
+    import numpy as np
+
+    evaluator = _Evaluator(rows, frozenset(evidence))
+    with np.errstate(all="ignore"):
+        values = evaluator.visit(expression.tree, where or {})
+    basis = statistics.weakest(evaluator.bases)
+    return Answer(values, tuple(evaluator.used.values()), basis)
+
+
+class _Evaluator:
+    """Evaluates checked expressions over rows and remembers which rows were used."""
+
+    def __init__(self, rows: Sequence[Row], evidence: frozenset[str]) -> None:
+        self.used: dict[int, Row] = {}
+        self.bases: list[statistics.Basis] = []
+        self._rows = rows
+        self._evidence = evidence
+        self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
+
+    def visit(  # noqa: PLR0911
+        self, node: ast.expr, bound: Mapping[str, str]
+    ) -> Values:
+        match node:
+            case ast.Constant(value=value):
+                return statistics.constant(float(value))  # type: ignore[arg-type]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return ~self.visit(operand, bound)
+            case ast.UnaryOp(operand=operand):
+                return -self.visit(operand, bound)
+            case ast.BinOp(left=left, op=op, right=right):
+                above, below = self.visit(left, bound), self.visit(right, bound)
+                if isinstance(op, ast.Div):
+                    self._divisor(below, right)
+                return _ARITHMETIC[type(op)](above, below)
+            case ast.BoolOp(op=op, values=nodes):
+                join = operator.and_ if isinstance(op, ast.And) else operator.or_
+                return reduce(join, [self.visit(one, bound) for one in nodes])
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                sides = [self.visit(one, bound) for one in [left, *others]]
+                pairs = zip(ops, sides, sides[1:], strict=False)
+                return reduce(operator.and_, [_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+            case ast.Call(func=ast.Name(id=name)) if name in _OVER:
+                return self._over(name, node, bound)
+            case ast.Call(func=ast.Name(id=name)):
+                asked = {str(k.arg): words_of(k.value) for k in node.keywords}
+                metric = word_of(node.args[0])
+                this = {**bound, **{label: words[0] for label, words in asked.items()}}
+                if name != "ratio":
+                    return self._select(name, metric, this)
+                that = {**bound, **{label: words[-1] for label, words in asked.items()}}
+                above = self._select("median", metric, this)
+                return above / self._divisor(self._select("median", metric, that), node)
+        raise AssertionError(ast.dump(node))  # parse_expression lets nothing else through
+
+    def _divisor(self, values: Values, node: ast.expr) -> Values:
+        if values[0] == 0:
+            raise NoAnswer(f"'{ast.unparse(node)}' is 0, which nothing is divided by")
+        return values
+
+    def _over(self, name: str, call: ast.Call, bound: Mapping[str, str]) -> Values:
+        """All cells must be there; but one that breaks a rule of every cell is enough.
+
+        Of labels whose values are those found, a value counts when any of its cells is there: the
+        records of something else may have it too.
+        """
+        *labels, inner = call.args  # labels that nobody wrote the cells of
+        listed = {str(k.arg): words_of(k.value) for k in call.keywords}
+        open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]
+        closed = {label: words for label, words in listed.items() if label not in open_}
+        values: list[Values] = []
+        faults: list[NoAnswer] = []
+        others: list[NoAnswer] = []
+        for outer in self._found(open_, bound):
+            good: list[Values] = []
+            bad: list[NoAnswer] = []
+            for words in itertools.product(*closed.values()):
+                try:
+                    cell = {**outer, **dict(zip(closed, words, strict=True))}
+                    good.append(self.visit(inner, cell))
+                except (WrongEvidence, NoRecords) as reason:
+                    bad.append(reason)
+            values += good
+            (faults if good or not open_ else others).extend(bad)
+        broken = name in ("every_over", "all_over") and any(not one[0] for one in values)
+        if values and (broken or not faults):
+            found: Values = _OVER[name](statistics.stacked(values))
+            return found
+        reasons = sorted(
+            faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)
+        )
+        if not reasons:
+            raise NoRecords(f"no records with a {', '.join(open_)}")
+        if isinstance(reasons[0], NoRecords) and faults:
+            total = len(values) + len(faults)
+            raise NoRecords(f"{len(values)} of {total} cells: {reasons[0]}")
+        raise reasons[0]
+
+    def _found(self, labels: Sequence[str], bound: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """`bound` with every combination of the labels' values that records have."""
+        if not labels:
+            yield dict(bound)
+            return
+        here = (_label(row, labels[0]) for row in self._rows if _matches(row, bound))
+        for value in dict.fromkeys(here):
+            if value is not None:
+                yield from self._found(labels[1:], {**bound, labels[0]: value})
+
+    def _select(self, name: str, metric: str, wanted: Mapping[str, str]) -> Values:
+        matching = [
+            (index, row)
+            for index, row in enumerate(self._rows)
+            if row.metric == metric and _matches(row, wanted)
+        ]
+        serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
+        about = ", ".join(f"{key} {value}" for key, value in wanted.items())
+        words = f"{metric} ({about})" if about else metric
+        if matching and not serving:
+            given = ", ".join(sorted({row.evidence for _, row in matching}))
+            raise WrongEvidence(f"the records of {words} are {given}")
+        if not serving:
+            raise NoRecords(f"no records of {words}")
+        _refuse_several([row for _, row in serving], words)
+        self.used.update(serving)
+        key = (name, tuple(index for index, _ in serving))
+        if key not in self._known:
+            samples = statistics.by_process(vars(row) for _, row in serving)
+            try:
+                self._known[key] = statistics.resample(samples, name)
+            except ValueError as error:
+                raise NoAnswer(f"{words}: {error}") from error
+            if any(row.evidence != "static" for _, row in serving):
+                self.bases.append(statistics.basis(samples, name))
+        return self._known[key]
+
+
+def _label(row: Row, name: str) -> str | None:
+    return row.labels.get(name, row.experiment if name == "experiment" else None)
+
+
+def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
+    return all(_label(row, name) == value for name, value in wanted.items())
+
+
+def _refuse_several(rows: Sequence[Row], words: str) -> None:
+    """Repeats of one label set are put together; records of different ones are not."""
+    names = dict.fromkeys(["experiment", *(name for row in rows for name in row.labels)])
+    for name in names:
+        values = sorted({_label(row, name) or "none" for row in rows})
+        if len(values) > 1:
+            raise NoAnswer(f"several records match {words}: {name} is {', '.join(values)}")
+    units = {row.unit for row in rows}
+    if len(units) > 1:
+        raise NoAnswer(f"the records of {words} have several units: {', '.join(sorted(units))}")

@@ -1,0 +1,181 @@
+"""Results in the project's documents: filled from the reference sets, never written by hand.
+
+A comment, which no reader sees, says where a number comes from; the next comment ends it:
+
+    RPF takes <!-- ae h200/dlrm median(kernel_time, variant=rpf) -->102.6<!-- / --> us.
+
+`ae SET CLAIM` is a claim's value, `ae SET EXPRESSION` that of an expression in the language of
+claims, `ae scoreboard` how many facts came out how. A table is YAML in such a comment (`_Table`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from ae.claims.evaluate import NoAnswer, evaluate
+from ae.claims.expressions import parse_expression
+from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.errors import UsageError
+from ae.recipe.load import list_recipes, load_recipe
+from ae.records.files import EVIDENCE
+from ae.records.reference import find_set, load_reference, reference_sets
+from ae.records.results import Results
+from ae.report.chapter import judge_results
+from ae.statistics import Interval, interval
+
+_CODE = re.compile(r"(^ *(?:```|~~~).*?^ *(?:```|~~~) *$)", re.MULTILINE | re.DOTALL)
+_FILLED = re.compile(r"(<!-- ae\s(.*?)-->)(.*?)(<!-- / -->)", re.DOTALL)
+_CLAIM = re.compile(r"[\w.-]+")
+_FIX = "the comments of documents: docs/contracts.md"
+
+
+class _Table(BaseModel):
+    """A Markdown table: a cell is a row's expression at the column's value of the label."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    set: str  # MACHINE/RECIPE, as below results/reference
+    head: str = ""  # above the names of the rows
+    label: str
+    columns: Annotated[dict[str, str], Field(min_length=1)]  # value of the label: what it is called
+    rows: Annotated[dict[str, str], Field(min_length=1)]  # name: expression
+
+
+@dataclass(frozen=True)
+class Change:
+    """A place of a document that does not say what the reference sets say."""
+
+    place: str  # file:line
+    stands: str
+    should: str
+
+
+def fill(root: Path, results: Path, *, write: bool) -> list[Change]:
+    """Compare, and where `write` correct, README.md and every document below docs/.
+
+    Raises UsageError for a comment that names what is not there.
+    """
+    filler = _Filler(root, results)
+    changes: list[Change] = []
+    for path in [root / "README.md", *sorted((root / "docs").glob("**/*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        parts = _CODE.split(text)
+        line = 1
+        found: list[Change] = []
+        for index, part in enumerate(parts):
+            if index % 2 == 0:  # the others are code
+                place = f"{path.relative_to(root)}"
+                parts[index] = filler.filled(part, place, line, found)
+            line += part.count("\n")
+        if write and found:
+            path.write_text("".join(parts), encoding="utf-8")
+        changes += found
+    return changes
+
+
+def rounded(value: Interval) -> str:
+    """A number to the digit that its spread still moves; to two digits where it has none."""
+    wide = max(value.high - value.value, value.value - value.low)
+    if value.processes == 0:  # known exactly
+        return f"{value.value:,.6g}"
+    if not wide > 0:
+        wide = abs(value.value) / 10
+    place = math.floor(math.log10(wide)) if wide else 0
+    return f"{round(value.value, -place):,.{max(0, -place)}f}"
+
+
+class _Filler:
+    """What the comments ask for, over the reference sets; each is read and judged once."""
+
+    def __init__(self, root: Path, results: Path) -> None:
+        self._root, self._results = root, results
+        self._open: dict[str, Results] = {}
+        self._judged: dict[str, dict[str, Judgement]] = {}
+
+    def filled(self, text: str, path: str, line: int, changes: list[Change]) -> str:
+        """The text with what its comments ask for; what was different goes into `changes`."""
+
+        def one(match: re.Match[str]) -> str:
+            opening, words, stands, closing = match.groups()
+            place = f"{path}:{line + text.count(chr(10), 0, match.start())}"
+            try:
+                should = self._words(words.strip())
+            except (UsageError, NoAnswer, ValueError, yaml.YAMLError) as error:
+                raise UsageError(f"{place}: {error}", fix=_FIX) from error
+            if should != stands:
+                changes.append(Change(place, stands.strip(), should.strip()))
+            return f"{opening}{should}{closing}"
+
+        return _FILLED.sub(one, text)
+
+    def _words(self, words: str) -> str:
+        if words == "scoreboard":
+            return self._scoreboard()
+        if re.match(r"\w+:\s", words):
+            return self._table(_Table.model_validate(yaml.safe_load(words)))
+        name, _, what = " ".join(words.split()).partition(" ")
+        return self._claim(name, what) if _CLAIM.fullmatch(what) else self._number(name, what, {})
+
+    def _number(self, name: str, expression: str, where: Mapping[str, str]) -> str:
+        answer = evaluate(
+            parse_expression(expression), self._results_of(name).rows, EVIDENCE, where
+        )
+        return rounded(interval(answer.values, answer.basis))
+
+    def _claim(self, name: str, claim: str) -> str:
+        judged = self._judgements(name).get(claim)
+        if judged is None or judged.value is None:
+            raise UsageError(f"{name} has no number for a claim '{claim}'", fix=_FIX)
+        ends = [judged.value if end is None else end for end in (judged.low, judged.high)]
+        return rounded(
+            Interval(judged.value, ends[0], ends[1], judged.spread, judged.processes, judged.hosts)
+        )
+
+    def _table(self, table: _Table) -> str:
+        lines = [[table.head, *table.columns.values()], ["---"] * (1 + len(table.columns))]
+        for name, expression in table.rows.items():
+            cells = [
+                self._number(table.set, expression, {table.label: value}) for value in table.columns
+            ]
+            lines.append([name, *cells])
+        return _markdown(lines)
+
+    def _scoreboard(self) -> str:
+        """A line for every paper and tag, over all its reference sets."""
+        verdicts = list(Verdict)
+        lines = [["paper", "claims", *verdicts], ["---"] * (2 + len(verdicts))]
+        for recipe in list_recipes(self._root):
+            sets = [path.parent.name for path in reference_sets(self._results, recipe)]
+            judged = [one for name in sets for one in self._judgements(f"{name}/{recipe}").values()]
+            for tag, counts in scoreboard(judged).items():
+                if any(counts.values()):
+                    lines.append([recipe, tag, *(str(counts[one] or "") for one in verdicts)])
+        return _markdown(lines)
+
+    def _results_of(self, name: str) -> Results:
+        if name not in self._open:
+            machine, _, recipe = name.partition("/")
+            path = find_set(self._results, recipe, machine)
+            if path is None:
+                raise UsageError(f"there is no reference set '{name}'", fix=_FIX)
+            self._open[name] = load_reference(path)
+        return self._open[name]
+
+    def _judgements(self, name: str) -> dict[str, Judgement]:
+        if name not in self._judged:
+            results = self._results_of(name)
+            judged = judge_results(self._root, load_recipe(self._root, results.recipe), results)
+            self._judged[name] = {one.id: one for one in judged}
+        return self._judged[name]
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    return "\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"

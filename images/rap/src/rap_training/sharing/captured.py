@@ -1,0 +1,51 @@
+"""Launches as CUDA graphs. On a CPU the same calls, put together in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+
+from rap_training.launches import Call
+from rap_training.sharing.lanes import Lane, StreamLane
+from rap_training.sharing.preparation import Part
+
+
+def graph_of(
+    calls: Sequence[Call], device: torch.device, stream: torch.cuda.Stream | None = None
+) -> Call:
+    """The calls as one CUDA graph. They are run once first, which compiles what must be."""
+    for call in set(calls):
+        call()
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        for call in calls:
+            call()
+    kept = list(calls)  # and with them the memory that the graph works on
+    return lambda _kept=kept: graph.replay()  # type: ignore[misc]
+
+
+def captured(calls: Sequence[Call], lane: Lane) -> Call:
+    """The calls as one: where the lane is a CUDA stream, as a graph."""
+    if isinstance(lane, StreamLane):
+        return graph_of(calls, lane.stream.device, lane.stream)
+
+    def all_calls() -> None:
+        for call in calls:
+            call()
+
+    return all_calls
+
+
+def captured_parts(
+    parts: Mapping[str, Part], calls: Sequence[Sequence[Call]], lane: Lane
+) -> tuple[list[list[Call]], dict[str, Part]]:
+    """The parts of a program, and the calls of every slot, with each part as one graph."""
+    graphs = [[captured([partial(part, slot)], lane) for part in parts.values()] for slot in calls]
+    return graphs, {stage: _nth(at) for at, stage in enumerate(parts)}
+
+
+def _nth(at: int) -> Part:
+    return lambda calls: calls[at]()

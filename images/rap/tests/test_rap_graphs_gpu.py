@@ -1,0 +1,91 @@
+"""On a GPU a captured variant makes the batches, and trains the steps, of the uncaptured one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dataclasses import replace  # noqa: E402
+
+from rap_plans import every_operator  # noqa: E402
+from rap_sessions import SMALL  # noqa: E402
+from rap_training.measure import train  # noqa: E402
+from rap_training.plan.files import dump  # noqa: E402
+from rap_training.rank import Rank  # noqa: E402
+from rap_training.sharing.preparation import SLOTS, InStep  # noqa: E402
+from rap_training.sharing.variants import VARIANTS  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.gpu, pytest.mark.timeout(300)]
+
+STEPS = 7
+PAIRS = {
+    "sequential_graph": "sequential", "sequential_fused_graph": "sequential_fused",
+    "stream_graph": "stream", "stream_fused_graph": "sequential_fused",
+    "rap_no_mapping_graph": "rap_no_mapping", "rap_graph": "rap",
+}  # fmt: skip
+
+
+def steps_of(rank: Rank, name: str) -> tuple[list[float], list[torch.Tensor]]:
+    """Loss and batch of every step but the last, from the weights that the rank began with."""
+    variant, trainer = VARIANTS[name], rank.trainer
+    preparation = rank.preparation(variant)
+    trainer.bind(preparation.buffers, preparation.front)  # which captures, on whatever is there
+    for results in preparation.buffers.results:
+        results.zero_()
+    trainer.weights.copy_(rank.begun[0])  # type: ignore[attr-defined]
+    trainer._flat.data.copy_(rank.begun[1])  # type: ignore[attr-defined]
+    torch.cuda.synchronize()
+    losses, batches = [], []
+
+    def watch(number: int) -> None:
+        if number:  # the slot of the step before is not written until this one is queued
+            slot = (number - 1) % SLOTS
+            losses.append(trainer.loss(slot))
+            batches.append(preparation.buffers.results[slot].cpu().clone())
+
+    train(trainer, preparation, rank.lanes(variant.priority)[0], rank.collectives,
+          warmup=0, iterations=STEPS, watch=watch)  # fmt: skip
+    return losses, batches
+
+
+@pytest.fixture(scope="module", params=["graph", "eager"])
+def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Rank:
+    folder = tmp_path_factory.mktemp("graphs")
+    path = folder / "every.json"
+    path.write_text(dump(every_operator()))
+    config = replace(
+        SMALL, device="cuda", gpus=1, batch=512, batches=3, plan_file=str(path), out=str(folder),
+        variants=tuple({**PAIRS, **dict.fromkeys(PAIRS.values())}), trainer=request.param,
+    )  # fmt: skip
+    there = Rank(config, 0, lambda kind, **what: None)
+    there.begun = (there.trainer.weights.clone(), there.trainer._flat.data.clone())
+    yield there
+    there.close()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_captured_variant_trains_what_the_uncaptured_does(rank: Rank, name: str) -> None:
+    losses, batches = steps_of(rank, name)
+    wanted, expected = steps_of(rank, PAIRS[name])
+    assert len(losses) == STEPS - 1
+    assert len(set(losses)) > 2  # batches differ
+    np.testing.assert_allclose(losses, wanted, rtol=1e-4)
+    for number, (found, right) in enumerate(zip(batches, expected, strict=True)):
+        assert torch.equal(found, right), number
+
+
+def test_preprocessing_and_training_step_are_one_graph(rank: Rank, tmp_path: Path) -> None:
+    preparation = rank.preparation(VARIANTS["sequential_graph"])
+    whole = rank.config.trainer == "graph"
+    assert isinstance(preparation, InStep) is whole
+    rank.trainer.bind(preparation.buffers, preparation.front)
+    if whole:
+        assert set(rank.trainer._at.graphs) == {("step", 0), ("step", 1)}
+    stages: list[str] = []
+    rank.trainer.step(0, stages.append)
+    torch.cuda.synchronize()
+    assert bool(stages) is not whole

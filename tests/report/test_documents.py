@@ -1,0 +1,91 @@
+"""Numbers in documents are those of the reference sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ae.errors import UsageError
+from ae.report.documents import fill, rounded
+from ae.statistics import Interval
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+KERNEL = "median(kernel_time, experiment=embedding, variant=best, launch=one_table)"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "images").symlink_to(ROOT / "images")
+    return tmp_path
+
+
+def test_this_projects_documents() -> None:
+    assert fill(ROOT, RESULTS, write=False) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (Interval(79.93, 79.7, 80.1, "ci95", 5, 1), "79.9"),
+        (Interval(1234.5, 1200, 1260, "range", 3, 1), "1,230"),
+        (Interval(102.5, 102.5, 102.5, "none", 1, 1), "100"),
+        (Interval(0.8266, 0.8266, 0.8266, "none", 1, 1), "0.83"),
+        (Interval(876.12, 876.12, 876.12, "none", 0, 0), "876.12"),
+        (Interval(0.0, 0.0, 0.0, "none", 1, 1), "0"),
+    ],
+)
+def test_digits_are_those_that_the_spread_allows(value: Interval, said: str) -> None:
+    assert rounded(value) == said
+
+
+def test_a_number_is_filled_where_a_comment_asks_for_it(house: Path) -> None:
+    asked = f"<!-- ae h200/dlrm {KERNEL.replace('best', 'best, dataset=random')} -->"
+    (house / "README.md").write_text(
+        f"Best: {asked}1<!-- / --> us\n\n```\n{asked}1<!-- / -->\n```\n"
+    )
+    (change,) = fill(house, RESULTS, write=False)
+    assert (change.place, change.stands) == ("README.md:1", "1")
+    assert 30 < float(change.should) < 40
+    assert "1<!-- / --> us" in (house / "README.md").read_text()  # nothing was written
+    fill(house, RESULTS, write=True)
+    assert (house / "README.md").read_text() == (
+        f"Best: {asked}{change.should}<!-- / --> us\n\n```\n{asked}1<!-- / -->\n```\n"
+    )
+    assert fill(house, RESULTS, write=False) == []
+
+
+def test_a_claims_value_a_table_and_the_scoreboard(house: Path) -> None:
+    (house / "README.md").write_text("<!-- ae scoreboard --><!-- / -->\n")
+    (house / "docs" / "one.md").write_text(
+        "<!-- ae h200/dlrm B1 --><!-- / -->\n\n<!-- ae\nset: h200/dlrm\nlabel: dataset\n"
+        f"columns: {{random: Random}}\nrows: {{Best: '{KERNEL}'}}\n-->\n<!-- / -->\n"
+    )
+    fill(house, RESULTS, write=True)
+    assert "| dlrm | order |" in (house / "README.md").read_text()
+    lines = (house / "docs" / "one.md").read_text().splitlines()
+    assert float(lines[0].removeprefix("<!-- ae h200/dlrm B1 -->").removesuffix("<!-- / -->"))
+    assert "|  | Random |" in lines
+    assert any(line.startswith("| Best | 3") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("h200/nothing D1", "no reference set 'h200/nothing'"),
+        ("h200/dlrm Q99", "no number for a claim 'Q99'"),
+        ("h200/dlrm median(kernel_time, variant=nobody)", "no records"),
+        ("h200/dlrm medium(kernel_time)", "no function 'medium'"),
+        ("set: h200/dlrm\nrows: {}", "columns"),
+        ("set: [", "while parsing"),
+    ],
+)
+def test_what_is_not_there_is_said_with_its_place(house: Path, asked: str, why: str) -> None:
+    (house / "README.md").write_text(f"one\n\n<!-- ae {asked} -->2<!-- / -->\n")
+    with pytest.raises(UsageError, match=r"^README.md:3: ") as caught:
+        fill(house, RESULTS, write=True)
+    assert why in caught.value.message
+    assert "-->2<!--" in (house / "README.md").read_text()

@@ -1,0 +1,77 @@
+"""Bands are committed before the run that they judge: held against git's history.
+
+The claims at the revision that a reference run was made from are compared with today's. An id that
+was not there, or a number with other bounds, was judged by a band that could know the result. An
+ordering has its bound in the expression, of which the wording may change: only its id is compared.
+Bounds once written out with six digits may since be given as a band: they are compared to as many.
+"""
+
+from __future__ import annotations
+
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ae.claims.models import Claim, Verdict
+from ae.claims.tables import load_claims, written_out
+from ae.host.git import git
+from ae.recipe.yamlfile import read_yaml
+from ae.records.reference import load_reference
+
+ROOT = Path(__file__).resolve().parents[1]
+# Claims added after the run; a new run takes them off.
+LATER = {("h200x2", "rap", "G1-fig9")} | {
+    ("h200", "pasta", f"T5.{row}-oracle-{column}")
+    for column, rows in {
+        "mean": (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13),
+        "min": (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13),
+        "median": (2, 6, 8, 11, 12, 13),
+        "p90": (5, 6, 12, 13),
+        "launches": (4, 5, 6, 11, 12, 13),
+    }.items()
+    for row in rows
+}
+SCORED = {Verdict.REPRODUCED, Verdict.NOT_REPRODUCED, Verdict.UNDECIDED}
+Bounds = dict[str, tuple[float | None, float | None]]
+
+
+def bounds_at(revision: str, recipe: str, folder: Path) -> Bounds | None:
+    """The bounds of every claim of a revision; None where this clone does not have it."""
+    text = git(ROOT, "show", f"{revision}:recipes/{recipe}/claims.yaml")
+    if text is None:
+        return None
+    path = folder / "claims.yaml"
+    path.write_text(text)
+    claims: list[dict[str, Any]] = yaml.safe_load(text)["claims"]
+    if yaml.safe_load(text)["schema"] == 1:
+        return {str(one["id"]): (one.get("lower"), one.get("upper")) for one in claims}
+    found = map(Claim.model_validate, written_out(read_yaml(path, folder)).data["claims"])
+    return {one.id: (one.lower, one.upper) for one in found}
+
+
+def same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return isclose(one, other, rel_tol=5e-6)
+
+
+def test_bands_are_older_than_the_runs_that_they_judge(tmp_path: Path) -> None:
+    later = set()
+    for folder in sorted(path.parent for path in ROOT.glob("results/reference/*/*/runs")):
+        if not (ROOT / "recipes" / folder.name).is_dir():
+            continue
+        verdicts = dict(
+            line.split(" ", 1) for line in (folder / "verdicts.txt").read_text().splitlines()
+        )
+        claims = load_claims(ROOT, folder.name)
+        for revision in {one.provenance.source.revision for one in load_reference(folder).origins}:
+            known = bounds_at(str(revision), folder.name, tmp_path)
+            later |= {
+                (folder.parent.name, folder.name, one.id)
+                for one in claims
+                if known is not None and verdicts[one.id] in SCORED
+                and not (one.id in known and all(map(same, known[one.id], (one.lower, one.upper))))
+            }  # fmt: skip
+    assert later <= LATER
