@@ -37,7 +37,7 @@ _FIXES = (
     ),
     (
         r"unknown|not found|does not exist",
-        "it was never pushed to {host}, or deleted there: ae push, or another AE_REGISTRY",
+        "it was never pushed to {host}, or deleted there: push it, or name another",
     ),
     (
         r"HTTP response to HTTPS",
@@ -159,10 +159,13 @@ def transfer(
     if processes.stream(argv, on_line, env=environment).returncode != 0:
         if program == "docker":
             probe(environment["DOCKER_HOST"]).close()  # it may have gone away
-        raise _fault(program, f"{verb}ing {reference}", errors, reference.partition("/")[0])
+        raise _fault(program, verb, reference, errors)
 
 
-def _fault(program: str, what: str, errors: list[str], host: str) -> EnvironmentFault:
+def _fault(program: str, verb: str, reference: str, errors: list[str]) -> EnvironmentFault:
+    host, slash, _ = reference.partition("/")
+    if not slash or not re.search(r"[.:]|^localhost$", host):  # as Docker reads a name
+        host = "docker.io"
     said = "\n".join(errors)
     fixes = [fix for words, fix in _FIXES if re.search(words, said, re.IGNORECASE)]
     fix = fixes[0] if fixes else "see whether {host} is up and can be reached, then try again"
@@ -170,5 +173,5 @@ def _fault(program: str, what: str, errors: list[str], host: str) -> Environment
     for layer in ("Error: ", "Error response from daemon: "):
         line = line.removeprefix(layer)
     return EnvironmentFault(
-        f"{what} failed: {line[:300]}", fix=fix.format(program=program, host=host)
+        f"{verb}ing {reference} failed: {line[:300]}", fix=fix.format(program=program, host=host)
     )
