@@ -156,7 +156,8 @@ def predictor(records: Records, spread: float = 0.04) -> None:
     for (family, split), hits in good.items():
         share = [100 * sum(hits) / len(hits)]
         labels = {"family": family, "split": split}
-        records.add("predictor", "within_10_percent", share, "%", labels)
+        records.add("predictor", "within_10_percent", share, "%", labels)  # of older images
+        records.add("predictor", "predicted_within_10_percent", list(map(float, hits)), "1", labels)
 
 
 def capacity(records: Records, gpus: Sequence[int] = (1, 2)) -> None:
