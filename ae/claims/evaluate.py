@@ -38,7 +38,6 @@ _OVER: Mapping[str, Callable[[Values], Any]] = {
     "mean_over": lambda values: values.mean(axis=0),
     "geomean_over": _geomean,
     "every_over": lambda values: values.all(axis=0),
-    "all_over": lambda values: values.all(axis=0),
     "any_over": lambda values: values.any(axis=0),
 }
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
@@ -170,17 +169,15 @@ class _Evaluator:
         faults: list[NoAnswer] = []
         others: list[NoAnswer] = []
         for outer in self._found(open_, bound):
-            good: list[Values] = []
-            bad: list[NoAnswer] = []
+            before, bad = len(values), []
             for words in itertools.product(*closed.values()):
                 try:
                     cell = {**outer, **dict(zip(closed, words, strict=True))}
-                    good.append(self.visit(inner, cell))
+                    values.append(self.visit(inner, cell))
                 except (WrongEvidence, NoRecords) as reason:
                     bad.append(reason)
-            values += good
-            (faults if good or not open_ else others).extend(bad)
-        broken = name in ("every_over", "all_over") and any(not one[0] for one in values)
+            (faults if len(values) > before or not open_ else others).extend(bad)
+        broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
             found: Values = _OVER[name](statistics.stacked(values))
             return found

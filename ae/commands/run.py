@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ae.claims.models import write_claims
+from ae.claims.models import to_json, write_claims
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -172,7 +172,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, recipe.name, about, engine.machine())
+    facts = gather(root, about, engine.machine())
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
@@ -213,7 +213,7 @@ def measure(
 
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
-    """Print table, figures and counts of verdicts, and what to do next; return them as data."""
+    """Print table, figures and counts of verdicts, and what to do next; return the verdicts."""
     name, figures = asked.recipe.name, run.path / "figures"
     made = chapter.conclude(asked.root, asked.recipe, load_run(run.path), figures)
     write_claims(run.path, made.judgements)
@@ -222,7 +222,8 @@ def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (every verdict), ae report {name} (a page), ae runs")
     statuses = {point: status.status for point, status in run.statuses().items()}
-    return chapter.chapter_json(made) | {"points": statuses, "folder": str(run.path)}
+    about = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
+    return about | to_json(made.judgements)
 
 
 def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:

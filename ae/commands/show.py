@@ -76,8 +76,8 @@ def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
     lines += _section(f"`{command}`: {_total(recipe, plain)}", _experiments(recipe, plain))
     if rest := [name for name in recipe.experiments if name not in plain]:
         lines += [f"  by name (--experiment): {', '.join(rest)}"]
-    lines += _section("Variants (--variant)", _titles(recipe.variants, 9))
-    lines += _section("Figures", _titles(recipe.figures, 5))
+    lines += _section("Variants (--variant)", _titles(recipe.variants, 11))
+    lines += _section("Figures", _titles(recipe.figures, 4))
     sources = Counter(claim.source for claim in claims).most_common()
     counts = ", ".join(f"{count} {source}" for source, count in sources)
     lines += ["", f"{len(claims)} claims" + (f" by source: {counts}" if counts else "")]

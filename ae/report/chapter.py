@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ae.claims.judge import judge
-from ae.claims.models import Judgement, to_json
+from ae.claims.models import Judgement
 from ae.claims.tables import load_claims
 from ae.model import Status
 from ae.recipe.models import Recipe
+from ae.records.files import flat
 from ae.records.results import Results
 from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
 from ae.report.text import result_text, skip_text, verdict_counts
 
-_SHOWN = (
-    "metric",
-    "unit",
-    "evidence",
-    "samples",
-    "experiment",
-    "repeat",
-    "host",
-    "process",
-)  # of a record, in tables
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -57,7 +47,7 @@ class Chapter:
     @property
     def counts(self) -> str:
         """How many claims got which verdict."""
-        return verdict_counts(one.verdict for one in self.judgements) if self.judgements else ""
+        return verdict_counts(self.judgements) if self.judgements else ""
 
     @property
     def unfinished(self) -> list[tuple[str, str, str]]:
@@ -69,21 +59,14 @@ class Chapter:
         ]
 
     @property
-    def environment(self) -> dict[str, Any]:
-        """What the workload says of the machine."""
-        found: dict[str, Any] = json.loads(
-            self.results.environment.model_dump_json(exclude_unset=True)
-        )
-        return found
-
-    @property
     def facts(self) -> str:
         """All that is known of the runs and the machine, as JSON."""
         runs = [
             one.model_dump(mode="json", exclude={"points"}, exclude_none=True)
             for one in self.results.origins
         ]
-        return json.dumps({"runs": runs, "environment": self.environment}, indent=2)
+        known = self.results.environment.model_dump(mode="json", exclude_unset=True)
+        return json.dumps({"runs": runs, "environment": known}, indent=2)
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
@@ -122,9 +105,7 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
     )
-    rows = [
-        {name: getattr(row, name) for name in _SHOWN} | dict(row.labels) for row in results.rows
-    ]
+    rows = list(map(flat, results.rows))
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 
@@ -148,26 +129,3 @@ def figures_text(figures: Sequence[Drawn]) -> str:
     lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
     lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.files]
     return "\n".join(lines)
-
-
-def chapter_json(chapter: Chapter) -> dict[str, Any]:
-    """The same for a program: rows of every table, figure files, verdicts."""
-    return {
-        "recipe": chapter.recipe.name,
-        "run": chapter.results.name,
-        "environment": chapter.environment,
-        "tables": [asdict(table) for table in chapter.tables],
-        "skipped": chapter.skipped,
-        "figures": figures_json(chapter.figures),
-        "claims": to_json(chapter.judgements)["claims"],
-        "unfinished": chapter.unfinished,
-        "notes": chapter.notes,
-    }
-
-
-def figures_json(figures: Sequence[Drawn]) -> list[dict[str, str]]:
-    """Each figure's files, or the reason why there are none."""
-    return [
-        {"name": one.name, "reason": one.reason} | {k: str(path) for k, path in one.files.items()}
-        for one in figures
-    ]

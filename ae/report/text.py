@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import textwrap
 import unicodedata
 from collections import Counter
@@ -13,11 +10,6 @@ from math import isfinite
 
 from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean
-
-_LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
@@ -76,32 +68,31 @@ def skip_text(groups: Sequence[tuple[str, str]], width: int = 100, most: int | N
 
 def result_csv(tables: Sequence[ResultTable]) -> str:
     """All result tables as one CSV, one row per value; no ends where there is no spread."""
-    keys = list(dict.fromkeys(key for table in tables for key in table.keys))
+    import pandas as pd
+
+    keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
                "processes", "n", "evidence", "speedup", "baseline"]  # fmt: skip
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for table in tables:
-        for row in table.rows:
-            labels = dict(zip(table.keys, row.keys, strict=True))
-            writer.writerow({**vars(table), **vars(row), **labels})
-    return out.getvalue()
+    lines = [
+        {**vars(table), **vars(row), **dict(zip(table.keys, row.keys, strict=True))}
+        for table in tables
+        for row in table.rows
+    ]
+    return pd.DataFrame(lines, columns=columns).to_csv(index=False)
 
 
 def result_latex(tables: Iterable[ResultTable]) -> str:
-    """Every result table as a LaTeX tabular with its experiment as a comment above."""
+    """Every result table as a LaTeX tabular (of booktabs), its experiment as a comment above."""
+    import pandas as pd
+
     parts = []
     for table in tables:
         header, cells = result_cells(table)
         shape = "l" * len(table.keys) + "rrrrll"
-        lines = [" & ".join(map(_latex, row)) + r" \\" for row in [header, *cells]]
-        body = [lines[0], r"\hline", *lines[1:]]
-        parts.append("\n".join([
-            f"% {clean(table.experiment)}", rf"\begin{{tabular}}{{{shape}}}",
-            *body, r"\end{tabular}",
-        ]))  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+        shown = pd.DataFrame(cells, columns=header).map(clean)
+        latex = shown.to_latex(index=False, escape=True, column_format=shape)
+        parts.append(f"% {clean(table.experiment)}\n{latex}")
+    return "\n".join(parts)
 
 
 def judgement_cells(one: Judgement) -> list[str]:
@@ -138,7 +129,7 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
             reasons.setdefault((one.verdict, one.reason), []).append(one.id)
     for (verdict, why), ids in reasons.items():
         parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
-    return "\n\n".join([*parts, verdict_counts(one.verdict for one in judgements)])
+    return "\n\n".join([*parts, verdict_counts(judgements)])
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
@@ -153,9 +144,9 @@ def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
     return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
-def verdict_counts(words: Iterable[Verdict]) -> str:
+def verdict_counts(judgements: Iterable[Judgement]) -> str:
     """How many claims got which verdict, in one line."""
-    counts = Counter(words)
+    counts = Counter(one.verdict for one in judgements)
     return f"{counts.total()} claims: " + ", ".join(
         f"{counts[word]} {word}" for word in Verdict if counts[word]
     )
@@ -224,7 +215,3 @@ def number(value: float) -> str:
 
 def _wrapped(text: str, width: int) -> str:
     return textwrap.fill(clean(text), width, subsequent_indent="  ", break_long_words=False)
-
-
-def _latex(text: str) -> str:
-    return re.sub(r"[&%$#_{}~^<>\\]", lambda match: _LATEX[match[0]], clean(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ae.figures.draw import PALETTE, NoData, Plot, new_panels, row_bars
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool, pool_by
 from ae.recipe.code import load_code
 
@@ -82,7 +82,7 @@ def uvm(frame: pd.DataFrame) -> Plot:
         part = table[(table["oversubscription"] == pressure) & (table["driver_prefetch"] == driver)]
         there = {row["row"]: row for row in part.to_dict("records")}
         here = [there.get(name) for name in names]
-        row_bars(
+        _row_bars(
             axis, names, here, "over_none", reach=max(reach, 1.0), mark=1.0, text_room=1.1,
             colours=[PALETTE[POLICIES.get(row["policy"], ("", "orange"))[1]] if row else "#8c8c8c"
                      for row in here],
@@ -96,6 +96,30 @@ def uvm(frame: pd.DataFrame) -> Plot:
     return Plot(
         figure=figure, table=table, spread="bars: median over turns, whiskers: 95 % interval"
     )
+
+
+def _row_bars(
+    axis: Axes,
+    names: Sequence[str],
+    rows: Sequence[Mapping[Any, Any] | None],
+    value: str,
+    *,
+    colours: Sequence[str],
+    texts: Sequence[str],
+    reach: float,
+    text_room: float,
+    mark: float,
+) -> None:
+    """`bars` of the column `value` of rows with `low` and `high`; None: it was not measured."""
+    columns = {
+        key: [float("nan") if row is None else float(row[key]) for row in rows]
+        for key in (value, "low", "high")
+    }
+    texts = [text if row else "not measured" for text, row in zip(texts, rows, strict=True)]
+    bars(
+        axis, names, columns[value], low=columns["low"], high=columns["high"], colours=colours,
+        texts=texts, reach=reach, text_room=text_room, mark=mark,
+    )  # fmt: skip
 
 
 def hotness(frame: pd.DataFrame) -> Plot:

@@ -250,14 +250,14 @@ def test_latex_is_escaped_and_has_a_row_a_value() -> None:
         metric="kernel_time", keys=["variant"],
     )  # fmt: skip
     text = result_latex(tables)
-    assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n")
+    assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n\\toprule\n")
     assert (
         r"variant & kernel\_time [us] & 95 \% interval & n & processes & evidence & speed-up \\"
         in text
     )
     assert (
-        r"50 \% \& a\_b \textbackslash{}x\textasciitilde{}\textasciicircum{}"
-        r"\{\textless{}\textgreater{}\} & 2 & 1 to 3 & 5 & 5 & measured & - \\"
+        r"50 \% \& a\_b \textbackslash x\textasciitilde \textasciicircum \{<>\}"
+        r" & 2 & 1 to 3 & 5 & 5 & measured & - \\"
     ) in text
     assert text.endswith("\\end{tabular}\n")
 
