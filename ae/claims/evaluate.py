@@ -118,9 +118,11 @@ class _Evaluator:
     def visit(  # noqa: PLR0911
         self, node: ast.expr, bound: Mapping[str, str]
     ) -> Values:
+        import numpy as np
+
         match node:
             case ast.Constant(value=value):
-                return statistics.constant(float(value))  # type: ignore[arg-type]
+                return np.full(1 + statistics.RESAMPLES, value, dtype=np.float64)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return ~self.visit(operand, bound)
             case ast.UnaryOp(operand=operand):
@@ -161,6 +163,8 @@ class _Evaluator:
         Of labels whose values are those found, a value counts when any of its cells is there: the
         records of something else may have it too.
         """
+        import numpy as np
+
         *labels, inner = call.args  # labels that nobody wrote the cells of
         listed = {str(k.arg): words_of(k.value) for k in call.keywords}
         open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]
@@ -179,7 +183,7 @@ class _Evaluator:
             (faults if len(values) > before or not open_ else others).extend(bad)
         broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
-            found: Values = _OVER[name](statistics.stacked(values))
+            found: Values = _OVER[name](np.stack(values))
             return found
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)

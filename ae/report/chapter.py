@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from ae.claims.judge import judge
 from ae.claims.models import Judgement
 from ae.claims.tables import load_claims
-from ae.model import Status
 from ae.recipe.models import Recipe
 from ae.records.files import flat
 from ae.records.results import Results
@@ -43,30 +41,6 @@ class Chapter:
         """What a reader must know of sizes, of what the planner left out, of how it was made."""
         origins = self.results.origins
         return list(dict.fromkeys(n for one in origins for n in (*one.notes, *one.about)))
-
-    @property
-    def counts(self) -> str:
-        """How many claims got which verdict."""
-        return verdict_counts(self.judgements) if self.judgements else ""
-
-    @property
-    def unfinished(self) -> list[tuple[str, str, str]]:
-        """Point, status and reason of what is neither done nor skipped."""
-        return [
-            (one.status.id, str(one.status.status), one.status.reason)
-            for one in self.results.points
-            if one.status.status not in (Status.DONE, Status.SKIPPED)
-        ]
-
-    @property
-    def facts(self) -> str:
-        """All that is known of the runs and the machine, as JSON."""
-        runs = [
-            one.model_dump(mode="json", exclude={"points"}, exclude_none=True)
-            for one in self.results.origins
-        ]
-        known = self.results.environment.model_dump(mode="json", exclude_unset=True)
-        return json.dumps({"runs": runs, "environment": known}, indent=2)
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
@@ -118,7 +92,8 @@ def chapter_text(chapter: Chapter) -> str:
     """What `ae run` prints at its end: a screen of it."""
     most = max(3, SCREEN_ROWS // max(1, len(chapter.tables)))
     parts = [result_text(one, most=most) for one in chapter.tables]
-    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures), chapter.counts]
+    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
+    parts += [verdict_counts(chapter.judgements)] if chapter.judgements else []
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 

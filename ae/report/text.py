@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.report.drawing import without_ends
 from ae.report.tables import ResultTable, clean
 
 
@@ -78,7 +78,7 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
         for table in tables
         for row in table.rows
     ]
-    return pd.DataFrame(lines, columns=columns).to_csv(index=False)
+    return without_ends(pd.DataFrame(lines, columns=columns)).to_csv(index=False)
 
 
 def result_latex(tables: Iterable[ResultTable]) -> str:
@@ -164,30 +164,19 @@ def grid(
     Control characters are shown as '?'. Columns in `right` are set flush right.
     """
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(_columns, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     widths[-1] = max(12, min(widths[-1], width - sum(one + 2 for one in widths[:-1])))
-    flush, lines = set(right), []
+    places = [str.rjust if at in set(right) else str.ljust for at in range(len(widths))]
+    lines = []
     for row in table:
-        for first, piece in enumerate(
-            textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]
-        ):
-            cells = [*([""] * (len(row) - 1) if first else row[:-1]), piece]
-            blanks = [" " * (one - _columns(cell)) for cell, one in zip(cells, widths, strict=True)]
-            lines.append(
-                "  ".join(
-                    blank + cell if at in flush else cell + blank
-                    for at, (cell, blank) in enumerate(zip(cells, blanks, strict=True))
-                )
-            )
+        above = row[:-1]
+        for piece in textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]:
+            cells = zip(places, [*above, piece], widths, strict=True)
+            lines.append("  ".join(put(cell, width) for put, cell, width in cells))
+            above = [""] * len(above)
         if row is table[0]:
             lines.append(" ".join("-" * (one + 1) for one in widths)[:-1])
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def span(low: float | None, high: float | None, spread: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ae.records.models import StatusRecord
 from ae.records.results import Origin, PointResult, Results
 from ae.report.chapter import Chapter, chapter_text, conclude, figures_text
 from ae.report.drawing import Drawn
+from ae.report.page import html_report
 from tests.toy import make_toy
 
 
@@ -74,9 +76,10 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     assert [one.name for one in chapter.figures] == ["times"]
     endings = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert endings == {".csv", ".pdf", ".png", ".svg"}
-    assert chapter.unfinished == [
-        ("apart-b", "timeout", "killed after 5 min"), ("apart-c", "interrupted", ""),
-    ]  # fmt: skip
+    plain = re.sub(r"<[^>]+>", "", html_report([chapter]))
+    assert (
+        "point apart-b (timeout)killed after 5 min\npoint apart-c (interrupted)no reason" in plain
+    )
     (table,) = chapter.tables  # a point that did not finish is in no table
     assert [(row.keys[-1], row.median, row.speedup) for row in table.rows] == [
         ("slow", 80.0, None), ("fast", 10.0, pytest.approx(8.0)),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import unicodedata
 from typing import Any
 
 import pytest
@@ -308,16 +307,6 @@ def test_every_verdict_is_counted() -> None:
             "not run", "not transcribed",
         )
     )  # fmt: skip
-
-
-def test_grid_lines_up_wide_and_combining_characters() -> None:
-    text = grid(["name", "x"], [["電池", "1"], ["e\u0301te\u0301", "2"], ["ab", "3"]])
-    places = []
-    for line in text.splitlines()[2:]:
-        before = line[: line.rindex(line[-1])]
-        wide = sum(unicodedata.east_asian_width(char) == "W" for char in before)
-        places.append(len(before) + wide - sum(map(bool, map(unicodedata.combining, before))))
-    assert places == [6, 6, 6]
 
 
 def test_a_value_is_never_cut_and_brackets_are_text() -> None:
