@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from math import isfinite
 
 from ae.claims.models import Judgement, Verdict, scoreboard
@@ -157,7 +157,7 @@ def grid(
     rows: Iterable[Sequence[str]],
     *,
     width: int = 100,
-    right: Iterable[int] = (),
+    right: Container[int] = (),
 ) -> str:
     """Columns of text, at most `width` wide; the last column is wrapped, others are never cut.
 
@@ -166,7 +166,7 @@ def grid(
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     widths[-1] = max(12, min(widths[-1], width - sum(one + 2 for one in widths[:-1])))
-    places = [str.rjust if at in set(right) else str.ljust for at in range(len(widths))]
+    places = [str.rjust if at in right else str.ljust for at in range(len(widths))]
     lines = []
     for row in table:
         above = row[:-1]
