@@ -7,7 +7,7 @@ Keys of recipes/<name>/tests/expected.yaml, each of which may be left out:
     figures   figures that must have been drawn, as PDF, PNG and a CSV with rows
     verdicts  claim: verdict
     variants  experiment: variants of which every point must have records
-    build     variables of the build
+    build     build arguments
     run       more options of `ae run <name> --quick`
     engines   docker (which builds the image), local; only docker if not given
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
 import sys
 import time
@@ -68,9 +67,9 @@ def read(path: Path) -> dict[str, Any]:
 
 def build(name: str, wanted: Mapping[str, Any], options: Sequence[str]) -> str:
     """Build the image; what was said, which is held back until the recipe's turn."""
-    argv = [*AE, "build", name, "--flavour", "cpu", *options]
-    began, variables = time.monotonic(), {**os.environ, **wanted.get("build", {})}
-    done = subprocess.run(argv, env=variables, stdout=PIPE, stderr=STDOUT, text=True, check=False)
+    given = [f"--build-arg={key}={value}" for key, value in wanted.get("build", {}).items()]
+    argv, began = [*AE, "build", name, "--flavour", "cpu", *given, *options], time.monotonic()
+    done = subprocess.run(argv, stdout=PIPE, stderr=STDOUT, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}ae build {name} ended with {done.returncode}"
     return f"{done.stdout}(in {time.monotonic() - began:.0f} s, beside what ran then)"
 

@@ -64,22 +64,7 @@ def _told(error: BaseException) -> tuple[ExitCode, str, str]:
         said = f"error: the system refused: {error.strerror or error}{where}"
         return ExitCode.ENVIRONMENT, said, "check the path, its permissions and the free disk"
     said = f"error: a fault in ae itself: {type(error).__name__}: {error}".splitlines()[0]
-    return ExitCode.FAULT, said, f"report it with {_kept(error)}; --debug prints the traceback"
-
-
-def _kept(error: BaseException) -> str:
-    """Write the traceback to a file; where it is, in words."""
-    from ae.host.files import write_atomic
-    from ae.host.machine import cache_dir
-
-    told = [f"ae {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n"]
-    path = cache_dir() / "fault.txt"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, "".join(told + traceback.format_exception(error)))
-    except OSError:
-        return "its traceback"
-    return f"its traceback, kept in {path}"
+    return ExitCode.FAULT, said, "report it with its traceback, which --debug prints"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ _CODE = re.compile(r"`[^`]*`")
 _ITEM = re.compile(r"(\s*)([-*+]|\d+[.)])\s+")
 _FIXED = re.compile(r"\s*(\||#|>|<|!\[|\[[^\]]+\]:|---|===)")
 # Words that would mean something else at the start of a line.
-_SYNTAX = re.compile(r"([-*+=>#|]+|\d+[.)])$|[#>|]")
+_SYNTAX = re.compile(r"([-*+=>#|]+|\d+[.)])$|[#>|]|<!--")
+_WHOLE = rf"{_CODE.pattern}|<!-- ae(?=\s)|<!-- / -->"  # stays together
 _SENTENCE_ENDS = re.compile(r"[.!?][)*`\"]*\s+[A-Z`*\[]")
 
 
@@ -72,7 +73,7 @@ def _wrapped(block: list[str]) -> Iterator[str]:
     rest = " " * len(first)
     words: list[str] = []
     text = " ".join([block[0][len(first) :], *(line.strip() for line in block[1:])])
-    for word in re.findall(rf"(?:{_CODE.pattern}|\S)+", text):  # code in backquotes stays together
+    for word in re.findall(rf"(?:{_WHOLE}|\S)+", text):
         if words and _SYNTAX.match(word):
             words[-1] += " " + word
         else:

@@ -57,7 +57,7 @@ def check_run(root: Path) -> None:
 def test_the_page_shows_every_file() -> None:
     assert set(FILES) == {
         "images/toy/src/toy/__init__.py", "images/toy/src/toy/__main__.py",
-        "images/toy/requirements-cpu.in", "images/toy/Dockerfile", "images/toy/bake.hcl",
+        "images/toy/requirements-cpu.in", "images/toy/Dockerfile",
         "recipes/toy/recipe.yaml", "recipes/toy/figures.py", "recipes/toy/claims.yaml",
     }  # fmt: skip
 

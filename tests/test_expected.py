@@ -28,7 +28,7 @@ def test_what_is_expected_is_in_the_recipe(path: Path) -> None:
         assert set(variants) <= set(recipe.variants_of(experiment))
     for variable, value in said.get("build", {}).items():
         assert isinstance(value, str)
-        assert f'variable "{variable}"' in (ROOT / "images" / name / "bake.hcl").read_text()
+        assert f"ARG {variable}=" in (ROOT / "images" / name / "Dockerfile").read_text()
     assert all(isinstance(word, str) for word in said.get("run", []))
 
 

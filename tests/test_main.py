@@ -39,30 +39,19 @@ def faulty(environment: dict[str, str], *words: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_fault_of_ae_has_a_code_of_its_own_a_sentence_and_a_kept_traceback(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_fault_of_ae_has_a_code_of_its_own_and_a_sentence(environment: dict[str, str]) -> None:
     ended = faulty(environment, "list")
     assert ended.returncode == ExitCode.FAULT
     assert ended.stdout == ""
-    kept = tmp_path / "cache" / "ae" / "fault.txt"
     first, second = ended.stderr.splitlines()
     assert first.startswith("error: a fault in ae itself: TypeError: ")
-    assert f"report it with its traceback, kept in {kept}" in second
-    assert "Traceback" in kept.read_text()
-    assert "ae list" in kept.read_text()
+    assert second.endswith("report it with its traceback, which --debug prints")
 
 
 def test_debug_prints_the_traceback_of_a_fault(environment: dict[str, str]) -> None:
     ended = faulty(environment, "list", "--debug")
     assert ended.returncode == ExitCode.FAULT
     assert "Traceback" in ended.stderr
-
-
-def test_a_fault_is_told_where_nothing_can_be_written(environment: dict[str, str]) -> None:
-    ended = faulty(environment | {"XDG_CACHE_HOME": "/proc/none"}, "list")
-    assert ended.returncode == ExitCode.FAULT
-    assert ended.stderr.endswith("report it with its traceback; --debug prints the traceback\n")
 
 
 @pytest.mark.parametrize("words", ["list", "show toy --json", "--help"])

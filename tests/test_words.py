@@ -96,3 +96,13 @@ def test_a_long_line_is_seen_and_broken() -> None:
     assert "\n  word" in again
     assert again.split() == f"{fixed}\n{long}\n\n{one}\n".split()
     assert broken(again) == again
+
+
+def test_a_number_that_is_filled_in_stays_in_its_line() -> None:
+    """A line that begins with a comment would end the paragraph."""
+    filled = "word " * 18 + "<!-- ae h200/dlrm " + "x " * 40 + "-->1<!-- / --> " + "word " * 30
+    again = broken(filled)
+    assert again.split() == filled.split()
+    assert "<!-- / -->" in again
+    assert not [line for line in again.splitlines() if line.startswith(("<!--", "/ -->"))]
+    assert broken(again) == again

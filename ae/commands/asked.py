@@ -11,7 +11,7 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine
 from ae.engines.secrets import resolve
 from ae.errors import UsageError
-from ae.images import bake, content
+from ae.images import content
 from ae.images.content import BuildOptions
 from ae.model import Machine, Plan
 from ae.plan.planner import chosen_experiments, make_plan
@@ -68,5 +68,5 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     name = recipe.image_of(lane)
     folder = root / "images" / name
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
-    flavours = {name: bake.flavours(root, name)} if (folder / "bake.hcl").is_file() else {}
+    flavours = {name: content.flavours(root, name)}
     return make_plan(recipe, asked.selection, machine, root, there, asked.secrets, flavours)

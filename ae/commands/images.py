@@ -26,11 +26,10 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
 from ae.host.machine import detect
 from ae.images import bundle as unpack
-from ae.images import lockfile, pack, registry, settings
-from ae.images.bake import flavours
+from ae.images import lockfile, pack, registry
 from ae.images.build import build as build_image
 from ae.images.build import commands
-from ae.images.content import BuildOptions, image_ref
+from ae.images.content import BuildOptions, flavours, image_ref
 from ae.model import Flavour, ImageRef
 from ae.plan.selection import require
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -51,11 +50,15 @@ def build(
         list[str] | None,
         typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
     ] = None,
+    argument: Annotated[
+        list[str] | None,
+        typer.Option("--build-arg", metavar="NAME=VALUE", help="an ARG of the Dockerfile"),
+    ] = None,
     lane: LaneOption = None,
     fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Build the images of papers, with live output; the bake files are below images/."""
+    """Build the images of papers, with live output."""
     root = find_root()
     options = BuildOptions(
         base_image=base_image,
@@ -63,6 +66,7 @@ def build(
         ca_bundle=ca_bundle,
         network=network,
         contexts={key: Path(path) for key, path in pairs(context, "--context").items()},
+        arguments=pairs(argument, "--build-arg"),
         fresh=fresh,
     )
     chosen = choose_images(names, flavour=flavour, lane=lane)
@@ -77,7 +81,7 @@ def build(
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
-    place = settings.require_registry()
+    place = registry.require_place()
     images = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
@@ -89,7 +93,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Fetch the locked images from the registry, by digest."""
-    place = settings.require_registry()
+    place = registry.require_place()
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in locked:

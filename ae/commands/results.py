@@ -112,7 +112,7 @@ def keep(
     """Put a run's finished points among the reference results of its machine and judge them."""
     root = find_root()
     results = results_dir(root)
-    run = reference.find_run(results, run_name)
+    run = load_run(RunStore(results).find("*", run_name).path)
     recipe = load_recipe(root, run.recipe)
     folder = results / "reference" / (machine or reference.machine_of(run)) / run.recipe
     replaced = reference.keep(run, folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +22,10 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 PING_TIMEOUT_S = 20  # until it says what it is
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
-# The daemon tells of a pull or push several times a second, but waits for ever for a registry that
-# keeps the connection and says nothing. Unpacking and storing a large layer may take minutes.
-SILENCE_S = 600.0
 NO_ROUTE = (
     "the Docker daemon has no way to hand GPUs to containers: no CDI spec and no NVIDIA runtime",
     f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
 )
-_TRANSFER = re.compile(r"/images/(create$|.+/push$)")
 
 
 @dataclass(frozen=True)
@@ -50,14 +45,13 @@ class Daemon:
         return str(self.info.get("ServerVersion", ""))
 
     @cached_property
-    def control(self) -> APIClient:
-        """A client with a short timeout."""
-        return _client(self.endpoint, CONTROL_TIMEOUT_S)
+    def client(self) -> APIClient:
+        """docker-py, for what changes or carries images. It waits as long as that takes."""
+        from docker.api import APIClient
 
-    @cached_property
-    def patient(self) -> APIClient:
-        """A client that waits as long as it takes."""
-        return _client(self.endpoint, None)
+        for_ever: Any = None  # which docker-py takes, and does not say so
+        with faults(self.endpoint):
+            return APIClient(base_url=self.endpoint, version="auto", timeout=for_ever)
 
     @property
     def rootless(self) -> bool:
@@ -70,9 +64,9 @@ class Daemon:
         return any("userns" in option for option in self.info.get("SecurityOptions") or [])
 
     def close(self) -> None:
-        """Close the clients' connections."""
-        for client in {"control", "patient"} & vars(self).keys():
-            vars(self).pop(client).close()
+        """Close the client's connections."""
+        if client := vars(self).pop("client", None):
+            client.close()
 
     def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
         """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
@@ -147,18 +141,3 @@ def connect(endpoint: str) -> Daemon:
     daemon = Daemon(endpoint)
     _ = daemon.info
     return daemon
-
-
-def _client(endpoint: str, timeout_s: Any) -> APIClient:  # None is for ever, and docker-py takes it
-    from docker.api import APIClient
-
-    class Client(APIClient):
-        """A pull or push that falls silent for SILENCE_S is a time-out."""
-
-        def post(self, url: str | bytes, *words: Any, **named: Any) -> Any:
-            if named.get("timeout") is None and _TRANSFER.search(str(url)):
-                named["timeout"] = SILENCE_S
-            return super().post(url, *words, **named)
-
-    with faults(endpoint):
-        return Client(base_url=endpoint, version="auto", timeout=timeout_s)

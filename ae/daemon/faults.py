@@ -21,7 +21,7 @@ def faults(endpoint: str) -> Iterator[None]:
     try:
         yield
     except APIError as error:
-        raise api_fault(error) from error
+        raise refused("docker", str(error.explanation or error)) from error
     except (DockerException, RequestException, HTTPError) as error:  # streams raise urllib3's own
         raise broken(endpoint, error) from error
 
@@ -32,11 +32,6 @@ def broken(endpoint: str, error: Exception) -> EnvironmentFault:
         f"the connection to the Docker daemon at {endpoint} broke: {str(error)[:300]}",
         fix="see whether the daemon still runs; what it has left is removed by `ae clean`",
     )
-
-
-def api_fault(error: Exception) -> EnvironmentFault:
-    """What the daemon refused, with the fix where the cause is known."""
-    return refused("docker", str(getattr(error, "explanation", "") or error))
 
 
 def refused(program: str, text: str) -> EnvironmentFault:
@@ -87,7 +82,4 @@ _FIXES = (
     ("no such image|not known|manifest unknown|short-name", "build it where Docker is (for podman, "
      "then: docker save IMAGE | podman load), or name another with --image"),
     ("statfs|bind source path", "use a daemon of this machine, and check the recipe's volumes"),
-    ("unauthorized|authentication required", "log in: docker or podman login REGISTRY"),
-    ("http response to https", "name it in registries.conf with insecure = true"),
-    ("connection refused|no such host|timeout|registry", "check the name and the network"),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes, signals
 from ae.host.machine import oom_kills, require_disk
-from ae.images import settings
+from ae.images import registry
 from ae.images.content import labels_of
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, Point
@@ -81,7 +81,7 @@ class ContainerEngine(Engine):
         if found is None or image.override is not None:
             return found is not None
         entry = locked(image)
-        there = entry is None or entry.names(found) or settings.registry() is None
+        there = entry is None or entry.names(found) or registry.place() is None
         return there and labels_of(found).get("ae.content") == image.content
 
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
@@ -153,16 +153,7 @@ class ContainerEngine(Engine):
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
         """Fetch an image from its registry. Raises EnvironmentFault when that fails."""
-        said: list[str] = []
-
-        def on_line(stream: Literal["stdout", "stderr"], text: str) -> None:
-            said.append(text)
-            sink.line("stdout", text)  # podman writes its progress to standard error
-
-        argv = [self.name, "pull", *options, reference]
-        if processes.stream(argv, on_line, env=self._environment()).returncode != 0:
-            fault = refused(self.name, "\n".join(said))
-            raise EnvironmentFault(f"pulling {reference} failed: {fault.message}", fix=fault.fix)
+        registry.transfer(self.name, "pull", reference, sink, self._environment(), *options)
 
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)

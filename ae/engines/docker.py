@@ -18,7 +18,7 @@ from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.images import registry, settings
+from ae.images import registry
 from ae.images.build import build
 from ae.images.content import client_environment
 from ae.images.lockfile import locked
@@ -69,7 +69,7 @@ class DockerEngine(ContainerEngine):
 
         Raises EnvironmentFault when that cannot be done.
         """
-        entry, place = locked(image), settings.registry()
+        entry, place = locked(image), registry.place()
         if image.override is not None:
             self.pull(image.reference, sink)
         elif entry is not None and place is not None:

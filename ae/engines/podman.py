@@ -26,7 +26,7 @@ from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant, to_argv
 from ae.errors import EnvironmentFault
 from ae.host import processes
-from ae.images import settings
+from ae.images import registry
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef
 
@@ -98,7 +98,7 @@ class PodmanEngine(ContainerEngine):
         if image.override is not None:
             self.pull(image.reference, sink)
             return
-        entry, place = locked(image), settings.registry()
+        entry, place = locked(image), registry.place()
         if entry is None or place is None:
             raise EnvironmentFault(
                 f"podman has no image {image.reference} that is built from this tree",

@@ -31,6 +31,7 @@ PALETTE = {
 }
 
 STYLE: Any = {
+    "figure.dpi": 160,  # the PNG's, so that texts take the room that the layout gave them
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -143,7 +144,7 @@ def bars(
     axis.set_yticks(range(len(names)), labels=list(names))
     axis.set_ylim(len(names) - 0.45, -0.55)
     ticks = MaxNLocator(nbins=4).tick_values(0.0, reach)
-    axis.set_xticks([tick for tick in ticks if 0 <= tick <= reach * 1.001])
-    axis.set_xlim(0, reach * (1 + text_room))
+    axis.set_xticks(ticks)
+    axis.set_xlim(0, max(reach * (1 + text_room), ticks[-1]))
     axis.xaxis.grid(True)
     axis.tick_params(axis="y", length=0)

@@ -7,17 +7,16 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from ae.daemon.connection import Daemon, connect, endpoint_of
-from ae.errors import EnvironmentFault, UsageError
+from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import processes
 from ae.host.git import git, revision
 from ae.host.machine import cache_dir, require_disk
-from ae.images import bake
-from ae.images.bake import Target
 from ae.images.content import (
     BuildOptions,
     client_environment,
@@ -26,14 +25,15 @@ from ae.images.content import (
     labels,
     labels_of,
     made_from,
+    stated,
 )
 from ae.model import Flavour, ImageRef, Sink
-from ae.units import format_seconds, format_size
+from ae.units import format_seconds, format_size, parse_size
 
-# Free disk that a build asks for where its bake file does not say (label ae.build.disk): PyTorch
-# with its CUDA libraries unpacks to some 8 GB, and the builder holds layers twice.
+# Free disk that a build asks for where its Dockerfile does not say (`# disk: 60GB`): PyTorch with
+# its CUDA libraries unpacks to some 8 GB, and the builder holds layers twice.
 BUILD_DISK = {Flavour.CPU: 2 * 10**9, Flavour.CUDA: 15 * 10**9}
-_MADE_FROM = ("ae", "images", "recipes")
+_OCI = "org.opencontainers.image"
 QUIET_S = 20.0  # how often a build is said to go on
 _UNTRUSTED = re.compile(
     r"certificate.verify.failed|certificate signed by unknown authority|self.signed certificate"
@@ -48,8 +48,8 @@ def build(
     """Build an image at a daemon, after the images it is built on where those are out of date.
 
     Returns what to tell a person.
-    Raises UsageError for options and bake files that do not fit, EnvironmentFault with the first
-    error of the build and where its whole log is.
+    Raises UsageError for options that do not fit, EnvironmentFault with the first error of the
+    build and where its whole log is.
     """
     with closing(connect(endpoint or endpoint_of())) as daemon:
         for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
@@ -78,13 +78,10 @@ def commands(
             raise UsageError(f"{what} {path}: there is no such path", fix="check the spelling")
     endpoint = endpoint or endpoint_of()
     client = find_client(endpoint)
-    variables = {**client_environment(endpoint), **_bake_variables(root, options)}
-    name = f"{image.name}-{image.flavour}"
-    found = []
-    for target in bake.resolve((client, "buildx"), root, image.name, name, variables):
-        folder, _, flavour = target.name.rpartition("-")
-        made = image_ref(root, folder, Flavour(flavour))
-        found.append((made, build_argv(client, root, target, made, options)))
+    found = [(image, build_argv(client, image, options))]
+    if "base" in made_from(root, image.name)[1:] and not options.base_image:
+        base = image_ref(root, "base", image.flavour)
+        found.insert(0, (base, build_argv(client, base, replace(options, arguments={}))))
     return found
 
 
@@ -93,51 +90,57 @@ def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
 
     A build without a network downloads nothing: what is large lies in its base image already.
     """
-    needed = bake.stated_disk(root, image.name) or BUILD_DISK[image.flavour]
+    said = stated(root, image.name, "disk")
+    needed = parse_size(said[0]) if said else BUILD_DISK[image.flavour]
     return min(needed, BUILD_DISK[Flavour.CPU]) if network == "none" else needed
 
 
-def build_argv(
-    client: str, root: Path, target: Target, image: ImageRef, options: BuildOptions
-) -> tuple[str, ...]:
-    """The command line of one build; it means the same in any folder."""
-    contexts = {name: _context(root, value) for name, value in target.contexts.items()}
-    contexts |= {name: str(path.resolve()) for name, path in options.contexts.items()}
-    arguments = {**target.args, "SOURCE_DATE_EPOCH": str(source_epoch(root, image))}
+def build_argv(client: str, image: ImageRef, options: BuildOptions) -> tuple[str, ...]:
+    """The command line of one build; it means the same in any folder.
+
+    Raises UsageError for a build argument that the Dockerfile does not take.
+    """
+    dockerfile = image.source / "Dockerfile"
+    takes = set(re.findall(r"^ARG (\w+)", dockerfile.read_text(), re.MULTILINE))
+    for name in options.arguments.keys() - takes:
+        said = f"images/{image.name}/Dockerfile takes no argument '{name}'"
+        raise UsageError(f"{said}; {nearest(name, sorted(takes))}", fix="see the file's head")
+    arguments = {"FLAVOUR": str(image.flavour)} if "FLAVOUR" in takes else {}
+    if options.base_image and "BASE_IMAGE" in takes:
+        arguments["BASE_IMAGE"] = options.base_image
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # predefined: they stay in no layer
+        if value := os.environ.get(name) or os.environ.get(name.lower()):
+            arguments[name] = value
+    arguments |= options.arguments
+    arguments["SOURCE_DATE_EPOCH"] = str(source_epoch(image.root, image))
+    contexts = {name: str(path.resolve()) for name, path in options.contexts.items()}
+    if options.wheels:
+        contexts["wheels"] = str(options.wheels.resolve())
+    known = {f"{_OCI}.title": f"ae/{image.name}", f"{_OCI}.revision": _revision(image.root)}
+    cache = os.environ.get("AE_CACHE")  # a registry: the pushed image is the next build's cache
     # The daemon's own builder: it sees local images as bases, and its result is local.
     words = [client, "buildx", "build", "--builder", "default", "--load", "--progress", "plain"]
-    words += ["--file", str(root / target.context / target.dockerfile), "--provenance", "false"]
+    words += ["--file", str(dockerfile), "--provenance", "false", "--tag", image.reference]
     words += ["--no-cache"] if options.fresh else []
-    for option, values in (
-        ("--target", [target.stage] if target.stage else []),
-        ("--network", [options.network] if options.network else []),
-        ("--build-arg", _pairs(arguments)),
-        ("--label", _pairs({**target.labels, **labels(image)})),
-        ("--build-context", _pairs(contexts)),
-        ("--tag", target.tags),
-        ("--secret", target.secrets),
-        ("--cache-from", target.cache_from),
-        ("--cache-to", target.cache_to),
+    words += ["--network", options.network] if options.network else []
+    words += ["--secret", f"id=ca,src={options.ca_bundle.resolve()}"] if options.ca_bundle else []
+    if cache:
+        place = f"{cache}/{image.name}:{image.flavour}"
+        words += ["--cache-from", f"type=registry,ref={place}", "--cache-to", "type=inline"]
+    for option, pairs in (
+        ("--build-arg", arguments),
+        ("--label", known | labels(image)),
+        ("--build-context", contexts),
     ):
-        words += [word for value in values for word in (option, value)]
-    return (*words, str(root / target.context))
+        words += [word for key, value in pairs.items() for word in (option, f"{key}={value}")]
+    return (*words, str(image.source.parent))
 
 
-def _pairs(found: Mapping[str, str]) -> list[str]:
-    return [f"{key}={value}" for key, value in found.items()]
-
-
-def _bake_variables(root: Path, options: BuildOptions) -> dict[str, str]:
-    """The variables of docker-bake.hcl that we set; those of an image come from the shell."""
+def _revision(root: Path) -> str:
+    """The commit that is checked out, and whether the sources differ from it."""
     sha = revision(root) or os.environ.get("AE_REVISION", "")
-    dirty = "-dirty" if git(root, "status", "--porcelain", "--", *_MADE_FROM) else ""
-    found = {"AE_REVISION": f"{sha}{dirty}", "AE_BASE_IMAGE": options.base_image or ""}
-    found["AE_WHEELS"] = str(options.wheels.resolve()) if options.wheels else ""
-    found["AE_CA_BUNDLE"] = str(options.ca_bundle.resolve()) if options.ca_bundle else ""
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):  # both spellings are in use
-        if value := os.environ.get(name) or os.environ.get(name.lower()):
-            found[name] = value
-    return found
+    dirty = git(root, "status", "--porcelain", "--", "ae", "images", "recipes")
+    return f"{sha}-dirty" if dirty else sha
 
 
 def source_epoch(root: Path, image: ImageRef) -> int:
@@ -204,11 +207,3 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
         )
     took, size = format_seconds(ended.seconds), format_size(int(found["Size"]))
     return f"built {image.reference} in {took}, {size}; log: {log}"
-
-
-def _context(root: Path, value: str) -> str:
-    """A named build context: another target's image, which the daemon has by now, or a folder."""
-    if value.startswith(bake.LINK):
-        name, _, flavour = value.removeprefix(bake.LINK).rpartition("-")
-        return f"docker-image://ae/{name}:{flavour}"
-    return value if "://" in value else str(root / value)

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ae.daemon.connection import Daemon
-from ae.daemon.faults import api_fault, faults
+from ae.daemon.faults import faults, refused
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import signals
 from ae.host.machine import require_disk
@@ -96,7 +96,7 @@ def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Check
             part.rename(folder)  # which is empty or not there, or this fails
             undo.callback(shutil.rmtree, folder)
             for image, image_id in ids:
-                daemon.control.tag(image_id, f"ae/{image.name}", image.flavour)
+                daemon.client.tag(image_id, f"ae/{image.name}", image.flavour)
             undo.pop_all()
     return checked, folder
 
@@ -116,7 +116,7 @@ def choose_folder(checked: Checked, into: Path | None) -> Path:
 def _held(daemon: Daemon, *labels: str) -> set[str]:
     """The ids of the images that an engine has, with these labels."""
     with faults(daemon.endpoint):
-        return {one["Id"] for one in daemon.control.images(filters={"label": list(labels)})}
+        return {one["Id"] for one in daemon.client.images(filters={"label": list(labels)})}
 
 
 def _load_image(
@@ -131,14 +131,14 @@ def _load_image(
     said = ""
     with _opened(checked.path) as (_, tar), faults(daemon.endpoint):
         data = tar.extractfile(image.member)
-        for event in daemon.patient.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
+        for event in daemon.client.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
             if "error" in event:
-                raise api_fault(RuntimeError(str(event["error"])))
+                raise refused("docker", str(event["error"]))
             said += event.get("stream", "")
     found = re.search(r"^Loaded image ID: (\S+)", said, re.MULTILINE)
     if not found or image.labels.items() - labels_of(daemon.image(found[1])).items():
         if found and found[1] not in before:
-            daemon.control.remove_image(found[1])
+            daemon.client.remove_image(found[1])
         why = f"holds another image as {image.reference} than it says, or one with a name"
         raise _fault(checked.path, why)
     return found[1]
@@ -152,7 +152,7 @@ def _remove(daemon: Daemon, label: str, before: set[str]) -> None:
             time.sleep(0.2)
         with faults(daemon.endpoint):
             for one in new:
-                daemon.control.remove_image(one)
+                daemon.client.remove_image(one)
 
 
 def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:

@@ -35,6 +35,7 @@ class BuildOptions:
     ca_bundle: Path | None = None
     network: str | None = None  # of RUN steps, e.g. host
     contexts: Mapping[str, Path] = field(default_factory=dict)  # named contexts of the Dockerfile
+    arguments: Mapping[str, str] = field(default_factory=dict)  # its ARGs; not those of its base
     fresh: bool = False  # every step anew
 
 
@@ -71,15 +72,14 @@ def source_files(root: Path, name: str) -> Iterator[Path]:
 def made_from(root: Path, name: str) -> tuple[str, ...]:
     """The folders under images/ that images/<name> is built from, itself first.
 
-    Of `common`, `sources` and `base` those that its Dockerfile and bake file name, and every
-    folder with a `src` that the Dockerfile copies that from, or mounts.
+    Of `common` and `sources` those that its Dockerfile names, every folder with a `src` that it
+    copies that from, or mounts, and `base` where its `BASE_IMAGE` is `ae/base`.
     """
-    folder = root / "images" / name
-    dockerfile, bake = _text(folder / "Dockerfile"), _text(folder / "bake.hcl")
+    dockerfile = _dockerfile(root, name)
     found = [name, *(tool for tool in _TOOLS if re.search(rf"\b{tool}/", dockerfile))]
     named = {match["copied"] or match["bound"] for match in _TAKES_SOURCES.finditer(dockerfile)}
     found += sorted(other for other in named if (root / "images" / other / "src").is_dir())
-    if "_native-" in bake:
+    if "\nARG BASE_IMAGE=ae/base:" in f"\n{dockerfile}":
         found.append("base")
     return tuple(dict.fromkeys(found))
 
@@ -91,6 +91,18 @@ def source_paths(root: Path, name: str) -> tuple[Path, ...]:
     """
     shared = [part for part in made_from(root, name) if part not in (name, *_TOOLS, "base")]
     return tuple(root / "images" / part / "src" for part in ("common", *shared, name))
+
+
+def stated(root: Path, name: str, key: str) -> list[str]:
+    """The words of the line `# key: words` in a Dockerfile's comments; none without one."""
+    line = re.search(rf"^# {key}: (.+)$", _dockerfile(root, name), re.MULTILINE)
+    return line[1].split() if line else []
+
+
+def flavours(root: Path, name: str) -> tuple[Flavour, ...]:
+    """What an image comes in: what its Dockerfile states as `# flavours:`, else all."""
+    said = stated(root, name, "flavours")
+    return tuple(one for one in Flavour if one in said) or tuple(Flavour)
 
 
 def labels(image: ImageRef) -> dict[str, str]:
@@ -127,7 +139,8 @@ def client_environment(endpoint: str) -> dict[str, str]:
     return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
 
 
-def _text(path: Path) -> str:
+def _dockerfile(root: Path, name: str) -> str:
+    path = root / "images" / name / "Dockerfile"
     return path.read_text() if path.is_file() else ""
 
 

@@ -108,7 +108,7 @@ def write(
             if "ae.binds" in labels_of(one):
                 say("note: it borrows folders of this host, so it runs on no other")
             with faults(daemon.endpoint), (folder / image.member).open("wb") as file:
-                file.writelines(daemon.patient.get_image(image.image_id))  # by id: no tag in it
+                file.writelines(daemon.client.get_image(image.image_id))  # by id: no tag in it
         sums = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names)
         (folder / SUMS).write_text(sums)
         with tarfile.open(folder / "part", "w", format=tarfile.GNU_FORMAT) as tar:

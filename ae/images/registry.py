@@ -1,39 +1,64 @@
-"""Images to and from a registry: pushed once, locked by digest, pulled by digest.
+"""Images to and from the registry of AE_REGISTRY: pushed once, locked and pulled by digest.
 
 The daemon checks every layer against its digest and tries again what breaks off. Who may push and
-pull is Docker's affair: its configuration and credential helpers, read by docker-py.
+pull is the docker client's affair: its configuration and credential helpers.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
-from ae.daemon.connection import Daemon
+from ae.daemon.connection import Daemon, probe
 from ae.daemon.faults import faults
-from ae.errors import EnvironmentFault
-from ae.images.content import labels, labels_of
+from ae.errors import EnvironmentFault, UsageError
+from ae.host import processes
+from ae.images.content import client_environment, labels, labels_of
 from ae.images.lockfile import Entry
 from ae.model import ImageRef, Sink
 
-# What the daemon and registries say, and what to do about it; the first that fits.
+_REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
+_FORM = "HOST[:PORT]/PATH, as ghcr.io/you/ae"
+# What engines and registries say, and what to do about it; the first that fits.
 _FIXES = (
-    (r"unauthorized|authentication required|no basic auth|denied|forbidden", "docker login {host}"),
-    (r"no space left", "free some disk where Docker keeps images: docker system df"),
+    ("getting credentials", "see `credsStore` and `credHelpers` in Docker's config.json"),
+    (
+        r"unauthorized|authentication required|no basic auth|denied|forbidden",
+        "{program} login {host}",
+    ),
+    (r"no space left", "free some disk where images are kept: {program} system df"),
     (
         r"verification failed|digest|checksum|invalid",
         "the registry holds a damaged layer: delete it there and push again",
     ),
     (
         r"unknown|not found|does not exist",
-        "it was never pushed to {host}, or deleted there: ae push, or another AE_REGISTRY",
+        "it was never pushed to {host}, or deleted there: push it, or name another",
     ),
-    (r"credential", "see `credsStore` and `credHelpers` in Docker's config.json"),
-    (r"HTTP response to HTTPS", "add {host} to the daemon's insecure-registries"),
+    (
+        r"HTTP response to HTTPS",
+        "add {host} to the daemon's insecure-registries (podman: registries.conf, insecure = true)",
+    ),
 )
+
+
+def place() -> str | None:
+    """The registry; None where none is named. Raises UsageError for what no registry can be."""
+    named = os.environ.get("AE_REGISTRY")
+    if named and not _REGISTRY.fullmatch(named):
+        raise UsageError(f"'{named}' (AE_REGISTRY) is no registry", fix=f"write {_FORM}")
+    return named or None
+
+
+def require_place() -> str:
+    """The registry. Raises UsageError when none is named."""
+    if found := place():
+        return found
+    raise UsageError("no registry is named", fix=f"set AE_REGISTRY={_FORM}")
 
 
 def repository(registry: str, image: ImageRef) -> str:
@@ -47,25 +72,18 @@ def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     The digest is what the registry itself says it holds. Raises EnvironmentFault.
     """
     found = built(daemon, image)
-    place = repository(registry, image)
+    name = repository(registry, image)
+    environment = client_environment(daemon.endpoint)
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
-        with _transfer(daemon, place, f"pushing {place}:{tag}"):
-            daemon.control.tag(found["Id"], place, tag)
+        with faults(daemon.endpoint):
+            daemon.client.tag(found["Id"], name, tag)
             try:
-                _follow(daemon.patient.push(place, tag=tag, stream=True, decode=True), sink)
+                transfer("docker", "push", f"{name}:{tag}", sink, environment)
             finally:
-                daemon.control.remove_image(f"{place}:{tag}", noprune=True)
-            held: Any = daemon.control.inspect_distribution(f"{place}:{tag}")  # type: ignore[no-untyped-call]
+                daemon.client.remove_image(f"{name}:{tag}", noprune=True)
+            held: Any = daemon.client.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
     digest = str(held["Descriptor"]["digest"])
     return Entry(content=image.content, digest=digest, image_id=found["Id"])
-
-
-def fetch(daemon: Daemon, place: str, tag: str, sink: Sink) -> str:
-    """Fetch an image by tag or digest; returns its name. Raises EnvironmentFault."""
-    reference = f"{place}@{tag}" if ":" in tag else f"{place}:{tag}"
-    with _transfer(daemon, place, f"pulling {reference}"):
-        _follow(daemon.patient.pull(place, tag=tag, stream=True, decode=True), sink)
-    return reference
 
 
 def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sink) -> None:
@@ -73,15 +91,16 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
 
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
-    reference = fetch(daemon, repository(registry, image), entry.digest, sink)
+    reference = f"{repository(registry, image)}@{entry.digest}"
+    transfer("docker", "pull", reference, sink, client_environment(daemon.endpoint))
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):
         if found is not None and not wrong:
-            daemon.control.tag(found["Id"], f"ae/{image.name}", str(image.flavour))
+            daemon.client.tag(found["Id"], f"ae/{image.name}", str(image.flavour))
             return
         if found is not None:
-            daemon.control.remove_image(reference)
+            daemon.client.remove_image(reference)
     raise EnvironmentFault(
         f"{reference} {wrong}",
         fix="images/lock.yaml and the registry disagree: push again from these sources",
@@ -101,8 +120,8 @@ def built(daemon: Daemon, image: ImageRef) -> dict[str, Any]:
 
 def find(daemon: Daemon, image: ImageRef, entry: Entry) -> dict[str, Any] | None:
     """The locked image, if the engine holds it under whatever name; None otherwise."""
-    with faults(daemon.endpoint):
-        held = daemon.control.images(filters={"label": [f"ae.content={entry.content}"]})
+    wanted = json.dumps({"label": [f"ae.content={entry.content}"]})
+    held = daemon.ask(f"/images/json?filters={quote(wanted)}")
     ids = [one["Id"] for one in held if entry.names(one)]
     return daemon.image(ids[0]) if ids else None
 
@@ -120,41 +139,39 @@ def mismatch(found: dict[str, Any] | None, image: ImageRef, entry: Entry) -> str
     return ""
 
 
-def _follow(events: Iterator[dict[str, Any]], sink: Sink) -> None:
-    """Pass on what the daemon says of a transfer. Raises DockerException: an error comes as an
-    event of a good stream, which is read to its end even so: that ends the connection."""
-    from docker.errors import DockerException
+def transfer(
+    program: str,
+    verb: str,
+    reference: str,
+    sink: Sink,
+    environment: Mapping[str, str],
+    *options: str,
+) -> None:
+    """Have docker or podman push or pull. Raises EnvironmentFault: why it failed, what to do."""
+    errors: list[str] = []
 
-    error = ""
-    for event in events:
-        error = error or str(event.get("error", ""))
-        if event.get("status") and not event.get("progressDetail"):
-            layer = f"{event['id']}: " if event.get("id") else ""
-            sink.line("stdout", f"{layer}{event['status']}")
-    if error:
-        raise DockerException(error)
+    def on_line(stream: processes.Stream, text: str) -> None:
+        if stream == "stderr" and text.strip():
+            errors.append(text.strip())
+        sink.line("stdout", text)  # podman writes its progress to standard error
 
-
-@contextmanager
-def _transfer(daemon: Daemon, place: str, what: str) -> Iterator[None]:
-    """Say of any error what was done, why it failed and what to do."""
-    from docker.errors import DockerException
-    from requests.exceptions import Timeout
-    from urllib3.exceptions import ReadTimeoutError
-
-    with faults(daemon.endpoint), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "docker-credential-")  # an error says it as well
-        try:
-            yield
-        except (DockerException, Timeout, ReadTimeoutError) as error:
-            raise _fault(what, str(getattr(error, "explanation", "") or error), place) from error
+    argv = (program, verb, *options, reference)
+    if processes.stream(argv, on_line, env=environment).returncode != 0:
+        if program == "docker":
+            probe(environment["DOCKER_HOST"]).close()  # it may have gone away
+        raise _fault(program, verb, reference, errors)
 
 
-def _fault(what: str, why: str, place: str) -> EnvironmentFault:
-    from docker.auth import resolve_repository_name
-
-    host = resolve_repository_name(place)[0]
-    fixes = [fix for words, fix in _FIXES if re.search(words, why, re.IGNORECASE)]
+def _fault(program: str, verb: str, reference: str, errors: list[str]) -> EnvironmentFault:
+    host, slash, _ = reference.partition("/")
+    if not slash or not re.search(r"[.:]|^localhost$", host):  # as Docker reads a name
+        host = "docker.io"
+    said = "\n".join(errors)
+    fixes = [fix for words, fix in _FIXES if re.search(words, said, re.IGNORECASE)]
     fix = fixes[0] if fixes else "see whether {host} is up and can be reached, then try again"
-    line = (why.strip().splitlines() or ["no reason given"])[0][:300]
-    return EnvironmentFault(f"{what} failed: {line}", fix=fix.format(host=host))
+    line = (errors or ["no reason given"])[-1]
+    for layer in ("Error: ", "Error response from daemon: "):
+        line = line.removeprefix(layer)
+    return EnvironmentFault(
+        f"{verb}ing {reference} failed: {line[:300]}", fix=fix.format(program=program, host=host)
+    )

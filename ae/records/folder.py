@@ -19,6 +19,7 @@ from pathlib import Path
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
+from ae.records.files import RecordsFault, read_object
 from ae.records.models import (
     PlanRecord,
     Provenance,
@@ -26,7 +27,6 @@ from ae.records.models import (
     RunRecord,
     StatusRecord,
     describe,
-    read,
 )
 
 RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
@@ -52,8 +52,8 @@ class Run:
 
     @cached_property
     def record(self) -> RunRecord:
-        """What run.json holds. Raises UsageError."""
-        return read(self.path / "run.json", RunRecord)
+        """What run.json holds. Raises RecordsFault."""
+        return read_object(self.path / "run.json", RunRecord)
 
     @property
     def began(self) -> bool:
@@ -119,8 +119,8 @@ class Run:
         """The status of every point that has ended, by id; a damaged one counts as not run."""
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
-            with suppress(UsageError):
-                found[path.parent.name] = read(path, StatusRecord)
+            with suppress(RecordsFault):
+                found[path.parent.name] = read_object(path, StatusRecord)
         return found
 
     def finished(self) -> dict[str, StatusRecord]:
@@ -216,7 +216,7 @@ class RunStore:
         runs = {}
         for path in self.folder(recipe).glob("*/run.json"):
             run = Run(path.parent)
-            with suppress(UsageError):
+            with suppress(RecordsFault):
                 runs[run.record.created, run.name] = run
         return [run for _, run in sorted(runs.items())]
 
@@ -225,28 +225,31 @@ class RunStore:
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
     def find(self, recipe: str, name: str | None = None) -> Run:
-        """The run of that name or folder, by default the latest. Raises UsageError."""
+        """The run of that name or folder, by default the latest. `*` is any recipe.
+
+        Raises UsageError.
+        """
         if name is None:
-            run = self.latest(recipe)
-            if run is None:
-                raise UsageError(
-                    f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}"
-                )
-            return run
-        for path in (self.folder(recipe) / name, Path(name).resolve()):
-            if (path / "run.json").is_file():
-                run = Run(path)
-                if run.record.recipe == recipe:
-                    return run
-                raise UsageError(
-                    f"{name} is a run of {run.record.recipe}, not of {recipe}",
-                    fix=f"name a run of {recipe}",
-                )
-        known = [run.name for run in self.list(recipe)]
-        raise UsageError(
-            f"there is no run '{name}' of {recipe}; {nearest(name, known)}",
-            fix=f"the runs lie in {self.folder(recipe)}",
-        )
+            if run := self.latest(recipe):
+                return run
+            raise UsageError(f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}")
+        known = {
+            one.parent.name: one.parent for one in self.results.glob(f"runs/{recipe}/*/run.json")
+        }
+        path = known.get(name) or Path(name).resolve()
+        if not (path / "run.json").is_file():
+            of = "" if recipe == "*" else f" of {recipe}"
+            raise UsageError(
+                f"there is no run '{name}'{of}; {nearest(name, known)}",
+                fix=f"the runs lie in {self.results / 'runs'}",
+            )
+        run = Run(path)
+        if recipe not in ("*", run.record.recipe):
+            raise UsageError(
+                f"{name} is a run of {run.record.recipe}, not of {recipe}",
+                fix=f"name a run of {recipe}",
+            )
+        return run
 
 
 @contextmanager

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
-from ae.errors import UsageError
 from ae.model import Plan, Status
 from ae.plan.selection import Selection
 
@@ -111,15 +108,6 @@ class PlanRecord(_Open):
     notes: tuple[str, ...] = ()
     points: tuple[PlannedPoint, ...]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _older(cls, data: Any) -> Any:
-        """Older runs have `reduced` in the selection."""
-        selection = data.get("selection") if isinstance(data, Mapping) else None
-        if isinstance(selection, Mapping) and "reduced" in selection:
-            return {**data, "reduced": selection["reduced"]}
-        return data
-
 
 def describe(plan: Plan) -> dict[str, Any]:
     """The plan as JSON-able data: the same plan always gives the same text.
@@ -178,18 +166,3 @@ class StatusRecord(Kept):
     image: str = ""
     image_id: str = ""  # digest or id of what really ran
     honoured: dict[str, Any] = Field(default_factory=dict)  # what the engine granted
-
-
-Record = TypeVar("Record", bound=Kept)
-
-
-def read(path: Path, model: type[Record]) -> Record:
-    """Read a record. Raises UsageError where there is none, or none that the model knows."""
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except OSError as error:
-        why = error.strerror or str(error)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        why = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
-    raise UsageError(f"{path} cannot be read: {why}", fix="see the runs there are: `ae runs`")

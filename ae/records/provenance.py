@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ae import __version__
-from ae.host import processes
+from ae.host.git import git, revision
 from ae.model import Machine
 from ae.records.models import GpuFacts, Host, Provenance, Source
 
@@ -56,15 +56,14 @@ def source_facts(root: Path) -> Source:
     AE_REVISION says, on a host that has only a copy of a tree.
     """
     stated = os.environ.get("AE_REVISION") or None
-    revision = _git(root, "rev-parse", "HEAD")
-    if revision is None:
+    if (commit := revision(root)) is None:
         return Source(revision=stated)
-    diff = _git(root, "diff", "HEAD") or ""
+    diff = git(root, "diff", "HEAD") or ""
     changed = bool(diff.strip())
-    new = (_git(root, "ls-files", "--others", "--exclude-standard", *_MADE_FROM) or "").splitlines()
+    new = (git(root, "ls-files", "--others", "--exclude-standard", *_MADE_FROM) or "").splitlines()
     found = {name: root / name for name in sorted(new) if (root / name).is_file()}
     return Source(
-        revision=revision.strip(),
+        revision=commit,
         dirty=bool(changed or new),
         stated_revision=stated,
         diff_sha256=hashlib.sha256(diff.encode()).hexdigest() if changed else None,
@@ -76,9 +75,20 @@ def source_facts(root: Path) -> Source:
     )
 
 
+<<<<<<< HEAD
 def _git(root: Path, *words: str) -> str | None:
     try:
         done = processes.run(["git", "-C", str(root), *words], timeout_s=10)
     except processes.ProcessFault:
         return None
     return done.stdout if done.returncode == 0 else None
+=======
+def folder_hash(folder: Path) -> str:
+    """The sha256 over names and contents of every file below `folder`."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(str(path.relative_to(folder)).encode() + b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+>>>>>>> main

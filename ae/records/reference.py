@@ -11,10 +11,10 @@ import re
 import shutil
 from pathlib import Path
 
-from ae.errors import UsageError, nearest
+from ae.errors import UsageError
 from ae.records.files import read_object
 from ae.records.models import Provenance, Source
-from ae.records.results import Origin, PointResult, Results, assemble, load_run
+from ae.records.results import Origin, PointResult, Results, assemble
 
 _KEPT = ("records.jsonl", "skipped.jsonl", "status.json", "environment.json")
 
@@ -37,19 +37,6 @@ def find_set(results: Path, recipe: str, name: str) -> Path | None:
         if path.name == recipe and (path / "runs").is_dir() and (path / "points").is_dir():
             return path
     return None
-
-
-def find_run(results: Path, name: str) -> Results:
-    """The run of that name or folder, of whichever recipe. Raises UsageError."""
-    if (Path(name) / "run.json").is_file():
-        return load_run(Path(name).resolve())
-    known = {path.parent.name: path.parent for path in results.glob("runs/*/*/run.json")}
-    if name not in known:
-        raise UsageError(
-            f"there is no run '{name}'; {nearest(name, known)}",
-            fix=f"the runs lie in {results / 'runs'}",
-        )
-    return load_run(known[name])
 
 
 def machine_of(run: Results) -> str:

@@ -161,7 +161,7 @@ def _finish(
     # No dates inside: the same records give the same bytes.
     plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
     plot.figure.savefig(parts["svg"], format="svg", metadata={"Date": None})
-    plot.figure.savefig(parts["png"], format="png", dpi=160, metadata={"Software": None})
+    plot.figure.savefig(parts["png"], format="png", metadata={"Software": None})
     without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():
         part.replace(files[suffix])

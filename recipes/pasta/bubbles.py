@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle as Patch
+from matplotlib.ticker import StrMethodFormatter
 
 from ae.figures.draw import PALETTE, NoData, Plot, bars
 from ae.figures.summary import pool
@@ -71,6 +72,7 @@ def kernels(frame: pd.DataFrame) -> Plot:
         axis, [naming.cut(name) for name in rows["kernel"]], values, low=values, high=values,
         reach=max(values), texts=[f"{value:,.0f}" for value in values], colours=colours,
     )  # fmt: skip
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.set_xlabel("launches")
     return Plot(figure=figure, table=rows, spread="area and length: launches; no spread")
 
@@ -85,7 +87,9 @@ def _bubbles(axis: Axes, rows: pd.DataFrame, colours: Sequence[str]) -> None:
         axis.add_patch(Patch((x, y), radius, facecolor=colour, edgecolor="white", linewidth=0.6))
         if radius > 0.11 * reach:
             size = min(8.0, 60 * radius / reach)
-            axis.text(x, y, f"{row['launches']:,.0f}", ha="center", va="center", fontsize=size)
+            dark = colour in {PALETTE[word] for word in ("blue", "green", "vermilion")}
+            axis.text(x, y, f"{row['launches']:,.0f}", ha="center", va="center", fontsize=size,
+                      color="white" if dark else "#222222")  # fmt: skip
     axis.set_xlim(-1.02 * reach, 1.02 * reach)
     axis.set_ylim(-1.02 * reach, 1.02 * reach)
     axis.set_aspect("equal")

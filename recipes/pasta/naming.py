@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
 
 from ae.figures.draw import PALETTE
 from ae.figures.summary import in_order
@@ -23,7 +25,7 @@ MODES = {"test": "inference", "train": "training", "step": "training step (ours)
 VARIANTS = {
     "native": "untooled", "events": "events only", "sync": "events, synchronised",
     "empty": "empty patches", "count": "exact counters", "cs_gpu": "CS-GPU",
-    "cs_gpu_hot": "CS-GPU (hotness)", "cs_cpu": "CS-CPU", "cs_cpu_mt": "CS-CPU (threads)",
+    "cs_gpu_hot": "CS-GPU (hotness)", "cs_cpu": "CS-CPU", "cs_cpu_mt": "CS-CPU (all cores)",
     "nvbit_cpu": "NVBIT-CPU",
 }  # fmt: skip
 VARIANT_COLOURS = {
@@ -31,6 +33,7 @@ VARIANT_COLOURS = {
     "count": "#66c2a5", "cs_gpu": PALETTE["green"], "cs_gpu_hot": "#00573f",
     "cs_cpu": PALETTE["sky"], "cs_cpu_mt": PALETTE["blue"], "nvbit_cpu": PALETTE["orange"],
 }  # fmt: skip
+_LEGEND = 0.3  # inches of a line of legends
 ONE_NUMBER = "one number per run, no spread"
 
 
@@ -66,6 +69,21 @@ def cut(name: str, width: int = 46) -> str:
     if gemm:
         return "{}, {}, tile {}".format(*gemm.groups())
     return name if len(name) <= width else name[: width - 1] + "…"
+
+
+def legend_above(figure: Figure, handles: Sequence[Artist]) -> None:
+    """A legend between the title of a figure and its panels; the figure grows by its line."""
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    before, height = figure.get_figheight(), figure.get_figheight() + _LEGEND
+    left, strip, width, _ = layout.get()["rect"]
+    strip *= before / height
+    figure.set_figheight(height)
+    layout.set(rect=(left, strip, width, 1.0 - strip - _LEGEND / height))  # type: ignore[call-arg]
+    figure.legend(
+        handles=handles, fontsize=7.5, frameon=False, ncols=len(handles), loc="upper center",
+        bbox_to_anchor=(0.5, 1.0 - 0.27 / height), borderaxespad=0.0, columnspacing=1.4,
+    )  # fmt: skip
 
 
 def spread_words(rows: pd.DataFrame, many: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, isnan, log, nan
+from math import ceil, exp, isnan, log, log10, nan
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ae.figures.draw import PALETTE, NoData, Plot, new_panels
@@ -30,6 +32,7 @@ SMALL = "small"  # the size at which CPU-side tracing analyses every launch
 KEYS = ["model", "variant", "scaling", "sampling", "sample", "size"]
 _FLOOR = 0.5  # where bars on a logarithmic axis begin
 _PAGE = 11.8  # inches
+_LINE = 0.19  # inches of a line of Figure 10
 
 
 def overhead(frame: pd.DataFrame) -> Plot:
@@ -86,65 +89,100 @@ def extrapolation(frame: pd.DataFrame) -> Plot:
                 continue
             for shift, name, colour in ((-0.2, "authors", "orange"), (0.2, "sound", "blue")):
                 axis.barh(place + shift, row[name] - _FLOOR, left=_FLOOR, height=0.38,
-                          color=PALETTE[colour], label=name)  # fmt: skip
+                          color=PALETTE[colour])  # fmt: skip
             axis.text(1.15 * max(row["authors"], row["sound"]), place,
                       f"{naming.factor(row['inflation'])}×", va="center", fontsize=7.5)  # fmt: skip
         axis.set_xscale("log")
-        axis.set_xlim(_FLOOR, 30 * top)
+        axis.set_xlim(_FLOOR, max(6 * top, 10.0 ** ceil(log10(top))))
         axis.set_yticks(range(len(models)), labels=[naming.name_of(model) for model in models])
-        axis.set_ylim(len(models) - 0.45, -1.6)  # room for the legend at the top
+        axis.set_ylim(len(models) - 0.45, -0.55)
         axis.xaxis.grid(True)
         axis.tick_params(axis="x", labelsize=7)
         _plain(axis.xaxis)
         axis.set_title(naming.VARIANTS.get(variant, variant))
         axis.set_xlabel("slowdown, x (log)")
-    handles, _ = axes[0].get_legend_handles_labels()
-    words = ["paper: whole time × N", "sound: added time × launches / analysed"]
-    axes[0].legend(handles[:2], words, fontsize=7, frameon=False, loc="upper left")
-    spread = "the paper's formula scales start-up and the plain run too; text: paper's / sound"
-    return Plot(figure=figure, table=table, spread=spread)
+    words = {"orange": "paper: whole time × N", "blue": "sound: added time × launches / analysed"}
+    handles = [Patch(color=PALETTE[colour], label=label) for colour, label in words.items()]
+    naming.legend_above(figure, handles)
+    return Plot(figure=figure, table=table, spread="text: the paper's over the sound")
 
 
 def breakdown(frame: pd.DataFrame) -> Plot:
-    """Figure 10: shares of execution, collection, transfer and analysis, stacked to 100 %."""
-    rows = pool(frame, "tool_time", ["model", "variant", "size", "sample", "part"])
+    """Figure 10: shares of execution, collection, transfer and analysis, stacked to 100 %.
+
+    Where the time under the profiler is recorded, collection is what the other parts leave of it:
+    less than nothing where the program alone was measured slower.
+    """
+    keys = ["model", "variant", "size", "sample"]
+    rows = pool(frame, "tool_time", [*keys, "part"])
     if rows.empty:
         raise NoData("no record of metric tool_time")
-    orders = {"variant": list(naming.VARIANTS), "size": [], "sample": [], "model": naming.MODELS,
-              "part": list(PARTS)}  # fmt: skip
+    orders = {"size": ["full", "", SMALL], "sample": [], "model": naming.MODELS,
+              "variant": list(naming.VARIANTS), "part": list(PARTS)}  # fmt: skip
     rows = naming.ordered(rows, orders)
-    totals = rows.groupby(["model", "variant", "size", "sample"])["median"].transform("sum")
-    rows["share_percent"] = 100 * rows["median"] / totals.where(totals > 0)
-    rows["run"] = [_run_words(row) for row in rows.to_dict("records")]
-    runs, models = list(dict.fromkeys(rows["run"])), in_order(rows["model"], naming.MODELS)
-    figure, axes = new_panels(
-        len(runs), len(models) + 1, title="Where the profiler's time goes", across=4
+    whole = pool(frame, "iteration_time", keys).set_index(keys)["median"]
+    totals = rows.groupby(keys)["median"].sum()
+    totals.update(whole)
+    rows["total"] = [totals[tuple(row[key] for key in keys)] for row in rows.to_dict("records")]
+    others = rows[rows["part"] != "collection"].groupby(keys)["median"].sum()
+    rows["seconds"] = [
+        row["total"] - others.get(tuple(row[key] for key in keys), 0.0)
+        if row["part"] == "collection" else row["median"]
+        for row in rows.to_dict("records")
+    ]  # fmt: skip
+    rows["share_percent"] = 100 * rows["seconds"] / rows["total"].where(rows["total"] > 0)
+    rows["row"] = [
+        f"{naming.name_of(r['model'])}: {naming.VARIANTS.get(r['variant'], r['variant'])}"
+        for r in rows.to_dict("records")
+    ]
+    runs = dict(list(rows.groupby(["size", "sample"], sort=False)))
+    lines = [part["row"].nunique() for part in runs.values()]
+    height = 1.9 + sum(0.6 + _LINE * count for count in lines)
+    strip = 0.52 / height  # kept free for the facts on the figure's face
+    figure = Figure(
+        figsize=(8.4, height),
+        layout=ConstrainedLayoutEngine(rect=(0.0, strip, 1.0, 1.0 - strip)),
     )
-    for axis, run in zip(axes, runs, strict=True):
-        _stack(axis, rows[rows["run"] == run], models)
-        axis.set_title(run, fontsize=9)
-    axes[0].legend(fontsize=6.5, ncols=2, frameon=False, loc="upper left", columnspacing=0.8)
+    figure.suptitle("Where the profiler's time goes", fontsize=11.5, fontweight="bold")
+    axes = figure.subplots(len(runs), 1, squeeze=False, sharex=True, height_ratios=lines)[:, 0]
+    for axis, ((size, sample), part) in zip(axes, runs.items(), strict=True):
+        _stack(axis, part)
+        axis.set_title(_run_words(size, sample), fontsize=9)
+    least = min(0.0, float(rows["share_percent"].min()))
+    axes[0].set_xlim(1.05 * least, max(100.0, 100.0 - least) + 25)
+    axes[-1].set_xticks(range(0, 101, 25))
+    axes[-1].set_xlabel("% of the time under the profiler")
+    handles = [Patch(color=colour, label=name) for name, colour in PARTS.items()]
+    naming.legend_above(figure, handles)
     spread = naming.spread_words(rows, "median of the rounds") + "; text: the time itself"
+    if least < 0:
+        spread += "; left of 0: faster than the program alone"
     return Plot(figure=figure, table=rows.drop(columns="samples"), spread=spread)
 
 
-def _stack(axis: Axes, part: pd.DataFrame, models: Sequence[str]) -> None:
-    """One run: a line per model, its parts stacked to 100 %, and the whole time as text."""
-    left = [0.0] * len(models)
-    for name, colour in PARTS.items():
-        shares = part[part["part"] == name].set_index("model")["share_percent"]
-        widths = [float(shares.get(model, 0.0)) for model in models]
-        axis.barh(range(len(models)), widths, left=left, color=colour, label=name, height=0.74)
-        left = [a + b for a, b in zip(left, widths, strict=True)]
-    for place, model in enumerate(models):
-        total = float(part[part["model"] == model]["median"].sum())
-        if total > 0:
-            axis.text(102, place, _seconds(total), va="center", fontsize=7)
-    axis.set_yticks(range(len(models)), labels=[naming.name_of(model) for model in models])
-    axis.set_ylim(len(models) - 0.45, -1.7)  # room for the legend at the top
-    axis.set_xlim(0, 140)
-    axis.set_xticks(range(0, 101, 50))
-    axis.set_xlabel("% of the time")
+def _stack(axis: Axes, part: pd.DataFrame) -> None:
+    """A line per model and variant: its parts from 0 on, less than nothing to the left of 0."""
+    names = list(dict.fromkeys(part["row"]))
+    for place, name in enumerate(names):
+        ends = [0.0, 0.0]  # of what lies left and right of 0
+        line = part[part["row"] == name].set_index("part")
+        for kind, colour in PARTS.items():
+            share = float(line["share_percent"].get(kind, 0.0))
+            if not isnan(share) and share:
+                side = int(share > 0)
+                axis.barh(place, share, left=ends[side], color=colour, height=0.74)
+                ends[side] += share
+        axis.text(max(ends[1], 100.0) + 1.5, place, _seconds(float(line["total"].iloc[0])),
+                  va="center_baseline", fontsize=7)  # fmt: skip
+    models = [name.partition(":")[0] for name in names]
+    for place in range(1, len(names)):
+        if models[place] != models[place - 1]:
+            axis.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
+    axis.set_yticks(range(len(names)), labels=names, fontsize=7.5)
+    axis.set_ylim(len(names) - 0.45, -0.55)
+    axis.axvline(0, color="#222222", linewidth=0.8)
+    axis.spines.left.set_visible(False)
+    axis.tick_params(axis="y", length=0)
 
 
 def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
@@ -160,11 +198,18 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
     ]
     by_kind = {"variant": order["variant"], "scaling": order["scaling"]}
     kinds = list(dict.fromkeys(naming.ordered(rows, by_kind)["row"]))
-    models = [*in_order(rows["model"], naming.MODELS), MEAN]
-    table = pd.concat([rows, _means(rows, kinds)], ignore_index=True)
-    figure = Figure(figsize=(_PAGE, 5.6))
+    models = in_order(rows["model"], naming.MODELS)
+    means = _means(rows, kinds)
+    table = pd.concat([rows, means], ignore_index=True)
+    models += [MEAN] if len(means) else []
+    for kind in list(kinds):  # whoever compares with the CPU compares with all of its cores too
+        one, every = (naming.VARIANTS[name] for name in ("cs_cpu", "cs_cpu_mt"))
+        if kind.startswith(one) and every not in kind and kind.replace(one, every) not in kinds:
+            kinds.insert(kinds.index(kind) + 1, kind.replace(one, every))
+    page = min(_PAGE, max(7.0, 1.2 + 0.24 * len(kinds) * len(models)))
+    figure = Figure(figsize=(page, 5.2))
     figure.suptitle(title, fontsize=11.5, fontweight="bold")
-    axis = figure.add_axes((0.075, 0.2, 0.915, 0.58))
+    axis = figure.add_axes((0.85 / page, 0.17, 1 - 0.95 / page, 0.64))
     width = 0.86 / len(kinds)
     for index, kind in enumerate(kinds):
         part = table[table["row"] == kind].drop_duplicates("model", keep="last")
@@ -172,12 +217,18 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
         places = [place for place, model in enumerate(models) if model in here]
         spots = [place - 0.43 + width * (index + 0.5) for place in places]
         found = [here[models[place]] for place in places]
-        _bars(axis, spots, found, width)
+        if found:
+            _bars(axis, spots, found, width)
+        else:
+            for place, model in enumerate(models):
+                if model != MEAN:
+                    axis.text(place - 0.43 + width * (index + 0.5), 1.12, f"{kind}: not measured",
+                              rotation=90, ha="center", va="bottom", fontsize=6.5,
+                              color="#777777", fontstyle="italic")  # fmt: skip
     axis.set_yscale("log")
-    top = float(table["high"].max())
-    axis.set_ylim(_FLOOR, 12 * top)
+    top = float(table[["median", "high"]].max().max())
+    axis.set_ylim(_FLOOR, max(4 * top, 10.0 ** ceil(log10(top))))
     axis.axhline(1.0, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
-    axis.yaxis.grid(True)
     _plain(axis.yaxis)
     axis.set_ylabel("slowdown, x (log)")
     axis.set_xticks(range(len(models)),
@@ -186,22 +237,26 @@ def _slowdowns(rows: pd.DataFrame, title: str, why: str) -> Plot:
     axis.tick_params(axis="x", length=0)
     handles = [axis.containers[place] for place in range(len(axis.containers))]
     bars = [one for one in handles if type(one).__name__ == "BarContainer"]
-    figure.legend(bars, kinds, fontsize=7.5, frameon=False, ncols=min(4, len(kinds)),
-                  loc="upper center", bbox_to_anchor=(0.5, 0.93))  # fmt: skip
-    sets = {int(n) for n in table[table["model"] == MEAN]["models"]}
-    many = "bars: median, whiskers: 95 % interval" if rows["n"].max() > 1 else naming.ONE_NUMBER
-    mean = f"geo-mean over {min(sets)}" + (f" to {max(sets)}" if len(sets) > 1 else "")
-    return Plot(
-        figure=figure, table=table.drop(columns="samples"),
-        spread=f"{many}; {mean} model{'' if sets == {1} else 's'}",
-    )  # fmt: skip
+    drawn = [kind for kind in kinds if kind in set(table["row"])]
+    across = min(len(drawn), 3 + (page > 8))
+    figure.legend(bars, drawn, fontsize=7.5, frameon=False, ncols=across,
+                  loc="upper center", bbox_to_anchor=(0.5, 0.94))  # fmt: skip
+    spread = naming.spread_words(rows, "bars: median, whiskers: 95 % interval")
+    if len(means):
+        sets = sorted(set(means["models"]))
+        spread += (
+            f"; geo-mean over {' to '.join(map(str, dict.fromkeys((sets[0], sets[-1]))))} models"
+        )
+    return Plot(figure=figure, table=table.drop(columns="samples"), spread=spread)
 
 
 def _means(rows: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
-    """The geometric mean of every kind of bar over the models that have it."""
+    """The geometric mean of every kind of bar over the models that have it, if several."""
     found = []
     for kind in kinds:
         part = rows[rows["row"] == kind].drop_duplicates("model", keep="last")
+        if len(part) < 2:
+            continue
         values = [float(value) for value in part["median"]]
         mean = exp(float(np.mean([log(value) for value in values])))
         found.append(
@@ -233,18 +288,17 @@ def _bars(axis: Axes, spots: Sequence[float], found: Sequence[naming.Row], width
              color=colour, hatch=hatch, edgecolor="white", linewidth=0.3)  # fmt: skip
     for spot, value, row in zip(spots, values, found, strict=True):
         low, high = float(row["low"]), float(row["high"])
-        if not isnan(low) and row["n"] > 1:
+        if low < high:  # else there is no spread
             axis.vlines(spot, low, high, color="#222222", linewidth=0.8)
-        end = value if isnan(high) else max(value, high)
+        end = max(1.0, value if isnan(high) else high)  # never across the line at 1
         axis.text(spot, end * 1.12, f"{naming.factor(value)}×", rotation=90, ha="center",
-                  va="bottom", fontsize=6)  # fmt: skip
+                  va="bottom", fontsize=7)  # fmt: skip
 
 
-def _run_words(row: naming.Row) -> str:
+def _run_words(size: str, sample: str) -> str:
     """Which runs a panel of Figure 10 is of: a sampled one analysed a part of the launches."""
-    words = naming.VARIANTS.get(row["variant"], row["variant"])
-    words += f", {row['size']}" if row["size"] not in ("", "full") else ""
-    return words + (f"\n1 launch in {row['sample']}" if row["sample"] else "")
+    words = "the paper's sizes" if size in ("", "full") else f"{size} models"
+    return words + (f", 1 launch in {sample} analysed" if sample else ", every launch analysed")
 
 
 def _plain(axis: Axis) -> None:

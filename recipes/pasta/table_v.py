@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from math import isnan, nan
+from collections.abc import Sequence
+from math import ceil, floor, isnan, log10, nan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
-from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, join_evidence, pool
 from ae.recipe.code import load_code
 
@@ -42,6 +46,14 @@ FULL = ("", "full")  # of the label size: only the paper's sizes are held agains
 BARS = {
     "footprint": ("memory footprint", "grey"), "max": ("largest working set", "vermilion"),
     "p90": ("90th percentile", "orange"), "median": ("median", "blue"),
+}  # fmt: skip
+MARKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "arguments": ("from arguments", {"marker": "|", "markersize": 8, "color": "#222222"}),
+    "median": ("ours", {"marker": "o", "markersize": 6, "color": "#8c8c8c"}),
+    "oracle": ("from shapes (line: as cuBLAS chooses)",
+               {"marker": "x", "markersize": 4, "color": "#222222"}),
+    "paper": ("paper", {"marker": "D", "markersize": 7, "color": "#222222",
+                        "markerfacecolor": "none"}),
 }  # fmt: skip
 # A cell is good within this share of the paper's value; the claims say where it is judged.
 CLOSE = {"kernels": 0.15, "footprint": 0.20, "max": 0.01, "median": 0.05, "p90": 0.05}
@@ -106,8 +118,8 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def working_sets(frame: pd.DataFrame) -> Plot:
-    """Footprint and working sets of every model and mode: bars ours, marks the paper's and the
-    oracle's."""
+    """Footprint and working sets of every model and mode: dots ours, marks the paper's and the
+    oracle's; logarithmic, since the largest is hundreds of times the median."""
     rows = cells(frame)
     if rows.empty or not set(rows["stat"]) & {"footprint", "max"}:
         raise NoData("no record of metric working_set and footprint")
@@ -121,49 +133,49 @@ def working_sets(frame: pd.DataFrame) -> Plot:
     names = list(
         dict.fromkeys(naming.ordered(rows, {k: orders[k] for k in ("model", "stat")})["row"])
     )
-    colour = {row["row"]: PALETTE[BARS[row["stat"]][1]] for row in rows.to_dict("records")}
-    figure, axes = new_panels(len(modes), len(names), title="Memory footprint and working sets")
-    reach = float(rows[["median", "paper", "oracle_high", "oracle", "high"]].max().max())
+    figure, axes = new_panels(
+        len(modes), len(names), title="Memory footprint and working sets", row_inches=0.22
+    )
+    drawn = rows[["median", "paper", "oracle", "oracle_low", "oracle_high", "arguments"]]
+    low = 10.0 ** floor(log10(float(drawn[drawn > 0].min().min())))
+    high = 10.0 ** ceil(log10(float(drawn.max().max())))
     for axis, mode in zip(axes, modes, strict=True):
-        part = rows[rows["mode"] == mode].set_index("row")
-        column = {
-            key: [float(part[key].get(name, nan)) for name in names]
-            for key in (
-                "median",
-                "low",
-                "high",
-                "paper",
-                "oracle",
-                "oracle_low",
-                "oracle_high",
-                "arguments",
-            )
-        }
-        marks = zip(column["paper"], column["oracle_high"], column["arguments"], strict=True)
-        bars(
-            axis, names, column["median"], low=column["low"], high=column["high"], reach=reach,
-            colours=[colour[name] for name in names],
-            beyond=[max((x for x in row if not isnan(x)), default=0.0) for row in marks],
-            texts=["" if isnan(value) else f"{value:.0f}" for value in column["median"]],
-        )  # fmt: skip
-        for key, mark, words in (
-            ("paper", "D", "paper"), ("oracle", "x", "from shapes"),
-            ("arguments", "|", "from arguments"),
-        ):  # fmt: skip
-            there = [(x, y) for y, x in enumerate(column[key]) if not isnan(x)]
-            if there:
-                axis.scatter(
-                    [x for x, _ in there], [y for _, y in there], marker=mark, s=16, zorder=3,
-                    linewidth=1.0, label=words, facecolor="none" if mark == "D" else "#222222",
-                    edgecolor="#222222" if mark == "D" else None,
-                )  # fmt: skip
-        axis.hlines(range(len(names)), column["oracle_low"], column["oracle_high"], linewidth=0.9,
-                    color="#222222")  # fmt: skip
+        _dots(axis, rows[rows["mode"] == mode].set_index("row"), names)
+        axis.set_xscale("log")
+        axis.set_xlim(low / 1.3, 1.3 * high)
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.xaxis.grid(True)
         axis.set_title(naming.MODES.get(mode, mode))
-        axis.set_xlabel("MiB")
-    axes[0].legend(fontsize=7, frameon=False, loc="lower right")
-    spread = naming.spread_words(rows, INTERVAL_WORDS) + "; no bar: not measured"
+        axis.set_xlabel("MiB (log)")
+    axes[0].set_yticks(range(len(names)), labels=names)
+    axes[0].set_ylim(len(names) - 0.4, -0.6)
+    handles = [
+        Line2D([], [], linestyle="none", label=label, **look) for label, look in MARKS.values()
+    ]
+    naming.legend_above(figure, handles)
+    spread = naming.spread_words(rows, "dots: median, whiskers: 95 % interval")
     return Plot(figure=figure, table=rows.drop(columns="over_paper_percent"), spread=spread)
+
+
+def _dots(axis: Axes, part: pd.DataFrame, names: Sequence[str]) -> None:
+    """A line per name: ours, the paper's, the calculated; our value as a number at the right."""
+    for place, name in enumerate(names):
+        if place % len(BARS) == 0 and place:
+            axis.axhline(place - 0.5, color="#dddddd", linewidth=0.6)
+        if name not in part.index:
+            continue
+        row = part.loc[name]
+        axis.hlines(place, row["oracle_low"], row["oracle_high"], linewidth=1.0, color="#222222")
+        if row["low"] < row["high"]:
+            axis.hlines(place, row["low"], row["high"], linewidth=2.5, color="#999999")
+        for key, (_, look) in MARKS.items():
+            if not isnan(row[key]):
+                own = {"markerfacecolor": PALETTE[BARS[row["stat"]][1]]} if key == "median" else {}
+                axis.plot(row[key], place, **(look | own))
+        text = "not measured" if isnan(row["median"]) else f"{row['median']:,.0f}"
+        axis.text(1.02, place, text, transform=axis.get_yaxis_transform(), fontsize=7.5,
+                  va="center_baseline")  # fmt: skip
+    axis.tick_params(axis="y", length=0)
 
 
 def table_v(frame: pd.DataFrame) -> Plot:
@@ -205,7 +217,7 @@ def _words(row: dict[Any, Any] | None) -> str:
     if isnan(row["median"]):
         own = f"shapes {_amount(row['oracle'])}" if not isnan(row["oracle"]) else "not measured"
     away = row["over_paper_percent"]
-    return f"{own}\n{told}" + ("" if isnan(away) else f"  ({away:+.1f} %)")
+    return f"{own}\n{told}" + ("" if isnan(away) else f"  ({round(away, 1) + 0.0:+.1f} %)")
 
 
 def _amount(value: float, unit: str = "") -> str:

@@ -16,7 +16,7 @@ import pytest
 from ae.commands import clean
 from ae.daemon.cdi import read_cdi_devices
 from ae.daemon.connection import DEFAULT_SOCKET, connect, endpoint_of, probe
-from ae.daemon.faults import api_fault
+from ae.daemon.faults import refused
 from ae.engines import choose as select
 from ae.engines.base import Leftover
 from ae.engines.local import LocalEngine
@@ -137,9 +137,9 @@ def test_a_socket_that_may_not_be_used(tmp_path: Path) -> None:
 
 
 def test_what_a_daemon_refused_has_a_fix() -> None:
-    fault = api_fault(RuntimeError('could not select device driver "nvidia" with capabilities'))
+    fault = refused("docker", 'could not select device driver "nvidia" with capabilities')
     assert "nvidia-ctk" in fault.fix
-    assert api_fault(RuntimeError("some new refusal\nmore")).message.endswith("some new refusal")
+    assert refused("docker", "some new refusal\nmore").message.endswith("some new refusal")
 
 
 def test_cdi_specs_in_either_format(tmp_path: Path) -> None:

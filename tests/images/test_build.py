@@ -1,22 +1,20 @@
-"""What buildx is told to do, read from the bake files. Real builds: tests/real."""
+"""What buildx is told to do. Real builds: tests/real."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.images import bake
 from ae.images.build import build_argv, build_disk, commands, is_error, source_epoch
-from ae.images.content import BuildOptions, client_environment, find_client, image_ref
+from ae.images.content import BuildOptions, find_client, image_ref
 from ae.model import Flavour
 from tests.toy import make_toy
 
-ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = "unix:///nowhere.sock"
 
 
@@ -28,10 +26,10 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def buildx(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A client with buildx; it needs no daemon to read a bake file."""
+def client() -> str:
+    """A client with buildx; no daemon is asked."""
     try:
-        return find_client(NOWHERE), "buildx"
+        return find_client(NOWHERE)
     except EnvironmentFault as fault:
         from tests.conftest import IN_CI
 
@@ -40,51 +38,53 @@ def buildx(request: pytest.FixtureRequest) -> tuple[str, str]:
         pytest.skip(fault.message)
 
 
-def targets(
-    buildx: tuple[str, str], root: Path, name: str = "toy", **variables: str
-) -> list[bake.Target]:
-    environment = client_environment(NOWHERE) | variables
-    return bake.resolve(buildx, root, name, f"{name}-cpu", environment)
+def built(root: Path, options: BuildOptions, name: str = "toy") -> list[str]:
+    return list(build_argv("docker", image_ref(root, name, Flavour.CPU), options))
 
 
-def test_the_base_comes_first(buildx: tuple[str, str], root: Path) -> None:
-    base, toy = targets(buildx, root)
-    assert (base.name, toy.name) == ("base-cpu", "toy-cpu")
-    assert toy.needs == ("base-cpu",)
-    assert toy.tags == ("ae/toy:cpu",)
-    assert toy.args["FLAVOUR"] == "cpu"
-    assert base.args["BASE_IMAGE"] == "debian:bookworm-slim"
-    assert toy.secrets == toy.cache_from == ()
+def values(argv: list[str], option: str) -> list[str]:
+    return [value for word, value in pairwise(argv) if word == option]
 
 
-def test_the_variables_of_the_bake_file(
-    buildx: tuple[str, str], root: Path, tmp_path: Path
-) -> None:
+def test_the_base_comes_first(client: str, root: Path) -> None:
+    toy = image_ref(root, "toy", Flavour.CPU)
+    options = BuildOptions(arguments={"BASE_IMAGE": "x:1"})
+    (base, first), (made, second) = commands(root, toy, options, endpoint=NOWHERE)
+    assert (base.reference, made.reference) == ("ae/base:cpu", "ae/toy:cpu")
+    assert values(list(first), "--tag") == ["ae/base:cpu"]
+    assert "BASE_IMAGE=x:1" in second
+    assert "BASE_IMAGE=x:1" not in first
+    on_another = commands(root, toy, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    assert [image.name for image, _ in on_another] == ["toy"]
+    (alone,) = commands(root, base, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    assert "BASE_IMAGE=b:1" not in alone[1]  # this base takes none
+
+
+def test_what_a_person_may_say(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ca = tmp_path / "ca.pem"
-    ca.touch()
-    (toy,) = targets(
-        buildx,
-        root,
-        AE_BASE_IMAGE="b:1",
-        AE_WHEELS=str(tmp_path),
-        AE_CA_BUNDLE=str(ca),
-        AE_CACHE="localhost:5000/ae",
-        AE_REVISION="abc",
-        HTTPS_PROXY="http://proxy:3128",
-    )
-    assert toy.args["BASE_IMAGE"] == "b:1"
-    assert toy.args["HTTPS_PROXY"] == "http://proxy:3128"
-    assert "HTTP_PROXY" not in toy.args
-    assert toy.contexts == {"wheels": str(tmp_path)}
-    assert toy.secrets == (f"id=ca,src={ca}",)
-    assert toy.cache_to == ("type=inline",)
-    assert toy.labels["org.opencontainers.image.revision"] == "abc"
+    monkeypatch.setenv("AE_CACHE", "localhost:5000/ae")
+    monkeypatch.setenv("AE_REVISION", "abc")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    for name in ("HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    said = BuildOptions(base_image="b:1", wheels=tmp_path, ca_bundle=ca)
+    toy = built(root, said)
+    assert values(toy, "--build-arg") == [
+        "FLAVOUR=cpu", "BASE_IMAGE=b:1", "HTTPS_PROXY=http://proxy:3128", "SOURCE_DATE_EPOCH=0",
+    ]  # fmt: skip
+    assert values(toy, "--build-context") == [f"wheels={tmp_path}"]
+    assert values(toy, "--secret") == [f"id=ca,src={ca}"]
+    assert values(toy, "--cache-from") == ["type=registry,ref=localhost:5000/ae/toy:cpu"]
+    assert values(toy, "--cache-to") == ["type=inline"]
+    assert "org.opencontainers.image.revision=abc" in values(toy, "--label")
+    monkeypatch.delenv("AE_CACHE")
+    assert not {"--secret", "--cache-to", "--network"} & set(built(root, BuildOptions()))
 
 
-def test_the_command_of_a_build(buildx: tuple[str, str], root: Path, tmp_path: Path) -> None:
+def test_the_command_of_a_build(root: Path, tmp_path: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     options = BuildOptions(network="host", contexts={"extra": tmp_path}, fresh=True)
-    argv = build_argv("docker", root, targets(buildx, root)[1], image, options)
+    argv = built(root, options)
     text = " ".join(argv)
     for part in (
         "docker buildx build --builder default --load --progress plain",
@@ -92,75 +92,33 @@ def test_the_command_of_a_build(buildx: tuple[str, str], root: Path, tmp_path: P
         "--tag ae/toy:cpu",
         "--build-arg FLAVOUR=cpu",
         "--build-arg SOURCE_DATE_EPOCH=0",
-        "--build-context ae-base=docker-image://ae/base:cpu",
         f"--build-context extra={tmp_path}",
         "--network host",
         "--no-cache",
         f"--label ae.content={image.content}",
         "--label ae.flavour=cpu",
+        "--label org.opencontainers.image.title=ae/toy",
         "--provenance false",
     ):
         assert part in text, part
     assert argv[-1] == str(root / "images")
 
 
-def test_newer_buildx_prints_objects(buildx: tuple[str, str], tmp_path: Path) -> None:
-    plan = {"target": {"a-cpu": {"secret": [{"id": "ca", "src": "/x"}], "tags": ["ae/a:cpu"]}}}
-    program = tmp_path / "docker"
-    program.write_text(f"#!/bin/sh\ncat <<'E'\n{json.dumps(plan)}\nE\n")
-    program.chmod(0o755)
-    (target,) = bake.resolve((str(program),), ROOT, "base", "a-cpu", {})
-    assert target.secrets == ("id=ca,src=/x",)
-    program.write_text("#!/bin/sh\necho not json\n")
-    with pytest.raises(EnvironmentFault, match="prints its plan in a form"):
-        bake.resolve((str(program),), ROOT, "base", "a-cpu", {})
-
-
-def test_wrong_bake_files_and_options(buildx: tuple[str, str], root: Path) -> None:
+def test_wrong_options(client: str, root: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     with pytest.raises(UsageError, match=r"--context x .*/nowhere: there is no such path"):
         commands(root, image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
-    with pytest.raises(UsageError, match="toy give no toy-gpu: failed to find target toy-gpu"):
-        bake.resolve(buildx, root, "toy", "toy-gpu", client_environment(NOWHERE))
-    (root / "images/toy/bake.hcl").write_text('target "toy-cpu" {\n')
-    with pytest.raises(UsageError, match="the bake files of toy give no toy-cpu"):
-        targets(buildx, root)
-    (root / "images/toy/bake.hcl").unlink()
-    with pytest.raises(UsageError, match=r"there is no images/toy/bake\.hcl"):
-        targets(buildx, root)
+    with pytest.raises(UsageError, match="no argument 'BASE'; did you mean 'BASE_IMAGE'"):
+        commands(root, image, BuildOptions(arguments={"BASE": "x:1"}), endpoint=NOWHERE)
 
 
 def test_the_disk_that_a_build_asks_for(root: Path) -> None:
     cpu, cuda = (image_ref(root, "toy", flavour) for flavour in (Flavour.CPU, Flavour.CUDA))
     assert build_disk(root, cpu) < build_disk(root, cuda)
     assert build_disk(root, cuda, network="none") == build_disk(root, cpu)  # downloads nothing
-    with (root / "images/toy/bake.hcl").open("a") as file:
-        file.write('target "more" { labels = { "ae.build.disk" = "60GB" } }\n')
+    dockerfile = root / "images/toy/Dockerfile"
+    dockerfile.write_text("# disk: 60GB\n" + dockerfile.read_text())
     assert build_disk(root, cuda, network="host") == 60 * 10**9
-
-
-def test_flavours_of_an_image(root: Path) -> None:
-    assert bake.flavours(root, "toy") == (Flavour.CPU, Flavour.CUDA)
-    (root / "images/toy/bake.hcl").write_text('target "toy-cuda" {}\n')
-    assert bake.flavours(root, "toy") == (Flavour.CUDA,)
-    (root / "images/toy/bake.hcl").write_text("# nothing\n")
-    with pytest.raises(UsageError, match="names no flavour"):
-        bake.flavours(root, "toy")
-
-
-@pytest.mark.parametrize(
-    "image", sorted(path.parent.name for path in (ROOT / "images").glob("*/bake.hcl"))
-)
-def test_every_image_of_this_repository(buildx: tuple[str, str], image: str) -> None:
-    """Bake can plan it, it is tagged as its folder says, and its Dockerfile is there."""
-    for flavour in bake.flavours(ROOT, image):
-        environment = client_environment(NOWHERE)
-        target = bake.resolve(buildx, ROOT, image, f"{image}-{flavour}", environment)[-1]
-        assert target.tags == (f"ae/{image}:{flavour}",)
-        assert (ROOT / target.context / target.dockerfile).is_file()
-        assert target.labels["org.opencontainers.image.title"] == f"ae/{image}"
-        assert target.labels["org.opencontainers.image.licenses"]
-        assert target.labels["org.opencontainers.image.description"]
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def daemon(engine: Engine) -> Daemon:
 
 def daemon_of(engine: Engine) -> Daemon:
     made = Held("unix:///nowhere")
-    vars(made).update(control=engine, patient=engine, info={})
+    vars(made).update(client=engine, info={})
     return made
 
 
@@ -147,7 +147,7 @@ class Held(Daemon):
         from docker.errors import ImageNotFound
 
         try:
-            found: dict[str, Any] = self.control.inspect_image(reference)  # type: ignore[no-untyped-call]
+            found: dict[str, Any] = self.client.inspect_image(reference)  # type: ignore[no-untyped-call]
         except ImageNotFound:
             return None
         return found
@@ -223,7 +223,7 @@ def test_what_a_bundle_holds(made: Path, template: Path) -> None:
     ]  # fmt: skip
     names = tree(made)
     for name in ("ae/cli.py", "recipes/toy/recipe.yaml", "images/toy/Dockerfile", "LICENSE",
-                 "images/docker-bake.hcl", "pyproject.toml", "docs/contracts.md",
+                 "pyproject.toml", "docs/contracts.md",
                  "results/reference/h200/toy/run.json"):  # fmt: skip
         assert name in names, name
     facts = json.loads(held["bundle.json"])

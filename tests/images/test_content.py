@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from ae.errors import EnvironmentFault, UsageError
-from ae.images.content import content_hash, find_client, image_ref, made_from, source_paths
+from ae.images.content import (
+    content_hash,
+    find_client,
+    flavours,
+    image_ref,
+    made_from,
+    source_paths,
+)
 from ae.model import Flavour
 from tests.toy import make_toy
 
@@ -31,8 +38,7 @@ def root(tmp_path: Path) -> Path:
         ("toy/src/toy/adding.py", True),
         ("toy/new.cu", True),
         ("common/src/tool.py", True),
-        ("toy/bake.hcl", True),
-        ("base/Dockerfile", True),  # toy's bake file builds on it
+        ("base/Dockerfile", True),  # toy builds on it
         ("sources/edit.py", False),  # toy's Dockerfile takes nothing from there
         ("toy/tests/test_it.py", False),
         ("toy/README.md", False),
@@ -53,7 +59,6 @@ def test_what_an_image_does_not_use_does_not_count(root: Path) -> None:
     folder = root / "images/alone"
     folder.mkdir()
     (folder / "Dockerfile").write_text("FROM scratch\n")
-    (folder / "bake.hcl").write_text('target "alone-cpu" {}\n')
     before = content_hash(root, "alone")
     (root / "images/base/Dockerfile").write_text("FROM other\n")
     (root / "images/common/src/tool.py").write_text("x = 2\n")
@@ -126,8 +131,12 @@ def test_shared_sources_are_on_the_path_of_python(with_tool: Path) -> None:
 
 
 def test_native_images_are_made_from_what_they_share() -> None:
-    bakes = [path for path in CHECKOUT.glob("images/*/bake.hcl") if "_native-" in path.read_text()]
-    for name in (path.parent.name for path in bakes if (path.parent / "src").is_dir()):
+    files = [
+        path for path in CHECKOUT.glob("images/*/Dockerfile") if "ae/base:" in path.read_text()
+    ]
+    names = [path.parent.name for path in files if (path.parent / "src").is_dir()]
+    assert {"dlrm", "rap", "pasta"} <= set(names)
+    for name in names:
         parts = made_from(CHECKOUT, name)
         assert (parts[:2], parts[-1]) == ((name, "common"), "base")
 
@@ -135,8 +144,10 @@ def test_native_images_are_made_from_what_they_share() -> None:
 def test_the_hash_itself_stays_what_it_was(tmp_path: Path) -> None:
     """Images that exist are known again: this tree's hash is pinned."""
     for name, text in (
-        ("paper/Dockerfile", "COPY common/src /opt/ae/common\nCOPY paper/src /opt/ae/paper\n"),
-        ("paper/bake.hcl", 'inherits = ["_native-cpu"]\n'),
+        (
+            "paper/Dockerfile",
+            "ARG BASE_IMAGE=ae/base:cpu\nCOPY common/src /opt/ae/common\nCOPY paper/src /\n",
+        ),
         ("paper/src/paper.py", "x = 1\n"),
         ("common/src/tool.py", "y = 2\n"),
         ("base/Dockerfile", "FROM scratch\n"),
@@ -146,7 +157,7 @@ def test_the_hash_itself_stays_what_it_was(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
         file.chmod(0o644)
-    pinned = "1f4aea7aae2452635b228b57be3a8c345306aff0b8b23fe9cdbfeb7e5416fb30"
+    pinned = "04eeb4dd9d7075973d4020f1d639c0b3dc4b925ceb581715cf7dd75835cdf434"
     assert content_hash(tmp_path, "paper") == pinned
 
 
@@ -160,6 +171,14 @@ def test_a_name_and_an_executable_bit_count_and_the_place_does_not(root: Path) -
     assert executable != before
     file.rename(file.with_name("adding2.py"))
     assert content_hash(root, "toy") not in (before, executable)
+
+
+def test_flavours_of_an_image(root: Path) -> None:
+    assert flavours(root, "toy") == (Flavour.CPU, Flavour.CUDA)
+    dockerfile = root / "images/toy/Dockerfile"
+    dockerfile.write_text("# flavours: cuda\n" + dockerfile.read_text())
+    assert flavours(root, "toy") == (Flavour.CUDA,)
+    assert flavours(CHECKOUT, "rap-upstream") == (Flavour.CUDA,)
 
 
 def test_an_image_that_is_not_there_names_the_nearest(root: Path) -> None:

@@ -58,13 +58,22 @@ def test_in_what_an_image_differs_from_the_lock(image: dict[str, Any] | None, sa
         ("write /x: no space left on device", "docker system df"),
         ("filesystem layer verification failed for digest sha256:1", "damaged layer"),
         ("manifest for host:5000/ae/toy not found: manifest unknown", "never pushed to host:5000"),
-        ("Credentials store error: StoreError(...)", "credHelpers"),
+        ("error getting credentials - err: exec: not found", "credHelpers"),
         ("http: server gave HTTP response to HTTPS client", "add host:5000 to the daemon's"),
         ("dial tcp: connect: connection refused", "see whether host:5000 is up"),
         ("", "see whether host:5000 is up"),
     ],
 )
 def test_the_fix_for_what_a_registry_says(why: str, fix: str) -> None:
-    fault = _fault("pulling x", f"{why}\nmore", "host:5000/ae")
+    fault = _fault("docker", "pull", "host:5000/x", ["more", why] if why else [])
     assert fix in fault.fix
-    assert fault.message == f"pulling x failed: {why or 'more'}"
+    assert fault.message == f"pulling host:5000/x failed: {why or 'no reason given'}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "host"),
+    [("python:3.11", "docker.io"), ("ae/dlrm:cpu", "docker.io"), ("localhost/x", "localhost"),
+     ("ghcr.io/you/x", "ghcr.io"), ("host:5000/x@sha256:1", "host:5000")],
+)  # fmt: skip
+def test_which_registry_a_name_means(reference: str, host: str) -> None:
+    assert f"see whether {host} is up" in _fault("docker", "pull", reference, ["timeout"]).fix

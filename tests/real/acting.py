@@ -89,7 +89,7 @@ def make_root(
         "parameters: {acts: {type: str, default: 'print:middle', help: what to do}}\n"
         "experiments:" + "".join(points)
     )
-    (recipe / "claims.yaml").write_text("schema: 1\nclaims: []\n")
+    (recipe / "claims.yaml").write_text("schema: 2\nclaims: []\n")
     return folder
 
 

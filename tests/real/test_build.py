@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import sys
@@ -27,14 +26,8 @@ from tests.servers.daemon import daemon as private_daemon
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
-NATIVE = """\
-target "NAME-cpu" {
-  inherits   = ["_native-cpu"]
-  dockerfile = "NAME/Dockerfile"
-  tags       = ["ae/NAME:cpu"]
-}
-"""
-ON_BASE = "ARG BASE_IMAGE=ae-base\nFROM ${BASE_IMAGE}\nCOPY NAME/data /NAME\n"
+FROM = "ARG BASE_IMAGE=ae/base:cpu\nFROM ${BASE_IMAGE}\n"
+ON_BASE = f"{FROM}COPY NAME/data /NAME\n"
 
 
 def checkout(root: Path, dockerfiles: dict[str, str]) -> Path:
@@ -44,10 +37,7 @@ def checkout(root: Path, dockerfiles: dict[str, str]) -> Path:
         folder = root / "images" / name
         folder.mkdir(parents=True)
         (folder / "Dockerfile").write_text(text.replace("NAME", name))
-        (folder / "bake.hcl").write_text(NATIVE.replace("NAME", name))
         (folder / "data").write_bytes(os.urandom(1000))
-    (root / "images/base/bake.hcl").unlink()
-    shutil.copy(ROOT / "images/docker-bake.hcl", root / "images")
     return root
 
 
@@ -71,7 +61,7 @@ def test_three_images_share_one_base_and_a_dry_run_can_be_pasted(tmp_path: Path)
         dry = ae("build", *names, "--dry-run", root=root, endpoint=endpoint, cwd=tmp_path)
         assert dry.returncode == 0, dry.stderr
         daemon = connect(endpoint)
-        assert daemon.control.images() == []
+        assert daemon.client.images() == []
         done = ae("build", *names, root=root, endpoint=endpoint, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert (done.stderr.count("COPY base/data /base"), done.stdout.count("built ae/")) == (1, 3)
@@ -80,8 +70,8 @@ def test_three_images_share_one_base_and_a_dry_run_can_be_pasted(tmp_path: Path)
         assert {layers[name][0] for name in names} == set(layers["base"])
         assert len({layers[name][-1] for name in names}) == 3
 
-        for one in daemon.control.images():
-            daemon.control.remove_image(one["Id"], force=True)
+        for one in daemon.client.images():
+            daemon.client.remove_image(one["Id"], force=True)
         pasted = subprocess.run(
             ["sh", "-eu"], input=dry.stdout, cwd="/", capture_output=True, text=True, check=False,
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": endpoint},
@@ -101,11 +91,11 @@ def one(docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """An image of our own on the real base; its Dockerfile is written by the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     name = f"build-{secrets.token_hex(4)}"
-    root = checkout(tmp_path / "root", {name: "FROM ae/base:cpu\nUSER 0:0\n"})
+    root = checkout(tmp_path / "root", {name: f"{FROM}USER 0:0\n"})
     yield image_ref(root, name, Flavour.CPU)
     daemon = connect(docker_host)
     if daemon.image(f"ae/{name}:cpu"):
-        daemon.control.remove_image(f"ae/{name}:cpu")
+        daemon.client.remove_image(f"ae/{name}:cpu")
     daemon.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,12 @@ from tests.servers.daemon import daemon as private_daemon
 from tests.servers.registry import registry as real_registry
 
 pytestmark = pytest.mark.docker
-ROOT = Path(__file__).resolve().parents[2]
-BAKE = """\
-target "tiny-cpu" {
-  inherits   = ["_image"]
-  dockerfile = "tiny/Dockerfile"
-  tags       = ["ae/tiny:cpu"]
-  cache-from = AE_CACHE == "" ? [] : ["type=registry,ref=${AE_CACHE}/tiny:cpu"]
-}
-"""
 
 
 def test_another_machine_takes_the_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
-    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
-    (folder / "bake.hcl").write_text(BAKE)
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY tiny/data /data\n")
     (folder / "data").write_bytes(os.urandom(10_000))
     image = image_ref(tmp_path / "root", "tiny", Flavour.CPU)

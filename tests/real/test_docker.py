@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -153,24 +152,12 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=secret,id=ca,targe
 """
 
 
-TINY_BAKE = """\
-target "tiny-cpu" {
-  inherits   = ["_image"]
-  dockerfile = "tiny/Dockerfile"
-  args       = { FLAVOUR = "cpu" }
-  tags       = ["ae/tiny:cpu"]
-}
-"""
-
-
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text(TINY)
-    (folder / "bake.hcl").write_text(TINY_BAKE)
-    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
     (folder / "file").write_text(secrets.token_hex(8))  # no step comes from the builder's cache
     return tmp_path / "root"
 
@@ -196,12 +183,12 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
         engine.run(job, inside, 60)
         word = (tiny / "images/tiny/file").read_text()
         assert inside.of("stdout") == [f"{word}cpu some.whl CERTIFICATE"]
-        history = engine.daemon.control.history(image.reference)
+        history = engine.daemon.client.history(image.reference)
         assert "CERTIFICATE" not in json.dumps(history)
         (tiny / "images/tiny/file").write_text("two")
         assert not engine.has_image(images.image_ref(tiny, "tiny", Flavour.CPU))
     finally:
-        engine.daemon.control.remove_image(image.reference, force=True)
+        engine.daemon.client.remove_image(image.reference, force=True)
         engine.close()
 
 
@@ -250,7 +237,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
     borrowed = tmp_path / "borrowed"
     borrowed.mkdir()
     (borrowed / "word").write_text("hello")
-    control = engine.daemon.control
+    control = engine.daemon.client
     build = tmp_path / "Dockerfile"
     build.write_text("FROM ae/base:cpu\n")
     label = json.dumps([str(borrowed)])
@@ -310,7 +297,7 @@ def test_clean_finds_the_container_of_a_killed_shell(
 
     def mine() -> list[str]:
         filters = {"label": [f"{owner.PID}={pid}", f"{owner.RUN}=shell"]}
-        return [one["Id"] for one in engine.daemon.control.containers(filters=filters)]
+        return [one["Id"] for one in engine.daemon.client.containers(filters=filters)]
 
     (container_id,) = mine()
     listed = clean.clean_engines([engine], dry_run=True)

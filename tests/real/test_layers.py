@@ -132,13 +132,6 @@ RUN --mount=type=bind,from=wheels,target=/wheels \\
 USER 10001:10001
 CMD ["python3"]
 """
-BAKE = """
-target "NAME-cpu" {
-  inherits   = ["_image"]
-  dockerfile = "NAME/Dockerfile"
-  tags       = ["ae/NAME:cpu"]
-}
-"""
 
 
 class Small:
@@ -169,12 +162,10 @@ class Small:
             (images / self.name / "src").mkdir(parents=True)
             (images / "base").mkdir()
             shutil.copyfile(ROOT / "images/base/settle.sh", images / "base/settle.sh")
-            shutil.copyfile(ROOT / "images/docker-bake.hcl", images / "docker-bake.hcl")
             end = "sh /settle /opt/small /opt/common" if settle else "true"
             own = images / self.name
             text = DOCKERFILE.replace("SETTLE", end).replace("NAME", self.name)
             (own / "Dockerfile").write_text(text)
-            (own / "bake.hcl").write_text(BAKE.replace("NAME", self.name))
             (own / "src/own.py").write_text("import sys\nX = frozenset({'p', 'q'})\n")
             os.utime(own / "src/own.py", (time.time(), 10**9 + umask))
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import secrets
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -74,24 +73,13 @@ def may_raise_limits() -> bool:
     return bool(int(capabilities.split()[1], 16) & (1 << 24))  # CAP_SYS_RESOURCE
 
 
-BAKE = """\
-target "tiny-cpu" {
-  inherits   = ["_native-cpu"]
-  dockerfile = "tiny/Dockerfile"
-  tags       = ["ae/tiny:cpu"]
-}
-"""
-
-
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageRef:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "root/images/tiny"
     folder.mkdir(parents=True)
     (folder / "Dockerfile").write_text("FROM scratch\nCOPY tiny/file /file\n")
-    (folder / "bake.hcl").write_text(BAKE)
     (folder / "file").write_text(secrets.token_hex(8))  # no step comes from a cache
-    shutil.copy(ROOT / "images/docker-bake.hcl", folder.parent)
     return images.image_ref(tmp_path / "root", "tiny", Flavour.CPU)
 
 
@@ -116,7 +104,7 @@ def test_an_image_that_docker_saved_is_loaded_by_hand(
         (tiny.source / "file").write_text("two")
         assert not engine.has_image(images.image_ref(tmp_path / "root", "tiny", Flavour.CPU))
     finally:
-        docker.daemon.control.remove_image(tiny.reference, force=True)
+        docker.daemon.client.remove_image(tiny.reference, force=True)
         docker.close()
         engine.call("rmi", "--force", f"localhost/{tiny.reference}", f"docker.io/{tiny.reference}")
 
@@ -135,7 +123,7 @@ def test_the_locked_image_is_pulled_by_digest(
         try:
             entry = push(docker.daemon, image, store.name, Lines())
         finally:
-            docker.daemon.control.remove_image(image.reference, force=True)
+            docker.daemon.client.remove_image(image.reference, force=True)
             docker.close()
         monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
         monkeypatch.setenv("AE_REGISTRY", store.name)

@@ -53,9 +53,9 @@ def place(tmp_path: Path) -> Iterator[Registry]:
 def daemon(small_daemon: Daemon) -> Iterator[Daemon]:
     """The small daemon, emptied afterwards."""
     yield small_daemon
-    for one in small_daemon.control.images():
-        small_daemon.control.remove_image(one["Id"], force=True)
-    assert small_daemon.control.images() == []
+    for one in small_daemon.client.images():
+        small_daemon.client.remove_image(one["Id"], force=True)
+    assert small_daemon.client.images() == []
 
 
 def make_image(
@@ -72,7 +72,7 @@ def make_image(
         entry.size = size
         tar.addfile(entry, io.BytesIO(os.urandom(size)))
     labels = ("image=tiny", "flavour=cpu", f"content={image.content}")
-    daemon.control.import_image_from_data(
+    daemon.client.import_image_from_data(
         data.getvalue(), repository="ae/tiny", tag=tag, changes=[f"LABEL ae.{x}" for x in labels]
     )
     return image
@@ -81,7 +81,7 @@ def make_image(
 def forget(daemon: Daemon, image: ImageRef) -> None:
     found = daemon.image(image.reference)
     assert found is not None
-    daemon.control.remove_image(found["Id"], force=True)
+    daemon.client.remove_image(found["Id"], force=True)
 
 
 def published(daemon: Daemon, root: Path, place: str, **about: int) -> tuple[ImageRef, Entry]:
@@ -98,7 +98,7 @@ def is_locked(daemon: Daemon, image: ImageRef, entry: Entry) -> bool:
 
 
 def nothing_is_here(daemon: Daemon) -> bool:
-    return daemon.control.images(all=True) == []
+    return daemon.client.images(all=True) == []
 
 
 def test_push_then_pull_by_digest(daemon: Daemon, place: Registry, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_push_then_pull_by_digest(daemon: Daemon, place: Registry, tmp_path: Pat
     assert any("digest: sha256:" in line for line in lines.of("stdout"))
     tags = place.folder / "docker/registry/v2/repositories/ae/tiny/_manifests/tags"
     assert sorted(path.name for path in tags.iterdir()) == ["cpu", "cpu-cccccccccccc"]
-    (held,) = daemon.control.images()
+    (held,) = daemon.client.images()
     assert held["RepoTags"] == ["ae/tiny:cpu"]  # no tag of the registry stays
     forget(daemon, image)
     registry.pull(daemon, image, entry, place.name, Lines())
@@ -228,19 +228,6 @@ def test_what_a_registry_may_answer(
     assert nothing_is_here(daemon)
 
 
-def test_a_registry_that_falls_silent(
-    daemon: Daemon, place: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image, entry = published(daemon, tmp_path, place.name, size=3 * MB)
-    monkeypatch.setattr("ae.daemon.connection.SILENCE_S", 0.5)
-    cable = Cable(place.port, limit=MB, silent=True)
-    with pytest.raises(EnvironmentFault, match=r"pulling .* failed: .*timed out") as caught:
-        registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Lines())
-    assert "is up and can be reached" in caught.value.fix
-    assert nothing_is_here(daemon)
-    cable.close()
-
-
 def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
     with private_daemon(disk_mb=64) as endpoint:
         daemon = connect(endpoint)
@@ -253,9 +240,7 @@ def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
                 if "Pulling fs layer" in text:
                     os.kill(pid, signal.SIGKILL)
 
-        with pytest.raises(
-            EnvironmentFault, match=r"the connection to the Docker daemon at .* broke"
-        ):
+        with pytest.raises(EnvironmentFault, match="no Docker daemon runs at"):
             registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Killing())
         cable.close()
         daemon.close()
@@ -312,7 +297,7 @@ def test_credentials_come_from_dockers_helpers(
         (folder / "docker-credential-tests").unlink()
         daemon = connect(small_daemon.endpoint)
         image = make_image(daemon, tmp_path)
-        with pytest.raises(EnvironmentFault, match="Credentials store error"):
+        with pytest.raises(EnvironmentFault, match="no basic auth credentials"):
             registry.push(daemon, image, place.name, said)
         forget(daemon, image)
         daemon.close()
@@ -326,7 +311,7 @@ def test_a_run_takes_the_locked_image(
     """Two images of the same sources: the locked one runs, whatever the tag says."""
     monkeypatch.setenv("AE_REGISTRY", place.name)
     engine = DockerEngine()
-    control = engine.daemon.control
+    control = engine.daemon.client
     image = ImageRef(
         name="tiny", flavour=Flavour.CPU, content="a" * 64, source=tmp_path / "images/tiny"
     )
@@ -393,7 +378,7 @@ def test_push_and_pull_as_a_person_types_them(
     data = io.BytesIO()
     tarfile.open(fileobj=data, mode="w").close()
     labels = [f"LABEL ae.image=toy ae.flavour=cpu ae.content={image.content}"]
-    daemon.control.import_image_from_data(
+    daemon.client.import_image_from_data(
         data.getvalue(), repository="ae/toy", tag="cpu", changes=labels
     )
     try:
@@ -414,6 +399,6 @@ def test_push_and_pull_as_a_person_types_them(
         code, said = ae("pull", "toy")
         assert (code, "is of other sources than this tree" in said) == (3, True)
     finally:
-        for one in daemon.control.images(filters={"label": [f"ae.content={image.content}"]}):
-            daemon.control.remove_image(one["Id"], force=True)
+        for one in daemon.client.images(filters={"label": [f"ae.content={image.content}"]}):
+            daemon.client.remove_image(one["Id"], force=True)
         daemon.close()

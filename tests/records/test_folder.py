@@ -15,6 +15,7 @@ from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
+from ae.records.files import RecordsFault
 from ae.records.folder import RESERVE_BYTES, Run, RunStore, results_dir
 from ae.records.models import Host, Provenance, describe
 from ae.records.results import load_run
@@ -175,12 +176,15 @@ def test_find(store: RunStore, plan: Plan) -> None:
         store.find("other", str(run.path))
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
+    assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
+    with pytest.raises(UsageError, match="there is no run '1';"):
+        store.find("*", "1")
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
     run = store.create(plan, Provenance())
     (run.path / "run.json").write_text('{"schema": 2}')
-    with pytest.raises(UsageError, match="schema: Input should be 1"):
+    with pytest.raises(RecordsFault, match="'schema': Input should be 1"):
         store.find("toy", run.name)
     assert store.list("toy") == []
 
@@ -188,7 +192,7 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
 def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
     run = store.create(replace(plan, reduced=("--quick",)), Provenance())
     data = json.loads((run.path / "run.json").read_text())
-    data["plan"]["selection"] |= {"reduced": data["plan"].pop("reduced"), "flavour": None}
+    data["plan"]["selection"] |= {"flavour": None}
     del data["plan"]["selection"]["figures"]
     data["plan"]["points"][0]["needs"] = {"gpus": {"count": 2, "devices": ["0", "GPU-b"]}}
     data |= {"unknown": 1, "resumed": [{"at": "2026", "provenance": {"gone": True}}]}

@@ -170,7 +170,7 @@ def make_run(folder: Path) -> Path:
                 {"id": i, "key": f"key of {i}", "image": {"reference": "i", "content": "c"}}
                 for i in ids
             ],
-            "quick": True, "selection": {"reduced": ["--quick"]},
+            "quick": True, "selection": {}, "reduced": ["--quick"],
         },
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(run))

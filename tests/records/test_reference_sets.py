@@ -12,7 +12,6 @@ from ae.errors import UsageError
 from ae.records.files import RecordsFault
 from ae.records.models import Provenance, Source
 from ae.records.reference import (
-    find_run,
     find_set,
     keep,
     load_reference,
@@ -53,7 +52,7 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
     data = {
         "schema": 1, "recipe": "toy", "name": name, "created": created,
         "plan": {"recipe": "toy", "lane": "native", "flavour": "cuda", "quick": False,
-                 "points": planned, "selection": {"reduced": facts.get("reduced", [])}},
+                 "points": planned, "selection": {}, "reduced": facts.get("reduced", [])},
         "provenance": {"source": facts.get("source", CLEAN), "command": ["run", "toy"]},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(data))
@@ -163,9 +162,6 @@ def test_results_are_found_by_machine_folder_and_run(tmp_path: Path) -> None:
         assert find_set(tmp_path, "toy", name) == folder
     assert find_set(tmp_path, "toy", "a100") is None
     assert find_set(tmp_path, "dlrm", str(folder)) is None
-    assert find_run(tmp_path, "01").name == find_run(tmp_path, str(made.path)).name == "01"
-    with pytest.raises(UsageError, match="there is no run '1'"):
-        find_run(tmp_path, "1")
     assert find_set(tmp_path, "toy", str(tmp_path)) is None  # results/ itself
 
 

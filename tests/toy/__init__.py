@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 FILES = Path(__file__).parent / "root"
-BAKE = Path(__file__).resolve().parents[2] / "images/docker-bake.hcl"  # what all images share
 
 
 def make_toy(root: Path) -> Path:
@@ -19,7 +18,6 @@ def make_toy(root: Path) -> Path:
     shutil.copytree(FILES, root, dirs_exist_ok=True, ignore=ignore)
     for name in ("base", "common/src"):
         (root / "images" / name).mkdir(parents=True, exist_ok=True)
-    shutil.copy(BAKE, root / "images")
     return root
 
 
@@ -45,7 +43,6 @@ def make_checkout(root: Path, name: str = "toy") -> Path:
         for file, old, new in (
             (f"recipes/{name}/recipe.yaml", "name: toy\n", f"name: {name}\n"),
             (f"recipes/{name}/recipe.yaml", "image: toy\n", f"image: {name}\n"),
-            (f"images/{name}/bake.hcl", "toy", name),
             (f"images/{name}/Dockerfile", "COPY toy/", f"COPY {name}/"),
             (f"images/{name}/Dockerfile", "COPY --chmod=755 toy/", f"COPY --chmod=755 {name}/"),
         ):

@@ -61,7 +61,8 @@ def test_berts_largest_working_set_is_the_oracles(mode: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("mode", ["test", "train"])
 def test_whisper_as_the_paper_counts_it(mode: str, tmp_path: Path) -> None:
-    """Launches and smallest working set exactly; the footprint, 34 % off without the loading."""
+    """Launches and the smallest working set exactly. Median and footprint, which are not the
+    paper's on an H200, are left to the claims (docs/papers/pasta.md, 6.4)."""
     words = ["--model", PUBLISHED, "--modes", mode, "--repeats", "1", "--out", str(tmp_path)]
     assert main(["table_v", *words]) == 0
     paper = TABLE_V["whisper", mode]
@@ -69,7 +70,7 @@ def test_whisper_as_the_paper_counts_it(mode: str, tmp_path: Path) -> None:
     assert samples(tmp_path, "working_set", stat="min") == [paper.min]
     assert samples(tmp_path, "working_set", stat="max")[0] == pytest.approx(paper.max, rel=0.01)
     assert samples(tmp_path, "working_set", stat="p90")[0] == pytest.approx(paper.p90, rel=0.05)
-    assert samples(tmp_path, "footprint")[0] == pytest.approx(paper.footprint, rel=0.05)
+    assert samples(tmp_path, "working_set", stat="mean")[0] == pytest.approx(paper.mean, rel=0.05)
 
 
 def test_a_small_problem_under_every_variant(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def check(
     if figure == "10" and gpus != "4":
         raise CannotRun("the authors' breakdown study is for 4 GPUs alone")
     if method == "cpu" and importlib.util.find_spec("torcharrow") is None:
-        raise CannotRun("the image was built without TorchArrow: TORCHARROW=1 ae build rap")
+        raise CannotRun("the image was built without TorchArrow (--build-arg TORCHARROW=1)")
     smallest = min((float(card["memory_mib"]) / 1024 for card in cards), default=None)
     tables = TABLES[plan, gpus]
     if smallest is not None and smallest <= tables:

@@ -546,7 +546,7 @@ def test_wrong_sums_and_failed_scripts_end_the_point(
     [
         ("", ["--variant", "base"], "sees no GPU"),
         ("12.0", ["--variant", "base"], "has code for sm_80, sm_90 and the GPU is sm_120"),
-        ("8.0", ["--variant", "rpf"], "holds no design rpf-cap42; build it with DLRM_DESIGNS"),
+        ("8.0", ["--variant", "rpf"], "holds no design rpf-cap42; build it with DESIGNS"),
         ("8.0", ["--variant", "l2p", "--dataset", "one_item"], "no list of hot rows for one_item"),
     ],
 )

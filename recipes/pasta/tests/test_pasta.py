@@ -25,7 +25,8 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
-from ae.report.drawing import draw, load_figures
+from ae.records.files import Environment
+from ae.report.drawing import draw, face, load_figures
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -203,7 +204,7 @@ def test_list_and_show_name_both_lanes(ae: Callable[..., Any]) -> None:
     assert rows == [["pasta", "native"], ["pasta", "upstream*"]]
     code, out, _ = ae("show", "pasta", "--all")
     assert code == 0
-    for words in ("CS-CPU (threads)", "oversubscribe", "F12.4"):
+    for words in ("CS-CPU (all cores)", "oversubscribe", "F12.4"):
         assert words in out, words
 
 
@@ -394,8 +395,34 @@ def test_a_geometric_mean_says_over_how_many_models_it_is() -> None:
     plot = figure("overhead", records.frame())
     table = plot.table.set_index(["model", "variant"])
     assert table.loc[("geo-mean", "cs_gpu"), "median"] == pytest.approx(6.0)
-    assert table.loc[("geo-mean", "nvbit_cpu"), "models"] == 1
-    assert plot.spread.endswith("geo-mean over 1 to 2 models")
+    assert ("geo-mean", "nvbit_cpu") not in table.index  # one value has no mean
+    assert plot.spread.endswith("geo-mean over 2 models")
+    records = Records()
+    records.add("overhead", "slowdown", 4, "x", model="bert", variant="cs_gpu", scaling="none")
+    alone = figure("overhead", records.frame())
+    assert alone.table["model"].tolist() == ["bert"]
+    assert "geo-mean" not in alone.spread
+
+
+def test_a_bar_of_the_cpu_stands_beside_the_one_of_all_its_cores(frame: pd.DataFrame) -> None:
+    missing = "CS-CPU (all cores): not measured"
+    records = Records()
+    made_up.times(records, "overhead_cpu", {"cs_gpu": 4.2, "cs_cpu": 900.0}, size="small")
+    (axis,) = figure("overhead_small", records.frame()).figure.axes
+    assert [text.get_text() for text in axis.texts].count(missing) == 6
+    (axis,) = figure("overhead_small", frame).figure.axes
+    assert missing not in [text.get_text() for text in axis.texts]
+
+
+def test_no_number_lies_across_the_line_at_one() -> None:
+    records = Records()
+    records.add("overhead_gpu", "slowdown", 0.77, "x", model="bert", variant="events",
+                scaling="none", size="full")  # fmt: skip
+    (axis,) = figure("overhead", records.frame()).figure.axes
+    (text,) = axis.texts
+    assert text.get_text() == "0.77×"
+    assert text.get_position()[1] > 1
+    assert axis.get_ylim()[1] >= 1
 
 
 def test_the_two_extrapolations_and_what_is_between_them(frame: pd.DataFrame) -> None:
@@ -423,13 +450,40 @@ def test_shares_of_the_time_add_up(frame: pd.DataFrame) -> None:
     keys = ["model", "variant", "size", "sample"]
     sums = plot.table.groupby(keys)["share_percent"].sum()
     assert sums.tolist() == pytest.approx([100.0] * 6 * (6 + 4 + 2))
-    panels = {axis.get_title(): axis for axis in plot.figure.axes if axis.get_visible()}
-    assert len(panels) == 6 + 4 + 2
-    for name, seconds in (("CS-GPU", "5.2 s"), ("CS-CPU, small", "15 min"),
-                          ("CS-CPU\n1 launch in 60", "83 min")):  # fmt: skip
-        assert [text.get_text() for text in panels[name].texts] == [seconds] * 6
-    widths = [bar.get_width() for bar in panels["CS-CPU, small"].patches]
-    assert sum(widths) == pytest.approx(600)
+    panels = {axis.get_title(): axis for axis in plot.figure.axes}
+    full, small = "the paper's sizes", "small models, every launch analysed"
+    assert set(panels) == {
+        f"{full}, every launch analysed",
+        f"{full}, 1 launch in 60 analysed",
+        small,
+    }
+    for name, line, seconds in (
+        (f"{full}, every launch analysed", "GPT-2: CS-GPU", "5.2 s"),
+        (small, "BERT: CS-CPU", "15 min"),
+        (f"{full}, 1 launch in 60 analysed", "Whisper: CS-CPU", "83 min"),
+    ):
+        axis = panels[name]
+        lines = [label.get_text() for label in axis.get_yticklabels()]
+        assert axis.texts[lines.index(line)].get_text() == seconds
+    widths = [bar.get_width() for bar in panels[small].patches]
+    assert sum(widths) == pytest.approx(6 * 4 * 100)
+
+
+def test_a_run_faster_than_the_program_alone_is_not_drawn_as_long_as_it() -> None:
+    records = Records()
+    where = {"model": "bert", "mode": "test", "variant": "events", "size": "full"}
+    records.add("overhead_gpu", "iteration_time", 0.08, "s", **where)
+    for part, seconds in (("execution", 0.1), ("collection", 0), ("transfer", 0), ("analysis", 0)):
+        records.add("overhead_gpu", "tool_time", seconds, "s", part=part, **where)
+    plot = figure("breakdown", records.frame())
+    shares = plot.table.set_index("part")["share_percent"]
+    assert shares.tolist() == pytest.approx([125.0, -25.0, 0.0, 0.0])
+    (axis,) = plot.figure.axes
+    assert [text.get_text() for text in axis.texts] == ["80 ms"]
+    spans = sorted((bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches)
+    assert spans == [pytest.approx((0, -25)), pytest.approx((0, 125))]
+    assert axis.get_xlim()[0] < -25
+    assert plot.spread.endswith("left of 0: faster than the program alone")
 
 
 def test_managed_memory_is_told_apart_by_pressure_and_driver() -> None:
@@ -443,6 +497,10 @@ def test_managed_memory_is_told_apart_by_pressure_and_driver() -> None:
     assert table.loc[("mean", "tensor"), "over_none"] == pytest.approx(0.72)
     assert table.loc[("mean", "object"), "asked_mib"] == 900  # of the models, as the times
     assert table.loc[("bert", "tensor"), "in_mib"] == 600
+    diamonds = [list(line.get_xdata()) for line in axis.lines if line.get_marker() == "D"]
+    assert diamonds == [pytest.approx([0.63, 1 / 1.37]), pytest.approx([0.74, 1 / 1.26])]
+    assert all(text.get_position()[0] > 1 for text in axis.texts)  # none across the line at 1
+    assert plot.spread.endswith("mean over 6 models")
     made_up.uvm(records, driver="on", factors=("3",))
     two = figure("uvm", records.frame())
     assert len(two.figure.axes) == 2
@@ -457,7 +515,20 @@ def test_the_heat_map_is_the_records(frame: pd.DataFrame) -> None:
     assert drawn.shape == (4, 5)
     assert drawn[3, 4] == 1200
     assert drawn.mask[0].all()  # never touched: no colour
-    assert plot.figure.axes[0].get_title() == "blocks: 2 MiB each"
+    heat, bar = plot.figure.axes
+    assert heat.get_title() == "blocks: 2 MiB each"
+    assert heat.get_xlim() == (0, 6000)  # all accesses
+    assert bar.get_ylabel() == "accesses in a cell (log; white: none)"
+    assert bar.get_ylim() == pytest.approx((100, 1200))
+    records = everything()
+    for metric, value in (("hot_windows", 40), ("hot_blocks", 60)):
+        records.add("hot_blocks", metric, value, "", model="bert", mode="test")
+    records.add("hot_blocks", "accesses", 8e9 - 6000, "accesses", model="bert", mode="test",
+                window="5", block="0")  # fmt: skip
+    heat = figure("hotness", records.frame()).figure.axes[0]
+    assert heat.get_title().endswith("a cell: 15 blocks by 7 windows of 2e+02 million accesses")
+    assert (heat.get_xlim(), heat.get_ylim()) == ((0, 8), (0, 60))
+    assert heat.get_xlabel() == "accesses so far, billions"
 
 
 def test_a_line_per_gpu_and_none_of_the_cpu_beside_gpus(frame: pd.DataFrame) -> None:
@@ -476,6 +547,25 @@ def test_a_line_per_gpu_and_none_of_the_cpu_beside_gpus(frame: pd.DataFrame) -> 
     assert line[60] == 4000
 
 
+def test_the_peak_of_the_curve_is_the_one_of_the_legend() -> None:
+    records = Records()
+    where = {"model": "gpt2", "mode": "train", "level": "tensor", "device": "0"}
+    for percent, size in enumerate((0, 7000, 6000)):
+        records.add("timeline", "allocated", size, progress=str(percent), **where)
+    records.add("timeline", "peak_allocated", 8275, **where)
+    plot = figure("memory", records.frame())
+    (axis,) = plot.figure.axes
+    assert axis.get_legend().get_texts()[0].get_text() == "GPU 0: peak 7,000 MiB"
+    records.add("timeline", "peak_position", 1.5, "%", **where)
+    plot = figure("memory", records.frame())
+    (axis,) = plot.figure.axes
+    assert axis.get_legend().get_texts()[0].get_text() == "GPU 0: peak 8,275 MiB"
+    line = axis.lines[0]
+    assert list(line.get_xdata()) == [0, 1, 1.5, 2]
+    assert list(line.get_ydata()) == list(plot.table["median"]) == [0, 7000, 8275, 6000]
+    assert axis.get_yticks()[-1] >= 8275
+
+
 def test_on_a_cpu_the_processes_are_called_so() -> None:
     records = Records()
     made_up.memory(records, cpu=True)
@@ -492,18 +582,21 @@ def test_on_a_cpu_the_processes_are_called_so() -> None:
 @pytest.mark.parametrize(
     "name",
     ["working_sets", "table_v", "kernels", "overhead", "overhead_small", "extrapolation",
-     "breakdown", "uvm", "memory"],
+     "breakdown", "uvm", "hotness", "memory"],
 )  # fmt: skip
 def test_texts_lie_on_the_page(frame: pd.DataFrame, name: str) -> None:
-    page = figure(name, frame).figure
+    plot = figure(name, frame)
+    page = plot.figure
     with mpl.rc_context(STYLE):
+        page.text(0.008, 0.008, face(plot, Environment(), [5]), fontsize=7.5)
         page.draw_without_rendering()
     window = page.get_window_extent()
     for text in page.findobj(Text):
         if not text.get_text() or not text.get_visible():
             continue
         box = text.get_window_extent()
-        if box.width and text.axes is not None and text.axes.get_visible():
+        shown = text in page.texts or (text.axes is not None and text.axes.get_visible())
+        if box.width and shown:
             assert box.x0 >= -1, text.get_text()
             assert box.x1 <= window.width + 1, text.get_text()
 

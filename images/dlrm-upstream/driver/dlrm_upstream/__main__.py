@@ -203,7 +203,7 @@ def probe(child: Mapping[str, str], folder: Path) -> dict[str, Any]:
     if not any(code // 10 == major and code % 10 <= minor for code in codes):
         cannot_run(
             f"this image has code for {', '.join(seen['archs'])} and the GPU is sm_{major}{minor}; "
-            "build it with another DLRM_ARCHS"
+            "build it with another TORCH_CUDA_ARCH_LIST"
         )
     expected = (folder / "site/torch/lib/libtorch_cuda.so").resolve()
     if Path(seen["library"]).resolve() != expected:
@@ -215,7 +215,7 @@ def _design_facts(image: Image, one: Design) -> dict[str, Any]:
     path = image.design(one) / "design.json"
     if not path.is_file():
         cannot_run(
-            f"this image holds no design {one.name}; build it with DLRM_DESIGNS={one.name} or all"
+            f"this image holds no design {one.name}; build it with DESIGNS={one.name} or all"
         )
     facts: dict[str, Any] = json.loads(path.read_text())
     return facts

@@ -17,7 +17,7 @@ ALWAYS, SELDOM = 0.9, 0.1
 
 
 def run(config: Config, out: RecordWriter) -> None:
-    """Windows of a million accesses, as the paper's; blocks that nothing touches have no row."""
+    """Windows of as many million accesses as keep them at 4,096; untouched blocks have no row."""
     if config.device == "cpu":
         cannot_run("hotness counts accesses of GPU kernels and needs a GPU; fix: --device cuda")
     require_gpus()
