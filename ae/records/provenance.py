@@ -73,22 +73,3 @@ def source_facts(root: Path) -> Source:
         }
         or None,
     )
-
-
-<<<<<<< HEAD
-def _git(root: Path, *words: str) -> str | None:
-    try:
-        done = processes.run(["git", "-C", str(root), *words], timeout_s=10)
-    except processes.ProcessFault:
-        return None
-    return done.stdout if done.returncode == 0 else None
-=======
-def folder_hash(folder: Path) -> str:
-    """The sha256 over names and contents of every file below `folder`."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(str(path.relative_to(folder)).encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
->>>>>>> main

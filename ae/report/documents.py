@@ -2,11 +2,7 @@
 
 A comment, which no reader sees, says where a number comes from; the next comment ends it:
 
-<<<<<<< HEAD
-    RPF takes <!-- ae SET median(kernel_time, variant=rpf) -->102.6<!-- / --> us.
-=======
     RPF takes <!-- ae MACHINE/RECIPE median(kernel_time, variant=rpf) -->102.6<!-- / --> us.
->>>>>>> main
 
 `ae SET CLAIM` is a claim's value, `ae SET EXPRESSION` that of an expression in the language of
 claims, `ae scoreboard` how many facts came out how. A table is YAML in such a comment (`_Table`).

@@ -106,7 +106,7 @@ def uvm(frame: pd.DataFrame) -> Plot:
             beyond=[max(1.0, _number(row, "paper_high") + 0.04 * reach) for row in here],
             colours=[PALETTE[POLICIES.get(row["policy"], ("", "orange"))[1]] if row else "#8c8c8c"
                      for row in here],
-            texts=[_uvm_words(row) if row else "not measured" for row in here],
+            texts=[_uvm_words(row) for row in here],
         )  # fmt: skip
         for place, row in enumerate(here):
             ends = [_number(row, name) for name in ("paper_low", "paper_high")]
@@ -260,7 +260,7 @@ def _of(rows: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> float:
 
 def _uvm_words(row: naming.Row | None) -> str:
     if row is None:
-        return ""
+        return "not measured"
     sizes = [f"{row[name]:,.0f}" for name in ("asked_mib", "in_mib") if not isnan(row[name])]
     return f"{row['over_none']:.2f}×" + (f" ({'; '.join(sizes)})" if sizes else "")
 
