@@ -89,7 +89,7 @@ def share(frame: pd.DataFrame) -> Plot:
         table = table[~table["variant"].isin(["ideal", *ARTIFACT])]
         tables.append(table.assign(experiment=experiment).rename(columns={"speedup": "share"}))
     if not tables or all(table.empty for table in tables):
-        raise NoData("no record of experiment share: fig9, fig10 or heavy with the variant ideal")
+        raise NoData("no record of metric throughput of the variant ideal in fig9, fig10 or heavy")
     table = pd.concat(tables, ignore_index=True)
     names = in_order(table["variant"], list(NAMES))
     panels = sorted(
@@ -156,7 +156,7 @@ def gain(frame: pd.DataFrame) -> Plot:
         for row in pool_by(part, "gain", [*CELL, "part"]).values():
             kept = {name: row[name] for name in (*CELL, "part", "low", "high", "n", "evidence")}
             rows.append({"cell": _draw.cell_words(row), **kept, "gain": row["median"]})
-    table = _draw.table_of(rows, "no record of experiment gain: fig10 or heavy, metric gain")
+    table = _draw.table_of(rows, "no record of metric gain in fig10 or heavy")
     cells = list(dict.fromkeys(table["cell"]))
     parts = in_order(table["part"], list(PARTS))
     figure, axes = new_panels(

@@ -25,6 +25,15 @@ def test_a_record_holds_what_the_contract_names(tmp_path):
     }
 
 
+def test_samples_of_several_processes_are_a_record_each(tmp_path):
+    out = RecordWriter(tmp_path)
+    for process in ("1", "2"):
+        out.write("m", "us", [1.0], {}, process=process)
+    assert [line["process"] for line in lines(tmp_path / "records.jsonl")] == ["1", "2"]
+    with pytest.raises(ValueError, match="process without a name"):
+        out.write("m", "us", [1.0], {}, process="")
+
+
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
     out = RecordWriter(tmp_path)
     for count in (1, 2):

@@ -14,11 +14,12 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def samples(folder: Path, metric: str, **labels: str) -> list[float]:
-    """The samples of the one record of a metric that has these labels."""
+    """The samples of a metric with these labels: of one record, or of one for each process."""
     found = [
-        record["samples"]
+        record
         for record in records(folder)
         if record["metric"] == metric and labels.items() <= record["labels"].items()
     ]
-    assert len(found) == 1, f"{len(found)} records of {metric} with {labels}"
-    return list(found[0])
+    processes = {record.get("process", "") for record in found}
+    assert len(found) == len(processes) > 0, f"{len(found)} records of {metric} with {labels}"
+    return [sample for record in found for sample in record["samples"]]

@@ -41,8 +41,9 @@ def test_a_row_of_table_v(tmp_path: Path) -> None:
     assert samples(tmp_path, "kernel_launches", kernel="gemm") == [2, 1]
     assert samples(tmp_path, "kernel_launches", kernel="other") == [0, 1]
     assert samples(tmp_path, "im2col") == [1, 0]
-    (found,) = (r for r in records(tmp_path)
-                if r["metric"] == "working_set" and r["labels"]["stat"] == "max")  # fmt: skip
+    found, again = (r for r in records(tmp_path)
+                    if r["metric"] == "working_set" and r["labels"]["stat"] == "max")  # fmt: skip
+    assert (found["process"], again["process"]) == ("1", "2")
     assert found["note"] == "im2col, launch 1 of 3"
     assert found["labels"] == {"model": "bert", "mode": "test", "stat": "max"}
 
@@ -135,6 +136,36 @@ def test_overhead(tmp_path: Path, fake_processes: list[dict[str, Any]]) -> None:
     assert loops == {("full", "5"), ("small", "1"), ("full", "1")}
 
 
+def test_a_slow_turn_is_slow_with_and_without_the_profiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_processes: list[dict[str, Any]]
+) -> None:
+    """Ratios are taken within a turn, and all of a turn bear its name."""
+    alone, traced = overhead.run_alone, overhead.run_traced
+
+    def slower(ran: Ran, mode: str) -> Ran:
+        """Iterations of turn n take n times as long; the last of them again twice that."""
+        turn = sum(one["mode"] == mode for one in fake_processes)
+        first = turn * ran.iterations[0]
+        lines = [f"iteration {i} took {s:.9f} s" for i, s in enumerate((first, first, 2 * first))]
+        return Ran("\n".join(lines), ran.seconds, ran.folder)
+
+    monkeypatch.setattr(overhead, "run_alone", lambda *words: slower(alone(*words), "native"))
+    monkeypatch.setattr(overhead, "run_traced", lambda *words: slower(traced(*words), "touch"))
+    config = Config(experiment="overhead", variants=("native", "cs_gpu"), repeats=3)
+    overhead.run(config, RecordWriter(tmp_path))
+    times = {
+        (r["labels"]["variant"], r["process"]): r["samples"]
+        for r in records(tmp_path)
+        if r["metric"] == "iteration_time"
+    }
+    assert times["native", "1"] == [2, 2, 4]
+    assert times["cs_gpu", "3"] == [12, 12, 24]
+    assert samples(tmp_path, "slowdown", variant="cs_gpu") == [2, 2, 2]
+    names = [r["process"] for r in records(tmp_path) if r["metric"] == "slowdown"]
+    assert names == ["1", "2", "3"]
+    assert all("process" in r for r in records(tmp_path))
+
+
 def test_heat_map(tmp_path: Path) -> None:
     counts = np.zeros((4, 20))
     counts[0] = 2  # always
@@ -201,6 +232,8 @@ def test_policies(tmp_path: Path) -> None:
     assert samples(tmp_path, "prefetch_asked", policy="object") == [5, 5]
     assert samples(tmp_path, "moved", policy="none", direction="in") == [1, 1]
     assert samples(tmp_path, "advice_misses", policy="none") == [3, 3]
+    assert [r["process"] for r in records(tmp_path)
+            if r["metric"] == "normalized_time"] == ["1", "2"] * 2  # fmt: skip
     assert not [r for r in records(tmp_path)
                 if r["metric"] == "moved" and r["labels"]["policy"] == "object"]  # fmt: skip
     assert {r["labels"]["driver_prefetch"] for r in records(tmp_path)} == {"on"}

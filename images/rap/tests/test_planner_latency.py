@@ -1,7 +1,9 @@
 import math
 import random
+from dataclasses import replace
 
 import pytest
+from rap_training.experiments.predictor import hits_of
 from rap_training.planner.latency import (
     FAMILIES,
     FAMILY,
@@ -61,18 +63,21 @@ def test_nine_tenths_of_the_held_out_are_within_ten_percent(seed):
     assert sum(point.within for point in held_out) / len(held_out) >= 0.9
 
 
-def test_accuracy_is_given_per_family_and_split(model):
-    found = model.accuracy()
-    assert [(a.family, a.split) for a in found] == [
-        (family, split) for family in FAMILIES for split in ("train", "test")
+def test_every_kernel_is_a_trial_of_its_family_and_of_all(model):
+    far = [replace(p, us=2 * p.us) if i % 3 == 0 else p for i, p in enumerate(model.pairs)]
+    found = hits_of(far)
+    assert list(found) == [
+        (family, split) for family in (*FAMILIES, "all") for split in ("train", "test")
     ]
-    assert sum(a.count for a in found) == len(measured(1))
-    assert all(a.share >= 0.9 for a in found if a.split == "train")
-    test = [p for p in model.held_out if p.shape.family == "ngram"]
-    share = sum(abs(p.predicted_us - p.us) <= 0.1 * p.us for p in test) / len(test)
-    assert (share, len(test)) == next(
-        (a.share, a.count) for a in found if (a.family, a.split) == ("ngram", "test")
-    )
+    assert found["all", "train"] == [float(p.within) for p in far if p.split == "train"]
+    assert set(found["1d", "train"]) == {0.0, 1.0}
+    assert len(found["all", "train"]) + len(found["all", "test"]) == len(measured(1))
+    for split in ("train", "test"):
+        each = [found[family, split] for family in FAMILIES]
+        assert sorted(hit for hits in each for hit in hits) == sorted(found["all", split])
+    ngram = [p for p in far if p.shape.family == "ngram" and p.split == "test"]
+    assert found["ngram", "test"] == [abs(p.predicted_us - p.us) <= 0.1 * p.us for p in ngram]
+    assert list(hits_of(ngram)) == [("ngram", "test"), ("all", "test")]
 
 
 def test_held_out_points_were_not_learnt_from():

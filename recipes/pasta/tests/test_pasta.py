@@ -70,7 +70,8 @@ def test_a_plain_run_on_two_gpus(recipe: Recipe) -> None:
     asked = {p.experiment: p.needs.gpus.count if p.needs.gpus else 0 for p in made.points}
     assert {name for name, count in asked.items() if count == 2} == {"two_gpus"}
     assert {name for name, count in asked.items() if count == 0} == ALONE
-    assert sum(point.expected_s for point in made.points) < 5 * 3600  # overhead_gpu five times
+    assert {point.repeat for point in made.points} == {0}  # a point runs its five processes itself
+    assert sum(point.expected_s for point in made.points) < 3 * 3600
     assert {point.needs.network for point in made.points} == {"none"}
     assert {point.needs.shm_bytes for point in made.points} == {8 * 10**9}
     assert {point.needs.cap_add for point in made.points} == {()}
@@ -110,22 +111,22 @@ def test_an_old_driver_or_card_is_told(recipe: Recipe) -> None:
 # Every experiment's command line, at full size; {variants} and axes filled in.
 ARGUMENTS = {
     "table_v-bert-train": (
-        "table_v --device cuda --model bert --modes train --size full --repeats 3 --seed 100"
+        "table_v --device cuda --model bert --modes train --size full --repeats 5 --seed 100"
     ),
     "table_v_paper-test": (
-        "table_v --device cuda --model whisper_paper --modes test --size full --repeats 3 "
+        "table_v --device cuda --model whisper_paper --modes test --size full --repeats 5 "
         "--seed 100"
     ),
     "oracle": "oracle --device cpu",
     "args_bound": "table_v --device cpu --model bert --modes test,train --size tiny --seed 100",
-    "counts": "counts --device cuda --repeats 3",
+    "counts": "counts --device cuda --repeats 5",
     "overhead_gpu-gpt2": (
         "overhead --device cuda --model gpt2 --variants "
-        "native,events,sync,empty,count,cs_gpu,cs_gpu_hot --size full --repeats 3 --seed 100"
+        "native,events,sync,empty,count,cs_gpu,cs_gpu_hot --size full --repeats 5 --seed 100"
     ),
     "overhead_cpu-alexnet": (
         "overhead --device cuda --model alexnet --variants cs_cpu,cs_cpu_mt --size full "
-        "--small small --sample 0 --workers 0 --repeats 3 --seed 100"
+        "--small small --sample 0 --workers 0 --repeats 5 --seed 100"
     ),
     "hot_blocks": "hotness --device cuda --model bert --mode test --size full --seed 100",
     "timeline": "timeline --device cuda --model gpt2 --mode train --size full --seed 100",
@@ -133,7 +134,7 @@ ARGUMENTS = {
     "two_ranks-pp": "parallel --device cpu --parallelism pp --size tiny --seed 100",
     "uvm-whisper": (
         "uvm --device cuda --model whisper --mode test --size full --oversubscribe 0.0 "
-        "--repeats 3 --seed 100"
+        "--repeats 5 --seed 100"
     ),
 }
 
@@ -144,7 +145,7 @@ def test_the_arguments_of_every_experiment(recipe: Recipe) -> None:
     assert {points[name].experiment for name in ARGUMENTS} == NATIVE
     for name, words in ARGUMENTS.items():
         assert points[name].argv == ("python", "-m", "pasta_workloads", *words.split()), name
-    assert len(points) == 12 + 2 + 6 * 5 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
+    assert len(points) == 12 + 2 + 6 + 6 + 6 + 3 + 3 + 5  # what has axes, and what has none
 
 
 def test_every_command_line_is_the_workloads_own(recipe: Recipe) -> None:
@@ -441,7 +442,11 @@ def test_small_models_are_a_figure_of_their_own(frame: pd.DataFrame) -> None:
     assert set(plot.table["size"]) == {"small"}
     table = plot.table.set_index(["model", "variant"])
     assert table.loc[("geo-mean", "cs_cpu"), "median"] == pytest.approx(900)
-    assert table.loc[("whisper", "cs_gpu"), "n"] == 3
+    assert table.loc[("whisper", "cs_gpu"), ["n", "processes", "spread"]].to_list() == [
+        5,
+        5,
+        "ci95",
+    ]
     assert set(table["evidence"]) == {"measured"}
 
 

@@ -40,11 +40,14 @@ class RecordWriter:
         evidence: Evidence = "measured",
         warmup: int | None = None,
         note: str | None = None,
+        process: str | None = None,
     ) -> None:
         """Append one record: all `samples` of `metric` in `unit`, in the order they were taken.
 
         `warmup` is how many samples were dropped before these. Label values become strings.
-        Raises ValueError for no samples, a sample that is not finite, or unknown evidence.
+        `process`, for a point that starts several, is the one that took them: a record for each.
+        Raises ValueError for no samples, a sample that is not finite, unknown evidence, or a
+        process without a name.
         """
         values = [float(sample) for sample in samples]
         if not values:
@@ -53,6 +56,8 @@ class RecordWriter:
             raise ValueError(f"record '{metric}' has a sample that is not a finite number")
         if evidence not in _EVIDENCE:
             raise ValueError(f"record '{metric}' has unknown evidence '{evidence}'")
+        if process == "":
+            raise ValueError(f"record '{metric}' is of a process without a name")
         line: dict[str, Any] = {
             "schema": SCHEMA,
             "metric": metric,
@@ -65,6 +70,8 @@ class RecordWriter:
             line["warmup"] = int(warmup)
         if note:
             line["note"] = note
+        if process is not None:
+            line["process"] = process
         self._append("records.jsonl", line)
 
     def skip(self, labels: Mapping[str, object], reason: str) -> None:

@@ -52,7 +52,7 @@ class Config(Options):
     )
     iterations: int = option(1, "measured iterations of a process", least=1)
     warmup: int = option(0, "iterations before them, not measured and not analysed", least=0)
-    repeats: int = option(3, "processes of every variant, each a sample", least=1)
+    repeats: int = option(5, "processes of every variant, in turns", least=1)
     sample: int = option(0, "CPU variants at full size too, one launch in N; 0: no", least=0)
     workers: int = option(0, "threads of cs_cpu_mt; 0: one per CPU", least=0)
     oversubscribe: float = option(

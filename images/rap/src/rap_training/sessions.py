@@ -1,4 +1,9 @@
-"""An experiment from the parent's side: sessions to run, records to write."""
+"""An experiment from the parent's side: sessions to run, records to write.
+
+Rank 0 tells what all ranks took: a sample is of the slowest, and there is one record for a launch,
+on however many GPUs. The launch counts as one process, and so do sessions of a point, which run one
+after another on the same GPUs: what their variants took is compared in pairs.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from pasta_workloads.collector import require_collector, require_gpus, run_trace
 from pasta_workloads.config import Config
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import counts_of
+from pasta_workloads.turns import write_turns
 
 ELEMENTS = 100_000
 
@@ -52,6 +53,7 @@ def write_counts(
             counted = [one[0][counter] for one in launches]
             labels = {"kernel": known.kernel, "counter": counter}
             unit = "B" if "bytes" in counter else "accesses"
-            out.write("counted", unit, counted, labels)
+            write_turns(out, "counted", unit, counted, labels)
             out.write("expected", unit, [expected], labels, evidence="static")
-            out.write("count_error", unit, [one - expected for one in counted], labels)
+            errors = [one - expected for one in counted]
+            write_turns(out, "count_error", unit, errors, labels)

@@ -4,6 +4,7 @@ The GPU-resident variants run at the full size. Analysis on the CPU is measured 
 problem, beside the GPU-resident one on the same problem: nothing there is extrapolated. With
 --sample the CPU variants run at the full size too, one launch in N, and both extrapolations are
 written (evidence scaled). Times are of the iteration, from idle GPU to idle GPU, after a warm-up.
+A slowdown is a turn's: the median iteration under the variant over that without, one for each turn.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pasta_workloads.config import CPU_VARIANTS, Config
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.extrapolate import paper, sound
 from pasta_workloads.mapping import region_launches, stages_of
+from pasta_workloads.turns import turn_name, write_turns
 
 SETTINGS: dict[str, dict[str, int | str]] = {
     "events": {"mode": "events"},
@@ -160,14 +162,19 @@ class _Measurement:
         out = self.out
         if self.series.sample and name == "native":
             labels["sample"] = "0"
-        out.write("iteration_time", "s", samples, labels, warmup=WARMUP)
+        for number, ran in enumerate(self.runs[name]):
+            out.write(
+                "iteration_time", "s", ran.iterations, labels, warmup=WARMUP,
+                process=turn_name(number),
+            )  # fmt: skip
         wall = [ran.seconds for ran in self.runs[name]]
-        out.write("process_time", "s", wall, labels, note="with start-up and reports")
+        write_turns(out, "process_time", "s", wall, labels, note="with start-up and reports")
         if name == "native":
             return
         if not self.series.sample:
             ratios = [one / base for one, base in zip(samples, native, strict=True)]
-            out.write("slowdown", "x", ratios, labels | {"scaling": "none"}, warmup=WARMUP)
+            where = labels | {"scaling": "none"}
+            write_turns(out, "slowdown", "x", ratios, where, warmup=WARMUP)
         elif name in CPU_VARIANTS:
             self._write_scaled(name, samples, native, labels)
         threads = int(self._settings(name).get("workers", 1))
@@ -178,7 +185,8 @@ class _Measurement:
             )
         ]
         for part in PARTS:
-            out.write("tool_time", "s", [one[part] for one in parts], labels | {"part": part})
+            seconds = [one[part] for one in parts]
+            write_turns(out, "tool_time", "s", seconds, labels | {"part": part})
 
     def _write_scaled(
         self, name: str, samples: Sequence[float], native: Sequence[float], labels: dict[str, str]
@@ -203,9 +211,9 @@ class _Measurement:
             "authors": f"the paper's formula: the whole time by {rate}",
         }
         for scaling, values in scaled.items():
-            self.out.write(
-                "slowdown", "x", values, labels | {"scaling": scaling}, evidence="scaled",
-                note=notes[scaling],
+            write_turns(
+                self.out, "slowdown", "x", values, labels | {"scaling": scaling},
+                evidence="scaled", note=notes[scaling],
             )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pasta_workloads.mapping import Launch, check_followed, launches_of, own_mem
 from pasta_workloads.memory import OperatorBytes
 from pasta_workloads.models.sizes import PUBLISHED
 from pasta_workloads.oracle.statistics import MIB, STATS, statistics
+from pasta_workloads.turns import write_turns
 from pasta_workloads.workload import build
 
 ATTENTION = "fmha_cutlass"  # in the names of PyTorch's memory-efficient attention
@@ -47,7 +48,7 @@ def run(config: Config, out: RecordWriter) -> None:
         if config.scale != "full":
             labels["size"] = config.scale
         write_row(runs, labels, out)
-        out.write("profiling_memory", "MiB", own, labels, note="on the GPU")
+        write_turns(out, "profiling_memory", "MiB", own, labels, note="on the GPU")
         write_oracle(config.model, mode, config.scale, out, labels)
 
 
@@ -77,14 +78,14 @@ def attention_of(seen: list[Launch], whole: list[Launch]) -> list[Launch]:
 
 
 def write_row(runs: list[list[Launch]], labels: dict[str, str], out: RecordWriter) -> None:
-    """The records of one row, with a sample of each run. MiB."""
-    out.write("kernels", "launches", [len(run) for run in runs], labels)
+    """The records of one row, one of each run. MiB."""
+    write_turns(out, "kernels", "launches", [len(run) for run in runs], labels)
     footprints = [[launch.footprint / MIB for launch in run] for run in runs]
-    out.write(
-        "footprint", "MiB", [float(np.mean(values)) for values in footprints], labels,
+    write_turns(
+        out, "footprint", "MiB", [float(np.mean(values)) for values in footprints], labels,
         note="the mean over launches of what the driver had allocated",
     )  # fmt: skip
-    out.write("footprint_max", "MiB", [max(values) for values in footprints], labels)
+    write_turns(out, "footprint_max", "MiB", [max(values) for values in footprints], labels)
     levels = {
         "working_set": [[launch.ws / MIB for launch in run] for run in runs],
         "working_set_object": [[launch.ws_object / MIB for launch in run] for run in runs],
@@ -94,7 +95,7 @@ def write_row(runs: list[list[Launch]], labels: dict[str, str], out: RecordWrite
         for stat in STATS:
             note = _behind(runs[0], sizes[0], found[0][stat]) if stat != "mean" else None
             samples = [one[stat] for one in found]
-            out.write(metric, "MiB", samples, labels | {"stat": stat}, note=note)
+            write_turns(out, metric, "MiB", samples, labels | {"stat": stat}, note=note)
     _write_names(runs, labels, out)
 
 
@@ -107,13 +108,13 @@ def _write_names(runs: list[list[Launch]], labels: dict[str, str], out: RecordWr
             names[name] += number
     for name in sorted(names, key=lambda name: (-names[name], name)):
         samples = [count[name] for count in counts]
-        out.write("kernel_launches", "launches", samples, labels | {"kernel": name})
+        write_turns(out, "kernel_launches", "launches", samples, labels | {"kernel": name})
     shares = [
         100 * sum(number for _, number in count.most_common(5)) / count.total() for count in counts
     ]
-    out.write("top5_share", "%", shares, labels)
+    write_turns(out, "top5_share", "%", shares, labels)
     im2col = [sum(n for name, n in count.items() if "im2col" in name) for count in counts]
-    out.write("im2col", "launches", im2col, labels)
+    write_turns(out, "im2col", "launches", im2col, labels)
 
 
 def _behind(run: list[Launch], sizes: list[float], value: float) -> str:

@@ -24,6 +24,7 @@ from reprokit.timing import interleave
 from pasta_workloads.collector import Ran, require_collector, require_gpus, run_alone, run_traced
 from pasta_workloads.config import Config
 from pasta_workloads.errors import RunFailed
+from pasta_workloads.turns import write_turns
 
 MIB = 2**20
 PRINTED = "managed "
@@ -96,20 +97,21 @@ def write_policies(
         driver = PREFETCH_WORDS.get(results[0]["driver_prefetch"], "unknown")
         where = labels | {"policy": policy, "driver_prefetch": driver}
         seconds = [one["seconds"] for one in results]
-        out.write("uvm_time", "s", seconds, where)
+        write_turns(out, "uvm_time", "s", seconds, where)
         ratios = [one / none for one, none in zip(seconds, base, strict=True)]
-        out.write("normalized_time", "x", ratios, where)
+        write_turns(out, "normalized_time", "x", ratios, where)
         for name, direction in MOVED.items():
             if all(name in one for one in results):
                 moved = [one[name] / MIB for one in results]
-                out.write("moved", "MiB", moved, where | {"direction": direction})
+                write_turns(out, "moved", "MiB", moved, where | {"direction": direction})
         for name in ("faults", "thrashing"):
             if all(name in one for one in results):
-                out.write(name, "events", [one[name] for one in results], where)
-        out.write("prefetch_asked", "MiB", [one["asked_bytes"] / MIB for one in results], where)
-        out.write("prefetches", "calls", [one["prefetches"] for one in results], where)
+                write_turns(out, name, "events", [one[name] for one in results], where)
+        asked = [one["asked_bytes"] / MIB for one in results]
+        write_turns(out, "prefetch_asked", "MiB", asked, where)
+        write_turns(out, "prefetches", "calls", [one["prefetches"] for one in results], where)
         strange = [one["gone"] + one["strangers"] + one["mismatches"] for one in results]
-        out.write(
-            "advice_misses", "pieces", strange, where,
+        write_turns(
+            out, "advice_misses", "pieces", strange, where,
             note="pieces or operators that were not as profiled",
         )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reprokit.records import RecordWriter
 
 from rap_training.config import Config
-from rap_training.planner.latency import Accuracy, LatencyModel, shapes
+from rap_training.planner.latency import FAMILIES, HeldOut, LatencyModel, shapes
 from rap_training.rank import Rank
 from rap_training.sessions import run_sessions
 from rap_training.sharing import probes
@@ -32,16 +32,10 @@ def on_rank(rank: Rank, names: Sequence[str]) -> None:
         ),
         seed=config.seed,
     )
-    parts = list(model.accuracy())
-    for split in ("test", "train"):
-        of_split = [part for part in parts if part.split == split]
-        count = sum(part.count for part in of_split)
-        share = sum(part.share * part.count for part in of_split) / count
-        parts.append(Accuracy("all", split, share, count))
-    for part in parts:
+    for (family, split), hits in hits_of(model.pairs).items():
         rank.tell(
-            "record", metric="within_10_percent", unit="%", samples=[100.0 * part.share],
-            labels={"family": part.family, "split": part.split}, note=f"of {part.count} kernels",
+            "record", metric="predicted_within_10_percent", unit="1", samples=hits,
+            labels={"family": family, "split": split}, note="1 or 0 for each kernel",
         )  # fmt: skip
     for pair in model.pairs:
         shape = pair.shape
@@ -54,3 +48,21 @@ def on_rank(rank: Rank, names: Sequence[str]) -> None:
             "record", metric="prediction", unit="us", samples=[pair.predicted_us], labels=labels,
             evidence="simulated", note="by boosted trees trained on the other kernels",
         )  # fmt: skip
+
+
+def hits_of(pairs: Sequence[HeldOut]) -> dict[tuple[str, str], list[float]]:
+    """For every kernel 1 where it is predicted within 10 %, else 0, by family and split.
+
+    The family `all` is of all kernels; a family without kernels in a split is left out.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    for family in (*FAMILIES, "all"):
+        for split in ("train", "test"):
+            hits = [
+                float(pair.within)
+                for pair in pairs
+                if family in (pair.shape.family, "all") and pair.split == split
+            ]
+            if hits:
+                found[family, split] = hits
+    return found

@@ -79,16 +79,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """Share in [0, 1] of a family's points of a split (train or test) predicted within 10 %."""
-
-    family: str
-    split: str
-    share: float
-    count: int
-
-
-@dataclass(frozen=True)
 class HeldOut:
     """A measurement and what the model predicts for it; `split` is train or test."""
 
@@ -201,17 +191,6 @@ class LatencyModel:
     def extrapolates(self, shape: Shape) -> bool:
         """Whether `shape` is outside the measured range of its family."""
         return self._family(shape).inside(shape) != shape
-
-    def accuracy(self) -> tuple[Accuracy, ...]:
-        """Share within 10 % of every family and split that has points, in the families' order."""
-        found: list[Accuracy] = []
-        for family in FAMILIES:
-            for split in ("train", "test"):
-                own = [p for p in self.pairs if p.shape.family == family and p.split == split]
-                if own:
-                    share = sum(point.within for point in own) / len(own)
-                    found.append(Accuracy(family, split, share, len(own)))
-        return tuple(found)
 
     @cached_property
     def pairs(self) -> tuple[HeldOut, ...]:
