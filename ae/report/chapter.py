@@ -62,10 +62,10 @@ def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter
 def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None) -> list[Drawn]:
     """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}
-    names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
+    each = {name: about.experiments for name, about in recipe.figures.items()}
+    shown = {name: experiments for name, experiments in each.items() if ran & set(experiments)}
     folder = root / "recipes" / recipe.name
-    shown = {name: recipe.figures[name].experiments for name in names}
-    return draw(folder, shown, results.frame, results.environment, out) if names else []
+    return draw(folder, shown, results.frame, results.environment, out) if shown else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
