@@ -95,20 +95,6 @@ def weakest(several: Iterable[Basis]) -> Basis:
     )
 
 
-def constant(value: float) -> Draws:
-    """A value that all draws have."""
-    import numpy as np
-
-    return np.full(1 + RESAMPLES, value)
-
-
-def stacked(several: Sequence[Draws]) -> Draws:
-    """Draws of several values; shape (values, 1 + RESAMPLES)."""
-    import numpy as np
-
-    return np.stack(several)
-
-
 def resample(samples: Samples, statistic: str = "median") -> Draws:
     """The statistic of the samples, then of RESAMPLES draws; shape (1 + RESAMPLES,), float64.
 

@@ -38,7 +38,6 @@ _OVER: Mapping[str, Callable[[Values], Any]] = {
     "mean_over": lambda values: values.mean(axis=0),
     "geomean_over": _geomean,
     "every_over": lambda values: values.all(axis=0),
-    "all_over": lambda values: values.all(axis=0),
     "any_over": lambda values: values.any(axis=0),
 }
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
@@ -119,9 +118,11 @@ class _Evaluator:
     def visit(  # noqa: PLR0911
         self, node: ast.expr, bound: Mapping[str, str]
     ) -> Values:
+        import numpy as np
+
         match node:
             case ast.Constant(value=value):
-                return statistics.constant(float(value))  # type: ignore[arg-type]
+                return np.full(1 + statistics.RESAMPLES, value, dtype=np.float64)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return ~self.visit(operand, bound)
             case ast.UnaryOp(operand=operand):
@@ -162,6 +163,8 @@ class _Evaluator:
         Of labels whose values are those found, a value counts when any of its cells is there: the
         records of something else may have it too.
         """
+        import numpy as np
+
         *labels, inner = call.args  # labels that nobody wrote the cells of
         listed = {str(k.arg): words_of(k.value) for k in call.keywords}
         open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]
@@ -170,19 +173,17 @@ class _Evaluator:
         faults: list[NoAnswer] = []
         others: list[NoAnswer] = []
         for outer in self._found(open_, bound):
-            good: list[Values] = []
-            bad: list[NoAnswer] = []
+            before, bad = len(values), []
             for words in itertools.product(*closed.values()):
                 try:
                     cell = {**outer, **dict(zip(closed, words, strict=True))}
-                    good.append(self.visit(inner, cell))
+                    values.append(self.visit(inner, cell))
                 except (WrongEvidence, NoRecords) as reason:
                     bad.append(reason)
-            values += good
-            (faults if good or not open_ else others).extend(bad)
-        broken = name in ("every_over", "all_over") and any(not one[0] for one in values)
+            (faults if len(values) > before or not open_ else others).extend(bad)
+        broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
-            found: Values = _OVER[name](statistics.stacked(values))
+            found: Values = _OVER[name](np.stack(values))
             return found
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)

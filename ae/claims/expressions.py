@@ -22,7 +22,6 @@ OVER: Mapping[str, Kind] = {  # what it is over, and gives
     "mean_over": "number",
     "geomean_over": "number",
     "every_over": "boolean",
-    "all_over": "boolean",
     "any_over": "boolean",
 }
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)

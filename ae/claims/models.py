@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from ae.errors import ExitCode
-from ae.host.files import write_atomic
 from ae.recipe.models import Words
 from ae.records.files import Evidence
 from ae.statistics import Spread
@@ -154,10 +151,3 @@ def to_json(judgements: Sequence[Judgement]) -> dict[str, Any]:
 def verdict_lines(judgements: Iterable[Judgement]) -> str:
     """The contents of verdicts.txt: a claim's id and its verdict a line."""
     return "".join(f"{one.id} {one.verdict}\n" for one in judgements)
-
-
-def write_claims(run_dir: Path, judgements: Sequence[Judgement]) -> Path:
-    """Write `claims.json` into a run's folder, atomically. Raises OSError."""
-    path = run_dir / "claims.json"
-    write_atomic(path, json.dumps(to_json(judgements), indent=2) + "\n")
-    return path

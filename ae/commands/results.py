@@ -5,7 +5,6 @@ They read a run or a reference set and never write into it; what they draw goes 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Literal
@@ -35,28 +34,18 @@ ReportFolder = Annotated[
 ]
 
 
-def plot(
-    name: RecipeName,
-    run_name: RunName = None,
-    output: ReportFolder = None,
-    as_json: AsJson = False,
-) -> None:
+def plot(name: RecipeName, run_name: RunName = None, output: ReportFolder = None) -> None:
     """Draw the figures of a run again; needs no GPU and no container."""
     root, recipe, results = _open(name, run_name)
     drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
-    said = chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws"
-    print_data(as_json, chapter.figures_json(drawn), said)
+    print(chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws")
 
 
 def check(name: RecipeName, run_name: RunName = None, as_json: AsJson = False) -> int:
     """Judge every claim against a run; exit code 1 when one is not reproduced."""
     judged = chapter.judge_results(*_open(name, run_name))
-    if as_json:
-        print(json.dumps(to_json(judged), indent=2))
-    else:
-        print(
-            text.verdict_text(judged, width=max(80, min(120, get_terminal_size((100, 24)).columns)))
-        )
+    width = max(80, min(120, get_terminal_size((100, 24)).columns))
+    print_data(as_json, to_json(judged), text.verdict_text(judged, width=width))
     return exit_code(judged)
 
 
@@ -131,7 +120,7 @@ def keep(
     (folder / "verdicts.txt").write_text(verdict_lines(judged), encoding="utf-8")
     count = sum(point.done for point in run.points)
     print(f"kept {count} points in {folder}, {len(replaced)} of them instead of older ones")
-    print(text.verdict_counts(one.verdict for one in judged))
+    print(text.verdict_counts(judged))
 
 
 def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ae.claims.models import write_claims
+from ae.claims.models import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -31,6 +32,7 @@ from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
 from ae.errors import AeError, EnvironmentFault, ExitCode
 from ae.host import measuring, owner, signals, watchdog
+from ae.host.files import write_atomic
 from ae.host.machine import detect
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
@@ -172,7 +174,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, recipe.name, about, engine.machine())
+    facts = gather(root, about, engine.machine())
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
@@ -213,16 +215,18 @@ def measure(
 
 
 def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
-    """Print table, figures and counts of verdicts, and what to do next; return them as data."""
+    """Print table, figures and counts of verdicts, and what to do next; return the verdicts."""
     name, figures = asked.recipe.name, run.path / "figures"
     made = chapter.conclude(asked.root, asked.recipe, load_run(run.path), figures)
-    write_claims(run.path, made.judgements)
+    claims = to_json(made.judgements)
+    write_atomic(run.path / "claims.json", json.dumps(claims, indent=2) + "\n")
     if not as_json:
         print(chapter.chapter_text(made))
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (every verdict), ae report {name} (a page), ae runs")
     statuses = {point: status.status for point, status in run.statuses().items()}
-    return chapter.chapter_json(made) | {"points": statuses, "folder": str(run.path)}
+    about = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
+    return about | claims
 
 
 def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:

@@ -20,6 +20,7 @@ from ae.commands.options import (
 )
 from ae.errors import EnvironmentFault
 from ae.images.content import BuildOptions
+from ae.model import Status
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import Run, RunStore, results_dir
@@ -43,24 +44,23 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    record, finished = run.record, run.finished()
-    ended = {status.key for status in run.statuses().values()}
-    done = sum(point.key in finished for point in record.plan.points)
+    record = run.record
+    ended = {one.key: one.status for one in run.statuses().values()}
+    planned = [ended.get(point.key) for point in record.plan.points]
     if run.is_claimed():
         state = "running"
     elif not run.began:
         state = "never started"
     else:
-        whole = all(point.key in ended for point in record.plan.points)
-        bad = any(s.status not in ("done", "skipped") for s in run.statuses().values())
-        state = "stopped" if not whole else "failed" if bad else "finished"
+        bad = set(ended.values()) - {Status.DONE, Status.SKIPPED}
+        state = "stopped" if None in planned else "failed" if bad else "finished"
     age = datetime.now(UTC) - datetime.fromisoformat(record.created)
     return {
         "recipe": record.recipe,
         "run": run.name,
         "state": state,
-        "done": done,
-        "points": len(record.plan.points),
+        "done": planned.count(Status.DONE),
+        "points": len(planned),
         "age_s": age.total_seconds(),
         "folder": str(run.path),
     }

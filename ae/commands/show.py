@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +24,8 @@ def list_papers(as_json: AsJson = False) -> None:
     """List the papers and their lanes."""
     root = find_root()
     recipes = [load_recipe(root, name) for name in list_recipes(root)]
-    print_data(as_json, [recipe_data(recipe) for recipe in recipes], list_text(recipes))
+    data = [recipe.model_dump(mode="json", by_alias=True) for recipe in recipes]
+    print_data(as_json, data, list_text(recipes))
 
 
 def show(
@@ -36,16 +37,11 @@ def show(
     root = find_root()
     recipe, claims = load_recipe(root, name), load_claims(root, name)
     data = {
-        "recipe": recipe_data(recipe),
+        "recipe": recipe.model_dump(mode="json", by_alias=True),
         "claims": [one.model_dump(mode="json") for one in claims],
     }
     text = whole_text(recipe, claims, root) if everything else show_text(recipe, claims)
     print_data(as_json, data, text)
-
-
-def recipe_data(recipe: Recipe) -> dict[str, Any]:
-    """The recipe, for a program."""
-    return recipe.model_dump(mode="json", by_alias=True)
 
 
 def list_text(recipes: Sequence[Recipe]) -> str:
@@ -76,8 +72,8 @@ def show_text(recipe: Recipe, claims: Sequence[Claim]) -> str:
     lines += _section(f"`{command}`: {_total(recipe, plain)}", _experiments(recipe, plain))
     if rest := [name for name in recipe.experiments if name not in plain]:
         lines += [f"  by name (--experiment): {', '.join(rest)}"]
-    lines += _section("Variants (--variant)", _titles(recipe.variants, 9))
-    lines += _section("Figures", _titles(recipe.figures, 5))
+    lines += _section("Variants (--variant)", _titles(recipe.variants, 11))
+    lines += _section("Figures", _titles(recipe.figures, 4))
     sources = Counter(claim.source for claim in claims).most_common()
     counts = ", ".join(f"{count} {source}" for source, count in sources)
     lines += ["", f"{len(claims)} claims" + (f" by source: {counts}" if counts else "")]

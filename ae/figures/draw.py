@@ -6,7 +6,7 @@ A recipe's `figures.py` holds one function per figure, from the record table to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -148,28 +148,3 @@ def bars(
     axis.set_xlim(0, max(reach * (1 + text_room), ticks[-1]))
     axis.xaxis.grid(True)
     axis.tick_params(axis="y", length=0)
-
-
-def row_bars(
-    axis: Axes,
-    names: Sequence[str],
-    rows: Sequence[Mapping[Any, Any] | None],
-    value: str,
-    *,
-    colours: Sequence[str],
-    texts: Sequence[str],
-    reach: float,
-    text_room: float = 0.34,
-    mark: float | None = None,
-    beyond: Sequence[float] = (),
-) -> None:
-    """`bars` of the column `value` of rows with `low` and `high`; None: it was not measured."""
-    columns = {
-        key: [float("nan") if row is None else float(row[key]) for row in rows]
-        for key in (value, "low", "high")
-    }
-    texts = [text if row else "not measured" for text, row in zip(texts, rows, strict=True)]
-    bars(
-        axis, names, columns[value], low=columns["low"], high=columns["high"], colours=colours,
-        texts=texts, reach=reach, text_room=text_room, mark=mark, beyond=beyond,
-    )  # fmt: skip

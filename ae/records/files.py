@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import from_json
 
 from ae.errors import WorkloadError, nearest
-from ae.statistics import by_process, summarize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +20,10 @@ if TYPE_CHECKING:
 Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
 EVIDENCE: tuple[str, ...] = get_args(Evidence)
 COLUMNS = (
-    "metric", "unit", "evidence", "samples", "n", "median", "low", "high",
-    "experiment", "point", "repeat", "host", "process", "note",
+    "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "host", "process",
+    "note",
 )  # fmt: skip
+RESERVED = (*COLUMNS, "n", "median", "low", "high")  # the last are made for figures
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
@@ -59,7 +58,7 @@ class Record(_Line):
     @classmethod
     def _no_column(cls, labels: dict[str, str]) -> dict[str, str]:
         for name in labels:
-            if name in COLUMNS:
+            if name in RESERVED:
                 raise ValueError(f"a label may not be called '{name}', that is a column of its own")
         return labels
 
@@ -185,43 +184,25 @@ def _read_lines(path: Path, model: type[Model]) -> tuple[Model, ...]:
             where = f"{_name(path)}:{number}"
             if len(line) > LINE_BYTES:
                 raise RecordsFault(f"{where}: a line larger than {LINE_BYTES // 2**20} MiB")
-            if not line.endswith(b"\n") and not _is_whole(line):
-                raise RecordsFault(
-                    f"{where}: the file ends in the middle of a line",
-                    fix="the workload was cut off while writing; run again with --resume",
-                )
             if line.strip():
                 items.append(_parse(model, line, where))
     return tuple(items)
 
 
-def _is_whole(line: bytes) -> bool:
-    """Whether a line without its end is JSON; else the writer was cut off."""
-    try:
-        from_json(line)
-    except ValueError:
-        return False
-    return True
+def flat(row: Row) -> dict[str, Any]:
+    """The row as tables see it: a value for each column and each label that it has."""
+    return {name: getattr(row, name) for name in COLUMNS} | dict(row.labels)
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
     """The table of docs/contracts.md: one row per record, one column per label.
 
-    `samples` are tuples of floats, `median` is theirs, in `unit`, as are `low` and `high`: one
-    record is of one process, so they are the median. A label that a record lacks is NaN.
+    `samples` are tuples of floats, in `unit`. A label that a record lacks is NaN.
     """
     import pandas as pd
 
-    labels = list(dict.fromkeys(name for row in rows for name in row.labels))
-    lines = [
-        [
-            row.metric, row.unit, row.evidence, row.samples, len(row.samples),
-            *summarize(by_process([vars(row)]))[:3], row.experiment, row.point, row.repeat,
-            row.host, row.process, row.note, *map(row.labels.get, labels),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    return pd.DataFrame(lines, columns=[*COLUMNS, *labels])
+    labels = dict.fromkeys(name for row in rows for name in row.labels)
+    return pd.DataFrame(list(map(flat, rows)), columns=[*COLUMNS, *labels])
 
 
 def _name(path: Path) -> str:

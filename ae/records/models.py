@@ -54,13 +54,12 @@ class GpuFacts(Kept):
 
 
 class Provenance(Kept):
-    """Where a run came from: source, recipe, engine, host, GPUs."""
+    """Where a run came from: source, engine, host, GPUs."""
 
     ae: str = ""
     started: str = "unknown"
     command: tuple[str, ...] = ()
     source: Source = Source()
-    recipe_hash: str = ""
     engine: dict[str, str] = Field(default_factory=dict)  # name, detail, endpoint, version ...
     host: Host = Host()
     gpus: tuple[GpuFacts, ...] = ()

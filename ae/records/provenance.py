@@ -20,14 +20,13 @@ _MADE_FROM = ("ae", "images", "recipes")
 _LONGEST = 200_000  # characters of a diff
 
 
-def gather(root: Path, recipe: str, engine: Mapping[str, str], machine: Machine) -> Provenance:
+def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenance:
     """Return what is known of the source, the engine and the machine of a run."""
     return Provenance(
         ae=__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(sys.argv[1:]),
         source=source_facts(root),
-        recipe_hash=folder_hash(root / "recipes" / recipe),
         engine=dict(engine),
         host=Host(
             name=socket.gethostname(),
@@ -74,13 +73,3 @@ def source_facts(root: Path) -> Source:
         }
         or None,
     )
-
-
-def folder_hash(folder: Path) -> str:
-    """The sha256 over names and contents of every file below `folder`."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(str(path.relative_to(folder)).encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()

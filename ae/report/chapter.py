@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ae.claims.judge import judge
-from ae.claims.models import Judgement, to_json
+from ae.claims.models import Judgement
 from ae.claims.tables import load_claims
-from ae.model import Status
 from ae.recipe.models import Recipe
+from ae.records.files import flat
 from ae.records.results import Results
 from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
 from ae.report.text import result_text, skip_text, verdict_counts
 
-_SHOWN = (
-    "metric",
-    "unit",
-    "evidence",
-    "samples",
-    "experiment",
-    "repeat",
-    "host",
-    "process",
-)  # of a record, in tables
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -54,37 +42,6 @@ class Chapter:
         origins = self.results.origins
         return list(dict.fromkeys(n for one in origins for n in (*one.notes, *one.about)))
 
-    @property
-    def counts(self) -> str:
-        """How many claims got which verdict."""
-        return verdict_counts(one.verdict for one in self.judgements) if self.judgements else ""
-
-    @property
-    def unfinished(self) -> list[tuple[str, str, str]]:
-        """Point, status and reason of what is neither done nor skipped."""
-        return [
-            (one.status.id, str(one.status.status), one.status.reason)
-            for one in self.results.points
-            if one.status.status not in (Status.DONE, Status.SKIPPED)
-        ]
-
-    @property
-    def environment(self) -> dict[str, Any]:
-        """What the workload says of the machine."""
-        found: dict[str, Any] = json.loads(
-            self.results.environment.model_dump_json(exclude_unset=True)
-        )
-        return found
-
-    @property
-    def facts(self) -> str:
-        """All that is known of the runs and the machine, as JSON."""
-        runs = [
-            one.model_dump(mode="json", exclude={"points"}, exclude_none=True)
-            for one in self.results.origins
-        ]
-        return json.dumps({"runs": runs, "environment": self.environment}, indent=2)
-
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
     """Draw the figures into `out`, make the tables, judge the claims.
@@ -105,10 +62,10 @@ def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter
 def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None) -> list[Drawn]:
     """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}
-    names = [name for name, about in recipe.figures.items() if ran & set(about.experiments)]
+    each = {name: about.experiments for name, about in recipe.figures.items()}
+    shown = {name: experiments for name, experiments in each.items() if ran & set(experiments)}
     folder = root / "recipes" / recipe.name
-    shown = {name: recipe.figures[name].experiments for name in names}
-    return draw(folder, shown, results.frame, results.environment, out) if names else []
+    return draw(folder, shown, results.frame, results.environment, out) if shown else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
@@ -122,9 +79,7 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
         order={"variant": list(recipe.variants)}
         | {name: list(axis.values) for name, axis in recipe.axes.items()},
     )
-    rows = [
-        {name: getattr(row, name) for name in _SHOWN} | dict(row.labels) for row in results.rows
-    ]
+    rows = list(map(flat, results.rows))
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
 
@@ -137,7 +92,8 @@ def chapter_text(chapter: Chapter) -> str:
     """What `ae run` prints at its end: a screen of it."""
     most = max(3, SCREEN_ROWS // max(1, len(chapter.tables)))
     parts = [result_text(one, most=most) for one in chapter.tables]
-    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures), chapter.counts]
+    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
+    parts += [verdict_counts(chapter.judgements)] if chapter.judgements else []
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 
@@ -148,26 +104,3 @@ def figures_text(figures: Sequence[Drawn]) -> str:
     lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
     lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.files]
     return "\n".join(lines)
-
-
-def chapter_json(chapter: Chapter) -> dict[str, Any]:
-    """The same for a program: rows of every table, figure files, verdicts."""
-    return {
-        "recipe": chapter.recipe.name,
-        "run": chapter.results.name,
-        "environment": chapter.environment,
-        "tables": [asdict(table) for table in chapter.tables],
-        "skipped": chapter.skipped,
-        "figures": figures_json(chapter.figures),
-        "claims": to_json(chapter.judgements)["claims"],
-        "unfinished": chapter.unfinished,
-        "notes": chapter.notes,
-    }
-
-
-def figures_json(figures: Sequence[Drawn]) -> list[dict[str, str]]:
-    """Each figure's files, or the reason why there are none."""
-    return [
-        {"name": one.name, "reason": one.reason} | {k: str(path) for k, path in one.files.items()}
-        for one in figures
-    ]

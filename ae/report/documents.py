@@ -31,8 +31,10 @@ from ae.records.results import Results
 from ae.report.chapter import judge_results
 from ae.statistics import Interval, interval
 
-_CODE = re.compile(r"(^ *(?:```|~~~).*?^ *(?:```|~~~) *$)", re.MULTILINE | re.DOTALL)
-_FILLED = re.compile(r"(<!-- ae\s(.*?)-->)(.*?)(<!-- / -->)", re.DOTALL)
+_FILLED = re.compile(  # or a block of code, in which nothing is filled
+    r"^ *(?:```|~~~).*?^ *(?:```|~~~) *$|(<!-- ae\s(.*?)-->)(.*?)(<!-- / -->)",
+    re.MULTILINE | re.DOTALL,
+)
 _CLAIM = re.compile(r"[\w.-]+")
 _FIX = "the comments of documents: docs/contracts.md"
 
@@ -67,16 +69,10 @@ def fill(root: Path, results: Path, *, write: bool) -> list[Change]:
     changes: list[Change] = []
     for path in [root / "README.md", *sorted((root / "docs").glob("**/*.md"))]:
         text = path.read_text(encoding="utf-8")
-        parts = _CODE.split(text)
-        line = 1
         found: list[Change] = []
-        for index, part in enumerate(parts):
-            if index % 2 == 0:  # the others are code
-                place = f"{path.relative_to(root)}"
-                parts[index] = filler.filled(part, place, line, found)
-            line += part.count("\n")
+        filled = filler.filled(text, str(path.relative_to(root)), found)
         if write and found:
-            path.write_text("".join(parts), encoding="utf-8")
+            path.write_text(filled, encoding="utf-8")
         changes += found
     return changes
 
@@ -100,12 +96,14 @@ class _Filler:
         self._open: dict[str, Results] = {}
         self._judged: dict[str, dict[str, Judgement]] = {}
 
-    def filled(self, text: str, path: str, line: int, changes: list[Change]) -> str:
+    def filled(self, text: str, path: str, changes: list[Change]) -> str:
         """The text with what its comments ask for; what was different goes into `changes`."""
 
         def one(match: re.Match[str]) -> str:
             opening, words, stands, closing = match.groups()
-            place = f"{path}:{line + text.count(chr(10), 0, match.start())}"
+            if opening is None:
+                return match[0]
+            place = f"{path}:{1 + text.count(chr(10), 0, match.start())}"
             try:
                 should = self._words(words.strip())
             except (UsageError, NoAnswer, ValueError, yaml.YAMLError) as error:
@@ -125,9 +123,8 @@ class _Filler:
         return self._claim(name, what) if _CLAIM.fullmatch(what) else self._number(name, what, {})
 
     def _number(self, name: str, expression: str, where: Mapping[str, str]) -> str:
-        answer = evaluate(
-            parse_expression(expression), self._results_of(name).rows, EVIDENCE, where
-        )
+        rows = self._results_of(name).rows
+        answer = evaluate(parse_expression(expression), rows, EVIDENCE, where)
         return rounded(interval(answer.values, answer.basis))
 
     def _claim(self, name: str, claim: str) -> str:
@@ -142,10 +139,8 @@ class _Filler:
     def _table(self, table: _Table) -> str:
         lines = [[table.head, *table.columns.values()], ["---"] * (1 + len(table.columns))]
         for name, expression in table.rows.items():
-            cells = [
-                self._number(table.set, expression, {table.label: value}) for value in table.columns
-            ]
-            lines.append([name, *cells])
+            wheres = [{table.label: value} for value in table.columns]
+            lines.append([name, *(self._number(table.set, expression, one) for one in wheres)])
         return _markdown(lines)
 
     def _scoreboard(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ae.host.files import write_atomic
 from ae.report.chapter import Chapter
-from ae.report.text import judgement_cells, result_cells, scoreboard_text
+from ae.report.text import judgement_cells, result_cells, scoreboard_text, verdict_counts
 
 
 def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
@@ -30,5 +30,6 @@ def html_report(chapters: Sequence[Chapter]) -> str:
         keep_trailing_newline=True,
     )
     page.filters["base64"] = lambda path: base64.b64encode(path.read_bytes()).decode("ascii")
-    page.globals |= {one.__name__: one for one in (result_cells, judgement_cells, scoreboard_text)}
+    functions = (result_cells, judgement_cells, scoreboard_text, verdict_counts)
+    page.globals |= {one.__name__: one for one in functions}
     return page.get_template("page.html").render(chapters=chapters)

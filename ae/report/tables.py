@@ -12,6 +12,7 @@ from ae.records.files import COLUMNS, Skip
 from ae.statistics import Spread
 
 _TIMES = ("s", "ms", "us", "ns")
+_POOLED = ("median", "low", "high", "spread", "processes", "n", "evidence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +32,8 @@ class ResultRow:
 
     keys: tuple[str, ...]
     median: float
-    low: float | None  # ends of the median's 95 % interval, or of the range; None: there is none
-    high: float | None
+    low: float  # ends of the median's 95 % interval, or of the range; the median: there is none
+    high: float
     spread: Spread
     processes: int
     n: int
@@ -90,13 +91,11 @@ def skip_groups(
     and all known values of a key (`order`) are written as `every`.
     """
     keys = list(shape.keys)
-    groups: dict[str, dict[str, list[str]]] = {}
+    groups: dict[str, dict[str, dict[str, None]]] = {}
     for skip in skipped:
         values = groups.setdefault(clean(skip.reason), {})
         for key in sorted(skip.labels, key=lambda key: -keys.index(key) if key in keys else 1):
-            seen = values.setdefault(key, [])
-            if skip.labels[key] not in seen:
-                seen.append(skip.labels[key])
+            values.setdefault(key, {})[skip.labels[key]] = None
     found = []
     for reason, labels in groups.items():
         words = []
@@ -161,22 +160,15 @@ def _row(
         record,
     )
     speedup = None
-    is_time, is_rate = record["unit"] in _TIMES, str(record["unit"]).endswith("/s")
+    is_time, is_rate = record["unit"] in _TIMES, record["unit"].endswith("/s")
     parts = [part for one in (base, record) for part in one["samples"].values()]
     positive = min(map(min, parts)) > 0
     if base is not record and positive and (is_time or is_rate):
         over, under = (base, record) if is_time else (record, base)
         speedup = ratio_interval(over["samples"], under["samples"]).value
-    shown = record["spread"] != "none"
     return ResultRow(
         keys=tuple(record[key] for key in keys),
-        median=record["median"],
-        low=record["low"] if shown else None,
-        high=record["high"] if shown else None,
-        spread=record["spread"],
-        processes=record["processes"],
-        n=record["n"],
-        evidence=record["evidence"],
+        **{name: record[name] for name in _POOLED},
         speedup=speedup,
         baseline=None if speedup is None else against,
     )

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import textwrap
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from math import isfinite
 
 from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.report.drawing import without_ends
 from ae.report.tables import ResultTable, clean
-
-_LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
@@ -76,32 +68,31 @@ def skip_text(groups: Sequence[tuple[str, str]], width: int = 100, most: int | N
 
 def result_csv(tables: Sequence[ResultTable]) -> str:
     """All result tables as one CSV, one row per value; no ends where there is no spread."""
-    keys = list(dict.fromkeys(key for table in tables for key in table.keys))
+    import pandas as pd
+
+    keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
                "processes", "n", "evidence", "speedup", "baseline"]  # fmt: skip
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for table in tables:
-        for row in table.rows:
-            labels = dict(zip(table.keys, row.keys, strict=True))
-            writer.writerow({**vars(table), **vars(row), **labels})
-    return out.getvalue()
+    lines = [
+        {**vars(table), **vars(row), **dict(zip(table.keys, row.keys, strict=True))}
+        for table in tables
+        for row in table.rows
+    ]
+    return without_ends(pd.DataFrame(lines, columns=columns)).to_csv(index=False)
 
 
 def result_latex(tables: Iterable[ResultTable]) -> str:
-    """Every result table as a LaTeX tabular with its experiment as a comment above."""
+    """Every result table as a LaTeX tabular (of booktabs), its experiment as a comment above."""
+    import pandas as pd
+
     parts = []
     for table in tables:
         header, cells = result_cells(table)
         shape = "l" * len(table.keys) + "rrrrll"
-        lines = [" & ".join(map(_latex, row)) + r" \\" for row in [header, *cells]]
-        body = [lines[0], r"\hline", *lines[1:]]
-        parts.append("\n".join([
-            f"% {clean(table.experiment)}", rf"\begin{{tabular}}{{{shape}}}",
-            *body, r"\end{tabular}",
-        ]))  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+        shown = pd.DataFrame(cells, columns=header).map(clean)
+        latex = shown.to_latex(index=False, escape=True, column_format=shape)
+        parts.append(f"% {clean(table.experiment)}\n{latex}")
+    return "\n".join(parts)
 
 
 def judgement_cells(one: Judgement) -> list[str]:
@@ -138,7 +129,7 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
             reasons.setdefault((one.verdict, one.reason), []).append(one.id)
     for (verdict, why), ids in reasons.items():
         parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
-    return "\n\n".join([*parts, verdict_counts(one.verdict for one in judgements)])
+    return "\n\n".join([*parts, verdict_counts(judgements)])
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
@@ -153,9 +144,9 @@ def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
     return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
-def verdict_counts(words: Iterable[Verdict]) -> str:
+def verdict_counts(judgements: Iterable[Judgement]) -> str:
     """How many claims got which verdict, in one line."""
-    counts = Counter(words)
+    counts = Counter(one.verdict for one in judgements)
     return f"{counts.total()} claims: " + ", ".join(
         f"{counts[word]} {word}" for word in Verdict if counts[word]
     )
@@ -166,37 +157,26 @@ def grid(
     rows: Iterable[Sequence[str]],
     *,
     width: int = 100,
-    right: Iterable[int] = (),
+    right: Container[int] = (),
 ) -> str:
     """Columns of text, at most `width` wide; the last column is wrapped, others are never cut.
 
     Control characters are shown as '?'. Columns in `right` are set flush right.
     """
     table = [[clean(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(map(_columns, column)) for column in zip(*table, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     widths[-1] = max(12, min(widths[-1], width - sum(one + 2 for one in widths[:-1])))
-    flush, lines = set(right), []
+    places = [str.rjust if at in right else str.ljust for at in range(len(widths))]
+    lines = []
     for row in table:
-        for first, piece in enumerate(
-            textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]
-        ):
-            cells = [*([""] * (len(row) - 1) if first else row[:-1]), piece]
-            blanks = [" " * (one - _columns(cell)) for cell, one in zip(cells, widths, strict=True)]
-            lines.append(
-                "  ".join(
-                    blank + cell if at in flush else cell + blank
-                    for at, (cell, blank) in enumerate(zip(cells, blanks, strict=True))
-                )
-            )
+        above = row[:-1]
+        for piece in textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]:
+            cells = zip(places, [*above, piece], widths, strict=True)
+            lines.append("  ".join(put(cell, width) for put, cell, width in cells))
+            above = [""] * len(above)
         if row is table[0]:
             lines.append(" ".join("-" * (one + 1) for one in widths)[:-1])
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
 
 
 def span(low: float | None, high: float | None, spread: str = "") -> str:
@@ -224,7 +204,3 @@ def number(value: float) -> str:
 
 def _wrapped(text: str, width: int) -> str:
     return textwrap.fill(clean(text), width, subsequent_indent="  ", break_long_words=False)
-
-
-def _latex(text: str) -> str:
-    return re.sub(r"[&%$#_{}~^<>\\]", lambda match: _LATEX[match[0]], clean(text))

@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from ae.figures.draw import PALETTE, NoData, Plot, new_panels, row_bars
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool, pool_by
 from ae.recipe.code import load_code
 
@@ -98,8 +98,11 @@ def uvm(frame: pd.DataFrame) -> Plot:
         part = table[(table["oversubscription"] == pressure) & (table["driver_prefetch"] == driver)]
         there = {row["row"]: row for row in part.to_dict("records")}
         here = [there.get(name) for name in names]
-        row_bars(
-            axis, names, here, "over_none", reach=max(reach, 1.0), mark=1.0, text_room=1.2,
+        ours, low, high = (
+            [_number(row, key) for row in here] for key in ("over_none", "low", "high")
+        )
+        bars(
+            axis, names, ours, low=low, high=high, reach=max(reach, 1.0), mark=1.0, text_room=1.2,
             beyond=[max(1.0, _number(row, "paper_high") + 0.04 * reach) for row in here],
             colours=[PALETTE[POLICIES.get(row["policy"], ("", "orange"))[1]] if row else "#8c8c8c"
                      for row in here],
@@ -257,7 +260,7 @@ def _of(rows: Mapping[tuple[str, ...], Any], key: tuple[str, ...]) -> float:
 
 def _uvm_words(row: naming.Row | None) -> str:
     if row is None:
-        return ""
+        return "not measured"
     sizes = [f"{row[name]:,.0f}" for name in ("asked_mib", "in_mib") if not isnan(row[name])]
     return f"{row['over_none']:.2f}×" + (f" ({'; '.join(sizes)})" if sizes else "")
 

@@ -79,7 +79,7 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
     drawn = made / "results/report/figures" / f"toy-{run.name}"
     assert out == f"figures: {drawn}: times.png\n"
     assert (drawn / "times.csv").read_bytes() == (run / "figures/times.csv").read_bytes()
-    assert ae("plot", "toy", run.name, "-o", str(tmp_path / "mine"), "--json")[0] == 0
+    assert ae("plot", "toy", run.name, "-o", str(tmp_path / "mine"))[0] == 0
     assert (tmp_path / "mine/figures" / f"toy-{run.name}" / "times.pdf").is_file()
     assert ae("check", "toy")[0] == ExitCode.CLAIM
     assert ae("table", "toy")[0] == 0

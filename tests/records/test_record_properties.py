@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from ae.records.files import COLUMNS, EVIDENCE, Environment, RecordsFault, read_object, read_point
+from ae.records.files import (
+    EVIDENCE,
+    RESERVED,
+    Environment,
+    RecordsFault,
+    read_object,
+    read_point,
+)
 from ae.records.models import StatusRecord
 from ae.records.results import Origin, load_run
 
@@ -25,7 +32,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 LABELS = st.dictionaries(
-    st.text(max_size=8).filter(lambda name: name not in COLUMNS), st.text(max_size=8), max_size=4
+    st.text(max_size=8).filter(lambda name: name not in RESERVED), st.text(max_size=8), max_size=4
 )
 RECORDS = st.fixed_dictionaries(
     {
@@ -100,7 +107,7 @@ def test_a_record_that_is_cut_off_is_never_read(line: dict[str, Any], data: st.D
     text = json.dumps(line).encode()
     found = read(text[: data.draw(st.integers(1, len(text) - 1))])
     assert isinstance(found, RecordsFault)
-    assert "the file ends in the middle of a line" in found.message
+    assert "not a JSON object" in found.message
 
 
 @QUICK
