@@ -193,7 +193,7 @@ class ContainerEngine(Engine):
     def _look_inside(self, spec: ContainerSpec, request: GpuRequest) -> None:
         """Raise EnvironmentFault unless the GPUs that a container was granted are there inside."""
         mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
-        argv = ("sh", "-c", "nvidia-smi -L || :")
+        argv = ("sh", "-c", "ls /dev/nvidia[0-9]* 2>/dev/null; nvidia-smi -L || :")
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
         seen = _Kept()
         self._performed(look, seen, _LOOK_S)

@@ -232,14 +232,15 @@ def seconds_between(start: str, end: str) -> float:
 
 
 def check_inside(request: GpuRequest, lines: Sequence[str]) -> None:
-    """Raise EnvironmentFault when what `nvidia-smi -L` lists inside is not what was asked for, by
-    number, and by UUID where the plan knows them."""
+    """Raise EnvironmentFault when the GPUs inside are not those asked for: what `nvidia-smi -L`
+    lists, by UUID where the plan knows them; where the image has it not, device files by number."""
     found = {match[1] for line in lines if (match := re.match(r"GPU \d+: .*\(UUID: (.+)\)", line))}
     asked = {device.uuid for device in request.devices} - {""}
-    if len(found) != request.count or (len(asked) == len(found) and asked != found):
+    count = len(found) or sum(bool(re.fullmatch(r"/dev/nvidia\d+", line)) for line in lines)
+    if count != request.count or (found and len(asked) == count and asked != found):
         raise EnvironmentFault(
             f"the container was granted {', '.join(one.name for one in request.devices)} "
-            f"({request.count} GPUs asked for), and inside there are {len(found)} "
+            f"({request.count} GPUs asked for), and inside there are {count} "
             f"({', '.join(sorted(found)) or 'nvidia-smi lists none'})",
             fix="make the CDI spec again (nvidia-ctk cdi generate), try nvidia-smi in a container",
         )

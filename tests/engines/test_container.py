@@ -287,6 +287,8 @@ SMI = ["GPU 0: Tesla T4 (UUID: GPU-t4)", "GPU 1: NVIDIA A100 (UUID: GPU-a100)"]
         ((T4, A100), SMI, True),
         ((A100,), [], False),
         ((A100,), ["sh: nvidia-smi: not found"], False),
+        ((A100,), ["/dev/nvidia1", "sh: nvidia-smi: not found"], True),  # compute alone
+        ((A100,), ["/dev/nvidia0", "/dev/nvidia1"], False),
         ((T4,), [SMI[1]], False),  # another one
         ((A100,), SMI, False),  # more than asked for
         ((GpuId(index=4),), SMI, False),
