@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
@@ -10,6 +11,8 @@ from math import isfinite
 from ae.claims.models import Judgement, Verdict, scoreboard
 from ae.report.drawing import without_ends
 from ae.report.tables import ResultTable, clean
+
+_MISSING = re.compile(r"(?:0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
@@ -111,7 +114,8 @@ def judgement_cells(one: Judgement) -> list[str]:
 
 def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
     """The scoreboard by tag; what is not reproduced and what is undecided, each with its reason;
-    then the rest, and why, a line a reason; then the counts."""
+    then the rest, and why, a line a reason; then the counts. Of records that are missing the
+    metric and the experiment are told: claims.json has all labels."""
     if not judgements:
         return "no claims"
     header = ["claim", "paper", "ours", "verdict", "why"]
@@ -126,7 +130,8 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
     reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in rest:
         if one.value is None or one.verdict is not Verdict.REPRODUCED:
-            reasons.setdefault((one.verdict, one.reason), []).append(one.id)
+            why = _MISSING.sub(r"no records of \1 in \2", one.reason)
+            reasons.setdefault((one.verdict, why), []).append(one.id)
     for (verdict, why), ids in reasons.items():
         parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
     return "\n\n".join([*parts, verdict_counts(judgements)])

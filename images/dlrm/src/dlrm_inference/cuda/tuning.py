@@ -83,7 +83,7 @@ def tune(bench: Bench, out: RecordWriter, name: str, l2_mode: str = "") -> Schem
     for key, point in points.items():
         facts = point.attributes(bench.device)
         tried = {
-            "point": key.split(",")[0],
+            "setting": key.split(",")[0],
             "distance": point.distance,
             "registers": facts.registers,
             "warps_per_sm": facts.warps_per_sm,
