@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reprokit.records
 
 from ae.errors import ExitCode, WorkloadError
 from ae.records import files as records
@@ -286,7 +285,3 @@ def test_the_module_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_workloads_refuse_the_labels_that_the_launcher_refuses() -> None:
-    assert set(records.RESERVED) == reprokit.records.RESERVED

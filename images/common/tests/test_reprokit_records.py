@@ -30,8 +30,6 @@ def test_samples_of_several_processes_are_a_record_each(tmp_path):
     for process in ("1", "2"):
         out.write("m", "us", [1.0], {}, process=process)
     assert [line["process"] for line in lines(tmp_path / "records.jsonl")] == ["1", "2"]
-    with pytest.raises(ValueError, match="label 'point', a column"):
-        out.write("m", "us", [1.0], {"point": "a"})
     with pytest.raises(ValueError, match="process without a name"):
         out.write("m", "us", [1.0], {}, process="")
 

@@ -12,24 +12,6 @@ from typing import Any, Literal, get_args
 SCHEMA = 1
 Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
 _EVIDENCE = frozenset(get_args(Evidence))
-RESERVED = frozenset(
-    {
-        "metric",
-        "unit",
-        "evidence",
-        "samples",
-        "experiment",
-        "point",
-        "repeat",
-        "host",
-        "process",
-        "note",
-        "n",
-        "median",
-        "low",
-        "high",
-    }
-)  # columns of the table that records become: no labels
 
 
 def output_folder(default: str = "") -> Path:
@@ -64,8 +46,8 @@ class RecordWriter:
 
         `warmup` is how many samples were dropped before these. Label values become strings.
         `process`, for a point that starts several, is the one that took them: a record for each.
-        Raises ValueError for no samples, a sample that is not finite, unknown evidence, a process
-        without a name, or a label with the name of a column.
+        Raises ValueError for no samples, a sample that is not finite, unknown evidence, or a
+        process without a name.
         """
         values = [float(sample) for sample in samples]
         if not values:
@@ -74,8 +56,6 @@ class RecordWriter:
             raise ValueError(f"record '{metric}' has a sample that is not a finite number")
         if evidence not in _EVIDENCE:
             raise ValueError(f"record '{metric}' has unknown evidence '{evidence}'")
-        if taken := RESERVED & set(labels):
-            raise ValueError(f"record '{metric}' has a label '{min(taken)}', a column of its own")
         if process == "":
             raise ValueError(f"record '{metric}' is of a process without a name")
         line: dict[str, Any] = {

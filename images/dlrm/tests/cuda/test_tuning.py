@@ -63,6 +63,9 @@ def test_tuning_records_all_that_it_tried_and_takes_the_fastest(tuned, tmp_path)
     tried = read(tmp_path, "tuning_time")
     space = design.search_space(tuned, SMALL.distances, SMALL.warps)
     assert len(tried) == len(space)
+    assert set(tried[0]["labels"]) - {"l2_mode"} == {  # none has the name of a column of records
+        "variant", "dataset", "setting", "distance", "registers", "warps_per_sm",
+    }  # fmt: skip
     assert all(row["labels"].get("l2_mode", "") == mode for row in tried)
     (chosen,) = [row for row in tried if row["note"].startswith("the fastest")]
     assert median(chosen["samples"]) == min(median(row["samples"]) for row in tried)
