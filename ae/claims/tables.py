@@ -111,9 +111,14 @@ def _cells(
 ) -> Iterator[tuple[Parts, Place]]:
     """What makes up the claim of each cell, and where the cell stands."""
     for column, about in item.columns.items():
+        of_column = (*here, "columns", column)
+        wanted = about.paper if "paper" in about.model_fields_set else column
+        if isinstance(wanted, str) and not any(wanted in row.paper for row in item.rows.values()):
+            message = f"{item.table}: no row has a value of the paper for '{wanted}'"
+            fix = "write it in a row's `paper`, or `paper: null` in the column for an ordering"
+            raise document.fault(of_column, message, fix=fix)
         for row, values in item.rows.items():
-            of_column, of_row = (*here, "columns", column), (*here, "rows", row)
-            wanted = about.paper if "paper" in about.model_fields_set else column
+            of_row = (*here, "rows", row)
             own: dict[str, Any] = {
                 "id": f"{item.table}.{row}" + (f"-{column}" if column else ""),
                 "reference": values.paper.get(wanted) if isinstance(wanted, str) else wanted,
