@@ -126,18 +126,41 @@ def test_every_means_every_cell_of_the_recipe(toy: Path) -> None:
     assert found.reason.startswith("1 of 2 cells: no records of t (dataset ramp")
 
 
-def test_an_axis_has_its_default_values_and_those_of_the_experiment(toy: Path) -> None:
-    path = toy / "recipes/toy/recipe.yaml"
-    text = path.read_text()
-    assert text.count("    axes: [dataset]\n") >= 1
-    path.write_text(
-        text.replace(
-            "    axes: [dataset]\n", "    axes: [dataset]\n    only: {dataset: [ramp]}\n", 1
-        )
+def cells(toy: Path, expression: str) -> str:
+    """The expression of a claim with its cells written out."""
+    text = CELLS.replace(
+        "every_over(dataset, ratio(t, EXPERIMENT variant=slow/fast) > 1)", expression
     )
-    (claim,) = load(toy, CELLS.replace("EXPERIMENT", "experiment=together,")).values()
+    (claim,) = load(toy, text).values()
     assert claim.expression is not None
-    assert "dataset=['ramp']" in claim.expression
-    (claim,) = load(toy, CELLS.replace("EXPERIMENT", "")).values()
-    assert claim.expression is not None
-    assert "dataset=['ones', 'ramp']" in claim.expression  # what any experiment has
+    return claim.expression
+
+
+def change(toy: Path, old: str, new: str, count: int = -1) -> None:
+    path = toy / "recipes/toy/recipe.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, count))
+
+
+AXIS = "    axes: [dataset]\n"
+ONLY = AXIS + "    only: {dataset: [ramp]}\n"
+
+
+def test_an_axis_has_its_default_values_and_those_of_the_experiment(toy: Path) -> None:
+    change(toy, AXIS, ONLY, 1)
+    inner = "median(t, experiment=together, variant=fast)"
+    assert "dataset=['ramp']" in cells(toy, f"every_over(dataset, {inner} > 1)")
+    # What any experiment has, what both have, and where only one has the axis at all.
+    both = ["dataset=['ones', 'ramp']" in cells(toy, f"every_over(dataset, {words} > 1)")
+            for words in ("median(t)", f"{inner} - median(t, experiment=apart)",
+                          f"{inner} - median(t, experiment=noop)")]  # fmt: skip
+    assert both == [True, False, False]
+    change(toy, AXIS + "    variants: [slow", ONLY + "    variants: [slow")
+    assert "dataset=['ramp']" in cells(toy, "every_over(dataset, median(t) > 1)")
+
+
+def test_variants_are_those_that_the_experiment_measures(toy: Path) -> None:
+    change(toy, "variants: [slow, fast]", "variants: [fast]")
+    inner = "every_over(variant, median(t, experiment=NAME) > 1)"
+    assert "variant=['fast']" in cells(toy, inner.replace("NAME", "apart"))
+    assert "variant=['slow', 'fast']" in cells(toy, inner.replace("NAME", "together"))
