@@ -157,7 +157,7 @@ def table(results: Sequence[tuple[Mutant, str]]) -> str:
     for folder in sorted({path.parent for path in tried}):
         mine = sorted(path for path in tried if path.parent == folder)
         each = [f"{path.stem} {dead[path]}/{tried[path]}" for path in mine]
-        counts = f"{sum(map(dead.get, mine))} of {sum(map(tried.get, mine))}"
+        counts = f"{sum(dead[path] for path in mine)} of {sum(tried[path] for path in mine)}"
         lines.append(f"| `{folder}` | {counts} | {', '.join(each)} |")
     share = sum(dead.values()) / max(1, sum(tried.values()))
     lines.append(f"| all | {sum(dead.values())} of {sum(tried.values())} | {share:.0%} |")
