@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,7 @@ def tested(root: Path, names: Sequence[str]) -> str:
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
         if status is None:
+            os.kill(child, signal.SIGKILL)  # it may have no group yet
             os.waitpid(child, 0)
     if status is None:
         return f"no end within {TIMEOUT_S} s"
@@ -153,14 +155,14 @@ def table(results: Sequence[tuple[Mutant, str]]) -> str:
     """How many were killed in every folder and file, in Markdown."""
     tried = Counter(one.path for one, _ in results if one.path)
     dead = Counter(one.path for one, test in results if one.path and test)
-    lines = ["| Folder | Killed | Of them, by file |", "| --- | --- | --- |"]
+    lines = [f"| {date.today()} | Killed | By file |", "| --- | --- | --- |"]
     for folder in sorted({path.parent for path in tried}):
         mine = sorted(path for path in tried if path.parent == folder)
         each = [f"{path.stem} {dead[path]}/{tried[path]}" for path in mine]
         counts = f"{sum(dead[path] for path in mine)} of {sum(tried[path] for path in mine)}"
         lines.append(f"| `{folder}` | {counts} | {', '.join(each)} |")
     share = sum(dead.values()) / max(1, sum(tried.values()))
-    lines.append(f"| all | {sum(dead.values())} of {sum(tried.values())} | {share:.0%} |")
+    lines.append(f"| All | {sum(dead.values())} of {sum(tried.values())} | {share:.0%} |")
     return "\n".join(lines)
 
 
