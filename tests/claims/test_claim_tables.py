@@ -166,6 +166,20 @@ def test_an_axis_has_its_default_values_and_those_of_the_experiment(toy: Path) -
     assert cells(toy, "dataset", "median(t)") == ["ramp"]
 
 
+def test_every_quantifier_has_the_cells_of_its_own_experiment(toy: Path) -> None:
+    change(toy, AXIS, ONLY, 1)
+    each = [f"every_over(dataset, median(t, experiment={name}) > 1)"
+            for name in ("together", "apart")]  # fmt: skip
+    claim = load(toy, TABLE.replace("median(set) > 0", " and ".join(each)))["T5.1-order"]
+    assert re.findall(r"dataset=\[(.*?)\]", claim.expression or "") == ["'ramp'", "'ones', 'ramp'"]
+
+
+def test_found_is_no_value_of_the_recipe(toy: Path) -> None:
+    order = "every_over(median(t, experiment=together) > 1, dataset=found)"
+    claim = load(toy, TABLE.replace("median(set) > 0", order))["T5.1-order"]
+    assert claim.expression == order
+
+
 def test_variants_are_those_that_the_experiment_measures(toy: Path) -> None:
     change(toy, "variants: [slow, fast]", "variants: [fast]")
     assert cells(toy, "variant", "median(t, experiment=apart)") == ["fast"]

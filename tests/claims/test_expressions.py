@@ -124,6 +124,7 @@ def test_booleans(text: str, expected: bool) -> None:
         ("best_over(dataset, 1, **x)", "write best_over(label, ..., expression"),
         ("median(time, variant=a/b)", "write median(metric, label=value"),
         ("median(time, variant=[a, b])", "write median(metric, label=value"),
+        ("median(time, variant=[a])", "write median(metric, label=value"),
         ("ratio(time, variant=a)", "write ratio(metric, label=this/that"),
         ("ratio(time)", "write ratio(metric, label=this/that"),
         ("best_over(dataset, 1 < 2)", "'1 < 2' must be a number"),

@@ -75,29 +75,14 @@ def test_the_key_has_the_model_of_the_chosen_gpu_and_not_which_it_is(tmp_path: P
     assert picked.points[0].key == alone.points[0].key
 
 
-def make_axis(folder: Path, extra: str = "") -> Path:
-    """A toy whose `together` has an axis of GPUs, 1 and 2 and `extra` values."""
-    root = make_toy(folder)
+def test_an_axis_of_counts_begins_with_gpus_that_fit_and_are_alike(tmp_path: Path) -> None:
+    root = make_toy(tmp_path)
     recipe = root / "recipes/toy/recipe.yaml"
     text = recipe.read_text()
     for old, new in AXIS.items():
         assert old in text, old
         text = text.replace(old, new, 1)
-    recipe.write_text(
-        text.replace("      '2': {summary: x}\n", f"      '2': {{summary: x}}\n{extra}")
-    )
-    return root
-
-
-def test_a_quick_run_has_the_most_gpus_that_are_there(tmp_path: Path) -> None:
-    """Where there are too few for the quick value itself."""
-    root = make_axis(tmp_path, "      '4': {summary: x}\n    quick: ['4']\n")
-    machine = Machine(gpus=tuple(replace(A100, index=i, uuid=f"GPU-{i}") for i in range(3)))
-    assert devices(planned(root, machine, "together", quick=True)) == [[0, 1]]
-
-
-def test_an_axis_of_counts_begins_with_gpus_that_fit_and_are_alike(tmp_path: Path) -> None:
-    root = make_axis(tmp_path)
+    recipe.write_text(text)
     hopper = replace(A100, name="H100", compute_capability=(9, 0))
     cases = [
         ((T4, A100, replace(A100, index=2)), [[1], [1, 2]]),
