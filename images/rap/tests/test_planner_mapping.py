@@ -125,6 +125,13 @@ def test_rounds_bound_the_moves_and_a_mapping_is_evaluated_once():
     assert machine.calls == 1 + len(work)
 
 
+def test_only_features_of_the_slowest_gpu_are_tried():
+    work = {f"f{index}": 10.0 for index in range(6)}
+    machine = Machine(work, {name: int(name in ("f4", "f5")) for name in work}, 3)
+    machine.search(rounds=1, data_parallel=False)
+    assert machine.calls == 1 + 4
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="feature f has no home among 2 GPUs"):
         search(["f"], {"f": 2}, 2, lambda _: [1.0, 1.0], lambda _: 0.0)
