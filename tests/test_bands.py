@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ae.claims.models import Claim, Verdict
+from ae.claims.judge import Claim, Verdict
 from ae.claims.tables import load_claims, written_out
 from ae.host.git import git
 from ae.recipe.yamlfile import read_yaml

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ae.__main__ import guarded
-from ae.claims.models import verdict_lines
+from ae.claims.judge import verdict_lines
 from ae.plan.selection import is_protocol
 from ae.recipe.load import load_recipe
 from ae.records.models import Source

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from ae.commands.options import (
-    BaseImage,
     CaBundle,
     DryRun,
     FlavourOption,
@@ -19,7 +18,9 @@ from ae.commands.options import (
     LaneOption,
     RecipeName,
     Wheels,
+    Words,
     pairs,
+    repeatable,
 )
 from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, UsageError, nearest
@@ -40,43 +41,37 @@ from ae.units import format_size
 def build(
     names: ImageNames,
     flavour: FlavourOption = None,
-    base_image: BaseImage = None,
+    base_image: Annotated[
+        str | None, typer.Option(metavar="REF", help="build on top of this image")
+    ] = None,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--network", help="network of the build, e.g. host")
-    ] = None,
-    context: Annotated[
-        list[str] | None,
-        typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
-    ] = None,
-    argument: Annotated[
-        list[str] | None,
-        typer.Option("--build-arg", metavar="NAME=VALUE", help="an ARG of the Dockerfile"),
-    ] = None,
+    network: Annotated[str | None, typer.Option(help="network of the build, e.g. host")] = None,
+    context: Annotated[Words, repeatable("--context", "a build context", "NAME=DIR")] = None,
+    args: Annotated[Words, repeatable("--build-arg", "an ARG of the file", "NAME=VALUE")] = None,
     lane: LaneOption = None,
     fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build the images of papers, with live output."""
     root = find_root()
-    options = BuildOptions(
+    how = BuildOptions(
         base_image=base_image,
         wheels=wheels,
         ca_bundle=ca_bundle,
         network=network,
         contexts={key: Path(path) for key, path in pairs(context, "--context").items()},
-        arguments=pairs(argument, "--build-arg"),
+        arguments=pairs(args, "--build-arg"),
         fresh=fresh,
     )
     chosen = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled():
         for image in chosen:
             if dry_run:
-                for _, argv in commands(root, image, options):
+                for _, argv in commands(root, image, how):
                     print(join(argv))
             else:
-                print(build_image(root, image, Display(()), options))
+                print(build_image(root, image, Display(()), how))
 
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
@@ -105,8 +100,7 @@ def bundle(
     name: RecipeName,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar")],
     kinds: Annotated[
-        list[str] | None,
-        typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
+        Words, repeatable("--flavour", "cpu or cuda; default: those that are built")
     ] = None,
     lane: LaneOption = None,
 ) -> None:

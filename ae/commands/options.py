@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,12 @@ def recipe_names(incomplete: str) -> list[str]:
     return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
 
 
+def repeatable(name: str, text: str, value: str | None = None, **more: Any) -> Any:
+    """An option that may be given several times; its type is Words."""
+    return typer.Option(name, help=f"{text}; repeatable", metavar=value, **more)
+
+
+Words = list[str] | None
 RecipeName = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="a paper, see `ae list`", autocompletion=recipe_names),
@@ -36,9 +43,6 @@ EngineName = Annotated[
 ImageOption = Annotated[
     str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
 ]
-BaseImage = Annotated[
-    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
-]
 Wheels = Annotated[
     Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
 ]
@@ -47,10 +51,7 @@ CaBundle = Annotated[
     typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
 ]
 SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
-    ),
+    Words, repeatable("--secret", "a file for the container alone", "NAME=FILE")
 ]
 FlavourOption = Annotated[
     str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
@@ -79,6 +80,11 @@ def print_data(as_json: bool, data: Any, text: str) -> None:
     typer.echo(json.dumps(data, indent=2, default=str) if as_json else text)
 
 
+def screen_width() -> int:
+    """Columns for a table on this terminal: 80 to 120."""
+    return max(80, min(120, get_terminal_size((100, 24)).columns))
+
+
 def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Callable[..., int]:
     """`run` with an option for each axis and parameter of the recipes among `words`.
 
@@ -90,18 +96,22 @@ def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Ca
     parameters = list(signature.parameters.values())[:-1]
     about = [one.annotation.__metadata__[0] for one in parameters]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
+    taken |= {_option(one.name) for one in parameters}
     for name, text in _what_may_change(words).items():
-        if (option := "--" + name.replace("_", "-")) not in taken:
-            kind = Annotated[list[str] | None, typer.Option(option, metavar="VALUE", help=text)]
+        if _option(name) not in taken:
+            kind = Annotated[Words, typer.Option(_option(name), metavar="VALUE", help=text)]
+            keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(
-                inspect.Parameter(
-                    f"own_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
-                )
+                inspect.Parameter(f"own_{name}", keyword, default=None, annotation=kind)
             )
     command = update_wrapper(partial(run), run)
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def recipes_among(words: Sequence[str]) -> list[Recipe]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ae.claims.models import to_json
+from ae.claims.judge import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -22,10 +22,12 @@ from ae.commands.options import (
     ImageOption,
     SecretOption,
     Wheels,
+    Words,
     pairs,
     print_data,
     recipe_names,
     recipes_among,
+    repeatable,
 )
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
@@ -62,32 +64,22 @@ def run(
         ),
     ],
     variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variant",
-            help="a design point (its baseline runs too); repeatable",
-            autocompletion=variant_names,
+        Words,
+        repeatable(
+            "--variant", "a design point (its baseline runs too)", autocompletion=variant_names
         ),
     ] = None,
-    experiment: Annotated[
-        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
-    ] = None,
-    figure: Annotated[
-        list[str] | None, typer.Option("--figure", help="what this figure draws; repeatable")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="the same as --KEY VALUE; repeatable"),
-    ] = None,
+    experiment: Annotated[Words, repeatable("--experiment", "an experiment")] = None,
+    figure: Annotated[Words, repeatable("--figure", "what this figure draws")] = None,
+    settings: Annotated[Words, repeatable("--set", "the same as --KEY VALUE", "KEY=VALUE")] = None,
     repeat: Annotated[
-        int | None,
-        typer.Option("--repeat", min=1, help="processes of every point; default: the recipe's"),
+        int | None, typer.Option(min=1, help="processes of every point; default: the recipe's")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
     gpus: Annotated[
-        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
+        str | None, typer.Option(help="how many (2), or which (device=0); none: the CPU")
     ] = None,
-    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
+    lane: Annotated[str, typer.Option(help="native or upstream")] = "native",
     engine: EngineName = None,
     image: ImageOption = None,
     secret: SecretOption = None,
@@ -298,9 +290,7 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
     try:
         return plan_for(asked, machine)
     except EnvironmentFault as fault:
-        fitting = tuple(
-            unknown_gpu(str(index)) for index in range(64)
-        )  # more than any recipe asks for
+        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from ae.claims.judge import Claim, load_claims
+from ae.claims.judge import Claim
+from ae.claims.tables import load_claims
 from ae.commands.options import AsJson, RecipeName, print_data
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import FigureRef, Recipe, Variant

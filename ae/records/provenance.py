@@ -36,13 +36,13 @@ def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenanc
             memory_gib=round(machine.memory_gib, 1),
         ),
         gpus=tuple(
-            GpuFacts(
-                index=gpu.index,
-                name=gpu.name,
-                memory_gib=round(gpu.memory_gib, 1),
-                compute_capability=".".join(map(str, gpu.compute_capability)),
-                driver=gpu.driver,
-                other_processes=len(gpu.processes),
+            GpuFacts.model_validate(
+                vars(gpu)
+                | {
+                    "memory_gib": round(gpu.memory_gib, 1),
+                    "compute_capability": ".".join(map(str, gpu.compute_capability)),
+                    "other_processes": len(gpu.processes),
+                }
             )
             for gpu in machine.gpus
         ),

@@ -1,20 +1,28 @@
-"""From results to what a person reads: tables, figures, verdicts. Reads nothing, runs nothing."""
+"""From results to what a person reads: tables, figures, verdicts, a page. Runs nothing."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ae.claims.judge import judge
-from ae.claims.models import Judgement
+from ae.claims.judge import Judgement, judge
 from ae.claims.tables import load_claims
+from ae.host.files import write_atomic
 from ae.recipe.models import Recipe
 from ae.records.files import flat
 from ae.records.results import Results
 from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
-from ae.report.text import result_text, skip_text, verdict_counts
+from ae.report.text import (
+    judgement_cells,
+    result_cells,
+    result_text,
+    scoreboard_text,
+    skip_text,
+    verdict_counts,
+)
 
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
@@ -85,7 +93,7 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
 
 def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:
     """Judge every claim of a recipe."""
-    return judge(load_claims(root, recipe), results.rows, results.environment)
+    return judge(load_claims(root, recipe), results.rows)
 
 
 def chapter_text(chapter: Chapter) -> str:
@@ -104,3 +112,27 @@ def figures_text(figures: Sequence[Drawn]) -> str:
     lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
     lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.files]
     return "\n".join(lines)
+
+
+def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
+    """Write `report.html` into `out_dir` and return its path."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / "report.html"
+    write_atomic(path, html_report(chapters))
+    return path
+
+
+def html_report(chapters: Sequence[Chapter]) -> str:
+    """The report as one HTML page that refers to nothing outside itself."""
+    import jinja2
+
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    page.filters["base64"] = lambda path: base64.b64encode(path.read_bytes()).decode("ascii")
+    functions = (result_cells, judgement_cells, scoreboard_text, verdict_counts)
+    page.globals |= {one.__name__: one for one in functions}
+    return page.get_template("page.html").render(chapters=chapters)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ae.claims.evaluate import NoAnswer, evaluate
 from ae.claims.expressions import parse_expression
-from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE

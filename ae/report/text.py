@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from math import isfinite
 
-from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.report.drawing import without_ends
 from ae.report.tables import ResultTable, clean
 

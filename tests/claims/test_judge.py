@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
-from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims, runs_on
-from ae.claims.models import exit_code, scoreboard, to_json, verdict_lines
+from ae.claims.judge import (
+    Claim,
+    Judgement,
+    Verdict,
+    exit_code,
+    runs_on,
+    scoreboard,
+    to_json,
+    verdict_lines,
+)
+from ae.claims.tables import load_claims
 from ae.errors import ExitCode, RecipeError, UsageError
 from ae.recipe.load import list_recipes
 from ae.records.files import Environment, Row
+from tests.judged import judge
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -389,7 +399,7 @@ def test_a_recipe_without_claims(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("id: T2", "id: T1", "the claim 'T1' stands twice"),
+        ("id: T2", "id: T1", "T1: another claim has this id"),
         ("tag: order", "tag: ordering", "claims[0].tag: must be 'magnitude', 'order'"),
         ("    tag: order\n", "", "missing key 'tag' in claims[0]"),
         ("tag: order", "tag: order\n    lower: 1\n    reference: 1",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.commands.doctor import look
+from ae.commands.machine import look
 from ae.daemon import connection
 from ae.doctor.checks import Check, checks_to_text, exit_code, judge
 from ae.doctor.facts import Facts, Image

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ae.claims.judge import load_claims
+from ae.claims.tables import load_claims
 from ae.errors import RecipeError
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe

@@ -27,7 +27,7 @@ sys.path.insert(0, str(IMAGE / "driver"))
 from dlrm_upstream import __main__ as driver  # noqa: E402
 from dlrm_upstream import build, designs, install, sums, traces  # noqa: E402
 
-from ae.claims.judge import judge, load_claims  # noqa: E402
+from ae.claims.tables import load_claims  # noqa: E402
 from ae.model import Gpu, Machine, Plan  # noqa: E402
 from ae.plan.planner import make_plan  # noqa: E402
 from ae.plan.selection import Selection  # noqa: E402
@@ -36,6 +36,7 @@ from ae.recipe.load import load_recipe  # noqa: E402
 from ae.recipe.models import Recipe  # noqa: E402
 from ae.records.files import Environment, Row, frame  # noqa: E402
 from ae.report.drawing import draw  # noqa: E402
+from tests.judged import judge  # noqa: E402
 
 A100 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-40GB", memory_gib=39.5, memory_free_gib=39.0,

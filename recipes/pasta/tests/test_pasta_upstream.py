@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.tables import load_claims
 from ae.errors import EnvironmentFault
 from ae.model import Gpu, Machine, Plan
 from ae.plan.planner import make_plan
@@ -24,6 +24,7 @@ from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row, frame
 from ae.report.drawing import draw
+from tests.judged import judge
 from tests.upstream import load
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.tables import load_claims
 from ae.model import Machine
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import make_plan
@@ -17,6 +17,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import frame
 from ae.report.drawing import draw
+from tests.judged import judge
 from tests.upstream import drive, programs, rows
 from tests.upstream import fix as run_fix
 
