@@ -23,7 +23,8 @@ COLUMNS = (
     "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "host", "process",
     "note",
 )  # fmt: skip
-RESERVED = (*COLUMNS, "n", "median", "low", "high")  # the last are made for figures
+_MADE = ("n", "median", "low", "high", "spread", "processes", "hosts", "speedup", "baseline")
+RESERVED = (*COLUMNS, *_MADE)  # the last are made for figures and tables
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"

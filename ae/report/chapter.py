@@ -41,7 +41,7 @@ class Chapter:
     @property
     def machine(self) -> str:
         """What it was measured on, in words."""
-        evidence = {row.evidence for table in self.tables for row in table.rows}
+        evidence = {row["evidence"] for table in self.tables for row in table.rows}
         return machine_words(self.results.environment, evidence)
 
     @property
