@@ -51,16 +51,14 @@ def draw(
         out_dir.mkdir(parents=True, exist_ok=True)
     drawn = []
     rows = rows_of(frame)
-    for name in names:
-        experiments = names[name] if isinstance(names, Mapping) else ()
-        function = function_of(module, name)
-        with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE):
+        for name in names:
+            processes = processes_of(rows, names[name] if isinstance(names, Mapping) else ())
             try:
-                plot = _call(function, name, frame, recipe_dir)
+                plot = _call(function_of(module, name), name, frame, recipe_dir)
+                drawn.append(_finish(plot, name, known, out_dir, processes))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
-                continue
-            drawn.append(_finish(plot, name, known, out_dir, processes_of(rows, experiments)))
     return drawn
 
 
@@ -158,10 +156,9 @@ def _finish(
     plot.figure.set_layout_engine("none")
     files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
-    # No dates inside: the same records give the same bytes.
-    plot.figure.savefig(parts["pdf"], format="pdf", metadata={"CreationDate": None})
-    plot.figure.savefig(parts["svg"], format="svg", metadata={"Date": None})
-    plot.figure.savefig(parts["png"], format="png", metadata={"Software": None})
+    for suffix, dated in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
+        # No dates inside: the same records give the same bytes.
+        plot.figure.savefig(parts[suffix], format=suffix, metadata={dated: None})
     without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():
         part.replace(files[suffix])

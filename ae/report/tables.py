@@ -33,7 +33,6 @@ class ResultTable:
 
     experiment: str
     metric: str
-    unit: str
     keys: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -61,7 +60,6 @@ def _table(experiment: str, rows: Sequence[Row], shape: Shape) -> ResultTable:
     return ResultTable(
         experiment=experiment,
         metric=metric,
-        unit=records[0]["unit"],
         keys=tuple(keys),
         rows=tuple({**one, **_speedup(one, keys, records, shape)} for one in records),
     )

@@ -181,6 +181,13 @@ def test_one_table_per_experiment_with_its_own_metric() -> None:
     assert tables[1].keys == ("variant",)  # endtoend has no dataset here: no empty column
 
 
+def test_cells_of_several_units_say_theirs() -> None:
+    frame = [record([8.0], counter="bytes", unit="B"), record([2.0], counter="reads", unit="reads")]
+    text = result_text(result_table(frame, metric="kernel_time", keys=["counter"]))
+    assert [line.split()[1:3] for line in text.splitlines()[3:5]] == [["8", "B"], ["2", "reads"]]
+    assert "[" not in text
+
+
 def test_only_times_have_a_speed_up() -> None:
     frame = [
         record([74.0], variant="base", metric="registers", unit="registers"),
