@@ -13,8 +13,7 @@ from ae.claims.judge import verdict_lines
 from ae.plan.selection import is_protocol
 from ae.recipe.load import load_recipe
 from ae.records.models import Source
-from ae.records.reference import load_reference
-from ae.records.results import Results
+from ae.records.results import Results, load_reference
 from ae.report.chapter import draw_figures, judge_results
 
 ROOT = Path(__file__).resolve().parents[1]

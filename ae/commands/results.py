@@ -17,7 +17,7 @@ from ae.errors import UsageError
 from ae.model import Status
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
-from ae.records import reference
+from ae.records import results as measured
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.results import Results, load_run
 from ae.report import chapter, documents, text
@@ -75,8 +75,8 @@ def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolde
         store = RunStore(results_dir(root))
         recipes = [load_recipe(root, each) for each in list_recipes(root)]
         found = [(r, load_run(run.path)) for r in recipes if (run := store.latest(r.name))]
-        found += [(r, reference.load_reference(path)) for r in recipes
-                  for path in reference.reference_sets(store.results, r.name)]  # fmt: skip
+        found += [(r, measured.load_reference(path)) for r in recipes
+                  for path in measured.reference_sets(store.results, r.name)]  # fmt: skip
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
     chapters = [chapter.conclude(root, r, each, _figures(root, each, output)) for r, each in found]
@@ -115,9 +115,9 @@ def keep(
     results = results_dir(root)
     run = load_run(RunStore(results).find("*", run_name).path)
     recipe = load_recipe(root, run.recipe)
-    folder = results / "reference" / (machine or reference.machine_of(run)) / run.recipe
-    replaced = reference.keep(run, folder)
-    judged = chapter.judge_results(root, recipe, reference.load_reference(folder))
+    folder = results / "reference" / (machine or measured.machine_of(run)) / run.recipe
+    replaced = measured.keep(run, folder)
+    judged = chapter.judge_results(root, recipe, measured.load_reference(folder))
     (folder / "verdicts.txt").write_text(verdict_lines(judged), encoding="utf-8")
     count = sum(point.done for point in run.points)
     print(f"kept {count} points in {folder}, {len(replaced)} of them instead of older ones")
@@ -134,9 +134,8 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
         f"{one['recipe']}  {one['run']}  {one['state']:<13}  "
         f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"
         for one in found
-    ]
-    text = "\n".join(lines) or "there is no run yet; start one: ae run RECIPE"
-    print_data(as_json, found, text)
+    ] or ["there is no run yet; start one: ae run RECIPE"]
+    print_data(as_json, found, "\n".join(lines))
 
 
 def _about(run: Run) -> dict[str, Any]:
@@ -167,8 +166,8 @@ def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
     root = find_root()
     recipe = load_recipe(root, name)
     folder = results_dir(root)
-    if run_name and (known := reference.find_set(folder, name, run_name)):
-        return root, recipe, reference.load_reference(known)
+    if run_name and (known := measured.find_set(folder, name, run_name)):
+        return root, recipe, measured.load_reference(known)
     return root, recipe, load_run(RunStore(folder).find(name, run_name).path)
 
 

@@ -27,8 +27,7 @@ from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE
-from ae.records.reference import find_set, load_reference, reference_sets
-from ae.records.results import Results
+from ae.records.results import Results, find_set, load_reference, reference_sets
 from ae.report.chapter import judge_results
 from ae.statistics import Interval, interval
 
