@@ -30,7 +30,7 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_OTHERS = {"ti", "super", "laptop", "mobile", "mig"}  # after its name, they make another product
+_OTHERS = "ti|super|laptop|mobile|mig"  # after its name, they make another product
 _SHOWN = {
     "id", "figure", "sentence", "tag", "fact", "unit", "reference", "lower", "upper", "source",
     "paper_hardware", "scored_on",
@@ -139,13 +139,9 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Judgement]:
 def runs_on(name: str, wanted: str) -> bool:
     """Whether a GPU's name has the words of `wanted` in a row: an A100-SXM4-40GB is an A100; an
     RTX A1000 is none, a GH200 no H200, a 2080 Ti no 2080, a MIG slice no whole GPU."""
-    words, asked = (re.findall(r"[a-z0-9]+", text.lower()) for text in (name, wanted))
-    size = len(asked)
-    there = any(
-        words[at : at + size] == asked and not _OTHERS & set(words[at + size : at + size + 1])
-        for at in range(len(words) - size + 1)
-    )
-    return there and ("mig" in asked or "mig" not in words)
+    words, asked = (" ".join(re.findall(r"[a-z0-9]+", text.lower())) for text in (name, wanted))
+    there = re.search(rf"\b{asked}\b(?! (?:{_OTHERS})\b)", words) is not None
+    return there and ("mig" in asked.split() or "mig" not in words.split())
 
 
 def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
@@ -169,18 +165,15 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         spread=found.spread,
         processes=found.processes,
         hosts=found.hosts,
-        hardware=tuple(
-            sorted({(row.environment and row.environment.gpu_name) or "CPU" for row in moving})
-        ),
+        hardware=tuple(sorted({row.hardware for row in moving})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),
     )
     if expression.kind == "number":
         if not isfinite(found.value):
             return judged
-        judged = replace(judged, value=found.value)
-        if found.spread != "none":
-            judged = replace(judged, low=found.low, high=found.high)
+        low, high = (None, None) if found.spread == "none" else (found.low, found.high)
+        judged = replace(judged, value=found.value, low=low, high=high)
     smaller = list(dict.fromkeys(word for row in moving for word in row.reduced))
     if judged.hardware and (size := [word for word in smaller if not is_protocol(word)]):
         why = f"not at the paper's size: {', '.join(size)}"

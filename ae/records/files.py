@@ -133,6 +133,11 @@ class Row:
     environment: Environment | None = None  # of its point; None: nobody knows
     reduced: tuple[str, ...] = ()  # in what its run is smaller than the paper's
 
+    @property
+    def hardware(self) -> str:
+        """The first GPU's name; `CPU` where there is none."""
+        return (self.environment and self.environment.gpu_name) or "CPU"
+
 
 def read_point(folder: Path) -> PointRecords:
     """Read what a workload left in a point's folder; missing files are empty.

@@ -13,16 +13,9 @@ from ae.host.files import write_atomic
 from ae.recipe.models import Recipe
 from ae.records.files import flat
 from ae.records.results import Results
+from ae.report import text
 from ae.report.drawing import Drawn, draw, machine_words
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
-from ae.report.text import (
-    judgement_cells,
-    result_cells,
-    result_text,
-    scoreboard_text,
-    skip_text,
-    verdict_counts,
-)
 
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
@@ -99,9 +92,9 @@ def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgemen
 def chapter_text(chapter: Chapter) -> str:
     """What `ae run` prints at its end: a screen of it."""
     most = max(3, SCREEN_ROWS // max(1, len(chapter.tables)))
-    parts = [result_text(one, most=most) for one in chapter.tables]
-    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
-    parts += [verdict_counts(chapter.judgements)] if chapter.judgements else []
+    parts = [text.result_text(one, most=most) for one in chapter.tables]
+    parts += [text.skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
+    parts += [text.verdict_counts(chapter.judgements)] if chapter.judgements else []
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 
@@ -116,8 +109,8 @@ def figures_text(figures: Sequence[Drawn]) -> str:
 
 def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
     """Write `report.html` into `out_dir` and return its path."""
-    out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / "report.html"
+    out_dir.mkdir(parents=True, exist_ok=True)
     write_atomic(path, html_report(chapters))
     return path
 
@@ -133,6 +126,4 @@ def html_report(chapters: Sequence[Chapter]) -> str:
         keep_trailing_newline=True,
     )
     page.filters["base64"] = lambda path: base64.b64encode(path.read_bytes()).decode("ascii")
-    functions = (result_cells, judgement_cells, scoreboard_text, verdict_counts)
-    page.globals |= {one.__name__: one for one in functions}
-    return page.get_template("page.html").render(chapters=chapters)
+    return page.get_template("page.html").render(chapters=chapters, text=text)
