@@ -26,7 +26,7 @@ from ae.records import files as records
 from ae.records.folder import Run, RunStore
 from ae.records.models import Provenance
 from ae.records.results import load_run
-from ae.report import drawing as figures
+from ae.report import chapter as figures
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parent.parent

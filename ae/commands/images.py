@@ -120,10 +120,7 @@ def bundle(
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
     into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into", metavar="DIR", help="where the checkout goes; default RECIPE-bundle"
-        ),
+        Path | None, typer.Option(metavar="DIR", help="of the checkout; default RECIPE-bundle")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

@@ -106,8 +106,7 @@ def docs(
 def keep(
     run_name: Annotated[str, typer.Argument(metavar="RUN", help="a run's name or folder")],
     machine: Annotated[
-        str | None,
-        typer.Option("--machine", help="the set's name; default: the GPU's, as in h200x2, or cpu"),
+        str | None, typer.Option(help="the set's name; default: the GPU's, as in h200x2, or cpu")
     ] = None,
 ) -> None:
     """Put a run's finished points among the reference results of its machine and judge them."""

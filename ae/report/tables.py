@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
 from ae.records.files import COLUMNS, Skip
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _TIMES = ("s", "ms", "us", "ns")
 
 
@@ -142,3 +145,11 @@ def _speedup(record: Row, keys: Sequence[str], records: Sequence[Row], shape: Sh
     over, under = (base, record) if is_time else (record, base)
     speedup = ratio_interval(over["samples"], under["samples"]).value
     return {"speedup": speedup, "baseline": against}
+
+
+def without_ends(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the ends of a spread that is none: they are the value twice."""
+    if not {"low", "high"} <= set(table.columns):
+        return table
+    ends = table[["low", "high"]].where(table["low"] != table["high"])
+    return table.assign(low=ends["low"], high=ends["high"])

@@ -9,8 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from math import isfinite
 
 from ae.claims.judge import Judgement, Verdict, scoreboard
-from ae.report.drawing import without_ends
-from ae.report.tables import ResultTable, clean
+from ae.report.tables import ResultTable, clean, without_ends
 
 _MISSING = re.compile(r"(?:0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 

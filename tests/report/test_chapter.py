@@ -14,8 +14,7 @@ from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.models import StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, chapter_text, conclude, figures_text, html_report
-from ae.report.drawing import Drawn
+from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text, html_report
 from tests.toy import make_toy
 
 

@@ -19,7 +19,7 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import frame
-from ae.report.drawing import draw
+from ae.report.chapter import draw
 from tests.judged import judge
 from tests.upstream import drive, fix, programs, python, rows
 

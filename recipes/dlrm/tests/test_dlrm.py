@@ -35,7 +35,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
-from ae.report.drawing import draw, load_figures
+from ae.report.chapter import draw, load_figures
 from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]

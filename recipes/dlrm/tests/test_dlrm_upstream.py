@@ -35,7 +35,7 @@ from ae.recipe.code import load_code  # noqa: E402
 from ae.recipe.load import load_recipe  # noqa: E402
 from ae.recipe.models import Recipe  # noqa: E402
 from ae.records.files import Environment, Row, frame  # noqa: E402
-from ae.report.drawing import draw  # noqa: E402
+from ae.report.chapter import draw  # noqa: E402
 from tests.judged import judge  # noqa: E402
 
 A100 = Gpu(

@@ -26,7 +26,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Environment
-from ae.report.drawing import draw, face, load_figures
+from ae.report.chapter import draw, face, load_figures
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -23,7 +23,7 @@ from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row, frame
-from ae.report.drawing import draw
+from ae.report.chapter import draw
 from tests.judged import judge
 from tests.upstream import load
 

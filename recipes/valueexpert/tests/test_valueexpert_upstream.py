@@ -16,7 +16,7 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.files import frame
-from ae.report.drawing import draw
+from ae.report.chapter import draw
 from tests.judged import judge
 from tests.upstream import drive, programs, rows
 from tests.upstream import fix as run_fix
