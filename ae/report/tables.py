@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
 from ae.records.files import COLUMNS, Skip
