@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 A100: Mapping[str, Any] = {"gpu": "NVIDIA A100-SXM4-40GB"}
 H200: Mapping[str, Any] = {"gpu": "NVIDIA H200"}
 CPU: Mapping[str, Any] = {"gpu": None}
+ORDERING: Mapping[str, Any] = {"reference": None, "lower": None, "upper": None}
 RATIO = "median(time, variant=base) / median(time, variant=fast)"
 
 
@@ -136,7 +137,7 @@ def test_an_undefined_draw_leaves_a_bound_undecided() -> None:
 )  # fmt: skip
 def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdict: str) -> None:
     ordering = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "expression": "median(time, variant=base) > median(time, variant=fast)",
     }  # fmt: skip
     found = one(environment, **(ordering | fields))
@@ -147,7 +148,7 @@ def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdi
 def test_static_claims_need_no_gpu() -> None:
     rows = [row("base", 74.0, evidence="static", metric="registers")]
     fields: dict[str, Any] = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "scored_on": ["static"], "evidence": ["static"],
         "expression": "median(registers, variant=base) == 74",
     }  # fmt: skip
@@ -212,7 +213,7 @@ def test_of_one_process_the_value_decides_and_the_verdict_says_so() -> None:
 
 def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> None:
     ordering: dict[str, Any] = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "expression": "median(time, variant=base) > median(time, variant=fast)",
     }  # fmt: skip
     rows = [*spread("base", 5.0, 5.0, 5.0, 4.0, 4.0), *spread("fast", 4.5, 4.5, 4.5, 4.5, 4.5)]
