@@ -19,6 +19,7 @@ from ae.commands.options import (
     RecipeName,
     Wheels,
     Words,
+    option,
     pairs,
     repeatable,
 )
@@ -41,16 +42,14 @@ from ae.units import format_size
 def build(
     names: ImageNames,
     flavour: FlavourOption = None,
-    base_image: Annotated[
-        str | None, typer.Option(metavar="REF", help="build on top of this image")
-    ] = None,
+    base_image: Annotated[str | None, option("build on top of this image", value="REF")] = None,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
-    network: Annotated[str | None, typer.Option(help="network of the build, e.g. host")] = None,
-    context: Annotated[Words, repeatable("--context", "a build context", "NAME=DIR")] = None,
-    args: Annotated[Words, repeatable("--build-arg", "an ARG of the file", "NAME=VALUE")] = None,
+    network: Annotated[str | None, option("network of the build, e.g. host")] = None,
+    context: Annotated[Words, repeatable("a build context", value="NAME=DIR")] = None,
+    build_arg: Annotated[Words, repeatable("an ARG of the Dockerfile", value="NAME=VALUE")] = None,
     lane: LaneOption = None,
-    fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
+    fresh: Annotated[bool, option("build every step anew", "--no-cache")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build the images of papers, with live output."""
@@ -61,7 +60,7 @@ def build(
         ca_bundle=ca_bundle,
         network=network,
         contexts={key: Path(path) for key, path in pairs(context, "--context").items()},
-        arguments=pairs(args, "--build-arg"),
+        arguments=pairs(build_arg, "--build-arg"),
         fresh=fresh,
     )
     chosen = choose_images(names, flavour=flavour, lane=lane)
@@ -98,10 +97,8 @@ def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 def bundle(
     name: RecipeName,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar")],
-    kinds: Annotated[
-        Words, repeatable("--flavour", "cpu or cuda; default: those that are built")
-    ] = None,
+    output: Annotated[Path, option("NAME.tar", "-o", "--output", value="FILE")],
+    flavour: Annotated[Words, repeatable("cpu or cuda; default: those that are built")] = None,
     lane: LaneOption = None,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
@@ -110,7 +107,7 @@ def bundle(
     folder = _image_folder(root, name, lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
-        chosen: Sequence[str | None] = kinds or built or [None]
+        chosen: Sequence[str | None] = flavour or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
         pack.write(root, recipe, images, output, daemon, Display(()).say)
     print(f"bundle {output}: {format_size(output.stat().st_size)}")
@@ -120,7 +117,7 @@ def bundle(
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
     into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="of the checkout; default RECIPE-bundle")
+        Path | None, option("where the checkout goes; else RECIPE-bundle", value="DIR")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

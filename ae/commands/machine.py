@@ -52,20 +52,20 @@ def look(name: str | None, engine: str | None) -> Facts:
 
 def shell(
     name: RecipeName,
-    engine_name: EngineName = None,
+    engine: EngineName = None,
     image: ImageOption = None,
     secret: SecretOption = None,
 ) -> None:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
-    engine = choose_engine(asked, engine_name, BuildOptions())
-    point = plan_for(asked, engine.machine()).points[0]
-    if not engine.has_image(point.image):
-        engine.prepare(point.image, Display(()))
+    chosen = choose_engine(asked, engine, BuildOptions())
+    point = plan_for(asked, chosen.machine()).points[0]
+    if not chosen.has_image(point.image):
+        chosen.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name
     out.mkdir(parents=True, exist_ok=True)
-    argv, environment = engine.shell(point, out, asked.secrets)
-    print(f"shell of {name} on engine {engine.name}; $AE_OUT is {out}", file=sys.stderr)
+    argv, environment = chosen.shell(point, out, asked.secrets)
+    print(f"shell of {name} on engine {chosen.name}; $AE_OUT is {out}", file=sys.stderr)
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:

@@ -23,9 +23,14 @@ def recipe_names(incomplete: str) -> list[str]:
     return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
 
 
-def repeatable(name: str, text: str, value: str | None = None, **more: Any) -> Any:
+def option(text: str, *names: str, value: str | None = None, **more: Any) -> Any:
+    """An option: what it does, its names where they are not the parameter's, what it takes."""
+    return typer.Option(*names, help=text, metavar=value, **more)
+
+
+def repeatable(text: str, *names: str, **more: Any) -> Any:
     """An option that may be given several times; its type is Words."""
-    return typer.Option(name, help=f"{text}; repeatable", metavar=value, **more)
+    return option(f"{text}; repeatable", *names, **more)
 
 
 Words = list[str] | None
@@ -35,31 +40,15 @@ RecipeName = Annotated[
 ]
 AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)]
 ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
-]
-ImageOption = Annotated[
-    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
-]
-Wheels = Annotated[
-    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
-]
-CaBundle = Annotated[
-    Path | None,
-    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
-]
-SecretOption = Annotated[
-    Words, repeatable("--secret", "a file for the container alone", "NAME=FILE")
-]
-FlavourOption = Annotated[
-    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
-]
-LaneOption = Annotated[
-    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+AsJson = Annotated[bool, option("print JSON for a program to read", "--json")]
+EngineName = Annotated[str | None, option("docker, podman or local; default: the first that works")]
+ImageOption = Annotated[str | None, option("run this image instead of ours", value="REF")]
+Wheels = Annotated[Path | None, option("a folder of wheels for the build", value="DIR")]
+CaBundle = Annotated[Path | None, option("certificates for a build behind a proxy", value="FILE")]
+SecretOption = Annotated[Words, repeatable("a file for the container alone", value="NAME=FILE")]
+FlavourOption = Annotated[str | None, option("cpu or cuda; default: what the machine has")]
+LaneOption = Annotated[str | None, option("native or upstream; default: the recipe's image")]
+DryRun = Annotated[bool, option("only say what would be done", "--dry-run")]
 
 
 def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:

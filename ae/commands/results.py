@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ae.claims.judge import exit_code, to_json, verdict_lines
-from ae.commands.options import AnyRecipe, AsJson, RecipeName, print_data, screen_width
+from ae.commands.options import AnyRecipe, AsJson, RecipeName, option, print_data, screen_width
 from ae.errors import UsageError
 from ae.model import Status
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -31,8 +31,7 @@ RunName = Annotated[
     ),
 ]
 ReportFolder = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="DIR", help="where to write; default: results/report"),
+    Path | None, option("where to write; default: results/report", "-o", "--output", value="DIR")
 ]
 
 
@@ -85,7 +84,7 @@ def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolde
 
 def docs(
     check: Annotated[
-        bool, typer.Option("--check", help="write nothing; exit code 1 when a number differs")
+        bool, option("write nothing; exit code 1 when a number differs", "--check")
     ] = False,
 ) -> int:
     """Fill the numbers in README.md and docs/ from the reference results."""
@@ -106,7 +105,7 @@ def docs(
 def keep(
     run_name: Annotated[str, typer.Argument(metavar="RUN", help="a run's name or folder")],
     machine: Annotated[
-        str | None, typer.Option(help="the set's name; default: the GPU's, as in h200x2, or cpu")
+        str | None, option("the set's name; default: the GPU's, as in h200x2, or cpu")
     ] = None,
 ) -> None:
     """Put a run's finished points among the reference results of its machine and judge them."""

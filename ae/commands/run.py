@@ -23,6 +23,7 @@ from ae.commands.options import (
     SecretOption,
     Wheels,
     Words,
+    option,
     pairs,
     print_data,
     recipe_names,
@@ -64,38 +65,32 @@ def run(
     ],
     variant: Annotated[
         Words,
-        repeatable(
-            "--variant", "a design point (its baseline runs too)", autocompletion=variant_names
-        ),
+        repeatable("a design point (its baseline runs too)", autocompletion=variant_names),
     ] = None,
-    experiment: Annotated[Words, repeatable("--experiment", "an experiment")] = None,
-    figure: Annotated[Words, repeatable("--figure", "what this figure draws")] = None,
-    settings: Annotated[Words, repeatable("--set", "the same as --KEY VALUE", "KEY=VALUE")] = None,
+    experiment: Annotated[Words, repeatable("an experiment")] = None,
+    figure: Annotated[Words, repeatable("what this figure draws")] = None,
+    settings: Annotated[
+        Words, repeatable("the same as --KEY VALUE", "--set", value="KEY=VALUE")
+    ] = None,
     repeat: Annotated[
-        int | None, typer.Option(min=1, help="processes of every point; default: the recipe's")
+        int | None, option("processes of every point; default: the recipe's", min=1)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
-    gpus: Annotated[
-        str | None, typer.Option(help="how many (2), or which (device=0); none: the CPU")
-    ] = None,
-    lane: Annotated[str, typer.Option(help="native or upstream")] = "native",
+    quick: Annotated[bool, option("the small sizes", "--quick")] = False,
+    gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
+    lane: Annotated[str, option("native or upstream")] = "native",
     engine: EngineName = None,
     image: ImageOption = None,
     secret: SecretOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="run what the latest run has not finished")
-    ] = False,
+    resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
     no_build: Annotated[
-        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
+        bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the plan as commands that can be pasted")
+        bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="show all that workloads print")
-    ] = False,
+    verbose: Annotated[bool, option("show all that workloads print", "-v", "--verbose")] = False,
     as_json: AsJson = False,
     **own: list[str] | None,
 ) -> int:

@@ -20,14 +20,7 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.files import RecordsFault, read_object
-from ae.records.models import (
-    PlanRecord,
-    Provenance,
-    Resumed,
-    RunRecord,
-    StatusRecord,
-    describe,
-)
+from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
 RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
 
