@@ -51,15 +51,13 @@ LaneOption = Annotated[str | None, option("native or upstream; default: the reci
 DryRun = Annotated[bool, option("only say what would be done", "--dry-run")]
 
 
-def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
+def pairs(words: Sequence[str] | None, name: str) -> dict[str, str]:
     """Read a repeatable option of the form key=value. Raises UsageError."""
     found = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(
-                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
-            )
+            raise UsageError(f"{name} {word}: not of the form key=value", fix=f"{name} key=value")
         found[key.strip()] = value.strip()
     return found
 
