@@ -375,6 +375,7 @@ def test_the_scoreboard_counts_a_fact_once_and_by_its_worst_verdict() -> None:
         "magnitude": {"not reproduced": 1}, "order": {"reproduced": 1}, "arithmetic": {},
         "ours": {"reproduced": 1},
     }  # fmt: skip
+    assert scoreboard(several[::-1]) == board
 
 
 # The loader.
