@@ -91,10 +91,8 @@ def docs(
     root = find_root()
     changes = documents.fill(root, results_dir(root), write=not check)
     for one in changes:
-        if "\n" in one.stands + one.should:
-            print(f"{one.place}: the table differs")
-        else:
-            print(f"{one.place}: {one.stands or 'nothing'} stands there, it is {one.should}")
+        numbers = f"{one.stands or 'nothing'} stands there, it is {one.should}"
+        print(f"{one.place}: {'the table differs' if chr(10) in numbers else numbers}")
     if not changes:
         print("every number is that of the reference results")
     elif check:
