@@ -36,7 +36,7 @@ def test_a_result_becomes_samples_per_second(tmp_path: Path) -> None:
         (RESULT * 2, "holds 2 results"),
         (RESULT.replace("rank:0", "rank:1"), "holds 0 results"),
         (RESULT.replace("8.125", "0.000"), "of zero"),
-        (RESULT.replace("492.308", "400.000"), "inconsistent"),
+        (RESULT.replace("123.077", "110.000"), "inconsistent"),
         (RESULT.replace("492.308", "nan"), "holds 0 results"),
     ],
 )
@@ -58,9 +58,9 @@ def test_a_result_that_is_none(tmp_path: Path, text: str | None, why: str) -> No
         ("cells", "4 1 8192", [
             "data_prepare.py --preprocessing_plan=1 --nDev=4 --batch_size=8192",
             "/made/GPU_4_plan_1.py --nDev=4 --batch_size=8192 --preprocessing_plan=1"]),
-        ("workers", "2 1 8192", [
-            "data_prepare.py --batch_size=8192",
-            "workers.py --nDense=13 --nDev=2 --batch_size=8192 --preprocessing_plan=1 --nWorker=2",
+        ("workers", "2 1 4096", [
+            "data_prepare.py --batch_size=4096",
+            "workers.py --nDense=13 --nDev=2 --batch_size=4096 --preprocessing_plan=1 --nWorker=4",
         ]),
         ("bare", "4 1 4096", [
             "/made/GPU_4_plan_1.py --nDev=4 --batch_size=4096 --preprocessing_plan=1"]),
@@ -142,6 +142,7 @@ def test_a_point_runs_the_authors_programs_or_says_why_not(
     if code == 0:
         assert (out / "result.log").read_text() == RESULT
         assert "+ python data_prepare.py" in done.stdout
+        assert ("+ python made_0.py" in done.stdout) == (method == "rap")
     if code != 2:
         facts = json.loads((out / "environment.json").read_text())
         assert facts == ({"gpu": "A100", "driver": "535.1", "gpus": 2} if "mib" in stands else {})
