@@ -20,7 +20,7 @@ import pytest
 from dlrm_records import BASE_US, DATASETS, Records
 
 from ae.records.files import Row
-from tests.upstream import Lane, write
+from tests.upstream import SOURCES, Lane, write
 
 LANE = Lane("dlrm", "dlrm_upstream")
 driver = LANE.driver  # puts its folder on the path
@@ -185,7 +185,7 @@ def test_the_fixes_mend_the_paths_or_fail_loudly(tmp_path: Path) -> None:
 def test_only_whole_commit_names_are_fetched(tmp_path: Path) -> None:
     """fetch-commit.sh against a real repository of ours."""
     git = f"git -C {tmp_path} -c user.name=a -c user.email=a@example.org"
-    fetch = f"{LANE.image / 'fetch-commit.sh'} file://{tmp_path}"
+    fetch = f"{SOURCES / 'fetch-commit.sh'} file://{tmp_path}"
     script = f"""set -eu
         git init -q {tmp_path}
         for text in one two; do
