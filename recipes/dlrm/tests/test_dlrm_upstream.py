@@ -261,7 +261,8 @@ class Array:
     def numpy(self): return self.data
 def load(path, map_location): return pickle.load(open(path, "rb"))
 def save(thing, path): pickle.dump(thing, open(path, "wb"))
-ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libtorch_cuda.so"))
+if "TEST_NO_LIBRARY" not in os.environ:
+    ctypes.CDLL(os.path.dirname(os.path.abspath(__file__)) + "/lib/libtorch_cuda.so")
 """
 SAVE = """
 import numpy as np, torch
@@ -312,6 +313,7 @@ def image(tmp_path: Path) -> Path:
         ("base", {"TEST_WRONG": "1"}, 1, "the sums are wrong by up to 1"),
         ("base", {"TEST_EXIT": "9"}, 1, "load_emb.py ended with exit code 9"),
         ("base", {"TEST_DISK": str(10**15)}, 1, "GB free"),
+        ("base", {"TEST_NO_LIBRARY": "1"}, 1, "was expected"),
         ("optmt --cap none", {}, 2, "base is the kernel without a cap"),
         ("base", {"TEST_GPU": ""}, 77, "sees no GPU"),
         ("base", {"TEST_GPU": "12.0"}, 77, "has code for sm_80, sm_90 and the GPU is sm_120"),
