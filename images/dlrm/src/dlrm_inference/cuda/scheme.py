@@ -13,7 +13,7 @@ from dlrm_inference.cuda.design import BLOCK, GRID, Point
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
-    Variant,
+    UnsupportedError,
     check_tensors,
     make_out,
 )
@@ -43,16 +43,35 @@ class _SchemeArguments(ctypes.Structure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheme(Variant, Point):
+class Scheme(Point):
     """A design point of the paper as a variant of fp32 tables."""
 
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
 
-    def check(
-        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
-    ) -> None:
-        """Raise UnsupportedError for what it does not take; any strides will do."""
-        check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
+    def forward(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Return the bags' sums or means (bags, dim), on PyTorch's current stream.
+
+        weight (rows, dim) fp32 with any strides; indices (accesses,) int32 or int64; offsets
+        (bags + 1,) of the same type. `out` may have any row stride, but contiguous columns.
+        An index outside the table raises IndexError: at once with `check` (which waits for the
+        kernel), else at the next call or `launch.raise_if_out_of_range`. Raises UnsupportedError.
+        """
+        prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
+        if not torch.cuda.is_current_stream_capturing():
+            launch.raise_if_out_of_range(weight.device, wait=False)
+        prepared()
+        if check:
+            launch.raise_if_out_of_range(weight.device)
+        return prepared.out
 
     def prepare(
         self,
@@ -64,7 +83,7 @@ class Scheme(Variant, Point):
         out: torch.Tensor | None = None,
     ) -> Prepared:
         """Return the launch that `forward` makes, not yet made."""
-        self.check(weight, indices, offsets, mode)
+        check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
         bags, device = offsets.numel() - 1, weight.device
         out = make_out(weight, bags, out)
         # The operator of PyTorch writes every index's bag while it gathers; so do these.
@@ -101,6 +120,20 @@ class Scheme(Variant, Point):
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy."""
         return self.kernel(device).attributes(BLOCK[0] * BLOCK[1])
+
+    def supports(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        mode: str = "sum",
+    ) -> str:
+        """Return why these tensors cannot be served, "" when they can."""
+        try:
+            check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
+        except UnsupportedError as error:
+            return str(error)
+        return ""
 
 
 @cache
