@@ -20,7 +20,6 @@ from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.images import registry
 from ae.images.build import build
-from ae.images.content import client_environment
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, RuntimeNeeds
 
@@ -82,10 +81,6 @@ class DockerEngine(ContainerEngine):
                 fix=f"ae build {image.name} --flavour {image.flavour}",
             )
 
-    def close(self) -> None:
-        if daemon := self.__dict__.pop("daemon", None):
-            daemon.close()
-
     # -- how a container is asked for, made and removed ----------------------------------------
 
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
@@ -121,7 +116,7 @@ class DockerEngine(ContainerEngine):
         self.daemon.ask(f"/containers/{name}?force=1&v=1", "DELETE")
 
     def _environment(self) -> dict[str, str]:
-        return client_environment(self.endpoint)
+        return self.daemon.environment
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:

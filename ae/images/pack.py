@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ae.daemon.connection import Daemon
-from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk
@@ -107,8 +106,8 @@ def write(
             say(f"{image.reference}: {format_size(int(one['Size']))}")
             if "ae.binds" in labels_of(one):
                 say("note: it borrows folders of this host, so it runs on no other")
-            with faults(daemon.endpoint), (folder / image.member).open("wb") as file:
-                file.writelines(daemon.client.get_image(image.image_id))  # by id: no tag in it
+            # By id: no tag goes in.
+            daemon.do("save", "--output", str(folder / image.member), image.image_id)
         sums = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names)
         (folder / SUMS).write_text(sums)
         with tarfile.open(folder / "part", "w", format=tarfile.GNU_FORMAT) as tar:
