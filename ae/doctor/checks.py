@@ -29,8 +29,8 @@ class Check:
 def judge(facts: Facts) -> list[Check]:
     """Return every check. Pure."""
     checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
-    checks += [_engine(facts), _build(facts), *_gpus(facts), *_driver(facts), *_plan(facts)]
-    checks += [*_limits(facts), _disk(facts), *_image(facts)]
+    for look in (_programs, _gpus, _driver, _plan, _limits, _disk, _image):
+        checks += look(facts)
     return [*checks, _conclude(checks, facts)] if facts.command else checks
 
 
@@ -48,31 +48,28 @@ def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
         if check.fix and check.verdict != "ok":
             said.append((f"{'':17}fix: ", check.fix))
         for head, text in said:
-            lines += wrap(
-                text,
-                width,
-                initial_indent=head,
-                subsequent_indent=" " * len(head),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            folded = wrap(text, width - len(head), break_long_words=False, break_on_hyphens=False)
+            lines += [head + folded[0], *(" " * len(head) + line for line in folded[1:])]
     return "\n".join(lines)
 
 
-def _engine(facts: Facts) -> Check:
-    if not facts.engine.ok:
-        return Check("engine", "fail", facts.engine.detail, facts.engine.fix)
-    if facts.docker.ok or facts.wanted_engine is not None:
-        return Check("engine", "ok", facts.engine.detail)
-    said = f"no Docker Engine answers, so points run as {facts.engine.detail}"
-    fix = "install Docker, or set DOCKER_HOST, to run in the paper's containers"
-    return Check("engine", "warn", said, fix)
+def _check(name: str, well: str, fault: str, fix: str, verdict: Verdict = "warn") -> Check:
+    """The fault, if there is one, with its fix; else what is well."""
+    return Check(name, verdict, fault, fix) if fault else Check(name, "ok", well)
 
 
-def _build(facts: Facts) -> Check:
-    said = "images are built with " if facts.client.ok else ""  # those there already still run
-    verdict: Verdict = "ok" if facts.client.ok else "warn"
-    return Check("build", verdict, said + facts.client.detail, facts.client.fix)
+def _programs(facts: Facts) -> Iterator[Check]:
+    """What runs points, and what builds images."""
+    engine, client = facts.engine, facts.client
+    if engine.ok and not facts.docker.ok and facts.wanted_engine is None:
+        said = f"no Docker Engine answers, so points run as {engine.detail}"
+        fix = "install Docker, or set DOCKER_HOST, to run in the paper's containers"
+        yield Check("engine", "warn", said, fix)
+    else:
+        fault = "" if engine.ok else engine.detail
+        yield _check("engine", engine.detail, fault, engine.fix, "fail")
+    fault = "" if client.ok else client.detail  # images that are there already still run
+    yield _check("build", f"images are built with {client.detail}", fault, client.fix)
 
 
 def _gpus(facts: Facts) -> Iterator[Check]:
@@ -81,12 +78,10 @@ def _gpus(facts: Facts) -> Iterator[Check]:
             f"{gpu.name}, {gpu.memory_gib:.0f} GiB ({gpu.memory_free_gib:.0f} free), compute "
             f"capability {'.'.join(map(str, gpu.compute_capability))}, driver {gpu.driver}"
         )
-        fix = ""
-        if gpu.processes:
-            pids = ", ".join(map(str, gpu.processes[:5]))
-            said += f"; busy with {len(gpu.processes)} other process(es): {pids}"
-            fix = "timings will suffer: stop them, or pick another GPU with --gpus device=N"
-        yield Check(f"gpu {gpu.index}", "warn" if fix else "ok", said, fix)
+        pids = ", ".join(map(str, gpu.processes[:5]))
+        busy = f"{said}; busy with {len(gpu.processes)} other process(es): {pids}" if pids else ""
+        fix = "timings will suffer: stop them, or pick another GPU with --gpus device=N"
+        yield _check(f"gpu {gpu.index}", said, busy, fix)
     if not facts.gpus:
         said = "nvidia-smi lists no GPU, so points run on the CPU"
         yield Check("gpu", "warn", said, "install the NVIDIA driver, if there is a GPU")
@@ -97,34 +92,29 @@ def _plan(facts: Facts) -> Iterator[Check]:
     if facts.refused:
         yield Check("plan", "fail", facts.refused.message, facts.refused.fix)
     elif facts.plan:
-        said = f"{len(facts.plan.points)} points would run"
-        notes = "".join(f"; {note}" for note in facts.plan.notes)
-        yield Check("plan", "warn" if notes else "ok", said + notes)
+        said = "; ".join((f"{len(facts.plan.points)} points would run", *facts.plan.notes))
+        yield Check("plan", "warn" if facts.plan.notes else "ok", said)
 
 
 def _driver(facts: Facts) -> Iterator[Check]:
     """How containers and profilers reach the GPUs, and what MPS has left."""
-    route = facts.docker.facts.get("gpu_route", "")
-    if facts.gpus and facts.docker.ok and route:
-        word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}[route]
-        yield Check("gpu route", "ok", f"Docker hands GPUs to containers through {word}")
-    elif facts.gpus and facts.docker.ok:
-        said = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
+    if facts.gpus and facts.docker.ok:
+        route = facts.docker.facts.get("gpu_route", "")
+        word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}.get(route)
+        fault = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
         fix = "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
         fix += "--output=/etc/cdi/nvidia.yaml"
-        yield Check("gpu route", "warn", said, fix)
-    if facts.counters_restricted:
-        said = "GPU performance counters are for root only, so profiled experiments may be skipped"
+        well = f"Docker hands GPUs to containers through {word}"
+        yield _check("gpu route", well, "" if word else fault, fix)
+    if (closed := facts.counters_restricted) is not None:
+        well = "GPU performance counters are open to all users"
+        fault = "GPU performance counters are for root only, so profiled experiments may be skipped"
         fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-        yield Check("counters", "warn", said, fix)
-    elif facts.counters_restricted is not None:
-        yield Check("counters", "ok", "GPU performance counters are open to all users")
-    if facts.mps_pipe:
-        said = f"{facts.mps_pipe} exists: an MPS daemon runs, or one has left it, and containers "
-        fix = f"echo quit | nvidia-cuda-mps-control; then remove {facts.mps_pipe}"
-        yield Check("mps", "warn", said + "will see it", fix)
-    else:
-        yield Check("mps", "ok", "no MPS daemon has left its pipe folder")
+        yield _check("counters", well, fault if closed else "", fix)
+    pipe = facts.mps_pipe
+    said = f"{pipe} exists: an MPS daemon runs, or one has left it, and containers will see it"
+    fix = f"echo quit | nvidia-cuda-mps-control; then remove {pipe}"
+    yield _check("mps", "no MPS daemon has left its pipe folder", said if pipe else "", fix)
 
 
 def _limits(facts: Facts) -> Iterator[Check]:
@@ -134,48 +124,41 @@ def _limits(facts: Facts) -> Iterator[Check]:
     soft = [limit.soft for need in needs for limit in need.ulimits if limit.name == "memlock"]
     memlock = max((math.inf if limit == -1 else limit for limit in soft), default=0)
     said = f"/dev/shm has {format_size(facts.shm)}"
-    if shm > facts.shm and facts.local:
-        said += f", {format_size(shm)} are needed, and engine local gives no more"
-        yield Check("shm", "fail", said, f"mount -o remount,size={shm} /dev/shm")
-    else:
-        yield Check("shm", "ok", said)
+    small = f"{said}, {format_size(shm)} are needed, and engine local gives no more"
+    small = small if shm > facts.shm and facts.local else ""
+    yield _check("shm", said, small, f"mount -o remount,size={shm} /dev/shm", "fail")
     have = "unlimited" if facts.memlock == math.inf else format_size(facts.memlock)
     said = f"processes may lock {have}"
-    if memlock > facts.memlock:
-        said += " and the run locks more; Docker can raise it, engine local cannot"
-        fix = "ulimit -l unlimited, or LimitMEMLOCK=infinity for the Docker daemon"
-        yield Check("memlock", "fail" if facts.local else "warn", said, fix)
-    else:
-        yield Check("memlock", "ok", said)
+    small = f"{said} and the run locks more; Docker can raise it, engine local cannot"
+    fix = "ulimit -l unlimited, or LimitMEMLOCK=infinity for the Docker daemon"
+    verdict: Verdict = "fail" if facts.local else "warn"
+    yield _check("memlock", said, small if memlock > facts.memlock else "", fix, verdict)
 
 
-def _disk(facts: Facts) -> Check:
-    if not facts.disk_writable:
-        said = f"{facts.disk_path} cannot be written to by this user"
-        fix = "change its permissions, or set AE_RESULTS to a folder of your own"
-        return Check("disk", "fail", said, fix)
+def _disk(facts: Facts) -> Iterator[Check]:
     needed = sum(point.disk_bytes for point in facts.plan.points) if facts.plan else 10**9
     said = f"{format_size(facts.disk_free)} free at {facts.disk_path}"
-    if facts.disk_free >= needed:
-        return Check("disk", "ok", said)
-    said += f", and a run needs {format_size(needed)}"
-    return Check("disk", "fail", said, "free some disk, or move results with AE_RESULTS")
+    fault, fix = "", "free some disk, or move results with AE_RESULTS"
+    if not facts.disk_writable:
+        fault = f"{facts.disk_path} cannot be written to by this user"
+        fix = "change its permissions, or set AE_RESULTS to a folder of your own"
+    elif facts.disk_free < needed:
+        fault = f"{said}, and a run needs {format_size(needed)}"
+    yield _check("disk", said, fault, fix, "fail")
 
 
 def _image(facts: Facts) -> Iterator[Check]:
     if (image := facts.image) is None:
         return
-    if image.ready:
-        yield Check("image", "ok", f"{image.reference} is there and up to date")
-        return
     said = f"{image.reference} is missing or out of date, so `ae run` will make it first"
-    if 0 < image.disk_free < image.disk_needed:
+    if 0 < image.disk_free < image.disk_needed and not image.ready:
         have, need = format_size(image.disk_free), format_size(image.disk_needed)
         said += f", which takes {need}, and {have} are free"
         fix = "free some disk: docker system df, docker builder prune"
         yield Check("image", "fail", said, fix)
     else:
-        yield Check("image", "warn", said, "ae build, or ae pull, or just ae run")
+        well, fault = f"{image.reference} is there and up to date", "" if image.ready else said
+        yield _check("image", well, fault, "ae build, or ae pull, or just ae run")
 
 
 def _conclude(checks: list[Check], facts: Facts) -> Check:

@@ -7,7 +7,7 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ae.engines.base import Availability, Engine
@@ -74,12 +74,8 @@ def gather(
         refused = error
     try:
         usable = choose(engine, gpus=bool(machine.gpus))
-        found = usable.available()
-        local = usable.name == "local"
-        if found.ok and plan:
-            image = _image(plan.points[0].image, usable)
-        elif not found.ok:
-            found = replace(found, detail=f"engine {usable.name}: {found.detail}")
+        found, local = usable.available(), usable.name == "local"
+        image = _image(plan.points[0].image, usable) if plan else None
     except EnvironmentFault as error:
         found = Availability(ok=False, detail=error.message, fix=error.fix)
     where = results_dir(root)

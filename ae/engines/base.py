@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.machine import detect
 from ae.images.content import BuildOptions
@@ -71,9 +72,16 @@ class Engine(ABC):
         self._caller = user or f"{os.getuid()}:{os.getgid()}"
         self._grace_s = grace_s
 
-    @abstractmethod
     def available(self) -> Availability:
         """Whether it answers."""
+        try:
+            return self._answer()
+        except EnvironmentFault as fault:
+            return Availability(ok=False, detail=fault.message, fix=fault.fix)
+
+    @abstractmethod
+    def _answer(self) -> Availability:
+        """What it says of itself. Raises EnvironmentFault when it cannot be used."""
 
     def supports(self, flavour: Flavour) -> Availability:
         """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""

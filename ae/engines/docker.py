@@ -41,15 +41,11 @@ class DockerEngine(ContainerEngine):
         """The daemon. Raises EnvironmentFault when it cannot be used."""
         return connect(self.endpoint)
 
-    def available(self) -> Availability:
-        try:
-            daemon = self.daemon
-        except EnvironmentFault as fault:
-            return Availability(ok=False, detail=fault.message, fix=fault.fix)
+    def _answer(self) -> Availability:
+        daemon, route = self.daemon, self.daemon.gpu_route()
         if shutil.which("docker") is None:
-            detail = "there is no docker client on PATH"
-            return Availability(ok=False, detail=detail, fix="install the package docker-cli")
-        route = daemon.gpu_route()
+            said = "there is no docker client on PATH"
+            raise EnvironmentFault(said, fix="install the package docker-cli")
         names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
         return Availability(
             ok=True,

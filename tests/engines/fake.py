@@ -31,7 +31,7 @@ class FakeEngine(Engine):
         self._numbers = itertools.count()
         self._machine = Machine()
 
-    def available(self) -> Availability:
+    def _answer(self) -> Availability:
         return Availability(ok=True, detail="fake engine", facts={"endpoint": "memory"})
 
     def supports(self, flavour: Flavour) -> Availability:
