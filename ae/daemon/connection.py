@@ -39,24 +39,15 @@ class Daemon:
         return self.ask("/info", timeout_s=PING_TIMEOUT_S) or {}
 
     @property
-    def version(self) -> str:
-        return str(self.info.get("ServerVersion", ""))
-
-    @property
     def environment(self) -> dict[str, str]:
         """The environment in which a docker client talks to this daemon and no other."""
         own = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
         return own | {"DOCKER_HOST": self.endpoint, "DOCKER_BUILDKIT": "1"}
 
-    @property
-    def rootless(self) -> bool:
-        """Whether root in a container is the caller outside."""
-        return any("rootless" in option for option in self.info.get("SecurityOptions") or [])
-
-    @property
-    def remaps_users(self) -> bool:
-        """Whether user ids in containers are others outside (`userns-remap`)."""
-        return any("userns" in option for option in self.info.get("SecurityOptions") or [])
+    def has(self, word: str) -> bool:
+        """Whether it is `rootless` (root in a container is the caller outside), or has a `userns`
+        of its own (user ids in containers are others outside)."""
+        return any(word in option for option in self.info.get("SecurityOptions") or [])
 
     def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
         """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
