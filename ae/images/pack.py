@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ae.daemon.connection import Daemon
 from ae.errors import EnvironmentFault, UsageError
@@ -22,19 +22,15 @@ from ae.host.machine import require_disk
 from ae.images.content import labels_of, source_files
 from ae.images.registry import built
 from ae.model import ImageRef
-from ae.recipe.models import Recipe
+from ae.recipe.models import Name, Recipe
+from ae.recipe.needs import Part
 from ae.units import format_size
 
 FACTS, README, TREE, SUMS = "bundle.json", "README.md", "tree.tar", "SHA256SUMS"
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Say = Callable[[str], None]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class ImageFacts(_Part):
+class ImageFacts(Part):
     """One image of a bundle."""
 
     name: Name
@@ -52,13 +48,8 @@ class ImageFacts(_Part):
         """Its file in the bundle."""
         return f"images/{self.name}-{self.flavour}.tar"
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """What the image must say of itself."""
-        return {"ae.image": self.name, "ae.flavour": self.flavour, "ae.content": self.content}
 
-
-class Facts(_Part):
+class Facts(Part):
     """What bundle.json says."""
 
     kind: Literal["ae-bundle"] = "ae-bundle"
