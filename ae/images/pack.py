@@ -141,23 +141,5 @@ def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
         f"    docker load --input {one.member} && docker tag {one.image_id} {one.reference}\n"
         for one in facts.images
     )
-    return f"""# {recipe.title}: a reproduction bundle
-
-> {recipe.paper.title}. {recipe.paper.venue}. {recipe.paper.url}
-
-Commit {facts.revision}, {facts.date}. Not the authors' own artifact. `tree.tar` is a checkout with
-recipes, sources and reference results.
-
-With `ae` (in the checkout: `pip install --editable .`; `docs/bundles.md` says more):
-
-    ae load {file}
-    cd {recipe.name}-bundle && ae run {recipe.name} --quick
-
-By hand, in the folder that this archive was extracted to:
-
-    sha256sum --check --quiet {SUMS}
-    mkdir checkout && tar -xf {TREE} -C checkout
-{by_hand}
-Licences: `LICENSE` of the checkout; the images hold software of others under licences of their own.
-Citing: the paper above for its results, `CITATION.cff` of the checkout for this reproduction.
-"""
+    text = Path(__file__).with_name("bundle.md").read_text()
+    return text.format(recipe=recipe, facts=facts, file=file, sums=SUMS, tree=TREE, by_hand=by_hand)
