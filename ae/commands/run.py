@@ -150,7 +150,7 @@ def run_recipes(
         ready = []
         for one in asked:
             chosen = choose_engine(one, engine, build)
-            ready.append((one, chosen, plan_for(one, chosen.machine())))
+            ready.append((one, chosen, plan_for(one, chosen.machine)))
         codes, data = [], []
         for one, chosen, plan in ready:
             try:
@@ -175,7 +175,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, about, engine.machine())
+    facts = gather(root, about, engine.machine)
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)

@@ -43,7 +43,7 @@ class LocalEngine(Engine):
             facts={
                 "endpoint": "local",
                 "version": "",
-                "gpu_route": "host" if self.machine().gpus else "",
+                "gpu_route": "host" if self.machine.gpus else "",
             },
         )
 

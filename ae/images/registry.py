@@ -58,18 +58,13 @@ def require_place() -> str:
     raise UsageError("no registry is named", fix=f"set AE_REGISTRY={_FORM}")
 
 
-def repository(registry: str, image: ImageRef) -> str:
-    """Where an image lies, without tag."""
-    return f"{registry}/{image.name}"
-
-
 def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     """Push an image under a tag that moves and one that names its sources; return what to lock.
 
     Raises EnvironmentFault.
     """
     found = built(daemon, image)
-    name = repository(registry, image)
+    name = f"{registry}/{image.name}"
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
         daemon.do("tag", found["Id"], f"{name}:{tag}")
         try:
@@ -85,7 +80,7 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
 
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
-    reference = f"{repository(registry, image)}@{entry.digest}"
+    reference = f"{registry}/{image.name}@{entry.digest}"
     transfer("docker", "pull", reference, sink, daemon.environment)
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
