@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +60,11 @@ def read_yaml(path: Path, root: Path) -> Document:
     """Read a YAML mapping. Raises RecipeError with file and line; OSError if it cannot be read."""
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     with path.open("rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
+        return _parsed(name, file.read(_MOST_BYTES + 1))
+
+
+@lru_cache(maxsize=8)  # a command asks several times for a recipe, a run for the lock
+def _parsed(name: str, raw: bytes) -> Document:
     line = 1
     try:
         reader = _Reader(raw.decode("utf-8") if len(raw) <= _MOST_BYTES else "")
