@@ -90,8 +90,7 @@ def docker_endpoint() -> str:
         daemon = connect(endpoint)
     except EnvironmentFault as fault:
         return _missing(fault.message)
-    there = daemon.client.images(BASE_IMAGE)
-    daemon.close()
+    there = daemon.image(BASE_IMAGE)
     if not there:
         return _missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
     return endpoint

@@ -28,7 +28,7 @@ FLOORS = (  # a room or module imports only what stands further up, never its ne
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "jinja2"}
+LAZY = {"numpy", "pandas", "matplotlib", "jinja2"}
 LAZY_ARROWS = {("ae.__main__", "cli")}
 
 
@@ -107,7 +107,7 @@ def large_rooms() -> Iterator[str]:
 
 def large_whole() -> Iterator[str]:
     # The goal is 10,000 (docs/design.md). This holds what is reached: it may only go down.
-    if (total := sum(lengths().values())) > 10_596:
+    if (total := sum(lengths().values())) > 10_464:
         yield f"ae has {total} lines"
 
 

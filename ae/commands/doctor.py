@@ -7,8 +7,7 @@ from shutil import get_terminal_size
 
 from ae.commands.asked import plan_for, settle
 from ae.commands.options import AnyRecipe, AsJson, EngineName, print_data
-from ae.doctor.checks import checks_to_text, exit_code, judge
-from ae.doctor.facts import Facts, gather
+from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
 from ae.model import Machine, Plan
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, load_recipe

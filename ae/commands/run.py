@@ -31,9 +31,10 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
 from ae.errors import AeError, EnvironmentFault, ExitCode
-from ae.host import measuring, owner, signals, watchdog
+from ae.host import owner, signals
 from ae.host.files import write_atomic
 from ae.host.machine import detect
+from ae.host.processes import watched
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
@@ -149,7 +150,7 @@ def run_recipes(
         ready = []
         for one in asked:
             chosen = choose_engine(one, engine, build)
-            ready.append((one, chosen, plan_for(one, chosen.machine())))
+            ready.append((one, chosen, plan_for(one, chosen.machine)))
         codes, data = [], []
         for one, chosen, plan in ready:
             try:
@@ -174,7 +175,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, about, engine.machine())
+    facts = gather(root, about, engine.machine)
     run = asked.resumed
     if run is None:
         run = RunStore(results_dir(root)).create(plan, facts)
@@ -196,8 +197,8 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
-        stack.enter_context(watchdog.watched(run.name))
-        if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
+        stack.enter_context(watched(run.name))
+        if other := stack.enter_context(owner.measuring(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:

@@ -75,7 +75,7 @@ def shell(
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
     engine = choose_engine(asked, engine_name, BuildOptions())
-    point = plan_for(asked, engine.machine()).points[0]
+    point = plan_for(asked, engine.machine).points[0]
     if not engine.has_image(point.image):
         engine.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name

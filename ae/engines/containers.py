@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from ae.daemon.connection import answer
 from ae.daemon.faults import refused
 from ae.engines import spec as container
 from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Sink
@@ -118,9 +119,7 @@ class ContainerEngine(Engine):
         if needs.cap_add:  # root has no way into the caller's folder without; `run` lends it
             needs = replace(needs, cap_add=(*needs.cap_add, "DAC_OVERRIDE"))
         job = replace(job, point=replace(job.point, needs=needs))
-        spec = container.spec_of(
-            job, name="", labels={}, user=user, gpus=grant, secrets=mounts_of(job)
-        )
+        spec = container.spec_of(job, name="", labels={}, user=user, gpus=grant)
         return self._line(spec, "run", "--rm")
 
     def shell(
@@ -146,10 +145,7 @@ class ContainerEngine(Engine):
 
     def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """Run the client and return what it printed. Raises EnvironmentFault."""
-        done = self.call(*words, timeout_s=timeout_s)
-        if done.returncode != 0:
-            raise refused(self.name, done.stderr)
-        return done.stdout
+        return answer((self.name, *words), self._environment(), timeout_s)
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
         """Fetch an image from its registry. Raises EnvironmentFault when that fails."""
@@ -171,12 +167,12 @@ class ContainerEngine(Engine):
     def _spec(
         self, job: Job, image: dict[str, Any], grant: GpuGrant | None, token: str
     ) -> ContainerSpec:
-        mounts = mounts_of(job)
         user = self._caller
         if os.geteuid() == 0 and user == "0:0":
             # A file that is somebody's alone can only be read by him.
-            private = [m.source.stat() for m in mounts if not m.source.stat().st_mode & 0o004]
-            user = next((f"{s.st_uid}:{s.st_gid}" for s in private), container.ORDINARY)
+            given = [mount.source.stat() for mount in mounts_of(job)]
+            private = (f"{s.st_uid}:{s.st_gid}" for s in given if not s.st_mode & 0o004)
+            user = next(private, container.ORDINARY)
         return self._fitted(
             container.spec_of(
                 job,
@@ -186,7 +182,6 @@ class ContainerEngine(Engine):
                 gpus=grant,
                 binds=container.borrowed(job.point.image.reference, labels_of(image)),
                 image=str(image["Id"]),  # by id: a tag may be moved at any time
-                secrets=mounts,
             )
         )
 

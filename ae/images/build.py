@@ -8,7 +8,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from ae.host.git import git, revision
 from ae.host.machine import cache_dir, require_disk
 from ae.images.content import (
     BuildOptions,
-    client_environment,
     find_client,
     image_ref,
     labels,
@@ -51,16 +50,16 @@ def build(
     Raises UsageError for options that do not fit, EnvironmentFault with the first error of the
     build and where its whole log is.
     """
-    with closing(connect(endpoint or endpoint_of())) as daemon:
-        for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
-            held = labels_of(daemon.image(wanted.reference)).get("ae.content")
-            if wanted.reference == image.reference or held != wanted.content:
-                home = Path(str(daemon.info.get("DockerRootDir", "/")))
-                if home.is_dir():
-                    needed = build_disk(root, wanted, options.network)
-                    fix = "free some disk where Docker keeps images: docker system df"
-                    require_disk(home, needed, f"building {wanted.reference}", fix)
-                said = _run(daemon, wanted, argv, sink)
+    daemon = connect(endpoint or endpoint_of())
+    for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
+        held = labels_of(daemon.image(wanted.reference)).get("ae.content")
+        if wanted.reference == image.reference or held != wanted.content:
+            home = Path(str(daemon.info.get("DockerRootDir", "/")))
+            if home.is_dir():
+                needed = build_disk(root, wanted, options.network)
+                fix = "free some disk where Docker keeps images: docker system df"
+                require_disk(home, needed, f"building {wanted.reference}", fix)
+            said = _run(daemon, wanted, argv, sink)
     return said
 
 
@@ -190,8 +189,7 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
                 errors.append(text.strip())
             sink.line("stdout", text)
 
-        environment = client_environment(daemon.endpoint)
-        ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
+        ended = processes.stream(argv, on_line, env=daemon.environment, cwd=image.root)
     if ended.returncode != 0:
         # The first error is the cause; what follows says that the build failed.
         why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"

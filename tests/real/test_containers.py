@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,10 +43,8 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def engine(make: Make) -> Iterator[ContainerEngine]:
-    made = make(grace_s=1.0)
-    yield made
-    made.close()
+def engine(make: Make) -> ContainerEngine:
+    return make(grace_s=1.0)
 
 
 @pytest.fixture
@@ -136,7 +134,6 @@ def test_dropped_requests_stop_the_run(
     assert caught.value.fix
     assert not (tmp_path / "out/ran").exists()
     assert containers(engine, "dropped") == []
-    engine.close()
 
 
 def test_every_need_is_granted_and_nothing_else(
@@ -199,7 +196,7 @@ from pathlib import Path
 from ae.host import signals
 from ae.engines.docker import DockerEngine
 from ae.engines.podman import PodmanEngine
-from ae.host.watchdog import watched
+from ae.host.processes import watched
 from tests.engines.acts import Lines, make_job
 class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
@@ -311,7 +308,6 @@ def test_a_secret_can_be_read_by_the_user_inside_and_written_by_nobody(
     job.secrets["gurobi"] = licence  # type: ignore[index]
     engine = make(user=user or caller)
     outcome = engine.run(job, lines, 60)
-    engine.close()
     assert lines.of("stdout") == ["TOKEN", "600", (user or caller).partition(":")[0]]
     assert outcome.status is Status.FAILED
     assert "Read-only file system" in outcome.reason or "Permission denied" in outcome.reason
