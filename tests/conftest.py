@@ -90,7 +90,8 @@ def docker_endpoint() -> str:
         daemon = connect(endpoint)
     except EnvironmentFault as fault:
         return _missing(fault.message)
-    there = daemon.image(BASE_IMAGE)
+    there = daemon.client.images(BASE_IMAGE)
+    daemon.close()
     if not there:
         return _missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
     return endpoint

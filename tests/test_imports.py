@@ -28,7 +28,7 @@ FLOORS = (  # a room or module imports only what stands further up, never its ne
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-LAZY = {"numpy", "pandas", "matplotlib", "jinja2"}
+LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "jinja2"}
 LAZY_ARROWS = {("ae.__main__", "cli")}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from shlex import join
 from typing import Annotated
@@ -82,8 +83,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
     """Publish images in the registry and lock their digests in images/lock.yaml."""
     place = registry.require_place()
     images = choose_images(names, flavour=flavour, lane=lane)
-    with signals.handled():
-        daemon = connect(endpoint_of())
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
@@ -94,8 +94,7 @@ def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
     """Fetch the locked images from the registry, by digest."""
     place = registry.require_place()
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
-    with signals.handled():
-        daemon = connect(endpoint_of())
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in locked:
             registry.pull(daemon, image, entry, place, Display(()))
             print(f"{image.reference} pulled, {entry.digest}")
@@ -114,8 +113,7 @@ def bundle(
     root = find_root()
     recipe = load_recipe(root, name)
     folder = _image_folder(root, name, lane)
-    with signals.handled():
-        daemon = connect(endpoint_of())
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
         chosen: Sequence[str | None] = kinds or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
@@ -139,8 +137,7 @@ def load(
         checked = unpack.check(file)
         folder = unpack.choose_folder(checked, into)
     else:
-        with signals.handled():
-            daemon = connect(endpoint_of())
+        with signals.handled(), closing(connect(endpoint_of())) as daemon:
             checked, folder = unpack.load(file, into, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 from ae.daemon.cdi import CDI_KIND, RENEW, read_cdi_devices
-from ae.daemon.faults import broken, refused, unreachable
+from ae.daemon.faults import broken, faults, refused, unreachable
 from ae.errors import EnvironmentFault
 from ae.host import processes
+
+if TYPE_CHECKING:
+    from docker.api import APIClient
 
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 PING_TIMEOUT_S = 20  # until it says what it is
@@ -28,8 +30,8 @@ NO_ROUTE = (
 
 @dataclass(frozen=True)
 class Daemon:
-    """A daemon of this machine: asked at its socket what it is and has, and told what is to
-    be done by the docker client."""
+    """A daemon of this machine. What is asked most is asked by hand: to import docker-py takes as
+    long as to start a container."""
 
     endpoint: str
 
@@ -44,10 +46,24 @@ class Daemon:
         own = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
         return own | {"DOCKER_HOST": self.endpoint, "DOCKER_BUILDKIT": "1"}
 
+    @cached_property
+    def client(self) -> APIClient:
+        """docker-py, for what changes or carries images. It waits as long as that takes."""
+        from docker.api import APIClient
+
+        for_ever: Any = None  # which docker-py takes, and does not say so
+        with faults(self.endpoint):
+            return APIClient(base_url=self.endpoint, version="auto", timeout=for_ever)
+
     def has(self, word: str) -> bool:
         """Whether it is `rootless` (root in a container is the caller outside), or has a `userns`
         of its own (user ids in containers are others outside)."""
         return any(word in option for option in self.info.get("SecurityOptions") or [])
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        if client := vars(self).pop("client", None):
+            client.close()
 
     def ask(self, path: str, method: str = "GET", *, timeout_s: float = CONTROL_TIMEOUT_S) -> Any:
         """The daemon's answer, as JSON; None: there is no such thing. Raises EnvironmentFault."""
@@ -67,16 +83,6 @@ class Daemon:
         """What the daemon says of an image; None when it has none of that name or id."""
         found: dict[str, Any] | None = self.ask(f"/images/{reference}/json")
         return found
-
-    def images(self, *labels: str) -> list[dict[str, Any]]:
-        """The images with all these labels (`key=value`)."""
-        found: list[dict[str, Any]]
-        found = self.ask("/images/json?filters=" + quote(json.dumps({"label": labels})))
-        return found
-
-    def do(self, *words: str) -> str:
-        """Run the docker client to its end; what it prints. Raises EnvironmentFault."""
-        return answer(("docker", *words), self.environment)
 
     @cached_property
     def cdi_devices(self) -> tuple[str, ...]:
@@ -125,16 +131,6 @@ def probe(endpoint: str) -> socket.socket:
         connection.close()
         raise unreachable(endpoint, error) from error
     return connection
-
-
-def answer(
-    argv: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None
-) -> str:
-    """What docker or podman prints. Raises EnvironmentFault when it fails."""
-    done = processes.run(argv, timeout_s=timeout_s, env=environment)
-    if done.returncode != 0:
-        raise refused(argv[0], done.stderr)
-    return done.stdout
 
 
 def connect(endpoint: str) -> Daemon:

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ae.daemon.cdi import RENEW
 from ae.errors import EnvironmentFault
+
+
+@contextmanager
+def faults(endpoint: str) -> Iterator[None]:
+    """Turn errors of the transport and of the daemon into EnvironmentFault, in one sentence."""
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        yield
+    except APIError as error:
+        raise refused("docker", str(error.explanation or error)) from error
+    except (DockerException, RequestException, HTTPError) as error:  # streams raise urllib3's own
+        raise broken(endpoint, error) from error
 
 
 def broken(endpoint: str, error: Exception) -> EnvironmentFault:

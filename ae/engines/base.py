@@ -115,3 +115,6 @@ class Engine(ABC):
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
         without a terminal it reads commands from its input."""
+
+    def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
+        """Let go of connections; it connects again when it is used again."""

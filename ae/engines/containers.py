@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ae.daemon.connection import answer
 from ae.daemon.faults import refused
 from ae.engines import spec as container
 from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Sink
@@ -145,7 +144,10 @@ class ContainerEngine(Engine):
 
     def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """Run the client and return what it printed. Raises EnvironmentFault."""
-        return answer((self.name, *words), self._environment(), timeout_s)
+        done = self.call(*words, timeout_s=timeout_s)
+        if done.returncode != 0:
+            raise refused(self.name, done.stderr)
+        return done.stdout
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
         """Fetch an image from its registry. Raises EnvironmentFault when that fails."""

@@ -78,6 +78,10 @@ class DockerEngine(ContainerEngine):
                 fix=f"ae build {image.name} --flavour {image.flavour}",
             )
 
+    def close(self) -> None:
+        if daemon := self.__dict__.pop("daemon", None):
+            daemon.close()
+
     # -- how a container is asked for, made and removed ----------------------------------------
 
     def _image(self, image: ImageRef) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,16 +50,16 @@ def build(
     Raises UsageError for options that do not fit, EnvironmentFault with the first error of the
     build and where its whole log is.
     """
-    daemon = connect(endpoint or endpoint_of())
-    for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
-        held = labels_of(daemon.image(wanted.reference)).get("ae.content")
-        if wanted.reference == image.reference or held != wanted.content:
-            home = Path(str(daemon.info.get("DockerRootDir", "/")))
-            if home.is_dir():
-                needed = build_disk(root, wanted, options.network)
-                fix = "free some disk where Docker keeps images: docker system df"
-                require_disk(home, needed, f"building {wanted.reference}", fix)
-            said = _run(daemon, wanted, argv, sink)
+    with closing(connect(endpoint or endpoint_of())) as daemon:
+        for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
+            held = labels_of(daemon.image(wanted.reference)).get("ae.content")
+            if wanted.reference == image.reference or held != wanted.content:
+                home = Path(str(daemon.info.get("DockerRootDir", "/")))
+                if home.is_dir():
+                    needed = build_disk(root, wanted, options.network)
+                    fix = "free some disk where Docker keeps images: docker system df"
+                    require_disk(home, needed, f"building {wanted.reference}", fix)
+                said = _run(daemon, wanted, argv, sink)
     return said
 
 
@@ -189,7 +189,8 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
                 errors.append(text.strip())
             sink.line("stdout", text)
 
-        ended = processes.stream(argv, on_line, env=daemon.environment, cwd=image.root)
+        environment = daemon.environment
+        ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
     if ended.returncode != 0:
         # The first error is the cause; what follows says that the build failed.
         why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"

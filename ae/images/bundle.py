@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ae.daemon.connection import Daemon
+from ae.daemon.faults import faults, refused
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import signals
 from ae.host.machine import require_disk
@@ -82,21 +83,20 @@ def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Check
     """
     checked = check(path)
     folder = choose_folder(checked, into)
-    require_disk(folder.absolute().parent, sum(checked.sizes.values()), f"unpacking {path.name}")
+    require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
     home = Path(str(daemon.info.get("DockerRootDir", "/")))
     if home.is_dir():  # twice: the engine unpacks before it makes layers
         needed = 2 * sum(checked.sizes[image.member] for image in checked.facts.images)
         require_disk(home, needed, f"loading the images of {path.name}")
-    place = tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.absolute().parent)
-    with place as name, ExitStack() as undo:
-        work, images = Path(name), checked.facts.images
-        _write_tree(checked, work / "tree")
-        ids = [(image, _load_image(checked, image, daemon, work, undo, say)) for image in images]
-        with signals.shielded():  # short steps; the tags move last
-            (work / "tree").rename(folder)  # which is empty or not there, or this fails
+    with ExitStack() as undo:
+        part = _write_tree(checked, folder, undo)
+        images = checked.facts.images
+        ids = [(image, _load_image(checked, image, daemon, undo, say)) for image in images]
+        with signals.shielded(), faults(daemon.endpoint):  # short steps; the tags move last
+            part.rename(folder)  # which is empty or not there, or this fails
             undo.callback(shutil.rmtree, folder)
             for image, image_id in ids:
-                daemon.do("tag", image_id, image.reference)
+                daemon.client.tag(image_id, f"ae/{image.name}", image.flavour)
             undo.pop_all()
     return checked, folder
 
@@ -113,24 +113,33 @@ def choose_folder(checked: Checked, into: Path | None) -> Path:
     return folder
 
 
+def _held(daemon: Daemon, *labels: str) -> set[str]:
+    """The ids of the images that an engine has, with these labels."""
+    with faults(daemon.endpoint):
+        return {one["Id"] for one in daemon.client.images(filters={"label": list(labels)})}
+
+
 def _load_image(
-    checked: Checked, image: ImageFacts, daemon: Daemon, work: Path, undo: ExitStack, say: Say
+    checked: Checked, image: ImageFacts, daemon: Daemon, undo: ExitStack, say: Say
 ) -> str:
     """Give an engine an image without a tag; returns the id that it has there."""
-    before = {one["Id"] for one in daemon.images()}
+    before = _held(daemon)
     if image.image_id in before:
         return image.image_id
     undo.callback(_remove, daemon, f"ae.content={image.content}", before)
     say(f"loading {image.reference} ({format_size(checked.sizes[image.member])})")
-    with _opened(checked.path) as (_, tar):
-        tar.extract(image.member, work, filter="data")
-    said = daemon.do("load", "--quiet", "--input", str(work / image.member))
-    (work / image.member).unlink()
+    said = ""
+    with _opened(checked.path) as (_, tar), faults(daemon.endpoint):
+        data = tar.extractfile(image.member)
+        for event in daemon.client.load_image(data, quiet=True):  # type: ignore[no-untyped-call]
+            if "error" in event:
+                raise refused("docker", str(event["error"]))
+            said += event.get("stream", "")
     found = re.search(r"^Loaded image ID: (\S+)", said, re.MULTILINE)
     says = {"ae.image": image.name, "ae.flavour": image.flavour, "ae.content": image.content}
     if not found or says.items() - labels_of(daemon.image(found[1])).items():
         if found and found[1] not in before:
-            daemon.do("rmi", found[1])
+            daemon.client.remove_image(found[1])
         why = f"holds another image as {image.reference} than it says, or one with a name"
         raise _fault(checked.path, why)
     return found[1]
@@ -140,19 +149,20 @@ def _remove(daemon: Daemon, label: str, before: set[str]) -> None:
     """Remove an image that we loaded, also one that comes late."""
     end = time.monotonic() + _LATE_S
     with suppress(EnvironmentFault):  # what brings us here is told
-        while not (new := {one["Id"] for one in daemon.images(label)} - before):
-            if time.monotonic() > end:
-                break
+        while not (new := _held(daemon, label) - before) and time.monotonic() < end:
             time.sleep(0.2)
-        for one in new:
-            daemon.do("rmi", one)
+        with faults(daemon.endpoint):
+            for one in new:
+                daemon.client.remove_image(one)
 
 
-def _write_tree(checked: Checked, part: Path) -> None:
-    """Write the checkout."""
+def _write_tree(checked: Checked, folder: Path, undo: ExitStack) -> Path:
+    """Write the checkout below a temporary name beside `folder`."""
     if not hasattr(tarfile, "data_filter"):
         raise EnvironmentFault("this Python cannot extract safely", fix="use 3.11.4 or later")
-    part.mkdir()
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+    undo.callback(shutil.rmtree, part, ignore_errors=True)
+    part.chmod(0o755)
     with _opened(checked.path) as (_, tar):
         data: Any = tar.extractfile(TREE)
         tree = tarfile.TarFile(fileobj=_Bounded(data))
@@ -165,6 +175,7 @@ def _write_tree(checked: Checked, part: Path) -> None:
     for image in checked.facts.images:
         if content_hash(part, image.name) != image.content:
             raise _fault(checked.path, f"holds {image.reference} and other sources than it is of")
+    return part
 
 
 class _Bounded(io.BufferedReader):

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ae.daemon.connection import Daemon
+from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host.git import git
 from ae.host.machine import require_disk
@@ -97,8 +98,8 @@ def write(
             say(f"{image.reference}: {format_size(int(one['Size']))}")
             if "ae.binds" in labels_of(one):
                 say("note: it borrows folders of this host, so it runs on no other")
-            # By id: no tag goes in.
-            daemon.do("save", "--output", str(folder / image.member), image.image_id)
+            with faults(daemon.endpoint), (folder / image.member).open("wb") as file:
+                file.writelines(daemon.client.get_image(image.image_id))  # by id: no tag in it
         sums = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names)
         (folder / SUMS).write_text(sums)
         with tarfile.open(folder / "part", "w", format=tarfile.GNU_FORMAT) as tar:

@@ -6,12 +6,15 @@ pull is the docker client's affair: its configuration and credential helpers.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from ae.daemon.connection import Daemon, probe
+from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.images.content import labels, labels_of
@@ -61,18 +64,20 @@ def require_place() -> str:
 def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     """Push an image under a tag that moves and one that names its sources; return what to lock.
 
-    Raises EnvironmentFault.
+    The digest is what the registry itself says it holds. Raises EnvironmentFault.
     """
     found = built(daemon, image)
     name = f"{registry}/{image.name}"
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
-        daemon.do("tag", found["Id"], f"{name}:{tag}")
-        try:
-            said = transfer("docker", "push", f"{name}:{tag}", sink, daemon.environment)
-        finally:
-            daemon.do("rmi", f"{name}:{tag}")
-    digest = re.search(r": digest: (\S+)", said)
-    return Entry(content=image.content, digest=digest[1] if digest else "", image_id=found["Id"])
+        with faults(daemon.endpoint):
+            daemon.client.tag(found["Id"], name, tag)
+            try:
+                transfer("docker", "push", f"{name}:{tag}", sink, daemon.environment)
+            finally:
+                daemon.client.remove_image(f"{name}:{tag}", noprune=True)
+            held: Any = daemon.client.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
+    digest = str(held["Descriptor"]["digest"])
+    return Entry(content=image.content, digest=digest, image_id=found["Id"])
 
 
 def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sink) -> None:
@@ -84,11 +89,12 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
     transfer("docker", "pull", reference, sink, daemon.environment)
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
-    if found is not None and not wrong:
-        daemon.do("tag", found["Id"], image.reference)
-        return
-    if found is not None:
-        daemon.do("rmi", reference)
+    with faults(daemon.endpoint):
+        if found is not None and not wrong:
+            daemon.client.tag(found["Id"], f"ae/{image.name}", str(image.flavour))
+            return
+        if found is not None:
+            daemon.client.remove_image(reference)
     raise EnvironmentFault(
         f"{reference} {wrong}",
         fix="images/lock.yaml and the registry disagree: push again from these sources",
@@ -108,7 +114,8 @@ def built(daemon: Daemon, image: ImageRef) -> dict[str, Any]:
 
 def find(daemon: Daemon, image: ImageRef, entry: Entry) -> dict[str, Any] | None:
     """The locked image, if the engine holds it under whatever name; None otherwise."""
-    held = daemon.images(f"ae.content={entry.content}")
+    wanted = json.dumps({"label": [f"ae.content={entry.content}"]})
+    held = daemon.ask(f"/images/json?filters={quote(wanted)}")
     ids = [one["Id"] for one in held if entry.names(one)]
     return daemon.image(ids[0]) if ids else None
 
@@ -133,23 +140,20 @@ def transfer(
     sink: Sink,
     environment: Mapping[str, str],
     *options: str,
-) -> str:
-    """Have docker or podman push or pull; what it says on standard output.
-
-    Raises EnvironmentFault: why it failed, what to do.
-    """
-    said: dict[processes.Stream, list[str]] = {"stdout": [], "stderr": []}
+) -> None:
+    """Have docker or podman push or pull. Raises EnvironmentFault: why it failed, what to do."""
+    errors: list[str] = []
 
     def on_line(stream: processes.Stream, text: str) -> None:
-        said[stream] += [text.strip()] if text.strip() else []
+        if stream == "stderr" and text.strip():
+            errors.append(text.strip())
         sink.line("stdout", text)  # podman writes its progress to standard error
 
     argv = (program, verb, *options, reference)
     if processes.stream(argv, on_line, env=environment).returncode != 0:
         if program == "docker":
             probe(environment["DOCKER_HOST"]).close()  # it may have gone away
-        raise _fault(program, verb, reference, said["stderr"])
-    return "\n".join(said["stdout"])
+        raise _fault(program, verb, reference, errors)
 
 
 def _fault(program: str, verb: str, reference: str, errors: list[str]) -> EnvironmentFault:

@@ -128,12 +128,23 @@ def cdi_spec(device_folder: Path, driver: Path) -> dict:
 
 def make_base(home: Path, driver: Path, python: Path) -> None:
     """Import ae/base:host, made by host_base.py."""
-    argv = [str(home / "usr/bin/docker"), "--host", endpoint(home), "import"]
-    with tempfile.NamedTemporaryFile(prefix="airgap-", dir=home) as file:
+    sys.path.insert(0, str(home / "site"))
+    from docker.api import APIClient
+    from docker.errors import DockerException
+
+    with tempfile.TemporaryFile(prefix="airgap-", dir=home) as file:
         changes, words = host_base(file, driver, python)
-        file.flush()
-        options = [word for change in changes for word in ("--change", change)]
-        run([*argv, *options, file.name, "ae/base:host"])
+        file.seek(0)
+        chunks = iter(lambda: file.read(1 << 20), b"")  # of a file, docker-py sends no chunks
+        try:
+            client = APIClient(base_url=endpoint(home), version="auto", timeout=300)
+            answer = client.import_image_from_stream(
+                chunks, repository="ae/base", tag="host", changes=changes
+            )
+        except DockerException as error:
+            raise Fault(f"the daemon refused the image: {error}") from error
+    if '"error"' in answer:
+        raise Fault(f"the daemon refused the image: {answer.strip()}")
     print(f"ae/base:host made: {words}", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ PACKAGES = {
     "trixie": ["docker.io", "docker-cli", "docker-buildx", "containerd"],
     "bookworm": ["runc", "libseccomp2", "tini", "docker-registry"],
 }
-WHEELS = ["jinja2", "pydantic", "typer", "pyyaml"]
+WHEELS = ["docker", "jinja2", "pydantic", "typer", "pyyaml"]
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 

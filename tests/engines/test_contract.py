@@ -51,6 +51,7 @@ def engine(
         made = FakeEngine(grace_s=0.3)
     yield made
     assert ours(made) == [], "a test has left something running"
+    made.close()
 
 
 def ours(engine: Engine) -> list[Leftover]:

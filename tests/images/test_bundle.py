@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tarfile
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ import yaml
 from hypothesis import HealthCheck, given, settings, strategies
 
 from ae.daemon.connection import Daemon
-from ae.daemon.faults import refused as refusal
 from ae.errors import AeError, EnvironmentFault, UsageError
 from ae.images import pack
 from ae.images.bundle import check, choose_folder, load
@@ -62,65 +61,67 @@ def saved(labels: dict[str, str]) -> tuple[str, bytes]:
     return f"sha256:{sha(config)}", tar_of(files)
 
 
-class Engine(Daemon):
-    """Images by id, and tags: what a daemon does with `save`, `load`, `tag` and `rmi`."""
-
-    stored: dict[str, bytes]
-    tags: dict[str, str]
-    full: bool
-    deaf_to_tags: bool
+class Engine:
+    """Images by id, and tags: what a daemon does with `get`, `load`, `tag` and `remove`."""
 
     def __init__(self) -> None:
-        super().__init__("unix:///nowhere")
-        vars(self).update(info={}, stored={}, tags={}, full=False, deaf_to_tags=False)
+        self.stored: dict[str, bytes] = {}
+        self.tags: dict[str, str] = {}
+        self.full = False
+        self.deaf_to_tags = False
 
     def make(self, reference: str, labels: dict[str, str]) -> None:
         self.tags[reference], data = saved(labels)
         self.stored[self.tags[reference]] = data
 
-    def image(self, name: str) -> dict[str, Any] | None:
-        found = self.tags.get(name, name)
-        if found not in self.stored:
-            return None
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        found = self._id(name)
         with tarfile.open(fileobj=io.BytesIO(self.stored[found])) as tar:
             config = json.load(cast("Any", tar.extractfile(f"blobs/sha256/{found[7:]}")))
         return {"Id": found, "Size": 45000, "Config": config["config"]}
 
-    def images(self, *labels: str) -> list[dict[str, Any]]:
-        wanted = {tuple(label.split("=", 1)) for label in labels}
-        every = [cast("Any", self.image(name)) for name in self.stored]
-        return [one for one in every if wanted <= one["Config"]["Labels"].items()]
+    def get_image(self, name: str) -> Iterator[bytes]:
+        assert name.startswith("sha256:")  # with a tag, the tag would go in
+        yield self.stored[name]
 
-    def do(self, *words: str) -> str:
-        verb, name = words[0], words[-1]
-        if verb == "save":
-            assert name.startswith("sha256:")  # with a tag, the tag would go in
-            Path(words[2]).write_bytes(self.stored[name])
-        elif verb == "load":
-            return self._load(Path(name).read_bytes())
-        elif verb == "tag":
-            if self.deaf_to_tags:
-                raise EnvironmentFault("the daemon has gone away", fix="start it")
-            self.tags[name] = words[1]
-        elif verb == "rmi":
-            found = self.tags.pop(name, name)
-            if found not in self.tags.values():
-                del self.stored[found]
-        else:
-            raise AssertionError(words)
-        return ""
-
-    def _load(self, content: bytes) -> str:
+    def load_image(self, data: Any, quiet: bool) -> Iterator[dict[str, str]]:
+        content = data.read()
         if self.full:
-            raise refusal("docker", "write /layer.tar: no space left on device")
+            yield {"error": "write /layer.tar: no space left on device"}
+            return
         try:
             with tarfile.open(fileobj=io.BytesIO(content)) as tar:
                 (row,) = json.load(cast("Any", tar.extractfile("manifest.json")))
         except (tarfile.TarError, KeyError):
-            raise refusal("docker", "unrecognized image format") from None
+            yield {"error": "unrecognized image format"}
+            return
         found = "sha256:" + row["Config"].rpartition("/")[2]
         self.stored[found] = content
-        return f"Loaded image ID: {found}\n"
+        yield {"stream": f"Loaded image ID: {found}\n"}
+
+    def images(self, filters: dict[str, list[str]]) -> list[dict[str, Any]]:
+        every = [self.inspect_image(name) for name in self.stored]
+        wanted = {tuple(label.split("=", 1)) for label in filters["label"]}
+        return [one for one in every if wanted <= one["Config"]["Labels"].items()]
+
+    def tag(self, name: str, repository: str, tag: str) -> None:
+        if self.deaf_to_tags:
+            raise EnvironmentFault("the daemon has gone away", fix="start it")
+        self.tags[f"{repository}:{tag}"] = self._id(name)
+
+    def remove_image(self, name: str, noprune: bool = False) -> None:
+        found = self._id(name)
+        self.tags.pop(name, None)
+        if found not in self.tags.values():
+            del self.stored[found]
+
+    def _id(self, name: str) -> str:
+        from docker.errors import ImageNotFound
+
+        found = self.tags.get(name, name)
+        if found not in self.stored:
+            raise ImageNotFound("no such image")
+        return found
 
 
 @pytest.fixture
@@ -130,7 +131,26 @@ def engine() -> Engine:
 
 @pytest.fixture
 def daemon(engine: Engine) -> Daemon:
-    return engine
+    return daemon_of(engine)
+
+
+def daemon_of(engine: Engine) -> Daemon:
+    made = Held("unix:///nowhere")
+    vars(made).update(client=engine, info={})
+    return made
+
+
+class Held(Daemon):
+    """A daemon that holds what the engine holds."""
+
+    def image(self, reference: str) -> dict[str, Any] | None:
+        from docker.errors import ImageNotFound
+
+        try:
+            found: dict[str, Any] = self.client.inspect_image(reference)  # type: ignore[no-untyped-call]
+        except ImageNotFound:
+            return None
+        return found
 
 
 def git(root: Path, *words: str) -> None:
@@ -152,7 +172,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(root, "commit", "-q", "-m", "all")
     engine = Engine()
     ready(root, engine)
-    make(root, top / "toy.tar", engine)
+    make(root, top / "toy.tar", daemon_of(engine))
     return top
 
 
@@ -319,11 +339,11 @@ def test_a_small_disk_is_refused_at_once(
 def test_a_fault_in_the_middle_leaves_what_was_there(
     root: Path, tmp_path: Path, daemon: Daemon, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: Engine, *words: str) -> str:
-        Path(words[2]).write_bytes(engine.stored[words[3]][:1000])
+    def broken(name: str) -> Iterator[bytes]:
+        yield engine.stored[name][:1000]
         raise EnvironmentFault("the daemon has gone away", fix="start it")
 
-    monkeypatch.setattr(Engine, "do", broken)
+    monkeypatch.setattr(engine, "get_image", broken)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/toy.tar").write_text("an older bundle")
     with pytest.raises(EnvironmentFault, match="gone away"):
@@ -616,7 +636,7 @@ def test_a_header_that_would_fill_the_memory(
 def test_a_full_engine_leaves_nothing(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
-    vars(engine)["full"] = True
+    engine.full = True
     error = refused(made, tmp_path, daemon, engine, "no space left on device")
     assert "system df" in error.fix
 
@@ -656,7 +676,7 @@ def test_an_image_that_was_there_before_stays_there_after_a_fault(
 ) -> None:
     ready(root, engine)
     before = dict(engine.tags)
-    vars(engine)["deaf_to_tags"] = True
+    engine.deaf_to_tags = True
     with pytest.raises(EnvironmentFault, match="gone away"):
         load(made, tmp_path / "new", daemon, quiet)
     assert engine.tags == before
@@ -667,7 +687,7 @@ def test_an_image_that_was_there_before_stays_there_after_a_fault(
 def test_an_engine_that_will_not_tag(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
-    vars(engine)["deaf_to_tags"] = True
+    engine.deaf_to_tags = True
     refused(made, tmp_path, daemon, engine, "gone away")
 
 

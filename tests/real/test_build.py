@@ -22,7 +22,6 @@ from ae.images import build as building
 from ae.images.content import BuildOptions, image_ref, labels, labels_of
 from ae.model import Flavour, ImageRef
 from tests.engines.acts import Lines
-from tests.servers.daemon import client
 from tests.servers.daemon import daemon as private_daemon
 
 pytestmark = pytest.mark.docker
@@ -62,7 +61,7 @@ def test_three_images_share_one_base_and_a_dry_run_can_be_pasted(tmp_path: Path)
         dry = ae("build", *names, "--dry-run", root=root, endpoint=endpoint, cwd=tmp_path)
         assert dry.returncode == 0, dry.stderr
         daemon = connect(endpoint)
-        assert client(daemon).images() == []
+        assert daemon.client.images() == []
         done = ae("build", *names, root=root, endpoint=endpoint, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert (done.stderr.count("COPY base/data /base"), done.stdout.count("built ae/")) == (1, 3)
@@ -71,8 +70,8 @@ def test_three_images_share_one_base_and_a_dry_run_can_be_pasted(tmp_path: Path)
         assert {layers[name][0] for name in names} == set(layers["base"])
         assert len({layers[name][-1] for name in names}) == 3
 
-        for one in client(daemon).images():
-            client(daemon).remove_image(one["Id"], force=True)
+        for one in daemon.client.images():
+            daemon.client.remove_image(one["Id"], force=True)
         pasted = subprocess.run(
             ["sh", "-eu"], input=dry.stdout, cwd="/", capture_output=True, text=True, check=False,
             env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": endpoint},
@@ -84,6 +83,7 @@ def test_three_images_share_one_base_and_a_dry_run_can_be_pasted(tmp_path: Path)
         assert {name: (found or {})["RootFS"]["Layers"] for name, found in again.items()} == {
             name: layers[name] for name in names
         }
+        daemon.close()
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ def one(docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     yield image_ref(root, name, Flavour.CPU)
     daemon = connect(docker_host)
     if daemon.image(f"ae/{name}:cpu"):
-        client(daemon).remove_image(f"ae/{name}:cpu")
+        daemon.client.remove_image(f"ae/{name}:cpu")
+    daemon.close()
 
 
 def build(image: ImageRef, run: str, sink: Lines, **options: str) -> str:

@@ -40,6 +40,7 @@ def test_another_machine_takes_the_layers(tmp_path: Path, monkeypatch: pytest.Mo
                 ids.append(found["RootFS"]["Layers"])
                 said.append("\n".join(lines.of("stdout")))
                 registry.push(daemon, image, place.name, Lines())
+                daemon.close()
     assert ids[0] == ids[1]
     assert "CACHED" not in said[0]
     assert "importing cache manifest" in said[1]

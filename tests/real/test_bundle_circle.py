@@ -20,7 +20,6 @@ import pytest
 from ae.daemon.connection import Daemon, connect
 from ae.errors import EnvironmentFault
 from ae.images.bundle import check, load
-from tests.servers.daemon import client
 from tests.toy import make_checkout
 
 pytestmark = pytest.mark.docker
@@ -48,7 +47,7 @@ class Made:
         from docker.errors import NotFound
 
         try:
-            found: dict[str, Any] = client(self.daemon).inspect_image(name)
+            found: dict[str, Any] = self.daemon.client.inspect_image(name)
         except NotFound:
             return None
         return found
@@ -56,14 +55,14 @@ class Made:
     def forget(self) -> None:
         for name in (self.reference, self.image_id):
             if self.inspect(name):
-                client(self.daemon).remove_image(name, force=True)
+                self.daemon.client.remove_image(name, force=True)
         assert self.inspect(self.image_id) is None
 
     def loads(self, since: float) -> list[str]:
         """Images that the engine was given by `load` since then."""
         # The engine's own filter knows whole seconds only: a load just before would count too.
         filters = {"type": "image", "event": "load"}
-        events = client(self.daemon).events(
+        events = self.daemon.client.events(
             since=int(since), until=int(time.time()) + 1, filters=filters, decode=True
         )
         return [event["Actor"]["ID"] for event in events if event["timeNano"] >= since * 1e9]
@@ -106,6 +105,7 @@ def made(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     one = Made(name, root, path, connect(docker_endpoint))
     yield one
     one.forget()
+    one.daemon.close()
 
 
 def test_the_whole_circle_without_a_network(
@@ -182,7 +182,7 @@ def test_a_late_fault_leaves_the_tag(
 ) -> None:
     """The image is in the engine by then, and an older one has the name still."""
     made.forget()
-    control = client(made.daemon)
+    control = made.daemon.client
     older = str(control.inspect_image("ae/base:cpu")["Id"])
     control.tag(older, f"ae/{made.name}", "cpu")
     since = time.time()
@@ -233,7 +233,7 @@ def test_ctrl_c_while_the_engine_loads(made: Made, docker_endpoint: str, tmp_pat
 def test_an_image_changed_after_the_bundle_is_not_bundled(
     made: Made, docker_endpoint: str, tmp_path: Path
 ) -> None:
-    control = client(made.daemon)
+    control = made.daemon.client
     base = str(control.inspect_image("ae/base:cpu")["Id"])
     made.forget()
     out = tmp_path / "toy.tar"

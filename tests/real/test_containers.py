@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,8 +43,10 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 @pytest.fixture
-def engine(make: Make) -> ContainerEngine:
-    return make(grace_s=1.0)
+def engine(make: Make) -> Iterator[ContainerEngine]:
+    made = make(grace_s=1.0)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -134,6 +136,7 @@ def test_dropped_requests_stop_the_run(
     assert caught.value.fix
     assert not (tmp_path / "out/ran").exists()
     assert containers(engine, "dropped") == []
+    engine.close()
 
 
 def test_every_need_is_granted_and_nothing_else(
@@ -308,6 +311,7 @@ def test_a_secret_can_be_read_by_the_user_inside_and_written_by_nobody(
     job.secrets["gurobi"] = licence  # type: ignore[index]
     engine = make(user=user or caller)
     outcome = engine.run(job, lines, 60)
+    engine.close()
     assert lines.of("stdout") == ["TOKEN", "600", (user or caller).partition(":")[0]]
     assert outcome.status is Status.FAILED
     assert "Read-only file system" in outcome.reason or "Permission denied" in outcome.reason

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +24,16 @@ from ae.images import content as images
 from ae.images.content import BuildOptions
 from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Status
 from tests.engines.acts import Lines, base_image, make_job
-from tests.servers.daemon import client
 
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def engine(docker_host: str) -> DockerEngine:
-    return DockerEngine(grace_s=1.0)
+def engine(docker_host: str) -> Iterator[DockerEngine]:
+    made = DockerEngine(grace_s=1.0)
+    yield made
+    made.close()
 
 
 def sh(script: str) -> tuple[str, ...]:
@@ -83,6 +85,7 @@ def test_a_silent_container_outlives_the_control_timeout(
     engine = DockerEngine()
     lines = Lines()
     outcome = engine.run(make_job(tmp_path, "sleep:5", "print:awake"), lines, 60)
+    engine.close()
     assert outcome.status is Status.DONE
     assert lines.of("stdout") == ["awake"]
     assert outcome.seconds > 5
@@ -101,6 +104,7 @@ def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path
         assert engine.run(job, Lines(), 60).status is Status.DONE
         found = (out / "result").stat()
         assert (found.st_uid, found.st_gid) == (12345, 12346)
+    engine.close()
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(docker_host: str, tmp_path: Path) -> None:
@@ -179,12 +183,13 @@ def test_an_image_is_built_once_and_again_when_the_tree_changes(
         engine.run(job, inside, 60)
         word = (tiny / "images/tiny/file").read_text()
         assert inside.of("stdout") == [f"{word}cpu some.whl CERTIFICATE"]
-        history = client(engine.daemon).history(image.reference)
+        history = engine.daemon.client.history(image.reference)
         assert "CERTIFICATE" not in json.dumps(history)
         (tiny / "images/tiny/file").write_text("two")
         assert not engine.has_image(images.image_ref(tiny, "tiny", Flavour.CPU))
     finally:
-        client(engine.daemon).remove_image(image.reference, force=True)
+        engine.daemon.client.remove_image(image.reference, force=True)
+        engine.close()
 
 
 def test_a_build_that_fails_says_why_and_where(docker_host: str, tiny: Path) -> None:
@@ -194,6 +199,7 @@ def test_a_build_that_fails_says_why_and_where(docker_host: str, tiny: Path) -> 
         engine.prepare(images.image_ref(tiny, "tiny", Flavour.CPU), Lines())
     log = Path(caught.value.fix.rpartition(" ")[2])
     assert "because" in log.read_text()
+    engine.close()
 
 
 def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
@@ -231,7 +237,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
     borrowed = tmp_path / "borrowed"
     borrowed.mkdir()
     (borrowed / "word").write_text("hello")
-    control = client(engine.daemon)
+    control = engine.daemon.client
     build = tmp_path / "Dockerfile"
     build.write_text("FROM ae/base:cpu\n")
     label = json.dumps([str(borrowed)])
@@ -291,7 +297,7 @@ def test_clean_finds_the_container_of_a_killed_shell(
 
     def mine() -> list[str]:
         filters = {"label": [f"{owner.PID}={pid}", f"{owner.RUN}=shell"]}
-        return [one["Id"] for one in client(engine.daemon).containers(filters=filters)]
+        return [one["Id"] for one in engine.daemon.client.containers(filters=filters)]
 
     (container_id,) = mine()
     listed = clean.clean_engines([engine], dry_run=True)

@@ -270,5 +270,6 @@ def test_a_slow_reader_of_a_fast_writer_loses_nothing(
     engine = DockerEngine()
     lines = Slow()
     outcome = engine.run(make_job(tmp_path, argv=("seq", "3000")), lines, 60)
+    engine.close()
     assert outcome.status is Status.DONE
     assert lines.of("stdout") == [str(number) for number in range(1, 3001)]

@@ -19,7 +19,6 @@ from ae.images.content import BuildOptions
 from ae.images.registry import push
 from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds, Ulimit
 from tests.engines.acts import Lines, make_job
-from tests.servers.daemon import client
 from tests.servers.registry import registry
 
 pytestmark = pytest.mark.docker
@@ -105,7 +104,8 @@ def test_an_image_that_docker_saved_is_loaded_by_hand(
         (tiny.source / "file").write_text("two")
         assert not engine.has_image(images.image_ref(tmp_path / "root", "tiny", Flavour.CPU))
     finally:
-        client(docker.daemon).remove_image(tiny.reference, force=True)
+        docker.daemon.client.remove_image(tiny.reference, force=True)
+        docker.close()
         engine.call("rmi", "--force", f"localhost/{tiny.reference}", f"docker.io/{tiny.reference}")
 
 
@@ -123,7 +123,8 @@ def test_the_locked_image_is_pulled_by_digest(
         try:
             entry = push(docker.daemon, image, store.name, Lines())
         finally:
-            client(docker.daemon).remove_image(image.reference, force=True)
+            docker.daemon.client.remove_image(image.reference, force=True)
+            docker.close()
         monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
         monkeypatch.setenv("AE_REGISTRY", store.name)
         lockfile.store(root, "tiny", Flavour.CPU, entry)

@@ -24,7 +24,6 @@ from ae.images.content import image_ref
 from ae.images.lockfile import Entry
 from ae.model import Flavour, ImageRef, Status
 from tests.engines.acts import Lines, command, make_job
-from tests.servers.daemon import client
 from tests.servers.daemon import daemon as private_daemon
 from tests.servers.registry import PASSWORD, Cable, Registry, answering
 from tests.servers.registry import registry as real_registry
@@ -41,6 +40,7 @@ def small_daemon() -> Iterator[Daemon]:
     with private_daemon(config, disk_mb=64) as endpoint:
         made = connect(endpoint)
         yield made
+        made.close()
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def place(tmp_path: Path) -> Iterator[Registry]:
 def daemon(small_daemon: Daemon) -> Iterator[Daemon]:
     """The small daemon, emptied afterwards."""
     yield small_daemon
-    for one in client(small_daemon).images():
-        client(small_daemon).remove_image(one["Id"], force=True)
-    assert client(small_daemon).images() == []
+    for one in small_daemon.client.images():
+        small_daemon.client.remove_image(one["Id"], force=True)
+    assert small_daemon.client.images() == []
 
 
 def make_image(
@@ -72,7 +72,7 @@ def make_image(
         entry.size = size
         tar.addfile(entry, io.BytesIO(os.urandom(size)))
     labels = ("image=tiny", "flavour=cpu", f"content={image.content}")
-    client(daemon).import_image_from_data(
+    daemon.client.import_image_from_data(
         data.getvalue(), repository="ae/tiny", tag=tag, changes=[f"LABEL ae.{x}" for x in labels]
     )
     return image
@@ -81,7 +81,7 @@ def make_image(
 def forget(daemon: Daemon, image: ImageRef) -> None:
     found = daemon.image(image.reference)
     assert found is not None
-    client(daemon).remove_image(found["Id"], force=True)
+    daemon.client.remove_image(found["Id"], force=True)
 
 
 def published(daemon: Daemon, root: Path, place: str, **about: int) -> tuple[ImageRef, Entry]:
@@ -98,7 +98,7 @@ def is_locked(daemon: Daemon, image: ImageRef, entry: Entry) -> bool:
 
 
 def nothing_is_here(daemon: Daemon) -> bool:
-    return client(daemon).images(all=True) == []
+    return daemon.client.images(all=True) == []
 
 
 def test_push_then_pull_by_digest(daemon: Daemon, place: Registry, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_push_then_pull_by_digest(daemon: Daemon, place: Registry, tmp_path: Pat
     assert any("digest: sha256:" in line for line in lines.of("stdout"))
     tags = place.folder / "docker/registry/v2/repositories/ae/tiny/_manifests/tags"
     assert sorted(path.name for path in tags.iterdir()) == ["cpu", "cpu-cccccccccccc"]
-    (held,) = client(daemon).images()
+    (held,) = daemon.client.images()
     assert held["RepoTags"] == ["ae/tiny:cpu"]  # no tag of the registry stays
     forget(daemon, image)
     registry.pull(daemon, image, entry, place.name, Lines())
@@ -243,11 +243,13 @@ def test_a_daemon_that_dies_in_a_pull(place: Registry, tmp_path: Path) -> None:
         with pytest.raises(EnvironmentFault, match="no Docker daemon runs at"):
             registry.pull(daemon, image, entry, f"127.0.0.1:{cable.port}/ae", Killing())
         cable.close()
+        daemon.close()
 
 
 def test_a_full_disk(daemon: Daemon, place: Registry, docker_host: str, tmp_path: Path) -> None:
     large = connect(docker_host)
     image, entry = published(large, tmp_path, place.name, size=80 * MB)
+    large.close()
     lines = Lines()
     with pytest.raises(EnvironmentFault, match="no space left on device") as caught:
         registry.pull(daemon, image, entry, place.name, lines)
@@ -291,12 +293,14 @@ def test_credentials_come_from_dockers_helpers(
                 forget(daemon, image)
                 registry.pull(daemon, image, entry, place.name, said)
             forget(daemon, image)
+            daemon.close()
         (folder / "docker-credential-tests").unlink()
         daemon = connect(small_daemon.endpoint)
         image = make_image(daemon, tmp_path)
         with pytest.raises(EnvironmentFault, match="no basic auth credentials"):
             registry.push(daemon, image, place.name, said)
         forget(daemon, image)
+        daemon.close()
     assert PASSWORD not in lockfile.path_of(tmp_path).read_text()
     assert not any(PASSWORD in line for line in said.of("stdout"))
 
@@ -307,7 +311,7 @@ def test_a_run_takes_the_locked_image(
     """Two images of the same sources: the locked one runs, whatever the tag says."""
     monkeypatch.setenv("AE_REGISTRY", place.name)
     engine = DockerEngine()
-    control = client(engine.daemon)
+    control = engine.daemon.client
     image = ImageRef(
         name="tiny", flavour=Flavour.CPU, content="a" * 64, source=tmp_path / "images/tiny"
     )
@@ -350,6 +354,7 @@ def test_a_run_takes_the_locked_image(
     finally:
         for one in control.images(filters={"label": [f"ae.content={image.content}"]}):
             control.remove_image(one["Id"], force=True)
+        engine.close()
 
 
 def test_push_and_pull_as_a_person_types_them(
@@ -373,7 +378,7 @@ def test_push_and_pull_as_a_person_types_them(
     data = io.BytesIO()
     tarfile.open(fileobj=data, mode="w").close()
     labels = [f"LABEL ae.image=toy ae.flavour=cpu ae.content={image.content}"]
-    client(daemon).import_image_from_data(
+    daemon.client.import_image_from_data(
         data.getvalue(), repository="ae/toy", tag="cpu", changes=labels
     )
     try:
@@ -394,5 +399,6 @@ def test_push_and_pull_as_a_person_types_them(
         code, said = ae("pull", "toy")
         assert (code, "is of other sources than this tree" in said) == (3, True)
     finally:
-        for one in client(daemon).images(filters={"label": [f"ae.content={image.content}"]}):
-            client(daemon).remove_image(one["Id"], force=True)
+        for one in daemon.client.images(filters={"label": [f"ae.content={image.content}"]}):
+            daemon.client.remove_image(one["Id"], force=True)
+        daemon.close()

@@ -10,17 +10,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ae.daemon.connection import Daemon, connect
+from ae.daemon.connection import connect
 from ae.errors import EnvironmentFault
-
-if TYPE_CHECKING:
-    from docker.api import APIClient
 
 PROGRAM = Path("/usr/sbin/dockerd")
 
@@ -72,20 +67,8 @@ def _wait(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
     for _ in range(300):
         assert process.poll() is None, log.read_text()
         try:
-            connect(endpoint)
+            connect(endpoint).close()
             return
         except EnvironmentFault:
             time.sleep(0.1)
     pytest.fail(f"the daemon did not answer: {log.read_text()[-2000:]}")
-
-
-def client(daemon: Daemon | str) -> APIClient:
-    """docker-py at a daemon: what a test does to it behind the back of `ae`."""
-    return _client(daemon if isinstance(daemon, str) else daemon.endpoint)
-
-
-@cache
-def _client(endpoint: str) -> APIClient:
-    from docker.api import APIClient
-
-    return APIClient(base_url=endpoint, version="auto", timeout=600)
