@@ -81,8 +81,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
-            where = f"{registry.repository(place, image)}@{entry.digest}"
-            print(f"pushed {where}; locked in images/lock.yaml")
+            print(f"pushed {place}/{image.name}@{entry.digest}; locked in images/lock.yaml")
 
 
 def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:

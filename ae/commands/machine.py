@@ -18,8 +18,7 @@ from ae.commands.options import (
     print_data,
     screen_width,
 )
-from ae.doctor.checks import checks_to_text, exit_code, judge
-from ae.doctor.facts import Facts, gather
+from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
 from ae.errors import EnvironmentFault
 from ae.images.content import BuildOptions
 from ae.model import Machine, Plan
@@ -59,7 +58,7 @@ def shell(
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
     asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
     chosen = choose_engine(asked, engine, BuildOptions())
-    point = plan_for(asked, chosen.machine()).points[0]
+    point = plan_for(asked, chosen.machine).points[0]
     if not chosen.has_image(point.image):
         chosen.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name

@@ -34,9 +34,10 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
 from ae.errors import AeError, EnvironmentFault, ExitCode
-from ae.host import measuring, owner, signals, watchdog
+from ae.host import owner, signals
 from ae.host.files import write_atomic
 from ae.host.machine import detect
+from ae.host.processes import watched
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
@@ -139,7 +140,7 @@ def run_recipes(
     data = []
     with signals.handled():
         ready = [(asked, choose_engine(asked, name, build)) for asked in several]
-        plans = [plan_for(asked, engine.machine()) for asked, engine in ready]
+        plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
                 made, outcomes = measure(asked, engine, plan, verbose=verbose)
@@ -161,7 +162,7 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, about, engine.machine())
+    facts = gather(root, about, engine.machine)
     if run := asked.resumed:
         run.resume(plan, facts)
     else:
@@ -182,8 +183,8 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
-        stack.enter_context(watchdog.watched(run.name))
-        if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
+        stack.enter_context(watched(run.name))
+        if other := stack.enter_context(owner.measuring(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
