@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -152,7 +153,10 @@ def transfer(
     argv = (program, verb, *options, reference)
     if processes.stream(argv, on_line, env=environment).returncode != 0:
         if program == "docker":
-            probe(environment["DOCKER_HOST"]).close()  # it may have gone away
+            endpoint = environment["DOCKER_HOST"]  # who may have gone away, or be about to go
+            with suppress(EnvironmentFault):
+                Daemon(endpoint).ask("/version")
+            probe(endpoint).close()
         raise _fault(program, verb, reference, errors)
 
 
