@@ -153,10 +153,9 @@ def transfer(
     argv = (program, verb, *options, reference)
     if processes.stream(argv, on_line, env=environment).returncode != 0:
         if program == "docker":
-            endpoint = environment["DOCKER_HOST"]  # who may have gone away, or be about to go
-            with suppress(EnvironmentFault):
-                Daemon(endpoint).ask("/version")
-            probe(endpoint).close()
+            with suppress(EnvironmentFault):  # one that dies answers no more, and then is gone
+                Daemon(environment["DOCKER_HOST"]).ask("/version")
+            probe(environment["DOCKER_HOST"]).close()
         raise _fault(program, verb, reference, errors)
 
 
