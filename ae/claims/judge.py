@@ -198,7 +198,7 @@ def _decide(answer: Answer, judged: Judgement, *, undefined: bool) -> tuple[Verd
         return _decide_order(answer, judged) if scored else _elsewhere(judged)
     if not scored:
         return _decide_direction(judged, undefined=undefined)
-    reason = f"{_bounds(claim)} expected"
+    reason = f"{bounds(claim)} expected"
     if claim.source != "ours":
         reason += f"; {claim.source.replace('_', ' ')}: {_in_unit(claim.reference, claim)}"
     above = -inf if claim.lower is None else claim.lower
@@ -251,7 +251,8 @@ def _decide_direction(judged: Judgement, *, undefined: bool) -> tuple[Verdict, s
     return Verdict.NOT_REPRODUCED, f"{direction} does not hold on {', '.join(judged.hardware)}"
 
 
-def _bounds(claim: Claim) -> str:
+def bounds(claim: Claim) -> str:
+    """Where the value of a claim must be."""
     if claim.upper is None:
         return f"at least {_in_unit(claim.lower, claim)}"
     if claim.lower is None:

@@ -15,6 +15,7 @@ import typer
 
 from ae.claims.judge import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
+from ae.commands.evaluate import budget_of, spend, took
 from ae.commands.options import (
     AsJson,
     CaBundle,
@@ -29,17 +30,19 @@ from ae.commands.options import (
     recipe_names,
     recipes_among,
     repeatable,
+    screen_width,
 )
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
-from ae.errors import AeError, EnvironmentFault, ExitCode
+from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import owner, signals
 from ae.host.files import write_atomic
 from ae.host.machine import detect
 from ae.host.processes import watched
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
+from ae.plan.budget import Budget, parse_budget
 from ae.plan.gpus import unknown_gpu
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
@@ -77,6 +80,9 @@ def run(
         int | None, option("processes of every point; default: the recipe's", min=1)
     ] = None,
     quick: Annotated[bool, option("the small sizes", "--quick")] = False,
+    budget: Annotated[
+        str | None, option("run what decides the most claims in that time", value="TIME")
+    ] = None,
     gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
     lane: Annotated[str, option("native or upstream")] = "native",
     engine: EngineName = None,
@@ -111,13 +117,19 @@ def run(
         lane=lane,
         image_override=image,
     )
+    limit_s = parse_budget(budget) if budget is not None else None
+    if limit_s and len(set(recipe)) > 1:
+        raise UsageError("--budget is for one paper", fix="run one after another")
     secrets = pairs(secret, "--secret")
     asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
     if dry_run:
-        code, data = int(ExitCode.OK), [show_plan(one, engine, quiet=as_json) for one in asked]
+        code, data = (
+            int(ExitCode.OK),
+            [show_plan(one, engine, limit_s, quiet=as_json) for one in asked],
+        )
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
-        code, data = run_recipes(asked, engine, build, quiet=as_json, verbose=verbose)
+        code, data = run_recipes(asked, engine, build, limit_s, quiet=as_json, verbose=verbose)
     if as_json:
         print_data(True, data[0] if len(asked) == 1 else data, "")
     return code
@@ -127,6 +139,7 @@ def run_recipes(
     several: Sequence[Asked],
     name: str | None,
     build: BuildOptions | None,
+    limit_s: float | None,
     *,
     quiet: bool,
     verbose: bool,
@@ -143,7 +156,8 @@ def run_recipes(
         plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
-                made, outcomes = measure(asked, engine, plan, verbose=verbose)
+                budget = budget_of(asked, plan, engine.machine, limit_s) if limit_s else None
+                made, outcomes = measure(asked, engine, plan, budget, verbose=verbose)
                 data.append(conclude(asked, made, quiet=quiet))
                 codes.append(exit_code(asked, made, outcomes))
             except AeError as error:
@@ -156,7 +170,7 @@ def run_recipes(
 
 
 def measure(
-    asked: Asked, engine: Engine, plan: Plan, *, verbose: bool
+    asked: Asked, engine: Engine, plan: Plan, budget: Budget | None, *, verbose: bool
 ) -> tuple[Run, dict[str, Outcome]]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
@@ -176,7 +190,8 @@ def measure(
     for note in notes:
         display.say(f"note: {note}")
     count = f"of {len(plan.points)} points " if asked.resumed else ""
-    display.say(f"run {run.name} on engine {engine.name}: {count}{_size(todo)} to run")
+    size = f": {count}{_size(todo)} to run" if budget is None else ""
+    display.say(f"run {run.name} on engine {engine.name}{size}")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
     files = asked.secrets
     work = Work(engine, run, display, labels, root / "recipes" / recipe.name, files, Mask(files))
@@ -188,7 +203,8 @@ def measure(
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
-            outcomes = execute(todo, work)
+            chosen = spend(budget, run, plan, display) if budget else todo
+            outcomes = execute(todo, work, chosen)
         finally:
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
@@ -236,12 +252,21 @@ def _failures(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     return {name: one for name, one in outcomes.items() if one.status not in good}
 
 
-def show_plan(asked: Asked, engine: str | None, *, quiet: bool) -> dict[str, Any]:
+def show_plan(
+    asked: Asked, engine: str | None, limit_s: float | None, *, quiet: bool
+) -> dict[str, Any]:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
-    plan = _plan_for_reading(asked, detect())
-    if asked.resumed:
-        finished = asked.resumed.finished()
-        plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
+    machine = detect()
+    plan = _plan_for_reading(asked, machine)
+    done = took(asked.resumed, plan) if asked.resumed else {}
+    todo = [point for point in plan.points if point.id not in done]
+    size = _size(todo)
+    if limit_s is not None:
+        budget = budget_of(asked, plan, machine, limit_s)
+        choice = budget.choice(limit_s, done)
+        todo = [point for name in choice.points for point in budget.points if point.id == name]
+        size = budget.text(choice, screen_width())
+    plan = replace(plan, points=tuple(todo))
     chosen = engines.make(engine or "docker")
     folder = results_dir(asked.root) / "shell" / asked.recipe.name
     jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
@@ -254,7 +279,7 @@ def show_plan(asked: Asked, engine: str | None, *, quiet: bool) -> dict[str, Any
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
             print(f"# {point.id} ({about})")
             print(f"mkdir -p {quote(str(job.out))} && {join(commands[point.id])}")
-        print(f"note: {_size(plan.points)}", file=sys.stderr)
+        print(f"note: {size}", file=sys.stderr)
         if not jobs:
             print("# nothing is left to run")
     return describe(plan) | {"commands": commands}

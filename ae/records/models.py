@@ -108,6 +108,9 @@ class PlannedPoint(_Open):
 
     id: str
     key: str
+    experiment: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    variants: tuple[str, ...] = ()
     image: PlannedImage
     needs: PlannedNeeds = PlannedNeeds()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from ae.records.files import (
     read_object,
     read_point,
 )
-from ae.records.models import Kept, Provenance, RunRecord, Source, StatusRecord
+from ae.records.models import Kept, PlannedPoint, Provenance, RunRecord, Source, StatusRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +77,7 @@ class Results:
     recipe: str
     points: tuple[PointResult, ...]  # by run, oldest first, in the order of its plan
     origins: tuple[Origin, ...]
+    missing: tuple[PlannedPoint, ...] = ()  # of a run: neither done nor skipped, so far
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -163,7 +164,12 @@ def load_run(folder: Path) -> Results:
         points={point.key: point.id for point in plan.points},
         provenance=record.provenance,
     )
-    return assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
+    results = assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
+    ended = {
+        p.status.key for p in results.points if p.status.status in (Status.DONE, Status.SKIPPED)
+    }
+    missing = tuple(point for point in plan.points if point.key not in ended)
+    return replace(results, missing=missing)
 
 
 def assemble(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ae.claims.deciding import incomplete, writers
 from ae.claims.judge import Judgement, judge
 from ae.claims.tables import load_claims
 from ae.errors import AeError, RecipeError
@@ -109,7 +110,8 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
 
 def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:
     """Judge every claim of a recipe."""
-    return judge(load_claims(root, recipe), results.rows)
+    judged = judge(load_claims(root, recipe), results.rows)
+    return incomplete(judged, results.missing, writers(results.rows))
 
 
 def chapter_text(chapter: Chapter) -> str:

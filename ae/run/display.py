@@ -41,8 +41,7 @@ class Display:
         self._stream = stream if stream is not None else sys.stderr
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
-        self._expected = {point.id: max(point.expected_s, 0.001) for point in points}
-        self._total = sum(self._expected.values())
+        self._expected: dict[str, float] = {}
         self._spent_expected = 0.0  # expected seconds of the points that have ended
         self._spent_real = 0.0
         self._current: Point | None = None
@@ -52,6 +51,15 @@ class Display:
         self._words = ""
         self._drawn = 0.0  # when the bar was; 0: there is none
         self._reasons: set[str] = set()  # of skipped points, said once on a terminal
+        self.expect(points)
+
+    def expect(self, points: Sequence[Point]) -> None:
+        """From now on these are the points that are still to run."""
+        with self._lock:
+            rest = {point.id: max(point.expected_s, 0.001) for point in points}
+            self._expected |= rest
+            self._total = self._spent_expected + sum(rest.values())
+            self._count = self._index + len(rest)
 
     def say(self, text: str) -> None:
         """Print one line of our own."""
@@ -65,7 +73,7 @@ class Display:
             self._index += 1
             self._fraction, self._words = 0.0, ""
             if self._verbose:
-                self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
+                self._print(f"[{self._index}/{self._count}] {point.id}")
             self._draw(force=True)
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
@@ -93,7 +101,7 @@ class Display:
                 self._reasons.add(outcome.reason)
             if self._verbose or not self._tty or not quiet:
                 self._print(
-                    f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
+                    f"[{self._index}/{self._count}] {point.id} {outcome.status} "
                     f"in {format_seconds(outcome.seconds)}{why}"
                 )
             self._draw(force=True)
@@ -132,7 +140,7 @@ class Display:
         share = self._expected_so_far() / self._total if self._total else 0.0
         bar = ("#" * round(min(1.0, share) * _BAR_WIDTH)).ljust(_BAR_WIDTH, "-")
         left, name = format_seconds(self.remaining_s()), self._current.id if self._current else ""
-        text = f"[{bar}] {self._index}/{len(self._expected)}  {left} left  {name} {self._words}"
+        text = f"[{bar}] {self._index}/{self._count}  {left} left  {name} {self._words}"
         self._stream.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
         self._drawn = time.monotonic()

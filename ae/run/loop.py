@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,16 +33,17 @@ class Work:
     mask: Mask
 
 
-def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
-    """Run points and return how they ended, by id. A failed point does not stop the others.
+def execute(todo: Sequence[Point], work: Work, chosen: Iterable[Point]) -> dict[str, Outcome]:
+    """Run those of `todo` that are chosen, in that order, and return how they ended, by id.
 
-    Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
+    A failed point does not stop the others. Raises EnvironmentFault (from the engine) and
+    KeyboardInterrupt; finished points are kept.
     """
     for image in {point.image.reference: point.image for point in todo}.values():
         if not work.engine.has_image(image):
             work.display.say(f"preparing {image.reference} for engine {work.engine.name}")
             work.engine.prepare(image, work.display)
-    return {point.id: _execute_one(point, work) for point in todo}
+    return {point.id: _execute_one(point, work) for point in chosen}
 
 
 def _execute_one(point: Point, work: Work) -> Outcome:

@@ -1,0 +1,120 @@
+"""Which points a claim is decided by: those that can write the records that it asks for. Pure.
+
+A point can write a record whose labels are not at odds with its experiment, axes and variants; of a
+metric that reference results have, experiments that wrote it there. What else a program writes is
+not known before it has run, so a claim may get too many points, never too few.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ae.claims.expressions import FOUND, OVER, parse_expression, word_of, words_of
+from ae.claims.judge import Claim, Judgement, Verdict, runs_on
+from ae.plan.selection import is_protocol
+from ae.records.files import Row
+
+Writers = Mapping[str, Collection[str]]  # metric -> the experiments that write it
+
+
+class Place(Protocol):
+    """A point, planned or recorded."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def experiment(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def variants(self) -> Sequence[str]: ...
+
+
+def writers(rows: Iterable[Row]) -> Writers:
+    """The experiments that wrote each metric."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row.metric, set()).add(row.experiment)
+    return found
+
+
+def cells(claim: Claim) -> list[dict[str, str]]:
+    """Metric and labels of every record that a claim asks for; without those that are `found`."""
+    if not claim.transcribed or claim.expression is None:
+        return []
+    asked = _asked(parse_expression(claim.expression).tree, claim.where)
+    return [dict(cell) for cell in dict.fromkeys(tuple(sorted(one.items())) for one in asked)]
+
+
+def _asked(node: ast.AST, bound: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    if not isinstance(node, ast.Call):
+        for inner in ast.iter_child_nodes(node):
+            yield from _asked(inner, bound)
+        return
+    words = {str(one.arg): words_of(one.value) for one in node.keywords}
+    if isinstance(node.func, ast.Name) and node.func.id in OVER:
+        closed = {label: values for label, values in words.items() if values != [FOUND]}
+        for values in itertools.product(*closed.values()):
+            yield from _asked(node.args[-1], {**bound, **dict(zip(closed, values, strict=True))})
+    else:
+        for side in (0, -1):  # of this/that
+            own = {label: values[side] for label, values in words.items()}
+            yield {**bound, **own, "metric": word_of(node.args[0])}
+
+
+def deciding(claim: Claim, points: Sequence[Place], known: Writers) -> frozenset[str]:
+    """The ids of the points that a claim needs; none where a record has no point to come from."""
+    each = _points(claim, points, known)
+    return frozenset[str]().union(*each) if all(each) else frozenset()
+
+
+def incomplete(
+    judgements: Sequence[Judgement], missing: Sequence[Place], known: Writers
+) -> list[Judgement]:
+    """The judgements, but those over values that are `found` while points that may have more of
+    them are `missing`: those are not run. What others have broken stays broken."""
+    passed = (Verdict.REPRODUCED, Verdict.DIRECTION, Verdict.UNDECIDED)
+    open_ = {
+        one.id: ", ".join(sorted(need))
+        for one in judgements
+        if one.verdict in passed
+        and f"={FOUND}" in (one.claim.expression or "")
+        and (need := set[str]().union(*_points(one.claim, missing, known)))
+    }
+    why = "it is over points that are not run: "
+    return [
+        replace(one, verdict=Verdict.NOT_RUN, reason=why + open_[one.id])
+        if one.id in open_
+        else one
+        for one in judgements
+    ]
+
+
+def _points(claim: Claim, points: Sequence[Place], known: Writers) -> list[set[str]]:
+    """The ids of the points that can write each record that a claim asks for."""
+    each = []
+    for cell in cells(claim):
+        names = [cell["experiment"]] if "experiment" in cell else known.get(cell["metric"], ())
+        each.append({point.id for point in points if _writes(point, cell, names)})
+    return each
+
+
+def _writes(point: Place, cell: Mapping[str, str], experiments: Collection[str]) -> bool:
+    at_odds = any(cell.get(name, value) != value for name, value in point.labels.items())
+    varied = not point.variants or cell.get("variant", point.variants[0]) in point.variants
+    return varied and not at_odds and (not experiments or point.experiment in experiments)
+
+
+def can_be_judged(claim: Claim, hardware: Collection[str], reduced: Sequence[str]) -> bool:
+    """Whether records taken on this hardware, so much smaller than the paper's, can give a verdict
+    that is not *not comparable*, as ae.claims.judge has it."""
+    if claim.evidence != ("static",) and not all(map(is_protocol, reduced)):
+        return False
+    if {"any", "static"} & set(claim.scored_on):
+        return True
+    scored = all(any(runs_on(name, word) for word in claim.scored_on) for name in hardware)
+    return scored or (claim.direction is not None and "CPU" not in hardware)

@@ -1,0 +1,190 @@
+"""For an evaluator: what a time is spent on; `ae review` and `ae appendix`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+
+from ae.claims.deciding import can_be_judged, cells, deciding, writers
+from ae.claims.judge import Claim, judge
+from ae.claims.tables import load_claims
+from ae.commands.asked import Asked
+from ae.commands.options import RecipeName, screen_width
+from ae.model import Machine, Plan, Point
+from ae.plan.budget import Budget, Choice
+from ae.plan.selection import is_protocol
+from ae.recipe.load import find_root, list_recipes, load_recipe
+from ae.recipe.models import Recipe
+from ae.records.folder import Run, RunStore, results_dir
+from ae.records.results import (
+    Results,
+    find_set,
+    load_reference,
+    load_run,
+    reference_sets,
+)
+from ae.report import review as reviewing
+from ae.report.chapter import judge_results
+from ae.run.display import Display
+
+AnyRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="a run's name or folder, or MACHINE/RECIPE of the reference"
+    ),
+]
+Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, labels, variants
+
+
+def budget_of(asked: Asked, plan: Plan, machine: Machine, limit_s: float) -> Budget:
+    """What a plan's claims need, and how long its points take. Raises UsageError where nothing can
+    be decided in that time."""
+    recipe = asked.recipe
+    found = reference_sets(results_dir(asked.root), recipe.name)
+    sets = [load_reference(path) for path in found]
+    here = {gpu.name for gpu in machine.gpus}
+    sets.sort(key=lambda one: one.environment.gpu_name not in here)
+    known = _times(sets) if all(map(is_protocol, plan.reduced)) else {}
+    measured = {p.id: known[_kind(p)] for p in plan.points if _kind(p) in known}
+    points = [replace(p, expected_s=measured.get(p.id, (p.expected_s, ""))[0]) for p in plan.points]
+    claims = load_claims(asked.root, recipe)
+    wrote = writers(row for one in sets for row in one.rows)
+    needs = {claim.id: deciding(claim, points, wrote) for claim in claims}
+    elsewhere = next((one.environment.gpu_name for one in sets if one.environment.gpu), None)
+    gpus = {point.id: _hardware(point, machine, elsewhere or "GPU") for point in points}
+    judged = {
+        claim.id: need
+        for claim in claims
+        if (need := needs[claim.id])
+        and can_be_judged(claim, {name for one in need for name in gpus[one]}, plan.reduced)
+    }
+    shown = {claim: need for claim, need in needs.items() if need}
+    budget = Budget(
+        limit_s=limit_s,
+        points=points,
+        needs=judged or shown,
+        measured=frozenset(measured),
+        notes=[*_times_text(points, measured), *_claims_text(claims, needs, judged, points)],
+    )
+    budget.require(took(asked.resumed, plan) if asked.resumed else {})
+    return budget
+
+
+def took(run: Run, plan: Plan) -> dict[str, float]:
+    """The seconds of the points of a plan that are done."""
+    done = run.finished()
+    return {point.id: done[point.key].seconds for point in plan.points if point.key in done}
+
+
+def spend(budget: Budget, run: Run, plan: Plan, display: Display) -> Iterator[Point]:
+    """The points to run, one after another; what is chosen and left out is said on the way."""
+    said: list[int] = []
+
+    def watch(choice: Choice) -> None:
+        points = {point.id: point for point in budget.points}
+        display.expect([points[name] for name in choice.points])
+        if not said:
+            display.say(budget.text(choice, screen_width()))
+        elif not choice.steps:
+            count = f"{len(choice.claims)} of {len(budget.needs)} claims have all their points"
+            display.say("\n".join([f"budget: {count}", *budget.left_out(choice)]))
+        elif said[-1] != len(choice.claims):
+            display.say(f"budget: {len(choice.claims)} claims fit now, not {said[-1]}")
+        said.append(len(choice.claims))
+
+    return budget.order(lambda: took(run, plan), time.monotonic, watch)
+
+
+def _kind(point: Point) -> Kind:
+    return point.experiment, frozenset(point.labels.items()), frozenset(point.variants)
+
+
+def _times(sets: Sequence[Results]) -> dict[Kind, tuple[float, str]]:
+    """The seconds of every kind of point in the first reference set that has it, and its GPU."""
+    found: dict[Kind, tuple[float, str]] = {}
+    for one in sets:
+        each: dict[Kind, list[float]] = {}
+        for status in (point.status for point in one.points if point.done):
+            labels, variants = frozenset(status.labels.items()), frozenset(status.variants)
+            each.setdefault((status.experiment, labels, variants), []).append(status.seconds)
+        gpu = one.environment.gpu_name or "a CPU"
+        found = {kind: (median(seconds), gpu) for kind, seconds in each.items()} | found
+    return found
+
+
+def _hardware(point: Point, machine: Machine, elsewhere: str) -> set[str]:
+    """The names of a point's GPUs; of GPUs that are not here, that of the reference results."""
+    if point.needs.gpus is None:
+        return {"CPU"}
+    names = {gpu.index: gpu.name for gpu in machine.gpus}
+    return {names.get(device.index, elsewhere) for device in point.needs.gpus.devices}
+
+
+def _times_text(points: Sequence[Point], measured: Mapping[str, tuple[float, str]]) -> list[str]:
+    by_recipe = len(points) - len(measured)
+    gpus = ", ".join(sorted({gpu for _, gpu in measured.values()}))
+    words = [f"of {len(measured)} points as measured on {gpus}"] if measured else []
+    words += [f"of {by_recipe} points as the recipe says"] if by_recipe else []
+    return [f"times {', '.join(words)}; then at the pace of those that have ended here"]
+
+
+def _claims_text(
+    claims: Sequence[Claim],
+    needs: Mapping[str, frozenset[str]],
+    judged: Mapping[str, frozenset[str]],
+    points: Sequence[Point],
+) -> list[str]:
+    """The claims that do not count, and why."""
+    lines = []
+    there = {point.experiment for point in points}
+    others = [claim for claim in claims if cells(claim) and not needs[claim.id]]
+    names = {cell.get("experiment", "") for claim in others for cell in cells(claim)}
+    if others:
+        asked = ", ".join(sorted(names - there - {""})) or "no experiment of this run"
+        lines.append(f"{len(others)} claims need what this run does not measure: {asked}")
+    if unscored := sum(bool(needs[claim.id]) and claim.id not in judged for claim in claims):
+        few = "" if judged else "; here a claim counts as decided when it gets a value"
+        lines.append(f"{unscored} claims cannot be judged at this size or on this machine{few}")
+    if unread := sum(not cells(claim) for claim in claims):
+        lines.append(f"{unread} claims are not transcribed, so nothing can be run for them")
+    return lines
+
+
+def review(run_name: AnyRun) -> None:
+    """Print a run as text to paste into a review form: machine, verdicts, deviations, hashes."""
+    print(reviewing.review(_subject(find_root(), *_results(run_name))))
+
+
+def appendix(name: RecipeName) -> None:
+    """Print a paper's artifact appendix as LaTeX, from its recipe and its claims."""
+    root = find_root()
+    recipe = load_recipe(root, name)
+    sets = reference_sets(results_dir(root), name)
+    measured = [load_reference(path) for path in sets]
+    most = max(measured, key=lambda one: len(one.points), default=None)
+    print(reviewing.appendix(_subject(root, recipe, most)))
+
+
+def _results(word: str) -> tuple[Recipe, Results]:
+    """The results that a run's name or folder, or MACHINE/RECIPE, means. Raises UsageError."""
+    root = find_root()
+    folder = results_dir(root)
+    machine, _, name = word.rpartition("/")
+    if machine and name in list_recipes(root) and (known := find_set(folder, name, machine)):
+        results = load_reference(known)
+    else:
+        results = load_run(RunStore(folder).find("*", word).path)
+    return load_recipe(root, results.recipe), results
+
+
+def _subject(root: Path, recipe: Recipe, results: Results | None) -> reviewing.Subject:
+    judged = (
+        judge_results(root, recipe, results) if results else judge(load_claims(root, recipe), [])
+    )
+    return reviewing.Subject(recipe, judged, results)

@@ -1,0 +1,171 @@
+"""`ae oracle`: four judges for programs. The same state gives the same answer, to the byte: no time,
+nothing that is counted out of what is free, and of what is well no words."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ae import doctor
+from ae.claims.judge import Verdict, verdict_lines
+from ae.commands.asked import choose_engine, plan_for, settle
+from ae.commands.machine import look
+from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
+from ae.commands.results import RunName
+from ae.doctor import Check
+from ae.engines.base import Job
+from ae.errors import AeError
+from ae.host import owner
+from ae.host.git import git
+from ae.model import RuntimeNeeds, Status
+from ae.plan.selection import Selection
+from ae.recipe.load import find_root, load_recipe
+from ae.recipe.models import Recipe
+from ae.records.folder import RunStore, results_dir
+from ae.records.results import Results, find_set, load_reference, load_run, machine_of
+from ae.records.results import reference_sets as sets_of
+from ae.report.chapter import judge_results
+from ae.run.display import Display
+
+CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says no
+
+
+def oracle(
+    judge: Annotated[Literal["env", "build", "data", "run"], typer.Argument()],
+    name: RecipeName,
+    run_name: RunName = None,
+    engine: EngineName = None,
+    reference: Annotated[
+        str | None, option("the set to compare with; default: that of the run's machine")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Judge whether this machine may run a paper (env), whether its image is built from this tree
+    (build), whether data and records are whole (data), whether a run's verdicts are those of the
+    reference (run). Exit code 0, or 21, 22, 23, 24 where the judge says no."""
+    root = find_root()
+    recipe = load_recipe(root, name)
+    judges: dict[str, Callable[[], Iterator[Check]]] = {
+        "env": lambda: iter(doctor.judge(look(name, engine))),
+        "build": partial(_build, recipe, engine),
+        "data": partial(_data, root, recipe, run_name),
+        "run": partial(_run, root, recipe, run_name, reference),
+    }
+    try:
+        found = list(judges[judge]())
+    except AeError as error:
+        found = [Check(judge, "fail", error.message, error.fix)]
+    passed = all(one.verdict != "fail" for one in found)
+    code = 0 if passed else CODES[judge]
+    findings = [
+        {"check": one.name, "ok": one.verdict != "fail", "detail": one.sentence, "fix": one.fix}
+        if one.verdict != "ok"
+        else {"check": one.name, "ok": True, "detail": "", "fix": ""}
+        for one in found
+    ]
+    data = {"schema": 1, "judge": judge, "recipe": name, "pass": passed, "exit_code": code}
+    shown = doctor.checks_to_text(found, screen_width())
+    print_data(as_json, data | {"findings": findings}, shown)
+    return code
+
+
+def _build(recipe: Recipe, name: str | None) -> Iterator[Check]:
+    """Whether every image of a plain run is built from this tree, and starts."""
+    asked = settle(recipe.name, Selection(lane=recipe.plain_run()[0]), {})
+    engine = choose_engine(asked, name, None)
+    points = plan_for(asked, engine.machine).points
+    for point in {point.image.reference: point for point in points}.values():
+        image = point.image
+        if not engine.has_image(image):
+            fix = f"ae build {image.name} --flavour {image.flavour}, or ae run {recipe.name}"
+            said = f"engine {engine.name} has none of the sources {image.content}"
+            yield Check(image.reference, "fail", said, fix)
+            continue
+        # Its interpreter with nothing to do: what the image is made for may need GPUs.
+        idle = replace(point, argv=(point.argv[0], "-c", ""), needs=RuntimeNeeds())
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(point=idle, out=Path(folder), labels={owner.RUN: "oracle"})
+            ended = engine.run(job, Display(()), timeout_s=120)
+        fix = f"ae build {image.name} --flavour {image.flavour} --no-cache"
+        well = ended.status is Status.DONE
+        said = "it is built from this tree, and starts" if well else ended.reason
+        yield Check(image.reference, "ok" if well else "fail", said, fix)
+
+
+def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
+    """Whether inputs, reference sets and a run, by default the latest, are whole."""
+    sets = sets_of(results_dir(root), recipe.name)
+    store = RunStore(results_dir(root))
+    run = store.find(recipe.name, run_name) if run_name else store.latest(recipe.name)
+    parts: dict[str, Callable[[], str]] = {"sources": partial(_changed, root, recipe, sets)}
+    parts |= {f"reference {p.parent.name}": partial(_stale, root, recipe, p) for p in sets}
+    parts |= {f"run {run.name}": partial(_unlike, run.path)} if run else {}
+    for name, fault in parts.items():
+        fix = "take it back with git, or make it again: ae run, then ae keep"
+        try:
+            said = fault()
+        except AeError as error:
+            said, fix = error.message, error.fix
+        yield Check(name, "fail" if said else "ok", said or "whole", fix)
+
+
+def _changed(root: Path, recipe: Recipe, sets: Sequence[Path]) -> str:
+    """What differs from the files that git keeps the checksums of."""
+    images = {f"images/{recipe.image_of(lane)}" for lane in recipe.lanes}
+    places = [f"recipes/{recipe.name}", *sorted(images), *map(str, sets)]
+    said = git(root, "status", "--porcelain", "--", *places)
+    return "git knows no checksums of it" if said is None else ", ".join(said.split("\n")[:-1])
+
+
+def _stale(root: Path, recipe: Recipe, path: Path) -> str:
+    """Whether a set's verdicts are other ones than its records and the claims give."""
+    judged = verdict_lines(judge_results(root, recipe, load_reference(path)))
+    same = judged == (path / "verdicts.txt").read_text(encoding="utf-8")
+    return "" if same else "verdicts.txt is not what the records give with the claims of this tree"
+
+
+def _unlike(path: Path) -> str:
+    """What follows from the seed alone and differs from the reference set of the run's machine:
+    static records of the same command."""
+    run = load_run(path)
+    known = find_set(path.parents[2], run.recipe, machine_of(run))
+    theirs = _static(load_reference(known)) if known else {}
+    keys = [key for key, samples in _static(run).items() if theirs.get(key, samples) != samples]
+    return ", ".join(
+        f"{metric} of {point} differs from the reference" for point, metric, *_ in keys
+    )
+
+
+def _static(results: Results) -> dict[tuple[object, ...], tuple[float, ...]]:
+    return {
+        (point.status.id, one.metric, point.status.argv, frozenset(one.labels.items())): one.samples
+        for point in results.points
+        for one in point.found.records
+        if one.evidence == "static"
+    }
+
+
+def _run(
+    root: Path, recipe: Recipe, run_name: str | None, reference: str | None
+) -> Iterator[Check]:
+    """Whether the verdicts of a run, by default the latest, are those of the reference set."""
+    folder = results_dir(root)
+    results = load_run(RunStore(folder).find(recipe.name, run_name).path)
+    wanted = reference or machine_of(results)
+    if (path := find_set(folder, recipe.name, wanted)) is None:
+        known = ", ".join(one.parent.name for one in sets_of(folder, recipe.name))
+        fix = f"--reference with one of: {known}" if known else "ae keep makes one"
+        yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
+        return
+    mine = {one.id: one.verdict for one in judge_results(root, recipe, results)}
+    fix = f"ae check {recipe.name} {results.name}"
+    for other in judge_results(root, recipe, load_reference(path)):
+        if other.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):
+            said = f"{mine[other.id]}; in the reference: {other.verdict}"
+            yield Check(other.id, "ok" if mine[other.id] == other.verdict else "fail", said, fix)

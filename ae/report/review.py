@@ -1,0 +1,235 @@
+"""A paper's recipe and claims, and what a run has made of them, as text for other people's forms:
+a review (Markdown) and the authors' artifact appendix (LaTeX). Both are templates over `Subject`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import join
+from textwrap import fill
+from typing import Any
+
+from ae.claims.judge import Judgement, Verdict, bounds
+from ae.model import Status
+from ae.recipe.models import Recipe
+from ae.records.results import Results
+from ae.report import text
+from ae.report.chapter import machine_words, tables_of
+from ae.report.tables import clean
+from ae.units import format_seconds, format_size
+
+WIDTH = 78  # of a review's text
+_MOST = 8  # facts of a figure in the appendix
+_SILENT = (Verdict.NOT_COMPARABLE, Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)
+_TEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "_": r"\_", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A paper, its claims as judged, and the results that they were judged on."""
+
+    recipe: Recipe
+    judgements: Sequence[Judgement]
+    results: Results | None = None  # None: nothing was measured
+
+    @cached_property
+    def machine(self) -> str:
+        assert self.results is not None
+        return machine_words(self.results.environment, ())
+
+    @cached_property
+    def hosts(self) -> list[str]:
+        """System, processors, memory and engine of each start of a run; never a host's name."""
+        found = []
+        for origin in self.results.origins if self.results else ():
+            host, engine = origin.provenance.host, origin.provenance.engine
+            size = f"{host.cpus} CPUs, {host.memory_gib:g} GiB of memory"
+            found.append(f"{host.system}, {size}; {engine.get('detail', 'engine not recorded')}")
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def ran(self) -> list[str]:
+        """Of every experiment how many points ended how, in how many processes, and their time."""
+        if self.results is None:
+            return []
+        ended = [point.status for point in self.results.points]
+        ids = {one.id for one in ended}
+        later = Counter(p.experiment for p in self.results.missing if p.id not in ids)
+        rows = []
+        for name in dict.fromkeys([*(one.experiment for one in ended), *later]):
+            own = [one for one in ended if one.experiment == name]
+            counts = Counter(str(one.status) for one in own) + Counter({"not run": later[name]})
+            spent = format_seconds(math.fsum(one.seconds for one in own))
+            said = ", ".join(f"{count} {word}" for word, count in counts.items())
+            processes = len({one.repeat for one in own if one.status is Status.DONE})
+            usual = self.recipe.experiments[name].processes
+            few = f"; {processes} of {usual} processes" if 0 < processes < usual else ""
+            rows.append(f"{name}: {said}{few}; {spent}")
+        return rows
+
+    @cached_property
+    def deviations(self) -> list[str]:
+        """In what the run is not what the recipe asks for, a sentence each."""
+        if self.results is None:
+            return []
+        found = []
+        for origin in self.results.origins:
+            source = origin.provenance.source
+            found += [f"smaller than the paper's: {', '.join(origin.reduced)}"] * bool(
+                origin.reduced
+            )
+            found += [*origin.notes, *origin.about]
+            if source.dirty:
+                found.append(f"the source differed from its revision (diff {source.diff_sha256})")
+            if busy := sum(gpu.other_processes or 0 for gpu in origin.provenance.gpus):
+                found.append(f"{busy} other processes were on the GPUs when it started")
+        good = (Status.DONE, Status.SKIPPED)
+        failed = [one.status for one in self.results.points if one.status.status not in good]
+        found += [f"{one.id} {one.status}: {one.reason}" for one in failed]
+        _, skipped = tables_of(self.recipe, self.results)
+        found += [f"skipped {what}: {why}" for what, why in skipped]
+        return [clean(one) for one in dict.fromkeys(found)]
+
+    @cached_property
+    def verdicts(self) -> dict[Verdict, list[Judgement]]:
+        """The claims that have a verdict, by it."""
+        shown = [word for word in Verdict if word not in _SILENT]
+        each = {word: [one for one in self.judgements if one.verdict is word] for word in shown}
+        return {word: found for word, found in each.items() if found}
+
+    @cached_property
+    def silent(self) -> list[str]:
+        """How many claims have no verdict, for each kind and reason."""
+        said = Counter(
+            f"{one.verdict}, {re.sub(r'^([0-9]+ of [0-9]+ cells: )+| [(].*', '', one.reason)}"
+            for one in self.judgements
+            if one.verdict in _SILENT
+        )
+        return [f"{clean(why)}: {count}" for why, count in said.items()]
+
+    @cached_property
+    def commands(self) -> list[str]:
+        """What makes the results again."""
+        origins = self.results.origins if self.results else ()
+        lines = []
+        for origin in origins:
+            source = origin.provenance.source
+            lines.append(f"git checkout {source.stated_revision or source.revision or 'UNKNOWN'}")
+            lines.append(join(["ae", *origin.provenance.command]))
+        return list(dict.fromkeys(lines))
+
+    @cached_property
+    def images(self) -> list[str]:
+        """Every image by its sources' hash, and by the digests of what really ran."""
+        if self.results is None:
+            return []
+        made = {ref: hash for one in self.results.origins for ref, hash in one.images.items()}
+        ids: dict[str, dict[str, None]] = {}
+        for status in (point.status for point in self.results.points):
+            given = status.honoured.get("image", {}).get("digests", [])
+            digests = [one.rpartition("@")[2] for one in given] or [status.image_id]
+            ids.setdefault(status.image, {}).update(dict.fromkeys(filter(None, digests)))
+        return [f"{name}: sources {made.get(name, '?')}, ran {', '.join(found) or '?'}"
+                for name, found in ids.items()]  # fmt: skip
+
+    @cached_property
+    def records_sha256(self) -> str:
+        """That of what `sha256sum points/*/records.jsonl` prints."""
+        assert self.results is not None
+        lines = []
+        for path in sorted(self.results.path.glob("points/*/records.jsonl")):
+            name = path.relative_to(self.results.path)
+            lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n")
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @cached_property
+    def plain(self) -> list[tuple[str, str]]:
+        """The experiments of a plain run, with what each takes."""
+        _, names = self.recipe.plain_run()
+        return [(name, self.cost(name)) for name in names]
+
+    def cost(self, *names: str) -> str:
+        """Points, time and disk of experiments."""
+        each = [(self.recipe.points_of(name), self.recipe.experiments[name]) for name in names]
+        took = format_seconds(sum(points * one.time.full for points, one in each))
+        disk = format_size(sum(points * one.disk for points, one in each))
+        return f"{sum(points for points, _ in each)} points, {took}, {disk}"
+
+    @cached_property
+    def facts(self) -> dict[str, list[Judgement]]:
+        """The first claim of every fact, by what of the paper it is about."""
+        first = {one.claim.fact or one.id: one for one in reversed(self.judgements)}
+        found: dict[str, list[Judgement]] = {}
+        for one in reversed(first.values()):
+            found.setdefault(one.claim.figure, []).append(one)
+        return found
+
+    @cached_property
+    def counts(self) -> str:
+        return text.verdict_counts(self.judgements)
+
+
+def ours(one: Judgement) -> str:
+    """What was found for a claim, its interval, and what would hold; an ordering has no value."""
+    value = text.judgement_cells(one)[2]
+    return "; ".join(filter(None, [value and f"ours {value}", one.reason]))
+
+
+def review(subject: Subject) -> str:
+    """A review of the subject's results as Markdown."""
+    return _render("review.md", subject)
+
+
+def appendix(subject: Subject) -> str:
+    """The artifact appendix as LaTeX, to be `\\input` after `\\appendix`."""
+    return _render("appendix.tex", subject)
+
+
+def tex(value: object) -> str:
+    """Text for LaTeX, in ASCII: every special character escaped, `?` for what has no such form."""
+    import unicodedata
+
+    plain = unicodedata.normalize("NFKD", clean(value)).encode("ascii", "replace").decode()
+    return "".join(_TEX.get(char, char) for char in plain).replace("--", "-{}-")
+
+
+def _render(name: str, subject: Subject) -> str:
+    import jinja2
+
+    latex = name.endswith(".tex")
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        finalize=tex if latex else None,
+        variable_start_string="<<", variable_end_string=">>",
+        block_start_string="<%", block_end_string="%>",
+        comment_start_string="<#", comment_end_string="#>",
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    names = [name for name, _ in subject.plain]
+    page.globals |= {
+        "bounds": bounds,
+        "ours": ours,
+        "scoreboard": text.scoreboard_text,
+        "size": format_size,
+    }
+    page.globals |= {"names": names, "most": _MOST}
+    page.filters |= {"clean": clean, "fold": _fold}
+    return page.get_template(name).render(subject=subject, recipe=subject.recipe)
+
+
+def _fold(lines: Iterable[str], start: str = "- ") -> str:
+    """A list of sentences, folded."""
+    look: Any = {"subsequent_indent": " " * len(start), "break_long_words": False}
+    return "\n".join(fill(start + one, WIDTH, break_on_hyphens=False, **look) for one in lines)
