@@ -1,5 +1,5 @@
-"""`ae oracle`: four judges for programs. The same state gives the same answer, to the byte: no time,
-nothing that is counted out of what is free, and of what is well no words."""
+"""`ae oracle`: four judges for programs. The same state gives the same answer, to the byte: no time
+is in it, and what is well has no words."""
 
 from __future__ import annotations
 
@@ -118,7 +118,11 @@ def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
 def _changed(root: Path, recipe: Recipe, sets: Sequence[Path]) -> str:
     """What differs from the files that git keeps the checksums of."""
     images = {f"images/{recipe.image_of(lane)}" for lane in recipe.lanes}
-    places = [f"recipes/{recipe.name}", *sorted(images), *map(str, sets)]
+    places = [
+        f"recipes/{recipe.name}",
+        *sorted(images),
+        *(str(path) for path in sets if path.is_relative_to(root)),
+    ]
     said = git(root, "status", "--porcelain", "--", *places)
     return "git knows no checksums of it" if said is None else ", ".join(said.split("\n")[:-1])
 

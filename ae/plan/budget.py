@@ -154,15 +154,16 @@ class Budget:
         `took` gives the seconds of all that are done, `watch` is shown every choice, the last one
         with nothing to run.
         """
-        began, lost = now(), set[str]()
+        began, left_s, lost = now(), self.limit_s, set[str]()
         points = {point.id: point for point in self.points}
         while True:
-            choice = self.choice(self.limit_s - (now() - began), took(), lost)
+            choice = self.choice(left_s, took(), lost)
             watch(choice)
             if not choice.steps:
                 return
             name = choice.steps[0].points[0]
             yield points[name]
+            left_s = self.limit_s - (now() - began)
             if name not in took():
                 lost.add(name)
 

@@ -26,11 +26,12 @@ from ae.report.tables import clean
 from ae.units import format_seconds, format_size
 
 WIDTH = 78  # of a review's text
-_MOST = 8  # facts of a figure in the appendix
+_BREAK = r"/\allowbreak{}"
+_MOST = 5  # facts of a figure in the appendix
 _SILENT = (Verdict.NOT_COMPARABLE, Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "_": r"\_", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "_": r"\_\allowbreak{}", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
@@ -145,26 +146,21 @@ class Subject:
 
     @cached_property
     def records_sha256(self) -> str:
-        """That of what `sha256sum points/*/records.jsonl` prints."""
+        """That of the lines of `sha256sum points/*/records.jsonl`, sorted."""
         assert self.results is not None
         lines = []
-        for path in sorted(self.results.path.glob("points/*/records.jsonl")):
+        for path in self.results.path.glob("points/*/records.jsonl"):
             name = path.relative_to(self.results.path)
             lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n")
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-    @cached_property
-    def plain(self) -> list[tuple[str, str]]:
-        """The experiments of a plain run, with what each takes."""
-        _, names = self.recipe.plain_run()
-        return [(name, self.cost(name)) for name in names]
+        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def cost(self, *names: str) -> str:
         """Points, time and disk of experiments."""
         each = [(self.recipe.points_of(name), self.recipe.experiments[name]) for name in names]
         took = format_seconds(sum(points * one.time.full for points, one in each))
         disk = format_size(sum(points * one.disk for points, one in each))
-        return f"{sum(points for points, _ in each)} points, {took}, {disk}"
+        count = sum(points for points, _ in each)
+        return f"{count} point{'s' if count > 1 else ''}, {took}, {disk}"
 
     @cached_property
     def facts(self) -> dict[str, list[Judgement]]:
@@ -182,8 +178,10 @@ class Subject:
 
 def ours(one: Judgement) -> str:
     """What was found for a claim, its interval, and what would hold; an ordering has no value."""
-    value = text.judgement_cells(one)[2]
-    return "; ".join(filter(None, [value and f"ours {value}", one.reason]))
+    value = text.judgement_cells(one)[2].removesuffix(" (1 process)")
+    bounded = one.claim.lower is not None or one.claim.upper is not None
+    band = f"the band is {bounds(one.claim)}" if bounded and "expected" not in one.reason else ""
+    return "; ".join(filter(None, [value and f"ours {value}", one.reason, band]))
 
 
 def review(subject: Subject) -> str:
@@ -200,8 +198,11 @@ def tex(value: object) -> str:
     """Text for LaTeX, in ASCII: every special character escaped, `?` for what has no such form."""
     import unicodedata
 
-    plain = unicodedata.normalize("NFKD", clean(value)).encode("ascii", "replace").decode()
-    return "".join(_TEX.get(char, char) for char in plain).replace("--", "-{}-")
+    apart = unicodedata.normalize("NFKD", clean(value))  # letters, and their accents
+    plain = "".join(c if c.isascii() else "?" for c in apart if not unicodedata.combining(c))
+    return (
+        "".join(_TEX.get(char, char) for char in plain).replace("--", "-{}-").replace("/", _BREAK)
+    )
 
 
 def _render(name: str, subject: Subject) -> str:
@@ -217,7 +218,7 @@ def _render(name: str, subject: Subject) -> str:
         comment_start_string="<#", comment_end_string="#>",
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    names = [name for name, _ in subject.plain]
+    _, names = subject.recipe.plain_run()
     page.globals |= {
         "bounds": bounds,
         "ours": ours,
