@@ -92,7 +92,7 @@ def test_a_claim_over_what_is_found_is_not_run_while_there_may_be_more() -> None
     assert after(found, failed, missing) is failed  # what is broken stays broken
     assert after(found, holds, []) is holds
     assert after(found, holds, POINTS[3:]) is holds  # of other experiments
-    assert after(closed, holds, missing) is holds
+    assert after(closed, holds, POINTS[1:2]) is holds  # a process less of the same cell
 
 
 @pytest.fixture(scope="module", params=SETS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -134,6 +134,9 @@ def test_a_small_run_is_judged_on_static_facts_alone() -> None:
     nvidia = make_claim("median(t) > 1", scored_on=["NVIDIA"])
     assert can_be_judged(nvidia, ["NVIDIA T4"], [])
     assert not can_be_judged(nvidia, ["NVIDIA T4", "CPU"], [])
+    other = make_claim("median(t)", scored_on=["A100"], reference=2, lower=1, direction="> 1")
+    assert can_be_judged(other, ["NVIDIA T4"], [])
+    assert not can_be_judged(other, ["CPU"], [])
 
 
 def spots(results: Results) -> list[Spot]:

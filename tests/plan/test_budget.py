@@ -151,6 +151,15 @@ def test_a_slower_machine_is_noticed_and_gets_less_to_do() -> None:
     assert [step.seconds for step in here.seen[-1].left] == [60.0]
 
 
+def test_the_time_that_has_gone_is_gone() -> None:
+    needs = {name: frozenset({name}) for name in SECONDS}
+    budget = make_budget(25, needs=needs, measured=frozenset(SECONDS))
+    assert budget.choice(25, {}).points == ["d", "a", "b"]
+    here = Here(budget, dict.fromkeys(SECONDS, 1.5))
+    assert here.ran == ["d", "a"]  # 7.5 s and 15 s; b would take 15 s of the 2.5 s that are left
+    assert here.clock == 22.5
+
+
 def test_a_faster_machine_gets_more_to_do() -> None:
     budget = make_budget(25, measured=frozenset("abcd"))
     here = Here(budget, dict.fromkeys("abcd", 0.25))
