@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from typing import Annotated
 
 import typer
 
 from ae.claims.deciding import can_be_judged, cells, deciding, writers
-from ae.claims.judge import Claim, judge
+from ae.claims.judge import Claim
 from ae.claims.tables import load_claims
 from ae.commands.asked import Asked
 from ae.commands.options import RecipeName, screen_width
@@ -20,8 +19,8 @@ from ae.model import Machine, Plan, Point
 from ae.plan.budget import Budget, Choice
 from ae.plan.selection import is_protocol
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import StatusRecord
 from ae.records.results import (
     Results,
     find_set,
@@ -39,6 +38,7 @@ AnyRun = Annotated[
         metavar="RUN", help="a run's name or folder, or MACHINE/RECIPE of the reference"
     ),
 ]
+Needs = Mapping[str, frozenset[str]]  # claim -> points
 Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, labels, variants
 
 
@@ -70,7 +70,7 @@ def budget_of(asked: Asked, plan: Plan, machine: Machine, limit_s: float) -> Bud
         points=points,
         needs=judged or shown,
         measured=frozenset(measured),
-        notes=[*_times_text(points, measured), *_claims_text(claims, needs, judged, points)],
+        notes=list(_notes([gpu for _, gpu in measured.values()], points, claims, needs, judged)),
     )
     budget.require(took(asked.resumed, plan) if asked.resumed else {})
     return budget
@@ -101,8 +101,8 @@ def spend(budget: Budget, run: Run, plan: Plan, display: Display) -> Iterator[Po
     return budget.order(lambda: took(run, plan), time.monotonic, watch)
 
 
-def _kind(point: Point) -> Kind:
-    return point.experiment, frozenset(point.labels.items()), frozenset(point.variants)
+def _kind(one: Point | StatusRecord) -> Kind:
+    return one.experiment, frozenset(one.labels.items()), frozenset(one.variants)
 
 
 def _times(sets: Sequence[Results]) -> dict[Kind, tuple[float, str]]:
@@ -111,8 +111,7 @@ def _times(sets: Sequence[Results]) -> dict[Kind, tuple[float, str]]:
     for one in sets:
         each: dict[Kind, list[float]] = {}
         for status in (point.status for point in one.points if point.done):
-            labels, variants = frozenset(status.labels.items()), frozenset(status.variants)
-            each.setdefault((status.experiment, labels, variants), []).append(status.seconds)
+            each.setdefault(_kind(status), []).append(status.seconds)
         gpu = one.environment.gpu_name or "a CPU"
         found = {kind: (median(seconds), gpu) for kind, seconds in each.items()} | found
     return found
@@ -126,65 +125,51 @@ def _hardware(point: Point, machine: Machine, elsewhere: str) -> set[str]:
     return {names.get(device.index, elsewhere) for device in point.needs.gpus.devices}
 
 
-def _times_text(points: Sequence[Point], measured: Mapping[str, tuple[float, str]]) -> list[str]:
-    by_recipe = len(points) - len(measured)
-    gpus = ", ".join(sorted({gpu for _, gpu in measured.values()}))
-    words = [f"of {len(measured)} points as measured on {gpus}"] if measured else []
-    words += [f"of {by_recipe} points as the recipe says"] if by_recipe else []
-    return [f"times {', '.join(words)}; then at the pace of those that have ended here"]
-
-
-def _claims_text(
-    claims: Sequence[Claim],
-    needs: Mapping[str, frozenset[str]],
-    judged: Mapping[str, frozenset[str]],
+def _notes(
+    gpus: Sequence[str],
     points: Sequence[Point],
-) -> list[str]:
-    """The claims that do not count, and why."""
-    lines = []
-    there = {point.experiment for point in points}
-    others = [claim for claim in claims if cells(claim) and not needs[claim.id]]
-    names = {cell.get("experiment", "") for claim in others for cell in cells(claim)}
-    if others:
-        asked = ", ".join(sorted(names - there - {""})) or "no experiment of this run"
-        lines.append(f"{len(others)} claims need what this run does not measure: {asked}")
+    claims: Sequence[Claim],
+    needs: Needs,
+    judged: Needs,
+) -> Iterator[str]:
+    """Where the times are from (`gpus`, one a measured point), and which claims do not count."""
+    words = [f"of {len(gpus)} points as measured on {', '.join(sorted(set(gpus)))}"] if gpus else []
+    rest = len(points) - len(gpus)
+    words += [f"of {rest} points as the recipe says"] if rest else []
+    yield f"times {', '.join(words)}; then at the pace of those that have ended here"
+    if others := [claim for claim in claims if cells(claim) and not needs[claim.id]]:
+        names = {cell.get("experiment", "") for claim in others for cell in cells(claim)}
+        names -= {"", *(point.experiment for point in points)}
+        where = ", ".join(sorted(names)) or "no experiment of this run"
+        yield f"{len(others)} claims need what this run does not measure: {where}"
     if unscored := sum(bool(needs[claim.id]) and claim.id not in judged for claim in claims):
         few = "" if judged else "; here a claim counts as decided when it gets a value"
-        lines.append(f"{unscored} claims cannot be judged at this size or on this machine{few}")
+        yield f"{unscored} claims cannot be judged at this size or on this machine{few}"
     if unread := sum(not cells(claim) for claim in claims):
-        lines.append(f"{unread} claims are not transcribed, so nothing can be run for them")
-    return lines
+        yield f"{unread} claims are not transcribed, so nothing can be run for them"
 
 
 def review(run_name: AnyRun) -> None:
     """Print a run as text to paste into a review form: machine, verdicts, deviations, hashes."""
-    print(reviewing.review(_subject(find_root(), *_results(run_name))))
+    root = find_root()
+    folder = results_dir(root)
+    machine, _, name = run_name.rpartition("/")
+    if machine and name in list_recipes(root) and (known := find_set(folder, name, machine)):
+        results = load_reference(known)
+    else:
+        results = load_run(RunStore(folder).find("*", run_name).path)
+    print(reviewing.review(_subject(results)))
 
 
 def appendix(name: RecipeName) -> None:
     """Print a paper's artifact appendix as LaTeX, from its recipe and its claims."""
     root = find_root()
-    recipe = load_recipe(root, name)
-    sets = reference_sets(results_dir(root), name)
-    measured = [load_reference(path) for path in sets]
-    most = max(measured, key=lambda one: len(one.points), default=None)
-    print(reviewing.appendix(_subject(root, recipe, most)))
+    sets = [load_reference(path) for path in reference_sets(results_dir(root), name)]
+    nothing = Results(path=root, name="", recipe=name, points=(), origins=())
+    print(reviewing.appendix(_subject(max(sets, key=lambda one: len(one.points), default=nothing))))
 
 
-def _results(word: str) -> tuple[Recipe, Results]:
-    """The results that a run's name or folder, or MACHINE/RECIPE, means. Raises UsageError."""
+def _subject(results: Results) -> reviewing.Subject:
     root = find_root()
-    folder = results_dir(root)
-    machine, _, name = word.rpartition("/")
-    if machine and name in list_recipes(root) and (known := find_set(folder, name, machine)):
-        results = load_reference(known)
-    else:
-        results = load_run(RunStore(folder).find("*", word).path)
-    return load_recipe(root, results.recipe), results
-
-
-def _subject(root: Path, recipe: Recipe, results: Results | None) -> reviewing.Subject:
-    judged = (
-        judge_results(root, recipe, results) if results else judge(load_claims(root, recipe), [])
-    )
-    return reviewing.Subject(recipe, judged, results)
+    recipe = load_recipe(root, results.recipe)
+    return reviewing.Subject(recipe, judge_results(root, recipe, results), results)

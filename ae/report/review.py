@@ -4,13 +4,14 @@ a review (Markdown) and the authors' artifact appendix (LaTeX). Both are templat
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from shlex import join
 from textwrap import fill
@@ -26,13 +27,12 @@ from ae.report.tables import clean
 from ae.units import format_seconds, format_size
 
 WIDTH = 78  # of a review's text
-_BREAK = r"/\allowbreak{}"
 _MOST = 5  # facts of a figure in the appendix
 _SILENT = (Verdict.NOT_COMPARABLE, Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED)
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "_": r"\_\allowbreak{}", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "/": r"/\allowbreak{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
 
@@ -42,18 +42,17 @@ class Subject:
 
     recipe: Recipe
     judgements: Sequence[Judgement]
-    results: Results | None = None  # None: nothing was measured
+    results: Results  # without points: nothing was measured
 
     @cached_property
     def machine(self) -> str:
-        assert self.results is not None
         return machine_words(self.results.environment, ())
 
     @cached_property
     def hosts(self) -> list[str]:
         """System, processors, memory and engine of each start of a run; never a host's name."""
         found = []
-        for origin in self.results.origins if self.results else ():
+        for origin in self.results.origins:
             host, engine = origin.provenance.host, origin.provenance.engine
             size = f"{host.cpus} CPUs, {host.memory_gib:g} GiB of memory"
             found.append(f"{host.system}, {size}; {engine.get('detail', 'engine not recorded')}")
@@ -62,8 +61,6 @@ class Subject:
     @cached_property
     def ran(self) -> list[str]:
         """Of every experiment how many points ended how, in how many processes, and their time."""
-        if self.results is None:
-            return []
         ended = [point.status for point in self.results.points]
         ids = {one.id for one in ended}
         later = Counter(p.experiment for p in self.results.missing if p.id not in ids)
@@ -82,14 +79,11 @@ class Subject:
     @cached_property
     def deviations(self) -> list[str]:
         """In what the run is not what the recipe asks for, a sentence each."""
-        if self.results is None:
-            return []
         found = []
         for origin in self.results.origins:
             source = origin.provenance.source
-            found += [f"smaller than the paper's: {', '.join(origin.reduced)}"] * bool(
-                origin.reduced
-            )
+            small = ", ".join(origin.reduced)
+            found += [f"smaller than the paper's: {small}"] if small else []
             found += [*origin.notes, *origin.about]
             if source.dirty:
                 found.append(f"the source differed from its revision (diff {source.diff_sha256})")
@@ -122,9 +116,8 @@ class Subject:
     @cached_property
     def commands(self) -> list[str]:
         """What makes the results again."""
-        origins = self.results.origins if self.results else ()
         lines = []
-        for origin in origins:
+        for origin in self.results.origins:
             source = origin.provenance.source
             lines.append(f"git checkout {source.stated_revision or source.revision or 'UNKNOWN'}")
             lines.append(join(["ae", *origin.provenance.command]))
@@ -133,9 +126,7 @@ class Subject:
     @cached_property
     def images(self) -> list[str]:
         """Every image by its sources' hash, and by the digests of what really ran."""
-        if self.results is None:
-            return []
-        made = {ref: hash for one in self.results.origins for ref, hash in one.images.items()}
+        made = dict(pair for one in self.results.origins for pair in one.images.items())
         ids: dict[str, dict[str, None]] = {}
         for status in (point.status for point in self.results.points):
             given = status.honoured.get("image", {}).get("digests", [])
@@ -147,12 +138,10 @@ class Subject:
     @cached_property
     def records_sha256(self) -> str:
         """That of the lines of `sha256sum points/*/records.jsonl`, sorted."""
-        assert self.results is not None
-        lines = []
-        for path in self.results.path.glob("points/*/records.jsonl"):
-            name = path.relative_to(self.results.path)
-            lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {name}\n")
-        return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
+        folder = self.results.path
+        found = [(path, path.read_bytes()) for path in folder.glob("points/*/records.jsonl")]
+        lines = [f"{sha256(b).hexdigest()}  {path.relative_to(folder)}\n" for path, b in found]
+        return sha256("".join(sorted(lines)).encode()).hexdigest()
 
     def cost(self, *names: str) -> str:
         """Points, time and disk of experiments."""
@@ -165,7 +154,7 @@ class Subject:
     @cached_property
     def facts(self) -> dict[str, list[Judgement]]:
         """The first claim of every fact, by what of the paper it is about."""
-        first = {one.claim.fact or one.id: one for one in reversed(self.judgements)}
+        first = {one.claim.fact or one.claim.id: one for one in reversed(self.judgements)}
         found: dict[str, list[Judgement]] = {}
         for one in reversed(first.values()):
             found.setdefault(one.claim.figure, []).append(one)
@@ -196,13 +185,9 @@ def appendix(subject: Subject) -> str:
 
 def tex(value: object) -> str:
     """Text for LaTeX, in ASCII: every special character escaped, `?` for what has no such form."""
-    import unicodedata
-
     apart = unicodedata.normalize("NFKD", clean(value))  # letters, and their accents
     plain = "".join(c if c.isascii() else "?" for c in apart if not unicodedata.combining(c))
-    return (
-        "".join(_TEX.get(char, char) for char in plain).replace("--", "-{}-").replace("/", _BREAK)
-    )
+    return "".join(_TEX.get(char, char) for char in plain).replace("--", "-{}-")
 
 
 def _render(name: str, subject: Subject) -> str:
@@ -219,13 +204,8 @@ def _render(name: str, subject: Subject) -> str:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     _, names = subject.recipe.plain_run()
-    page.globals |= {
-        "bounds": bounds,
-        "ours": ours,
-        "scoreboard": text.scoreboard_text,
-        "size": format_size,
-    }
-    page.globals |= {"names": names, "most": _MOST}
+    page.globals |= {"bounds": bounds, "ours": ours, "names": names, "most": _MOST}
+    page.globals |= {"scoreboard": text.scoreboard_text, "size": format_size}
     page.filters |= {"clean": clean, "fold": _fold}
     return page.get_template(name).render(subject=subject, recipe=subject.recipe)
 
