@@ -133,10 +133,10 @@ def _notes(
     judged: Needs,
 ) -> Iterator[str]:
     """Where the times are from (`gpus`, one a measured point), and which claims do not count."""
-    words = [f"of {len(gpus)} points as measured on {', '.join(sorted(set(gpus)))}"] if gpus else []
+    words = [f"{len(gpus)} as measured on {', '.join(sorted(set(gpus)))}"] if gpus else []
     rest = len(points) - len(gpus)
-    words += [f"of {rest} points as the recipe says"] if rest else []
-    yield f"times {', '.join(words)}; then at the pace of those that have ended here"
+    words += [f"{rest} as the recipe says"] if rest else []
+    yield f"times of points: {', '.join(words)}; then at the pace of those that have ended here"
     if others := [claim for claim in claims if cells(claim) and not needs[claim.id]]:
         names = {cell.get("experiment", "") for claim in others for cell in cells(claim)}
         names -= {"", *(point.experiment for point in points)}

@@ -17,7 +17,6 @@ from ae.claims.judge import Verdict, verdict_lines
 from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
-from ae.commands.results import RunName
 from ae.doctor import Check
 from ae.engines.base import Job
 from ae.errors import AeError
@@ -39,7 +38,10 @@ CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says 
 def oracle(
     judge: Annotated[Literal["env", "build", "data", "run"], typer.Argument()],
     name: RecipeName,
-    run_name: RunName = None,
+    run_name: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest"),
+    ] = None,
     engine: EngineName = None,
     reference: Annotated[
         str | None, option("the set to compare with; default: that of the run's machine")
@@ -168,7 +170,8 @@ def _run(
         yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
         return
     mine = {one.id: one.verdict for one in judge_results(root, recipe, results)}
-    fix = f"ae check {recipe.name} {results.name}"
+    left = f"ae run {recipe.name} --resume" if results.missing else ""
+    fix = left or f"ae check {recipe.name} {results.name}"
     for other in judge_results(root, recipe, load_reference(path)):
         if other.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):
             said = f"{mine[other.id]}; in the reference: {other.verdict}"
