@@ -30,7 +30,7 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "report": ("results.report", "Write one page per paper."),
     "review": ("evaluate.review", "Print a run as text for a review form."),
     "appendix": ("evaluate.appendix", "Print a paper's artifact appendix as LaTeX."),
-    "oracle": ("oracle.oracle", "Judge environment, image, data or run, for programs."),
+    "oracle": ("evaluate.oracle", "Judge environment, image, data or run, for programs."),
     "docs": ("results.docs", "Fill the numbers in README.md and docs/."),
     "keep": ("results.keep", "Put a run's points among the reference results."),
     "bundle": ("images.bundle", "Write one archive with all that a paper needs."),

@@ -1,33 +1,37 @@
-"""For an evaluator: what a time is spent on; `ae review` and `ae appendix`."""
+"""`ae review` and `ae appendix`, text for people's forms, and `ae oracle`, judges for programs.
+
+The same state gives the same answer of a judge, to the byte: no time is in it, and what is well has
+no words.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from statistics import median
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
-from ae.claims.deciding import can_be_judged, cells, deciding, writers
-from ae.claims.judge import Claim
-from ae.claims.tables import load_claims
-from ae.commands.asked import Asked
-from ae.commands.options import RecipeName, screen_width
-from ae.model import Machine, Plan, Point
-from ae.plan.budget import Budget, Choice
-from ae.plan.selection import is_protocol
+from ae import doctor
+from ae.claims.judge import Verdict, verdict_lines
+from ae.commands.asked import choose_engine, plan_for, settle
+from ae.commands.machine import look
+from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
+from ae.doctor import Check
+from ae.engines.base import Job
+from ae.errors import AeError
+from ae.host import owner
+from ae.host.git import git
+from ae.model import RuntimeNeeds, Status
+from ae.plan.selection import Selection
 from ae.recipe.load import find_root, list_recipes, load_recipe
-from ae.records.folder import Run, RunStore, results_dir
-from ae.records.models import StatusRecord
-from ae.records.results import (
-    Results,
-    find_set,
-    load_reference,
-    load_run,
-    reference_sets,
-)
+from ae.recipe.models import Recipe
+from ae.records.folder import RunStore, results_dir
+from ae.records.results import Results, find_set, load_reference, load_run, machine_of
+from ae.records.results import reference_sets as sets_of
 from ae.report import review as reviewing
 from ae.report.chapter import judge_results
 from ae.run.display import Display
@@ -38,115 +42,7 @@ AnyRun = Annotated[
         metavar="RUN", help="a run's name or folder, or MACHINE/RECIPE of the reference"
     ),
 ]
-Needs = Mapping[str, frozenset[str]]  # claim -> points
-Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, labels, variants
-
-
-def budget_of(asked: Asked, plan: Plan, machine: Machine, limit_s: float) -> Budget:
-    """What a plan's claims need, and how long its points take. Raises UsageError where nothing can
-    be decided in that time."""
-    recipe = asked.recipe
-    found = reference_sets(results_dir(asked.root), recipe.name)
-    sets = [load_reference(path) for path in found]
-    here = {gpu.name for gpu in machine.gpus}
-    sets.sort(key=lambda one: one.environment.gpu_name not in here)
-    known = _times(sets) if all(map(is_protocol, plan.reduced)) else {}
-    measured = {p.id: known[_kind(p)] for p in plan.points if _kind(p) in known}
-    points = [replace(p, expected_s=measured.get(p.id, (p.expected_s, ""))[0]) for p in plan.points]
-    claims = load_claims(asked.root, recipe)
-    wrote = writers(row for one in sets for row in one.rows)
-    needs = {claim.id: deciding(claim, points, wrote) for claim in claims}
-    elsewhere = next((one.environment.gpu_name for one in sets if one.environment.gpu), None)
-    gpus = {point.id: _hardware(point, machine, elsewhere or "GPU") for point in points}
-    judged = {
-        claim.id: need
-        for claim in claims
-        if (need := needs[claim.id])
-        and can_be_judged(claim, {name for one in need for name in gpus[one]}, plan.reduced)
-    }
-    shown = {claim: need for claim, need in needs.items() if need}
-    budget = Budget(
-        limit_s=limit_s,
-        points=points,
-        needs=judged or shown,
-        measured=frozenset(measured),
-        notes=list(_notes([gpu for _, gpu in measured.values()], points, claims, needs, judged)),
-    )
-    budget.require(took(asked.resumed, plan) if asked.resumed else {})
-    return budget
-
-
-def took(run: Run, plan: Plan) -> dict[str, float]:
-    """The seconds of the points of a plan that are done."""
-    done = run.finished()
-    return {point.id: done[point.key].seconds for point in plan.points if point.key in done}
-
-
-def spend(budget: Budget, run: Run, plan: Plan, display: Display) -> Iterator[Point]:
-    """The points to run, one after another; what is chosen and left out is said on the way."""
-    said: list[int] = []
-
-    def watch(choice: Choice) -> None:
-        points = {point.id: point for point in budget.points}
-        display.expect([points[name] for name in choice.points])
-        if not said:
-            display.say(budget.text(choice, screen_width()))
-        elif not choice.steps:
-            count = f"{len(choice.claims)} of {len(budget.needs)} claims have all their points"
-            display.say("\n".join([f"budget: {count}", *budget.left_out(choice)]))
-        elif said[-1] != len(choice.claims):
-            display.say(f"budget: {len(choice.claims)} claims fit now, not {said[-1]}")
-        said.append(len(choice.claims))
-
-    return budget.order(lambda: took(run, plan), time.monotonic, watch)
-
-
-def _kind(one: Point | StatusRecord) -> Kind:
-    return one.experiment, frozenset(one.labels.items()), frozenset(one.variants)
-
-
-def _times(sets: Sequence[Results]) -> dict[Kind, tuple[float, str]]:
-    """The seconds of every kind of point in the first reference set that has it, and its GPU."""
-    found: dict[Kind, tuple[float, str]] = {}
-    for one in sets:
-        each: dict[Kind, list[float]] = {}
-        for status in (point.status for point in one.points if point.done):
-            each.setdefault(_kind(status), []).append(status.seconds)
-        gpu = one.environment.gpu_name or "a CPU"
-        found = {kind: (median(seconds), gpu) for kind, seconds in each.items()} | found
-    return found
-
-
-def _hardware(point: Point, machine: Machine, elsewhere: str) -> set[str]:
-    """The names of a point's GPUs; of GPUs that are not here, that of the reference results."""
-    if point.needs.gpus is None:
-        return {"CPU"}
-    names = {gpu.index: gpu.name for gpu in machine.gpus}
-    return {names.get(device.index, elsewhere) for device in point.needs.gpus.devices}
-
-
-def _notes(
-    gpus: Sequence[str],
-    points: Sequence[Point],
-    claims: Sequence[Claim],
-    needs: Needs,
-    judged: Needs,
-) -> Iterator[str]:
-    """Where the times are from (`gpus`, one a measured point), and which claims do not count."""
-    words = [f"{len(gpus)} as measured on {', '.join(sorted(set(gpus)))}"] if gpus else []
-    rest = len(points) - len(gpus)
-    words += [f"{rest} as the recipe says"] if rest else []
-    yield f"times of points: {', '.join(words)}; then at the pace of those that have ended here"
-    if others := [claim for claim in claims if cells(claim) and not needs[claim.id]]:
-        names = {cell.get("experiment", "") for claim in others for cell in cells(claim)}
-        names -= {"", *(point.experiment for point in points)}
-        where = ", ".join(sorted(names)) or "no experiment of this run"
-        yield f"{len(others)} claims need what this run does not measure: {where}"
-    if unscored := sum(bool(needs[claim.id]) and claim.id not in judged for claim in claims):
-        few = "" if judged else "; here a claim counts as decided when it gets a value"
-        yield f"{unscored} claims cannot be judged at this size or on this machine{few}"
-    if unread := sum(not cells(claim) for claim in claims):
-        yield f"{unread} claims are not transcribed, so nothing can be run for them"
+CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says no
 
 
 def review(run_name: AnyRun) -> None:
@@ -164,7 +60,7 @@ def review(run_name: AnyRun) -> None:
 def appendix(name: RecipeName) -> None:
     """Print a paper's artifact appendix as LaTeX, from its recipe and its claims."""
     root = find_root()
-    sets = [load_reference(path) for path in reference_sets(results_dir(root), name)]
+    sets = [load_reference(path) for path in sets_of(results_dir(root), name)]
     nothing = Results(path=root, name="", recipe=name, points=(), origins=())
     print(reviewing.appendix(_subject(max(sets, key=lambda one: len(one.points), default=nothing))))
 
@@ -173,3 +69,146 @@ def _subject(results: Results) -> reviewing.Subject:
     root = find_root()
     recipe = load_recipe(root, results.recipe)
     return reviewing.Subject(recipe, judge_results(root, recipe, results), results)
+
+
+def oracle(
+    judge: Annotated[Literal["env", "build", "data", "run"], typer.Argument()],
+    name: RecipeName,
+    run_name: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest"),
+    ] = None,
+    engine: EngineName = None,
+    reference: Annotated[
+        str | None, option("the set to compare with; default: that of the run's machine")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Judge whether this machine may run a paper (env), whether its image is built from this tree
+    (build), whether data and records are whole (data), whether a run's verdicts are those of the
+    reference (run). Exit code 0, or 21, 22, 23, 24 where the judge says no."""
+    root = find_root()
+    recipe = load_recipe(root, name)
+    judges: dict[str, Callable[[], Iterator[Check]]] = {
+        "env": lambda: iter(doctor.judge(look(name, engine))),
+        "build": partial(_build, recipe, engine),
+        "data": partial(_data, root, recipe, run_name),
+        "run": partial(_run, root, recipe, run_name, reference),
+    }
+    try:
+        found = list(judges[judge]())
+    except AeError as error:
+        found = [Check(judge, "fail", error.message, error.fix)]
+    passed = all(one.verdict != "fail" for one in found)
+    code = 0 if passed else CODES[judge]
+    findings = [
+        {"check": one.name, "ok": one.verdict != "fail", "detail": one.sentence, "fix": one.fix}
+        if one.verdict != "ok"
+        else {"check": one.name, "ok": True, "detail": "", "fix": ""}
+        for one in found
+    ]
+    data = {"schema": 1, "judge": judge, "recipe": name, "pass": passed, "exit_code": code}
+    shown = doctor.checks_to_text(found, screen_width())
+    print_data(as_json, data | {"findings": findings}, shown)
+    return code
+
+
+def _build(recipe: Recipe, name: str | None) -> Iterator[Check]:
+    """Whether every image of a plain run is built from this tree, and starts."""
+    asked = settle(recipe.name, Selection(lane=recipe.plain_run()[0]), {})
+    engine = choose_engine(asked, name, None)
+    points = plan_for(asked, engine.machine).points
+    for point in {point.image.reference: point for point in points}.values():
+        image = point.image
+        if not engine.has_image(image):
+            fix = f"ae build {image.name} --flavour {image.flavour}, or ae run {recipe.name}"
+            said = f"engine {engine.name} has none of the sources {image.content}"
+            yield Check(image.reference, "fail", said, fix)
+            continue
+        # Its interpreter with nothing to do: what the image is made for may need GPUs.
+        idle = replace(point, argv=(point.argv[0], "-c", ""), needs=RuntimeNeeds())
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(point=idle, out=Path(folder), labels={owner.RUN: "oracle"})
+            ended = engine.run(job, Display(()), timeout_s=120)
+        fix = f"ae build {image.name} --flavour {image.flavour} --no-cache"
+        well = ended.status is Status.DONE
+        said = "it is built from this tree, and starts" if well else ended.reason
+        yield Check(image.reference, "ok" if well else "fail", said, fix)
+
+
+def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
+    """Whether inputs, reference sets and a run, by default the latest, are whole."""
+    sets = sets_of(results_dir(root), recipe.name)
+    store = RunStore(results_dir(root))
+    run = store.find(recipe.name, run_name) if run_name else store.latest(recipe.name)
+    parts: dict[str, Callable[[], str]] = {"sources": partial(_changed, root, recipe, sets)}
+    parts |= {f"reference {p.parent.name}": partial(_stale, root, recipe, p) for p in sets}
+    parts |= {f"run {run.name}": partial(_unlike, run.path)} if run else {}
+    for name, fault in parts.items():
+        fix = "take it back with git, or make it again: ae run, then ae keep"
+        try:
+            said = fault()
+        except AeError as error:
+            said, fix = error.message, error.fix
+        yield Check(name, "fail" if said else "ok", said or "whole", fix)
+
+
+def _changed(root: Path, recipe: Recipe, sets: Sequence[Path]) -> str:
+    """What differs from the files that git keeps the checksums of."""
+    images = {f"images/{recipe.image_of(lane)}" for lane in recipe.lanes}
+    places = [
+        f"recipes/{recipe.name}",
+        *sorted(images),
+        *(str(path) for path in sets if path.is_relative_to(root)),
+    ]
+    said = git(root, "status", "--porcelain", "--", *places)
+    return "git knows no checksums of it" if said is None else ", ".join(said.split("\n")[:-1])
+
+
+def _stale(root: Path, recipe: Recipe, path: Path) -> str:
+    """Whether a set's verdicts are other ones than its records and the claims give."""
+    judged = verdict_lines(judge_results(root, recipe, load_reference(path)))
+    same = judged == (path / "verdicts.txt").read_text(encoding="utf-8")
+    return "" if same else "verdicts.txt is not what the records give with the claims of this tree"
+
+
+def _unlike(path: Path) -> str:
+    """What follows from the seed alone and differs from the reference set of the run's machine:
+    static records of the same command."""
+    run = load_run(path)
+    known = find_set(path.parents[2], run.recipe, machine_of(run))
+    theirs = _static(load_reference(known)) if known else {}
+    keys = [key for key, samples in _static(run).items() if theirs.get(key, samples) != samples]
+    return ", ".join(
+        f"{metric} of {point} differs from the reference" for point, metric, *_ in keys
+    )
+
+
+def _static(results: Results) -> dict[tuple[object, ...], tuple[float, ...]]:
+    return {
+        (point.status.id, one.metric, point.status.argv, frozenset(one.labels.items())): one.samples
+        for point in results.points
+        for one in point.found.records
+        if one.evidence == "static"
+    }
+
+
+def _run(
+    root: Path, recipe: Recipe, run_name: str | None, reference: str | None
+) -> Iterator[Check]:
+    """Whether the verdicts of a run, by default the latest, are those of the reference set."""
+    folder = results_dir(root)
+    results = load_run(RunStore(folder).find(recipe.name, run_name).path)
+    wanted = reference or machine_of(results)
+    if (path := find_set(folder, recipe.name, wanted)) is None:
+        known = ", ".join(one.parent.name for one in sets_of(folder, recipe.name))
+        fix = f"--reference with one of: {known}" if known else "ae keep makes one"
+        yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
+        return
+    mine = {one.id: one.verdict for one in judge_results(root, recipe, results)}
+    left = f"ae run {recipe.name} --resume" if results.missing else ""
+    fix = left or f"ae check {recipe.name} {results.name}"
+    for other in judge_results(root, recipe, load_reference(path)):
+        if other.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):
+            said = f"{mine[other.id]}; in the reference: {other.verdict}"
+            yield Check(other.id, "ok" if mine[other.id] == other.verdict else "fail", said, fix)

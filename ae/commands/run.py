@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from shlex import join, quote
 from typing import Annotated, Any
 
@@ -15,7 +16,6 @@ import typer
 
 from ae.claims.judge import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
-from ae.commands.evaluate import budget_of, spend, took
 from ae.commands.options import (
     AsJson,
     CaBundle,
@@ -42,7 +42,7 @@ from ae.host.machine import detect
 from ae.host.processes import watched
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
-from ae.plan.budget import Budget, parse_budget
+from ae.plan.budget import parse_budget
 from ae.plan.gpus import unknown_gpu
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
@@ -51,6 +51,7 @@ from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
 from ae.run.loop import Work, execute
+from ae.run.spend import budget_of, spend, took
 from ae.units import format_seconds
 
 
@@ -156,8 +157,7 @@ def run_recipes(
         plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
-                budget = budget_of(asked, plan, engine.machine, limit_s) if limit_s else None
-                made, outcomes = measure(asked, engine, plan, budget, verbose=verbose)
+                made, outcomes = measure(asked, engine, plan, limit_s, verbose=verbose)
                 data.append(conclude(asked, made, quiet=quiet))
                 codes.append(exit_code(asked, made, outcomes))
             except AeError as error:
@@ -170,10 +170,13 @@ def run_recipes(
 
 
 def measure(
-    asked: Asked, engine: Engine, plan: Plan, budget: Budget | None, *, verbose: bool
+    asked: Asked, engine: Engine, plan: Plan, limit_s: float | None, *, verbose: bool
 ) -> tuple[Run, dict[str, Outcome]]:
     """Run the points that are not done yet. However it ends, it says what is done and what next."""
     root, recipe = asked.root, asked.recipe
+    budget = budget_of(root, recipe, plan, engine.machine, limit_s) if limit_s else None
+    if budget:
+        budget.require(took(asked.resumed, plan))
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
     facts = gather(root, about, engine.machine)
@@ -203,7 +206,8 @@ def measure(
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
-            chosen = spend(budget, run, plan, display) if budget else todo
+            ended, width = partial(took, run, plan), screen_width()
+            chosen = spend(budget, ended, display, width) if budget else todo
             outcomes = execute(todo, work, chosen)
         finally:
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
@@ -258,12 +262,12 @@ def show_plan(
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
     machine = detect()
     plan = _plan_for_reading(asked, machine)
-    done = took(asked.resumed, plan) if asked.resumed else {}
+    done = took(asked.resumed, plan)
     todo = [point for point in plan.points if point.id not in done]
     size = _size(todo)
     if limit_s is not None:
-        budget = budget_of(asked, plan, machine, limit_s)
-        choice = budget.choice(limit_s, done)
+        budget = budget_of(asked.root, asked.recipe, plan, machine, limit_s)
+        choice = budget.require(done)
         todo = [point for name in choice.points for point in budget.points if point.id == name]
         size = budget.text(choice, screen_width())
     plan = replace(plan, points=tuple(todo))

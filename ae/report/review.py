@@ -111,7 +111,7 @@ class Subject:
             for one in self.judgements
             if one.verdict in _SILENT
         )
-        return [f"{clean(why)}: {count}" for why, count in said.items()]
+        return [f"{clean(why)}: {count}" for why, count in said.most_common()]
 
     @cached_property
     def commands(self) -> list[str]:
