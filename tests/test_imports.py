@@ -23,6 +23,7 @@ FLOORS = (  # a room or module imports only what stands further up, never its ne
     ("images", "records"),
     ("engines", "claims"),
     ("run", "report", "doctor"),
+    ("compare",),
     ("commands",),
     ("cli",),
     ("__main__",),

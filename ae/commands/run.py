@@ -15,6 +15,7 @@ import typer
 
 from ae.claims.judge import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
+from ae.commands.compare import compare
 from ae.commands.options import (
     AsJson,
     CaBundle,
@@ -30,10 +31,12 @@ from ae.commands.options import (
     recipes_among,
     repeatable,
 )
+from ae.commands.results import _open as open_results
+from ae.compare.turns import by_turns
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
-from ae.errors import AeError, EnvironmentFault, ExitCode
+from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import owner, signals
 from ae.host.files import write_atomic
 from ae.host.machine import detect
@@ -91,6 +94,9 @@ def run(
     dry_run: Annotated[
         bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
+    against: Annotated[
+        str | None, option("measure this run's image, too, by turns, and compare", value="RUN")
+    ] = None,
     verbose: Annotated[bool, option("show all that workloads print", "-v", "--verbose")] = False,
     as_json: AsJson = False,
     **own: list[str] | None,
@@ -113,10 +119,15 @@ def run(
     )
     secrets = pairs(secret, "--secret")
     asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    if against and (len(asked) > 1 or resume or dry_run):
+        said = "--against measures one paper anew, with neither --resume nor --dry-run"
+        raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
         code, data = int(ExitCode.OK), [show_plan(one, engine, quiet=as_json) for one in asked]
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
+        if against:
+            return run_against(asked[0], engine, build, against, as_json=as_json, verbose=verbose)
         code, data = run_recipes(asked, engine, build, quiet=as_json, verbose=verbose)
     if as_json:
         print_data(True, data[0] if len(asked) == 1 else data, "")
@@ -153,6 +164,30 @@ def run_recipes(
                 print(said, file=sys.stderr)
                 codes.append(error.exit_code)
     return next((code for code in codes if code), ExitCode.OK), data
+
+
+def run_against(
+    asked: Asked,
+    name: str | None,
+    build: BuildOptions | None,
+    against: str,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Run a recipe by turns with the image of another run, and compare the two new runs."""
+    other = open_results(asked.recipe.name, against)[2]
+    with signals.handled():
+        engine = choose_engine(asked, name, build)
+        plan = plan_for(asked, engine.machine)
+        made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
+    codes = [exit_code(asked, one, outcomes) for one, outcomes in made]
+    a, b = (one.name for one, _ in made)
+    print(f"run {a}: A, in the image of {other.name}\nrun {b}: B, of this tree", file=sys.stderr)
+    if any(codes):
+        print(f"what is done: ae compare {asked.recipe.name} {a} {b}", file=sys.stderr)
+        return max(codes)
+    return compare(asked.recipe.name, a, b, as_json=as_json)
 
 
 def measure(

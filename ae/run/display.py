@@ -41,8 +41,8 @@ class Display:
         self._stream = stream if stream is not None else sys.stderr
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
-        self._expected = {point.id: max(point.expected_s, 0.001) for point in points}
-        self._total = sum(self._expected.values())
+        self._count = len(points)
+        self._total = sum(map(_expected, points))
         self._spent_expected = 0.0  # expected seconds of the points that have ended
         self._spent_real = 0.0
         self._current: Point | None = None
@@ -65,7 +65,7 @@ class Display:
             self._index += 1
             self._fraction, self._words = 0.0, ""
             if self._verbose:
-                self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
+                self._print(f"[{self._index}/{self._count}] {point.id}")
             self._draw(force=True)
 
     def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
@@ -84,7 +84,7 @@ class Display:
     def end(self, point: Point, outcome: Outcome) -> None:
         """Say how the point ended."""
         with self._lock:
-            self._spent_expected += self._expected.get(point.id, 0.0)
+            self._spent_expected += _expected(point)
             self._spent_real += outcome.seconds
             self._current, self._words = None, ""
             why = f": {outcome.reason}" if outcome.reason else ""
@@ -93,7 +93,7 @@ class Display:
                 self._reasons.add(outcome.reason)
             if self._verbose or not self._tty or not quiet:
                 self._print(
-                    f"[{self._index}/{len(self._expected)}] {point.id} {outcome.status} "
+                    f"[{self._index}/{self._count}] {point.id} {outcome.status} "
                     f"in {format_seconds(outcome.seconds)}{why}"
                 )
             self._draw(force=True)
@@ -113,7 +113,7 @@ class Display:
         """Expected seconds of what is done, the running point's share included."""
         if self._current is None:
             return self._spent_expected
-        mine = self._expected[self._current.id]
+        mine = _expected(self._current)
         share = self._fraction or min(0.95, (time.monotonic() - self._started) / mine)
         return self._spent_expected + mine * share
 
@@ -132,7 +132,11 @@ class Display:
         share = self._expected_so_far() / self._total if self._total else 0.0
         bar = ("#" * round(min(1.0, share) * _BAR_WIDTH)).ljust(_BAR_WIDTH, "-")
         left, name = format_seconds(self.remaining_s()), self._current.id if self._current else ""
-        text = f"[{bar}] {self._index}/{len(self._expected)}  {left} left  {name} {self._words}"
+        text = f"[{bar}] {self._index}/{self._count}  {left} left  {name} {self._words}"
         self._stream.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
         self._drawn = time.monotonic()
+
+
+def _expected(point: Point) -> float:
+    return max(point.expected_s, 0.001)

@@ -1,0 +1,110 @@
+"""`ae run --against`: the image of another run and this tree's, point by point, A B B A."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+from ae.engines.base import Engine, Outcome, Sink
+from ae.engines.secrets import Mask
+from ae.errors import EnvironmentFault, UsageError
+from ae.host import owner
+from ae.host.processes import watched
+from ae.images.lockfile import locked
+from ae.images.registry import place
+from ae.model import ImageRef, Plan
+from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import gather
+from ae.records.results import Results
+from ae.run.display import Display
+from ae.run.loop import Work, execute
+
+
+def image_of(other: Results, image: ImageRef, engine: Engine, sink: Sink) -> ImageRef:
+    """The image that `other` ran in, by its id: tags move. Raises UsageError, EnvironmentFault."""
+    origin = other.origins[-1]
+    reference = replace(image, override=None).reference
+    if (content := origin.images.get(reference)) is None:
+        raise UsageError(
+            f"{other.name} did not run in {reference}, but in {', '.join(origin.images)}",
+            fix="name a run of the same lane on the same kind of machine, without --image",
+        )
+    wanted = replace(image, content=content, override=None)
+    found = engine.made_from(wanted)
+    if found is None and locked(wanted) and place():
+        engine.prepare(wanted, sink)
+        found = engine.made_from(wanted)
+    if found is None:
+        source = origin.provenance.source
+        revision = source.stated_revision or source.revision or "its revision"
+        raise EnvironmentFault(
+            f"engine {engine.name} has no image of the sources of {other.name} ({content[:12]})",
+            fix=f"check out {revision}, `ae build {image.name}` with Docker, and come back here",
+        )
+    return replace(wanted, override=found)
+
+
+def by_turns(
+    root: Path,
+    secrets: Mapping[str, Path],
+    engine: Engine,
+    plan: Plan,
+    other: Results,
+    *,
+    verbose: bool,
+) -> list[tuple[Run, dict[str, Outcome]]]:
+    """Run every point in the image of `other` (A) and as planned (B), each into a run of its own.
+
+    Both get the commands of this tree's recipe. Raises as `execute` does; what ended is kept.
+    """
+    display = Display([*plan.points] * 2, verbose=verbose)
+    images = {point.image for point in plan.points}
+    theirs = {image: image_of(other, image, engine, display) for image in images}
+    points = [
+        replace(
+            point,
+            image=theirs[point.image],
+            key=sha256(f"{point.key} {theirs[point.image].content}".encode()).hexdigest(),
+        )
+        for point in plan.points
+    ]
+    note = f"measured by turns with another image, at the commands of this tree; see {other.name}"
+    found = engine.available()
+    facts = gather(
+        root, {"name": engine.name, "detail": found.detail, **found.facts}, engine.machine
+    )
+    old = facts.model_copy(update={"source": other.origins[-1].provenance.source})
+    store = RunStore(results_dir(root))
+    runs = [
+        store.create(replace(plan, points=tuple(points), notes=(*plan.notes, note)), old),
+        store.create(plan, facts),
+    ]
+    works = [
+        Work(
+            engine,
+            run,
+            display,
+            owner.stamp({owner.RUN: run.name, owner.RECIPE: plan.recipe}),
+            root / "recipes" / plan.recipe,
+            secrets,
+            Mask(secrets),
+        )
+        for run in runs
+    ]
+    outcomes: list[dict[str, Outcome]] = [{}, {}]
+    for word in plan.notes:
+        display.say(f"note: {word}")
+    with ExitStack() as stack:
+        for run in runs:
+            stack.callback(run.close)
+            stack.enter_context(watched(run.name))
+        stack.callback(display.close)
+        if busy := stack.enter_context(owner.measuring(f"{plan.recipe} {runs[1].name}")):
+            display.say(f"warning: {busy} measures on this machine, too: timings will be off")
+        for turn, pair in enumerate(zip(points, plan.points, strict=True)):
+            for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                outcomes[side] |= execute([pair[side]], works[side])
+    return list(zip(runs, outcomes, strict=True))
