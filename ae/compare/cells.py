@@ -93,7 +93,7 @@ def _conditions(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def facts_of(results: Results) -> dict[str, str]:
-    """What may explain a change: sources of the images, revision, driver, clocks, host."""
+    """What may explain a change: sources of the images, revision, driver, clocks ...."""
     done = [point for point in results.points if point.done]
     origins = {one.origin.run: one.origin for one in done}.values()
     known = [env for point in done if (env := point.found.environment)]
@@ -106,6 +106,7 @@ def facts_of(results: Results) -> dict[str, str]:
             for one in sources
         },
         "driver": {env.driver or "" for env in known},
+        "engine": {origin.provenance.engine.get("name", "") for origin in origins},
         "host": {origin.provenance.host.name for origin in origins},
     }
     ends = [env.clocks.get("end") for env in known if isinstance(env.clocks, Mapping)]

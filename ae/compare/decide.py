@@ -32,6 +32,7 @@ FALSE = 0.05  # the share of words of a table that may be wrong
 LEAST = 0.01  # the smallest margin
 POWER = 0.9  # with which the processes that are asked for decide
 MOST = 1000  # processes that anybody is asked for
+_EXACT = 2500  # pairs of processes whose orders are counted
 _MEDIAN = math.sqrt(math.pi / 2)  # standard error of a median over that of a mean
 
 
@@ -85,7 +86,7 @@ def decide(cells: Sequence[Cell], margins: Mapping[str, float]) -> list[Finding]
         elif cell.static:
             word = Word.SAME if a == b else direction(cell.unit, up=b > a)
         elif ratio and at in chances:
-            word = _word(cell.unit, ratio, margin, *chances[at])
+            word = word_for(cell.unit, ratio, margin, *chances[at])
             if word is Word.UNDECIDED:
                 alike = sum(one is beyond[at] for one in beyond.values())
                 more = needed(*values[at], margin, FALSE * alike / len(tested))
@@ -95,7 +96,7 @@ def decide(cells: Sequence[Cell], margins: Mapping[str, float]) -> list[Finding]
     return found
 
 
-def _word(unit: str, ratio: Interval, margin: float, change: float, same: float) -> Word:
+def word_for(unit: str, ratio: Interval, margin: float, change: float, same: float) -> Word:
     """What interval and tests say together; without a 95 % interval nothing."""
     bound = 1 + margin
     if ratio.spread == "ci95" and change <= FALSE and (ratio.low > bound or ratio.high < 1 / bound):
@@ -134,8 +135,14 @@ def rank_tests(a: NDArray[float64], b: NDArray[float64], margin: float) -> tuple
 
 
 def rank_test(high: NDArray[float64], low: NDArray[float64]) -> float:
-    """Mann and Whitney's exact one-sided p value of `high` being no larger; ties count for that."""
-    wins = int((high[:, None] > low[None, :]).sum())
+    """Mann and Whitney's one-sided p value of `high` being no larger; ties count for that.
+
+    Exact up to 2500 pairs, above by their normal approximation.
+    """
+    wins, pairs = int((high[:, None] > low[None, :]).sum()), high.size * low.size
+    if pairs > _EXACT:
+        spread = math.sqrt(pairs * (high.size + low.size + 1) / 12)
+        return 1 - NormalDist(pairs / 2, spread).cdf(wins - 0.5)
     ways = _ways(high.size, low.size)
     return sum(ways[wins:]) / sum(ways)
 

@@ -61,16 +61,10 @@ def by_turns(
     Both get the commands of this tree's recipe. Raises as `execute` does; what ended is kept.
     """
     display = Display([*plan.points] * 2, verbose=verbose)
-    images = {point.image for point in plan.points}
-    theirs = {image: image_of(other, image, engine, display) for image in images}
-    points = [
-        replace(
-            point,
-            image=theirs[point.image],
-            key=sha256(f"{point.key} {theirs[point.image].content}".encode()).hexdigest(),
-        )
-        for point in plan.points
-    ]
+    theirs = {one: image_of(other, one, engine, display) for one in {p.image for p in plan.points}}
+    keys = [f"{point.key} {theirs[point.image].content}".encode() for point in plan.points]
+    points = tuple(replace(point, image=theirs[point.image], key=sha256(key).hexdigest())
+                   for point, key in zip(plan.points, keys, strict=True))  # fmt: skip
     note = f"measured by turns with another image, at the commands of this tree; see {other.name}"
     found = engine.available()
     facts = gather(
@@ -78,22 +72,12 @@ def by_turns(
     )
     old = facts.model_copy(update={"source": other.origins[-1].provenance.source})
     store = RunStore(results_dir(root))
-    runs = [
-        store.create(replace(plan, points=tuple(points), notes=(*plan.notes, note)), old),
-        store.create(plan, facts),
-    ]
-    works = [
-        Work(
-            engine,
-            run,
-            display,
-            owner.stamp({owner.RUN: run.name, owner.RECIPE: plan.recipe}),
-            root / "recipes" / plan.recipe,
-            secrets,
-            Mask(secrets),
-        )
-        for run in runs
-    ]
+    twin = replace(plan, points=points, notes=(*plan.notes, note))
+    runs = [store.create(twin, old), store.create(plan, facts)]
+    stamps = [owner.stamp({owner.RUN: one.name, owner.RECIPE: plan.recipe}) for one in runs]
+    folder, mask = root / "recipes" / plan.recipe, Mask(secrets)
+    works = [Work(engine, run, display, stamp, folder, secrets, mask)
+             for run, stamp in zip(runs, stamps, strict=True)]  # fmt: skip
     outcomes: list[dict[str, Outcome]] = [{}, {}]
     for word in plan.notes:
         display.say(f"note: {word}")
