@@ -183,7 +183,6 @@ def run_against(
         made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
     codes = [exit_code(asked, one, outcomes) for one, outcomes in made]
     a, b = (one.name for one, _ in made)
-    print(f"run {a}: A, in the image of {other.name}\nrun {b}: B, of this tree", file=sys.stderr)
     if any(codes):
         print(f"what is done: ae compare {asked.recipe.name} {a} {b}", file=sys.stderr)
         return max(codes)

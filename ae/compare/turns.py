@@ -81,6 +81,8 @@ def by_turns(
     outcomes: list[dict[str, Outcome]] = [{}, {}]
     for word in plan.notes:
         display.say(f"note: {word}")
+    display.say(f"run {runs[0].name}: A, the image of {other.name}, by turns with")
+    display.say(f"run {runs[1].name}: B, as planned; {len(points)} points of each")
     with ExitStack() as stack:
         for run in runs:
             stack.callback(run.close)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers.registry import registry
 from tests.toy import make_toy
 
 pytestmark = pytest.mark.docker
@@ -34,14 +35,11 @@ def root(tmp_path_factory: pytest.TempPathFactory, docker_endpoint: str) -> Iter
     tail = tail.replace(f"/opt/{NAME}/", "/opt/toy/")
     dockerfile.write_text(f"FROM ae/base:cpu\nARG FLAVOUR=cpu\nLABEL{tail}")
     yield made
-    docker = ["docker", "--host", docker_endpoint]
-    wanted = [*docker, "images", "--all", "--quiet", f"--filter=label=ae.image={NAME}"]
-    if ids := set(subprocess.check_output(wanted, text=True).split()):
-        subprocess.run([*docker, "rmi", "--force", *ids], check=True, capture_output=True)
+    remove(docker_endpoint, f"ae.image={NAME}")
 
 
-def ae(root: Path, endpoint: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
+def ae(root: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | more | {
         "DOCKER_HOST": endpoint, "AE_ROOT": str(root), "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(root / "cache"), "AE_REVISION": "a" * 40,
     }  # fmt: skip
@@ -52,9 +50,17 @@ def ae(root: Path, endpoint: str, *words: str) -> subprocess.CompletedProcess[st
     )  # fmt: skip
 
 
-def run(root: Path, endpoint: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run(root: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     chosen = ("--experiment", "together", "--dataset", "ones", "--samples", "15")
-    return ae(root, endpoint, "run", NAME, "--engine", "docker", *chosen, *words)
+    return ae(root, endpoint, "run", NAME, "--engine", "docker", *chosen, *words, **more)
+
+
+def remove(endpoint: str, label: str) -> None:
+    """Every image with that label."""
+    docker = ["docker", "--host", endpoint]
+    wanted = [*docker, "images", "--all", "--quiet", f"--filter=label={label}"]
+    if ids := set(subprocess.check_output(wanted, text=True).split()):
+        subprocess.run([*docker, "rmi", "--force", *ids], check=True, capture_output=True)
 
 
 def runs(root: Path) -> list[Path]:
@@ -106,10 +112,7 @@ def test_the_other_image_is_measured_by_turns_and_what_is_slower_is_said(
 def test_an_image_that_is_gone_is_said_with_a_fix(root: Path, docker_endpoint: str) -> None:
     first, *_ = runs(root)
     content = record(first)["plan"]["points"][0]["image"]["content"]
-    docker = ["docker", "--host", docker_endpoint]
-    wanted = [*docker, "images", "--all", "--quiet", f"--filter=label=ae.content={content}"]
-    ids = subprocess.check_output(wanted, text=True).split()
-    subprocess.run([*docker, "rmi", "--force", *ids], check=True, capture_output=True)
+    remove(docker_endpoint, f"ae.content={content}")
     before = runs(root)
     done = run(root, docker_endpoint, "--against", first.name)
     assert done.returncode == 3
@@ -121,6 +124,25 @@ def test_an_image_that_is_gone_is_said_with_a_fix(root: Path, docker_endpoint: s
     done = ae(root, docker_endpoint, "run", NAME, "--engine", "local", "--against", first.name)
     assert done.returncode == 3
     assert "engine local has no image of the sources" in done.stderr
+
+
+def test_a_published_image_comes_from_the_registry(
+    root: Path, docker_endpoint: str, tmp_path: Path
+) -> None:
+    *_, last = runs(root)
+    content = record(last)["plan"]["points"][0]["image"]["content"]
+    with registry(tmp_path / "registry") as place:
+        pushed = ae(root, docker_endpoint, "push", NAME, "--flavour", "cpu", AE_REGISTRY=place.name)
+        assert pushed.returncode == 0, pushed.stderr
+        adding = root / ADDING
+        adding.write_text(adding.read_text().replace('"fast": 2', '"fast": 4'))
+        remove(docker_endpoint, f"ae.content={content}")
+        words = ("--against", last.name, "--json")
+        done = run(root, docker_endpoint, *words, AE_REGISTRY=place.name)
+    assert done.returncode == 0, done.stderr  # one process of each decides nothing
+    (fast,) = (one for one in json.loads(done.stdout)["cells"] if one["variant"] == "fast")
+    assert 1.5 < fast["ratio"] < 2.7
+    assert fast["word"] == "undecided"
 
 
 @pytest.mark.parametrize("words", [("--resume",), ("--dry-run",)])
