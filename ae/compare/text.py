@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,13 +48,13 @@ class Comparison:
 def comparison_text(made: Comparison, width: int = 100) -> str:
     """Flipped claims, what changed, the cells (of many those that changed), and how many of each
     experiment and metric got which word."""
-    parts = [f"{made.a.recipe}: B {made.b.name} against A {made.a.name}; ratios are B / A"]
+    parts = [f"{made.a.recipe}: B {made.b.name} against A {made.a.name}"]
     if flips := [[a.id, str(a.verdict), str(b.verdict), b.reason] for a, b in made.flips]:
         parts.append(grid(["claim flipped", "A", "B", "why, of B"], flips, width=width))
     if changed := [fact for fact in made.facts if fact[1] != fact[2]]:
         parts.append(grid(["changed", "A", "B"], changed, width=width))
     if same := ", ".join(name for name, a, b in made.facts if a == b != "-"):
-        parts.append(f"the same in both: {same}")
+        parts.append(_wrapped(f"the same in both: {same}", width))
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in made.findings:
         groups.setdefault((one.cell.experiment, one.cell.metric), []).append(one)
@@ -62,7 +63,11 @@ def comparison_text(made: Comparison, width: int = 100) -> str:
     parts += [_cells_text(part, width) for part in shown.values() if part]
     if not few:
         parts.append(_counts_text(groups, width))
-    return "\n\n".join([*parts, "\n".join(map(clean, _notes(made)))])
+    return "\n\n".join([*parts, "\n".join(_wrapped(line, width) for line in _notes(made))])
+
+
+def _wrapped(line: str, width: int) -> str:
+    return textwrap.fill(clean(line), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _cells_text(part: Sequence[Finding], width: int) -> str:
@@ -79,7 +84,7 @@ def _cells_text(part: Sequence[Finding], width: int) -> str:
         for one in part
     ]
     cell = part[0].cell
-    header = ["B is", "ratio", "95 % interval", "A", "B", " ".join(labels) or "-"]
+    header = ["B is", "B / A", "95 % interval", "A", "B", " ".join(labels) or "-"]
     shown = grid(header, rows, width=width, right=range(1, 5))
     return f"{cell.experiment}: {cell.metric} [{cell.unit}]\n{shown}"
 
@@ -92,7 +97,7 @@ def _counts_text(groups: Mapping[tuple[str, str], Sequence[Finding]], width: int
         ends = (span(min(ratios), max(ratios)) or number(ratios[0])) if ratios else "-"
         more = max(one.needed or 0 for one in part)
         rows.append([*place, *(str(counts[word] or "-") for word in words), str(more or "-"), ends])
-    header = ["experiment", "metric", *(word or "no word" for word in words), "needed", "ratios"]
+    header = ["experiment", "metric", *(word or "no word" for word in words), "needed", "B / A"]
     return grid(header, rows, width=width, right=range(2, 3 + len(words)))
 
 

@@ -20,7 +20,7 @@ from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import gather
 from ae.records.results import Results
 from ae.run.display import Display
-from ae.run.loop import Work, execute
+from ae.run.loop import Work, execute, prepare
 
 
 def image_of(other: Results, image: ImageRef, engine: Engine, sink: Sink) -> ImageRef:
@@ -90,6 +90,7 @@ def by_turns(
         stack.callback(display.close)
         if busy := stack.enter_context(owner.measuring(f"{plan.recipe} {runs[1].name}")):
             display.say(f"warning: {busy} measures on this machine, too: timings will be off")
+        prepare(plan.points, works[1])
         for turn, pair in enumerate(zip(points, plan.points, strict=True)):
             for side in (0, 1) if turn % 2 == 0 else (1, 0):
                 outcomes[side] |= execute([pair[side]], works[side])

@@ -38,11 +38,16 @@ def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
 
     Raises EnvironmentFault (from the engine) and KeyboardInterrupt; finished points are kept.
     """
+    prepare(todo, work)
+    return {point.id: _execute_one(point, work) for point in todo}
+
+
+def prepare(todo: Sequence[Point], work: Work) -> None:
+    """Make what points run in. Raises EnvironmentFault."""
     for image in {point.image.reference: point.image for point in todo}.values():
         if not work.engine.has_image(image):
             work.display.say(f"preparing {image.reference} for engine {work.engine.name}")
             work.engine.prepare(image, work.display)
-    return {point.id: _execute_one(point, work) for point in todo}
 
 
 def _execute_one(point: Point, work: Work) -> Outcome:
