@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import sha256
@@ -15,7 +16,7 @@ from ae.host import owner
 from ae.host.processes import watched
 from ae.images.lockfile import locked
 from ae.images.registry import place
-from ae.model import ImageRef, Plan
+from ae.model import ImageRef, Plan, Point
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import gather
 from ae.records.results import Results
@@ -45,6 +46,15 @@ def image_of(other: Results, image: ImageRef, engine: Engine, sink: Sink) -> Ima
             fix=f"check out {revision}, `ae build {image.name}` with Docker, and come back here",
         )
     return replace(wanted, override=found)
+
+
+def orders(points: Sequence[Point]) -> Iterator[bool]:
+    """Whether A goes first, for every point: by turns along the points, and for each of them from
+    one process to the next."""
+    seen: Counter[int] = Counter()
+    for point in points:
+        yield (point.repeat + seen[point.repeat]) % 2 == 0
+        seen[point.repeat] += 1
 
 
 def by_turns(
@@ -91,7 +101,7 @@ def by_turns(
         if busy := stack.enter_context(owner.measuring(f"{plan.recipe} {runs[1].name}")):
             display.say(f"warning: {busy} measures on this machine, too: timings will be off")
         prepare(plan.points, works[1])
-        for turn, pair in enumerate(zip(points, plan.points, strict=True)):
-            for side in (0, 1) if turn % 2 == 0 else (1, 0):
-                outcomes[side] |= execute([pair[side]], works[side])
+        for a, b, a_first in zip(points, plan.points, orders(plan.points), strict=True):
+            for side in (0, 1) if a_first else (1, 0):
+                outcomes[side] |= execute([(a, b)[side]], works[side])
     return list(zip(runs, outcomes, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ae.compare.turns import orders
 from ae.errors import ExitCode
+from ae.model import Machine
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.load import load_recipe
 from tests.calling import Ae, caller
 from tests.toy import make_toy
 
@@ -315,6 +321,20 @@ def test_few_processes_decide_nothing_and_more_are_asked_for(ae: Ae, made: Make)
     assert code == ExitCode.OK
     assert re.search(r"^undecided, [5-9] needed +(2|2\.00\d|1\.99\d) ", out, re.MULTILINE)
     assert "2 cells have fewer than 5 processes in A or B: no interval" in out
+
+
+@pytest.mark.parametrize("several", [("together",), ("together", "apart"), ("noop",)])
+def test_each_image_goes_first_as_often_as_the_other(root: Path, several: tuple[str, ...]) -> None:
+    """For every point, and along the run: A B B A."""
+    selection = Selection(experiments=several, repeat=4)
+    points = make_plan(load_recipe(root, "toy"), selection, Machine(), root, {"toy": "1"}).points
+    each: dict[object, list[bool]] = {}
+    for point, a_first in zip(points, found := list(orders(points)), strict=True):
+        each.setdefault((point.experiment, *point.labels.values()), []).append(a_first)
+    assert found[0]
+    assert all(one in ([True, False] * 2, [False, True] * 2) for one in each.values())
+    first = found[: len(each)]
+    assert all(one != other for one, other in itertools.pairwise(first))
 
 
 # -- real times ------------------------------------------------------------------------------------
