@@ -51,6 +51,8 @@ def compared(
     root: Path, recipe: Recipe, a: Results, b: Results, *, across: bool = False
 ) -> text.Comparison:
     """B compared with A. Raises UsageError where nothing in them was measured alike."""
+    if a.path == b.path:
+        raise UsageError(f"A and B are both {a.name}", fix=f"name two: ae runs {a.recipe}")
     both = cells.pair(a.rows, b.rows)
     if not both:
         raise UsageError(

@@ -86,7 +86,9 @@ def _conditions(rows: Sequence[Row]) -> dict[str, str]:
     facts = {
         "unit": {row.unit for row in rows},
         "evidence": {row.evidence for row in rows},
-        "GPU": {(known and known.cpu) or name if name == "CPU" else name for name, known in told},
+        "hardware": {
+            (known and known.cpu) or name if name == "CPU" else name for name, known in told
+        },
         "driver": {((known and known.driver) or "").partition(".")[0] for _, known in told},
     }
     return {name: ", ".join(sorted(filter(None, values))) or "-" for name, values in facts.items()}

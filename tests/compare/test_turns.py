@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.compare.calibrated import calibrate
 from tests.servers.registry import registry
 from tests.toy import make_toy
 
@@ -27,6 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, docker_endpoint: str) -> Iter
     made = make_toy(tmp_path_factory.mktemp("turns") / "checkout")
     for folder in ("recipes", "images"):
         (made / folder / "toy").rename(made / folder / NAME)
+    calibrate(made / "images" / NAME)
     recipe = made / "recipes" / NAME / "recipe.yaml"
     text = recipe.read_text().replace("name: toy\n", f"name: {NAME}\n")
     recipe.write_text(text.replace("image: toy\n", f"image: {NAME}\n"))
