@@ -26,6 +26,7 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "pull": ("images.pull", "Fetch the locked images by digest."),
     "plot": ("results.plot", "Draw the figures of a run again."),
     "check": ("results.check", "Judge every claim against a run."),
+    "compare": ("compare.compare", "Say what is faster, slower or the same in another run."),
     "table": ("results.table", "Print the result tables of a run, whole."),
     "report": ("results.report", "Write one page per paper."),
     "review": ("evaluate.review", "Print a run as text for a review form."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+TIMES = ("s", "ms", "us", "ns")  # units of records of which less is better
 _MOST = 2.0**63  # bytes that the system can count
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"\s*(?:0|(\d+(?:\.\d+)?)\s*(k|[KMGT]i?)?B)\s*", re.ASCII)

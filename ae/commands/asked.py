@@ -1,24 +1,34 @@
-"""What a person asked of a recipe, and the engine and the plan that follow from it."""
+"""What a person asked of a recipe; the engine and the plan that follow, and how that plan reads."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import join, quote
+from typing import Any
 
+from ae.commands.options import screen_width
 from ae.engines import choose as engines
-from ae.engines.base import Engine
+from ae.engines.base import Engine, Job
 from ae.engines.secrets import resolve
-from ae.errors import UsageError
+from ae.errors import EnvironmentFault, UsageError
+from ae.host.machine import detect
 from ae.images import content
 from ae.images.content import BuildOptions
-from ae.model import Machine, Plan
+from ae.model import Machine, Plan, Point
+from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import chosen_experiments, make_plan
 from ae.plan.selection import Selection, check_selection
 from ae.recipe.load import find_root, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
+from ae.records.models import describe
+from ae.run.spend import budget_of, took
+from ae.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -70,3 +80,55 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     there = {name: content.content_hash(root, name)} if (folder / "Dockerfile").is_file() else {}
     flavours = {name: content.flavours(root, name)}
     return make_plan(recipe, asked.selection, machine, root, there, asked.secrets, flavours)
+
+
+def show_plan(
+    asked: Asked, engine: str | None, limit_s: float | None, *, quiet: bool
+) -> dict[str, Any]:
+    """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
+    machine = detect()
+    plan = _plan_for_reading(asked, machine)
+    done = took(asked.resumed, plan)
+    todo = [point for point in plan.points if point.id not in done]
+    size = size_of(todo)
+    if limit_s is not None:
+        budget = budget_of(asked.root, asked.recipe, plan, machine, limit_s)
+        choice = budget.require(done)
+        todo = [point for name in choice.points for point in budget.points if point.id == name]
+        size = budget.text(choice, screen_width())
+    plan = replace(plan, points=tuple(todo))
+    chosen = engines.make(engine or "docker")
+    folder = results_dir(asked.root) / "shell" / asked.recipe.name
+    jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
+    commands = {job.point.id: list(chosen.equivalent(job)) for job in jobs}
+    if not quiet:
+        for note in plan.notes:
+            print(f"note: {note}", file=sys.stderr)
+        for job in jobs:
+            point = job.point
+            about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
+            print(f"# {point.id} ({about})")
+            print(f"mkdir -p {quote(str(job.out))} && {join(commands[point.id])}")
+        print(f"note: {size}", file=sys.stderr)
+        if not jobs:
+            print("# nothing is left to run")
+    return describe(plan) | {"commands": commands}
+
+
+def size_of(points: Sequence[Point]) -> str:
+    """How many points, in how many processes each, and how long they take together."""
+    each = Counter((point.experiment, *point.labels.values()) for point in points).values()
+    most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
+    seconds = format_seconds(sum(point.expected_s for point in points))
+    return f"{len(points)} points{most}, about {seconds}"
+
+
+def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
+    """The plan for this machine; where its GPUs will not do, for one whose GPUs would."""
+    try:
+        return plan_for(asked, machine)
+    except EnvironmentFault as fault:
+        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
+        plan = plan_for(asked, replace(machine, gpus=fitting))
+        note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
+        return replace(plan, notes=(*plan.notes, note))

@@ -37,14 +37,14 @@ ReportFolder = Annotated[
 
 def plot(name: RecipeName, run_name: RunName = None, output: ReportFolder = None) -> None:
     """Draw the figures of a run again; needs no GPU and no container."""
-    root, recipe, results = _open(name, run_name)
+    root, recipe, results = open_results(name, run_name)
     drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
     print(chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws")
 
 
 def check(name: RecipeName, run_name: RunName = None, as_json: AsJson = False) -> int:
     """Judge every claim against a run; exit code 1 when one is not reproduced."""
-    judged = chapter.judge_results(*_open(name, run_name))
+    judged = chapter.judge_results(*open_results(name, run_name))
     print_data(as_json, to_json(judged), text.verdict_text(judged, width=screen_width()))
     return exit_code(judged)
 
@@ -55,7 +55,7 @@ def table(
     form: Annotated[Literal["text", "csv", "latex"], typer.Option("--format")] = "text",
 ) -> None:
     """Print the result tables of a run, whole: as text, CSV or LaTeX."""
-    _, recipe, results = _open(name, run_name)
+    _, recipe, results = open_results(name, run_name)
     tables, skipped = chapter.tables_of(recipe, results)
     if form == "text":
         parts = [*map(text.result_text, tables), text.skip_text(skipped)]
@@ -68,7 +68,7 @@ def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolde
     """Write one page per paper: provenance, results, figures, verdicts."""
     root = find_root()
     if name is not None:
-        _, recipe, results = _open(name, run_name)
+        _, recipe, results = open_results(name, run_name)
         found = [(recipe, results)]
     else:
         store = RunStore(results_dir(root))
@@ -157,7 +157,7 @@ def _about(run: Run) -> dict[str, Any]:
     }
 
 
-def _open(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
+def open_results(name: str, run_name: str | None) -> tuple[Path, Recipe, Results]:
     """A recipe and the results that a person means: a run, by default the latest, or a set."""
     root = find_root()
     recipe = load_recipe(root, name)

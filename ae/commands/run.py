@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
-from shlex import join, quote
 from typing import Annotated, Any
 
 import typer
 
 from ae.claims.judge import to_json
-from ae.commands.asked import Asked, choose_engine, plan_for, settle
+from ae.commands.asked import Asked, choose_engine, plan_for, settle, show_plan, size_of
+from ae.commands.compare import compare
 from ae.commands.options import (
     AsJson,
     CaBundle,
@@ -32,27 +30,25 @@ from ae.commands.options import (
     repeatable,
     screen_width,
 )
-from ae.engines import choose as engines
-from ae.engines.base import Engine, Job
+from ae.commands.results import open_results
+from ae.compare.turns import by_turns
+from ae.engines.base import Engine
 from ae.engines.secrets import Mask
 from ae.errors import AeError, EnvironmentFault, ExitCode, UsageError
 from ae.host import owner, signals
 from ae.host.files import write_atomic
-from ae.host.machine import detect
 from ae.host.processes import watched
 from ae.images.content import BuildOptions
-from ae.model import Machine, Outcome, Plan, Point, Status
+from ae.model import Outcome, Plan, Status
 from ae.plan.budget import parse_budget
-from ae.plan.gpus import unknown_gpu
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
-from ae.records.models import describe, gather
+from ae.records.models import gather
 from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
-from ae.run.loop import Work, execute
+from ae.run.loop import Work, execute, prepare
 from ae.run.spend import budget_of, spend, took
-from ae.units import format_seconds
 
 
 def variant_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -98,6 +94,9 @@ def run(
     dry_run: Annotated[
         bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
+    against: Annotated[
+        str | None, option("measure this run's image, too, by turns, and compare", value="RUN")
+    ] = None,
     verbose: Annotated[bool, option("show all that workloads print", "-v", "--verbose")] = False,
     as_json: AsJson = False,
     **own: list[str] | None,
@@ -123,6 +122,9 @@ def run(
         raise UsageError("--budget is for one paper", fix="run one after another")
     secrets = pairs(secret, "--secret")
     asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    if against and (len(asked) > 1 or resume or dry_run or budget):
+        said = "--against measures one paper anew, without --resume, --dry-run and --budget"
+        raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
         code, data = (
             int(ExitCode.OK),
@@ -130,6 +132,8 @@ def run(
         )
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
+        if against:
+            return run_against(asked[0], engine, build, against, as_json=as_json, verbose=verbose)
         code, data = run_recipes(asked, engine, build, limit_s, quiet=as_json, verbose=verbose)
     if as_json:
         print_data(True, data[0] if len(asked) == 1 else data, "")
@@ -169,6 +173,29 @@ def run_recipes(
     return next((code for code in codes if code), ExitCode.OK), data
 
 
+def run_against(
+    asked: Asked,
+    name: str | None,
+    build: BuildOptions | None,
+    against: str,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Run a recipe by turns with the image of another run, and compare the two new runs."""
+    other = open_results(asked.recipe.name, against)[2]
+    with signals.handled():
+        engine = choose_engine(asked, name, build)
+        plan = plan_for(asked, engine.machine)
+        made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
+    codes = [exit_code(asked, one, outcomes) for one, outcomes in made]
+    a, b = (one.name for one, _ in made)
+    if any(codes):
+        print(f"what is done: ae compare {asked.recipe.name} {a} {b}", file=sys.stderr)
+        return max(codes)
+    return compare(asked.recipe.name, a, b, as_json=as_json)
+
+
 def measure(
     asked: Asked, engine: Engine, plan: Plan, limit_s: float | None, *, verbose: bool
 ) -> tuple[Run, dict[str, Outcome]]:
@@ -193,7 +220,7 @@ def measure(
     for note in notes:
         display.say(f"note: {note}")
     count = f"of {len(plan.points)} points " if asked.resumed else ""
-    size = f": {count}{_size(todo)} to run" if budget is None else ""
+    size = f": {count}{size_of(todo)} to run" if budget is None else ""
     display.say(f"run {run.name} on engine {engine.name}{size}")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
     files = asked.secrets
@@ -207,8 +234,8 @@ def measure(
         outcomes: dict[str, Outcome] = {}
         try:
             ended, width = partial(took, run, plan), screen_width()
-            chosen = spend(budget, ended, display, width) if budget else todo
-            outcomes = execute(todo, work, chosen)
+            prepare(todo, work)
+            outcomes = execute(spend(budget, ended, display, width) if budget else todo, work)
         finally:
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
@@ -254,55 +281,3 @@ def _failures(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """The points whose workload failed, by id."""
     good = (Status.DONE, Status.SKIPPED)
     return {name: one for name, one in outcomes.items() if one.status not in good}
-
-
-def show_plan(
-    asked: Asked, engine: str | None, limit_s: float | None, *, quiet: bool
-) -> dict[str, Any]:
-    """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
-    machine = detect()
-    plan = _plan_for_reading(asked, machine)
-    done = took(asked.resumed, plan)
-    todo = [point for point in plan.points if point.id not in done]
-    size = _size(todo)
-    if limit_s is not None:
-        budget = budget_of(asked.root, asked.recipe, plan, machine, limit_s)
-        choice = budget.require(done)
-        todo = [point for name in choice.points for point in budget.points if point.id == name]
-        size = budget.text(choice, screen_width())
-    plan = replace(plan, points=tuple(todo))
-    chosen = engines.make(engine or "docker")
-    folder = results_dir(asked.root) / "shell" / asked.recipe.name
-    jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
-    commands = {job.point.id: list(chosen.equivalent(job)) for job in jobs}
-    if not quiet:
-        for note in plan.notes:
-            print(f"note: {note}", file=sys.stderr)
-        for job in jobs:
-            point = job.point
-            about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
-            print(f"# {point.id} ({about})")
-            print(f"mkdir -p {quote(str(job.out))} && {join(commands[point.id])}")
-        print(f"note: {size}", file=sys.stderr)
-        if not jobs:
-            print("# nothing is left to run")
-    return describe(plan) | {"commands": commands}
-
-
-def _size(points: Sequence[Point]) -> str:
-    """How many points, in how many processes each, and how long they take together."""
-    each = Counter((point.experiment, *point.labels.values()) for point in points).values()
-    most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
-    took = format_seconds(sum(point.expected_s for point in points))
-    return f"{len(points)} points{most}, about {took}"
-
-
-def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
-    """The plan for this machine; where its GPUs will not do, for one whose GPUs would."""
-    try:
-        return plan_for(asked, machine)
-    except EnvironmentFault as fault:
-        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
-        plan = plan_for(asked, replace(machine, gpus=fitting))
-        note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
-        return replace(plan, notes=(*plan.notes, note))

@@ -95,6 +95,10 @@ class Engine(ABC):
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Make the image (or environment) ready: build when missing or out of date."""
 
+    def made_from(self, image: ImageRef) -> str | None:
+        """The id of an image of these sources, whatever its tag; None: there is none."""
+        return None
+
     @abstractmethod
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome: ...
 

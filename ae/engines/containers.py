@@ -25,7 +25,7 @@ from ae.errors import EnvironmentFault
 from ae.host import owner, processes, signals
 from ae.host.machine import oom_kills, require_disk
 from ae.images import registry
-from ae.images.content import labels_of
+from ae.images.content import labels, labels_of
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, Point
 
@@ -99,6 +99,11 @@ class ContainerEngine(Engine):
         facts: dict[str, object] = {"digests": sorted(image.get("RepoDigests") or [])}
         facts |= {"locked": entry.names(image)} if entry else {}
         return replace(outcome, honoured={**outcome.honoured, "image": facts})
+
+    def made_from(self, image: ImageRef) -> str | None:
+        options = [f"--filter=label={key}={word}" for key, word in labels(image).items()]
+        found = self.do("images", "--all", "--quiet", "--no-trunc", *options).split()
+        return found[0] if found else None
 
     def leftovers(self) -> list[Leftover]:
         """Containers that carry our label, of living launchers too."""

@@ -132,6 +132,7 @@ class Row:
     note: str = ""
     environment: Environment | None = None  # of its point; None: nobody knows
     reduced: tuple[str, ...] = ()  # in what its run is smaller than the paper's
+    argv: tuple[str, ...] = ()  # of its point
 
     @property
     def hardware(self) -> str:

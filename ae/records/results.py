@@ -145,6 +145,7 @@ class Results:
             note=record.note or "",
             environment=point.found.environment or self.environment,
             reduced=point.origin.reduced,
+            argv=status.argv,
         )
 
 

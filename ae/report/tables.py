@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
 from ae.records.files import COLUMNS, Skip
+from ae.units import TIMES
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_TIMES = ("s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +109,7 @@ def _metric_to_show(rows: Sequence[Row], shape: Shape) -> str:
     def merit(name: str) -> tuple[int, bool]:
         mine = [row for row in rows if row["metric"] == name]
         known = sum(any(row.get(key) is not None for row in mine) for key in shape.keys)
-        return known, str(mine[0]["unit"]) in _TIMES
+        return known, str(mine[0]["unit"]) in TIMES
 
     return max(names, key=merit)
 
@@ -139,7 +138,7 @@ def _speedup(record: Row, keys: Sequence[str], records: Sequence[Row], shape: Sh
         if one.get("variant") == against and all(one[k] in (record[k], "") for k in same)
     )
     base = next(bases, record)
-    is_time, is_rate = record["unit"] in _TIMES, record["unit"].endswith("/s")
+    is_time, is_rate = record["unit"] in TIMES, record["unit"].endswith("/s")
     parts = [part for one in (base, record) for part in one["samples"].values()]
     if base is record or min(map(min, parts)) <= 0 or not (is_time or is_rate):
         return {"speedup": None, "baseline": None}

@@ -41,7 +41,6 @@ class Display:
         self._stream = stream if stream is not None else sys.stderr
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
-        self._expected: dict[str, float] = {}
         self._spent_expected = 0.0  # expected seconds of the points that have ended
         self._spent_real = 0.0
         self._current: Point | None = None
@@ -56,10 +55,8 @@ class Display:
     def expect(self, points: Sequence[Point]) -> None:
         """From now on these are the points that are still to run."""
         with self._lock:
-            rest = {point.id: max(point.expected_s, 0.001) for point in points}
-            self._expected |= rest
-            self._total = self._spent_expected + sum(rest.values())
-            self._count = self._index + len(rest)
+            self._total = self._spent_expected + sum(map(_expected, points))
+            self._count = self._index + len(points)
 
     def say(self, text: str) -> None:
         """Print one line of our own."""
@@ -92,7 +89,7 @@ class Display:
     def end(self, point: Point, outcome: Outcome) -> None:
         """Say how the point ended."""
         with self._lock:
-            self._spent_expected += self._expected.get(point.id, 0.0)
+            self._spent_expected += _expected(point)
             self._spent_real += outcome.seconds
             self._current, self._words = None, ""
             why = f": {outcome.reason}" if outcome.reason else ""
@@ -121,7 +118,7 @@ class Display:
         """Expected seconds of what is done, the running point's share included."""
         if self._current is None:
             return self._spent_expected
-        mine = self._expected[self._current.id]
+        mine = _expected(self._current)
         share = self._fraction or min(0.95, (time.monotonic() - self._started) / mine)
         return self._spent_expected + mine * share
 
@@ -144,3 +141,7 @@ class Display:
         self._stream.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
         self._drawn = time.monotonic()
+
+
+def _expected(point: Point) -> float:
+    return max(point.expected_s, 0.001)

@@ -33,17 +33,21 @@ class Work:
     mask: Mask
 
 
-def execute(todo: Sequence[Point], work: Work, chosen: Iterable[Point]) -> dict[str, Outcome]:
-    """Run those of `todo` that are chosen, in that order, and return how they ended, by id.
-
-    A failed point does not stop the others. Raises EnvironmentFault (from the engine) and
-    KeyboardInterrupt; finished points are kept.
-    """
+def prepare(todo: Sequence[Point], work: Work) -> None:
+    """Make what points run in. Raises EnvironmentFault."""
     for image in {point.image.reference: point.image for point in todo}.values():
         if not work.engine.has_image(image):
             work.display.say(f"preparing {image.reference} for engine {work.engine.name}")
             work.engine.prepare(image, work.display)
-    return {point.id: _execute_one(point, work) for point in chosen}
+
+
+def execute(points: Iterable[Point], work: Work) -> dict[str, Outcome]:
+    """Run points for which all is prepared, and return how they ended, by id.
+
+    A failed point does not stop the others. Raises EnvironmentFault (from the engine) and
+    KeyboardInterrupt; finished points are kept.
+    """
+    return {point.id: _execute_one(point, work) for point in points}
 
 
 def _execute_one(point: Point, work: Work) -> Outcome:
