@@ -36,10 +36,10 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
-    """The result table as text of `width` columns (80 or more) and at most `most` rows.
+def result_columns(table: ResultTable) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header and cells of the columns that say something, and what all rows share, in words.
 
-    Samples, processes and evidence are columns where they differ; else the line below says them.
+    Samples, processes and evidence are columns where they differ.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
@@ -48,16 +48,24 @@ def result_text(table: ResultTable, width: int = 100, most: int | None = None) -
     }
     empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
     keep = [i for i in range(len(header)) if i not in {*same, *empty}]
-    lines = [[row[i] for i in keep] for row in cells[:most]]
+    facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
+    facts += [f"{header[i]}: {value}" for i, value in same.items()]
+    return [header[i] for i in keep], [[row[i] for i in keep] for row in cells], facts
+
+
+def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
+    """The result table as text of `width` columns (80 or more) and at most `most` rows."""
+    header, cells, facts = result_columns(table)
+    keys = len(table.keys)
+    lines = [list(row) for row in cells[:most]]
     if keys > 1:  # a first key is not repeated below itself
         for line, above in zip(lines[1:], cells, strict=False):
             line[0] = "" if line[0] == above[0] else line[0]
-    right = [keep.index(i) for i in range(keys, keys + 4) if i in keep]
-    facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
-    facts += [f"{header[i]}: {value}" for i, value in same.items()]
     if len(lines) < len(cells):
         facts.append(f"{len(cells) - len(lines)} more rows")
-    shown = grid([header[i] for i in keep], lines, width=width, right=right)
+    words = {"evidence", "speed-up"}
+    right = [i for i, name in enumerate(header) if i >= keys and name not in words]
+    shown = grid(header, lines, width=width, right=right)
     return f"{table.experiment}\n{shown}\n{', '.join(facts)}"
 
 
