@@ -80,7 +80,7 @@ def pool_by(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> dict[tuple
 
 
 def _of_metric(frame: pd.DataFrame, metric: str) -> list[Row]:
-    return rows_of(frame[frame["metric"] == metric])
+    return rows_of(frame[frame["metric"] == metric] if len(frame) else frame)
 
 
 def against(pooled: pd.DataFrame, baseline: str, keys: Sequence[str]) -> list[tuple[Row, Row]]:

@@ -83,6 +83,7 @@
       view: { stroke: line },
       axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: soft, tickColor: soft,
         labelLimit: 220, titleFontWeight: "normal" },
+      axisQuantitative: { tickCount: 5 },
       legend: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", labelLimit: 240 },
       header: { labelColor: ink, labelFontWeight: "bold", labelLimit: 300 },
       rule: { color: ink },
@@ -95,8 +96,8 @@
   const fitted = (spec, width) => {  // as many panels a line as there is room for
     const labels = 170;
     if (!spec.facet) return { ...spec, width: Math.max(200, Math.min(640, width - labels - 130)) };
-    const columns = Math.max(1, Math.min(3, Math.floor((width - labels) / 250)));
-    const panel = Math.min(420, Math.floor((width - labels - 120) / columns) - 30);
+    const columns = Math.max(1, Math.min(spec.columns, Math.floor((width - labels) / 250)));
+    const panel = Math.min(640, Math.floor((width - labels - 120) / columns) - 30);
     return { ...spec, columns, spec: { ...spec.spec, width: Math.max(150, panel) } };
   };
 

@@ -33,14 +33,32 @@ def small(svg: str) -> str:
         if name == "style":
             return f" class='{styles.setdefault(value, f's{len(styles)}')}'"
         if name == "d":
-            value = re.sub(r"\s*([A-Za-z])\s*", r"\1", value.strip())
+            value = _straight(re.sub(r"\s*([A-Za-z])\s*", r"\1", value.strip()))
         return f" {name}='{value}'"
 
     svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg))
     rules = "".join(f".{name}{{{rule}}}" for rule, name in styles.items())
     svg = svg.replace("</style>", rules + "</style>", 1)
-    names = {name: f"i{at}" for at, name in enumerate(dict.fromkeys(_REFERRED.findall(svg)))}
+    ids = set(re.findall(r' id="([^"]*)"', svg))
+    used = [name for name in dict.fromkeys(_REFERRED.findall(svg)) if name in ids]  # no colours
+    names = {name: f"i{at}" for at, name in enumerate(used)}
     svg = re.sub(r' id="([^"]*)"', lambda m: f" id='{names[m[1]]}'" if m[1] in names else "", svg)
-    svg = _REFERRED.sub(lambda match: f"#{names[match[1]]}", svg)
+    svg = _REFERRED.sub(lambda match: f"#{names.get(match[1], match[1])}", svg)
     svg = re.sub(r'="([^"\']*)"', r"='\1'", svg)
     return re.sub(r"<g>(<[^<>]*/>)</g>", r"\1", svg)
+
+
+def _straight(path: str) -> str:
+    """Level and upright lines by the one coordinate that they change."""
+    here = ["", ""]
+    found = []
+    for letter, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+        there = numbers.split()[-2:]
+        if letter == "L" and there[0] == here[0]:
+            found.append(f"V{there[1]}")
+        elif letter == "L" and there[1] == here[1]:
+            found.append(f"H{there[0]}")
+        else:
+            found.append(letter + numbers)
+        here = there or ["", ""]
+    return "".join(found)

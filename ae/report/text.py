@@ -36,16 +36,17 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def result_columns(table: ResultTable) -> tuple[list[str], list[list[str]], list[str]]:
+def result_columns(
+    table: ResultTable, all_keys: bool = True
+) -> tuple[list[str], list[list[str]], list[str]]:
     """Header and cells of the columns that say something, and what all rows share, in words.
 
-    Samples, processes and evidence are columns where they differ.
+    Samples, processes and evidence are columns where they differ; so are keys, unless `all_keys`.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
-    same = {
-        i: cells[0][i] for i in range(keys + 2, keys + 5) if len({row[i] for row in cells}) == 1
-    }
+    may_go = [*range(0 if all_keys or len(cells) == 1 else keys), *range(keys + 2, keys + 5)]
+    same = {i: cells[0][i] for i in may_go if len({row[i] for row in cells}) == 1}
     empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
     keep = [i for i in range(len(header)) if i not in {*same, *empty}]
     facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
@@ -138,11 +139,15 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
     reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in rest:
         if one.value is None or one.verdict is not Verdict.REPRODUCED:
-            why = _MISSING.sub(r"no records of \1 in \2", one.reason)
-            reasons.setdefault((one.verdict, why), []).append(one.id)
+            reasons.setdefault((one.verdict, short_reason(one)), []).append(one.id)
     for (verdict, why), ids in reasons.items():
         parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
     return "\n\n".join([*parts, verdict_counts(judgements)])
+
+
+def short_reason(one: Judgement) -> str:
+    """Why, and of records that are missing only the metric and the experiment."""
+    return _MISSING.sub(r"no records of \1 in \2", one.reason)
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:

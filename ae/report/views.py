@@ -22,7 +22,7 @@ _ABOUT = {"n", "low", "high", "spread", "processes", "hosts", "unit", "evidence"
 _UNIT = re.compile(r"_(ns|us|ms|s|percent|mib|per_s)$")
 _COLOURS = ("blue", "orange", "green", "vermilion", "sky", "purple", "grey")
 _CROWD = 30  # marks; beyond that one label gets a panel for each of its values
-_WIDE = 100  # largest over smallest value from which on a scale is logarithmic
+_WIDE = 200  # largest over smallest value from which on a scale is logarithmic
 
 
 def view(table: pd.DataFrame, about: str) -> dict[str, Any] | None:
@@ -91,27 +91,27 @@ def _single(
     rest = [name for name in keys if name not in running]
     if len(running) >= 2:
         return _panels(_heat_map(table, value, *running[-2:]), [*running[:-2], *rest], table)
-    shown = _axis(table, value)
     if running:
         colour, rest = rest[-1:], rest[:-1]
-        encoding = {"x": _quantity(running[0]), "y": shown, **_coloured(colour)}
+        up = _axis(table, value, straight=True)
+        encoding = {"x": _quantity(running[0]), "y": up, **_coloured(colour)}
         line = {"mark": {"type": "line", "point": {"size": 12}, "clip": True}, "encoding": encoding}
         return _panels([_zoom(line)], rest, table)
-    place = max(rest, key=lambda name: (table[name].nunique(), name == "row"))
+    counts = {name: int(table[name].nunique()) for name in rest}
+    place = [name for name in rest if 2 * counts[name] > max(counts.values())][-1]
     others = [name for name in rest if name != place]
     crowded = len(others) > 1 or len(table) > _CROWD
     colour = others[-1:] if not crowded or len(others) > 1 else []
-    if colour and table[colour[0]].nunique() > len(_COLOURS):
-        colour = []
+    colour = [name for name in colour if counts[name] <= len(_COLOURS)]
     return _panels(
-        _bars(table, value, shown, place, colour),
+        _bars(table, _axis(table, value), place, colour),
         [name for name in others if name not in colour],
         table,
     )
 
 
 def _bars(
-    table: pd.DataFrame, value: str, shown: Encoding, place: str, colour: Sequence[str]
+    table: pd.DataFrame, shown: Encoding, place: str, colour: Sequence[str]
 ) -> list[Encoding]:
     """Bars from zero, points where the scale has none; whiskers; the paper's value, a diamond."""
     encoding: Encoding = {"y": _category(place), "x": shown, **_coloured(colour)}
@@ -122,8 +122,8 @@ def _bars(
     layers: list[Encoding] = [
         {"mark": point if logarithmic else {"type": "bar", "clip": True}, "encoding": encoding}
     ]
-    where = {key: encoding[key] for key in ("y", "yOffset") if key in encoding}
-    if table.get("low") is not None and table["low"].notna().any():
+    where = {key: one for key, one in encoding.items() if key in ("y", "yOffset")}
+    if "low" in table and table["low"].notna().any():
         ends = {**where, "x": {**shown, "field": "low"}, "x2": {"field": "high"}}
         layers.append({"mark": {"type": "rule", "strokeWidth": 1.2}, "encoding": ends})
     paper = [name for name in ("paper", "paper_low", "paper_high") if name in table]
@@ -142,7 +142,8 @@ def _heat_map(table: pd.DataFrame, value: str, across: str, up: str) -> list[Enc
         "y": {**_category(up), **few, "sort": "descending", "title": _title(up)},
         "color": {"field": value, "type": "quantitative", "scale": scale, "title": _title(value)},
     }
-    return [{"mark": "rect", "encoding": encoding}]
+    above = {"filter": f"datum['{value}'] > 0"}  # others have no place on a logarithmic scale
+    return [{"mark": "rect", "encoding": encoding, "transform": [above]}]
 
 
 def _pair(table: pd.DataFrame, measures: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _pair(table: pd.DataFrame, measures: Sequence[str], labels: Sequence[str]) -
         encoding = {"x": _quantity(first), "x2": {"field": second}, **_coloured(lane)}
         encoding.update({"y": _category(lane[0])} if lane else {})
         mark = {"type": "bar", "clip": True}
-        return _panels([_zoom({"mark": mark, "encoding": encoding}, "x")], few[:-1], table)
+        return _panels([_zoom({"mark": mark, "encoding": encoding}, "x")], few[:-1], table, 1)
     both = {name: _axis(table, name) for name in measures}
     encoding = {"x": both[first], "y": both[second], **_coloured(few[-1:])}
     cloud = {"mark": {"type": "point", "clip": True, "size": 22}, "encoding": encoding}
@@ -162,30 +163,36 @@ def _pair(table: pd.DataFrame, measures: Sequence[str], labels: Sequence[str]) -
 
 
 def _panels(
-    layers: Sequence[Encoding], names: Sequence[str], table: pd.DataFrame
+    layers: Sequence[Encoding], names: Sequence[str], table: pd.DataFrame, across: int = 3
 ) -> dict[str, Any]:
     """The layers in one panel, or in one for every combination of the values of the labels."""
-    first = layers[0]
-    first["encoding"]["tooltip"] = [
+    first, encoding = layers[0], layers[0]["encoding"]
+    encoding["tooltip"] = [
         {"field": name, "title": _title(name)} for name in map(str, table) if _many(table, name)
     ]
-    if "color" in first["encoding"] and "scheme" not in first["encoding"]["color"].get("scale", {}):
-        chosen = {"type": "point", "fields": [first["encoding"]["color"]["field"]]}
-        first["params"] = [
-            *first.get("params", ()), {"name": "chosen", "select": chosen, "bind": "legend"},
-        ]  # fmt: skip
-        dim = {"condition": {"param": "chosen", "value": 1}, "value": 0.12}
-        first["encoding"]["opacity"] = dim
+    if encoding.get("color", {}).get("type") == "nominal":
+        chosen = {"type": "point", "fields": [encoding["color"]["field"]]}
+        legend = {"name": "chosen", "select": chosen, "bind": "legend"}
+        first["params"] = [*first.get("params", ()), legend]
+        encoding["opacity"] = {"condition": {"param": "chosen", "value": 1}, "value": 0.12}
     spec: dict[str, Any] = {"layer": list(layers)}
+    if encoding.get("y", {}).get("type") == "nominal":
+        offset = "yOffset" in encoding
+        spec["height"] = {"step": 9 if offset else 18, "for": "offset" if offset else "position"}
     if not names:
         return spec
-    field, joined = names[0], " + ', ' + ".join(f"datum['{name}']" for name in names)
-    transform = []
-    if len(names) > 1:
-        field = "panel"
-        transform = [{"calculate": joined, "as": field}]
-    facet = {"field": field, "type": "nominal", "sort": None, "title": None}
-    return {"transform": transform, "facet": facet, "columns": 3, "spec": spec}
+    each = table[list(names)].astype(str).agg(", ".join, axis=1)
+    joined = " + ', ' + ".join(f"datum['{name}']" for name in names)
+    facet = {"field": "panel", "type": "nominal", "sort": list(each.unique()), "title": None}
+    found: dict[str, Any] = {
+        "transform": [{"calculate": joined, "as": "panel"}],
+        "facet": facet, "columns": across, "spec": spec,
+    }  # fmt: skip
+    if "height" in spec:
+        places = table[encoding["y"]["field"]]
+        if places.groupby(each).nunique().mean() < 0.75 * places.nunique():
+            found["resolve"] = {"scale": {"y": "independent"}}
+    return found
 
 
 def _zoom(layer: Encoding, *axes: str) -> Encoding:
@@ -207,25 +214,26 @@ def _quantity(name: str) -> Encoding:
     return {"field": name, "type": "quantitative", "title": _title(name), "scale": scale}
 
 
-def _axis(table: pd.DataFrame, name: str) -> Encoding:
+def _axis(table: pd.DataFrame, name: str, *, straight: bool = False) -> Encoding:
     """The axis of a value, with its unit; a paper's value far beyond ours does not stretch it."""
     units = set(table["unit"].dropna()) if "unit" in table else set()
     title = f"{_title(name)} [{min(units)}]" if len(units) == 1 and min(units) else _title(name)
-    if _is_wide(table[name]):
-        scale: Encoding = {"type": "log"}
-    else:
-        shown = [name, *(one for one in ("low", "high") if one in table)]
-        most = max(float(table[one].max()) for one in shown if table[one].notna().any())
-        paper = [float(table[one].max()) for one in ("paper", "paper_high") if one in table]
-        most = max([most, *(value for value in paper if value <= 2 * most)])
-        least = min(0.0, float(table[name].min()))
-        scale = {"domain": [least, most], "nice": True} if most > least else {}
+    shown = [table[one].dropna() for one in (name, "high") if one in table]
+    most = max(float(values.max()) for values in shown if len(values))
+    paper = [float(table[one].max()) for one in ("paper", "paper_high") if one in table]
+    most = max([most, *(value for value in paper if value <= 2 * most)])
+    least = min(0.0, float(table[name].min()))
+    scale: Encoding = {"domain": [least, 1.05 * most]} if most > least else {}
+    if _is_wide(table[name]) and table[name].min() > 0 and not straight:
+        scale = {"type": "log"}
     return {"field": name, "type": "quantitative", "title": title, "scale": scale}
 
 
-def _is_wide(values: Any) -> bool:
-    there = values.dropna()
-    return bool(len(there)) and there.min() > 0 and there.max() > _WIDE * there.min()
+def _is_wide(values: pd.Series[float]) -> bool:
+    """Whether the values above 0 are of very different sizes; shares of a whole are not."""
+    there = values[values > 0]
+    share = str(values.name).endswith(("_percent", "share"))
+    return bool(len(there) and there.max() > _WIDE * there.min() and not share)
 
 
 def _there(name: str) -> Mapping[str, str]:
