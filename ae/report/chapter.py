@@ -262,9 +262,9 @@ def _finish(
     plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
-    # The layout is solved once for all files.
-    plot.figure.draw_without_rendering()
-    plot.figure.set_layout_engine("none")
+    if engine := plot.figure.get_layout_engine():  # solved once for all files
+        engine.execute(plot.figure)
+        plot.figure.set_layout_engine("none")
     files = {suffix: out_dir / f"{name}.{suffix}" for suffix in (*formats, "csv")}
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     for suffix in formats:  # no dates inside: the same records give the same bytes

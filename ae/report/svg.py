@@ -37,8 +37,8 @@ def small(svg: str) -> str:
         return f" {name}='{value}'"
 
     svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg))
-    rules = "".join(f".{name}{{{rule}}}" for rule, name in styles.items())
-    svg = svg.replace("</style>", rules + "</style>", 1)
+    rules = [f".{name}{{{rule}}}" for rule, name in styles.items()]
+    svg = svg.replace("</style>", "".join(["text{white-space:pre}", *rules, "</style>"]), 1)
     ids = set(re.findall(r' id="([^"]*)"', svg))
     used = [name for name in dict.fromkeys(_REFERRED.findall(svg)) if name in ids]  # no colours
     names = {name: f"i{at}" for at, name in enumerate(used)}
