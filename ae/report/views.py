@@ -7,7 +7,7 @@ words, and those numbers before the value that it takes to tell the rows apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,8 @@ def _bars(
     for name in (one for one in paper if table[one].notna().any()):
         marks = {**where, "x": {**shown, "field": name}}
         look = {"type": "point", "shape": "diamond", "size": 70, "clip": True, "color": "#888888"}
-        layers.append({"mark": look, "encoding": marks, "transform": [_there(name)]})
+        there = {"filter": f"isValid(datum['{name}'])"}
+        layers.append({"mark": look, "encoding": marks, "transform": [there]})
     return layers
 
 
@@ -234,10 +235,6 @@ def _is_wide(values: pd.Series[float]) -> bool:
     there = values[values > 0]
     share = str(values.name).endswith(("_percent", "share"))
     return bool(len(there) and there.max() > _WIDE * there.min() and not share)
-
-
-def _there(name: str) -> Mapping[str, str]:
-    return {"filter": f"isValid(datum['{name}'])"}
 
 
 def _title(name: str) -> str:

@@ -204,6 +204,16 @@ def test_it_prints_with_its_provenance(site: Path, page: Page) -> None:
     page.do("Emulation.setEmulatedMedia", media="print")
     assert not page.ask("document.querySelector('.tools').checkVisibility()")
     assert page.ask("document.querySelector('.provenance pre').checkVisibility()")
+    page.do(
+        "Emulation.setDeviceMetricsOverride",
+        width=720,
+        height=1000,
+        deviceScaleFactor=1,
+        mobile=False,
+    )  # about A4 between its margins
+    wide = "[...document.querySelectorAll('.wide')]"
+    cut = f"{wide}.filter((one) => one.scrollWidth > one.clientWidth)"
+    assert page.ask(f"{cut}.map((one) => one.ariaLabel)") == []
     page.do("Emulation.setEmulatedMedia", media="")
 
 
