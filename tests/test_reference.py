@@ -78,4 +78,4 @@ def test_looking_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {path for path in REFERENCE.rglob("*") if path.is_dir()} == folders
     drawn = {path.name for path in (tmp_path / f"figures/{recipe}-{machine}").glob("*.png")}
     assert drawn
-    assert (tmp_path / "report.html").read_text().count("data:image/png") == len(drawn)
+    assert (tmp_path / "report.html").read_text().count("data:image/svg") == len(drawn)

@@ -1,12 +1,15 @@
-"""`ae plot`, `check`, `table`, `report`, `docs`, `keep` and `runs`: over results that are there.
+"""`ae plot`, `check`, `table`, `report`, `site`, `docs`, `keep`, `runs`: over results.
 
 They read a run or a reference set and never write into it; what they draw goes to results/report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
@@ -20,7 +23,7 @@ from ae.recipe.models import Recipe
 from ae.records import results as measured
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.results import Results, load_run
-from ae.report import chapter, documents, text
+from ae.report import chapter, documents, page, text
 from ae.units import format_seconds
 
 RunName = Annotated[
@@ -65,21 +68,52 @@ def table(
 
 
 def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolder = None) -> None:
-    """Write one page per paper: provenance, results, figures, verdicts."""
-    root = find_root()
-    if name is not None:
-        _, recipe, results = open_results(name, run_name)
-        found = [(recipe, results)]
+    """Write one page: provenance, results, figures, verdicts; of one paper or of all."""
+    if name is None:
+        root = find_root()
+        found = _shown(root, ())
     else:
-        store = RunStore(results_dir(root))
-        recipes = [load_recipe(root, each) for each in list_recipes(root)]
-        found = [(r, load_run(run.path)) for r in recipes if (run := store.latest(r.name))]
-        found += [(r, measured.load_reference(path)) for r in recipes
-                  for path in measured.reference_sets(store.results, r.name)]  # fmt: skip
+        root, recipe, results = open_results(name, run_name)
+        found = [(recipe, results)]
+    chapters = page.chapters_of(root, found, partial(_figures, root, output=output))
+    print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
+
+
+def site(
+    output: Annotated[Path, typer.Argument(metavar="DIR", help="where to write")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="runs, or machines of results/reference; default: the latest run of every paper "
+            "and every reference set",
+        ),
+    ] = None,
+) -> None:
+    """Write a site: a scoreboard, and a page for every run; open its index.html."""
+    root = find_root()
+    with TemporaryDirectory() as figures:
+        chapters = page.chapters_of(
+            root, _shown(root, names or ()), lambda one: Path(figures, f"{one.recipe}-{one.name}")
+        )
+        print(f"site: {page.write_site(chapters, output)}")
+
+
+def _shown(root: Path, names: Sequence[str]) -> list[tuple[Recipe, Results]]:
+    """The named runs, the sets of the named machines; without names: the latest, and all sets."""
+    store = RunStore(results_dir(root))
+    recipes = {name: load_recipe(root, name) for name in list_recipes(root)}
+    sets = [path for name in recipes for path in measured.reference_sets(store.results, name)]
+    if names:
+        kept = [path for path in sets if path.parent.name in names]
+        machines = {path.parent.name for path in kept}
+        runs = [store.find("*", name).path for name in names if name not in machines]
+    else:
+        kept, runs = sets, [run.path for name in recipes if (run := store.latest(name))]
+    found = [*map(load_run, runs), *map(measured.load_reference, kept)]
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
-    chapters = [chapter.conclude(root, r, each, _figures(root, each, output)) for r, each in found]
-    print(f"report: {chapter.write_report(chapters, output or results_dir(root) / 'report')}")
+    return [(recipes[one.recipe], one) for one in found]
 
 
 def docs(

@@ -32,7 +32,8 @@ PALETTE = {
 
 STYLE: Any = {
     "figure.dpi": 160,  # the PNG's, so that texts take the room that the layout gave them
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "sans-serif"],  # an SVG names all three
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.spines.top": False,
@@ -43,6 +44,7 @@ STYLE: Any = {
     "grid.linewidth": 0.6,
     "hatch.linewidth": 0.5,
     "pdf.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "ae",
 }
 

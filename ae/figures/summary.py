@@ -70,13 +70,17 @@ def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     columns = [*keys, "samples", "n", *_SUMMARY, "unit", "evidence"]
-    return pd.DataFrame(pool_rows(rows_of(frame), metric, keys), columns=columns)
+    return pd.DataFrame(pool_rows(_of_metric(frame, metric), metric, keys), columns=columns)
 
 
 def pool_by(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
     """The rows of `pool` by their values of `keys`."""
-    rows = pool_rows(rows_of(frame), metric, keys)
+    rows = pool_rows(_of_metric(frame, metric), metric, keys)
     return {tuple(row[key] for key in keys): row for row in rows}
+
+
+def _of_metric(frame: pd.DataFrame, metric: str) -> list[Row]:
+    return rows_of(frame[frame["metric"] == metric] if len(frame) else frame)
 
 
 def against(pooled: pd.DataFrame, baseline: str, keys: Sequence[str]) -> list[tuple[Row, Row]]:

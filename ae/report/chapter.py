@@ -5,7 +5,6 @@ Figures are a recipe's functions; here the facts are put on each face, and the f
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from ae.claims.tables import load_claims
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
 from ae.figures.summary import Row, rows_of
-from ae.host.files import write_atomic
 from ae.recipe.code import function_of, load_code
 from ae.recipe.models import Recipe
 from ae.records.files import COLUMNS, Environment, flat
@@ -31,6 +29,9 @@ from ae.statistics import FEWEST, by_process
 if TYPE_CHECKING:
     import pandas as pd
 
+FORMATS: Mapping[str, str] = {  # of a figure, and where one would write when it was drawn
+    "pdf": "CreationDate", "svg": "Date", "png": "Software",
+}  # fmt: skip
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
 
 
@@ -73,24 +74,36 @@ def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter
 
     Raises RecipeError (figures.py, claims.yaml) and RecordsFault (damaged records).
     """
+    return compose(root, recipe, results, draw_figures(root, recipe, results, out))
+
+
+def compose(root: Path, recipe: Recipe, results: Results, figures: Sequence[Drawn]) -> Chapter:
+    """The chapter of results whose figures are drawn."""
     tables, skipped = tables_of(recipe, results)
     return Chapter(
         recipe=recipe,
         results=results,
         tables=tables,
         skipped=skipped,
-        figures=draw_figures(root, recipe, results, out),
+        figures=figures,
         judgements=judge_results(root, recipe, results),
     )
 
 
-def draw_figures(root: Path, recipe: Recipe, results: Results, out: Path | None) -> list[Drawn]:
+def draw_figures(
+    root: Path,
+    recipe: Recipe,
+    results: Results,
+    out: Path | None,
+    formats: Iterable[str] = FORMATS,
+) -> list[Drawn]:
     """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}
     each = {name: about.experiments for name, about in recipe.figures.items()}
     shown = {name: experiments for name, experiments in each.items() if ran & set(experiments)}
     folder = root / "recipes" / recipe.name
-    return draw(folder, shown, results.frame, results.environment, out) if shown else []
+    known = results.environment
+    return draw(folder, shown, results.frame, known, out, formats) if shown else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
@@ -132,36 +145,15 @@ def figures_text(figures: Sequence[Drawn]) -> str:
     return "\n".join(lines)
 
 
-def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
-    """Write `report.html` into `out_dir` and return its path."""
-    path = out_dir / "report.html"
-    out_dir.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, html_report(chapters))
-    return path
-
-
-def html_report(chapters: Sequence[Chapter]) -> str:
-    """The report as one HTML page that refers to nothing outside itself."""
-    import jinja2
-
-    page = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    page.filters["base64"] = lambda path: base64.b64encode(path.read_bytes()).decode("ascii")
-    return page.get_template("page.html").render(chapters=chapters, text=text)
-
-
 def draw(
     recipe_dir: Path,
     names: Iterable[str] | Mapping[str, Iterable[str]],
     frame: pd.DataFrame,
     environment: Environment | Mapping[str, object],
     out_dir: Path | None,
+    formats: Iterable[str] = FORMATS,
 ) -> list[Drawn]:
-    """Draw the named figures of a recipe into `out_dir` as PDF, SVG, PNG, CSV; None: save nothing.
+    """Draw the named figures of a recipe into `out_dir`, and their CSV; None: save nothing.
 
     `names` can say of which experiments each is, so that its face counts their processes alone.
     `environment` is what the workload wrote into environment.json. A figure without data comes
@@ -180,7 +172,7 @@ def draw(
             processes = processes_of(rows, names[name] if isinstance(names, Mapping) else ())
             try:
                 plot = _call(function_of(module, name), name, frame, recipe_dir)
-                drawn.append(_finish(plot, name, known, out_dir, processes))
+                drawn.append(_finish(plot, name, known, out_dir, processes, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
     return drawn
@@ -261,20 +253,24 @@ def _call(
 
 
 def _finish(
-    plot: Plot, name: str, environment: Environment, out_dir: Path | None, processes: Sequence[int]
+    plot: Plot,
+    name: str,
+    environment: Environment,
+    out_dir: Path | None,
+    processes: Sequence[int],
+    formats: Iterable[str],
 ) -> Drawn:
     look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
     plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
-    # The layout is solved once for all files.
-    plot.figure.draw_without_rendering()
-    plot.figure.set_layout_engine("none")
-    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
+    if engine := plot.figure.get_layout_engine():  # solved once for all files
+        engine.execute(plot.figure)
+        plot.figure.set_layout_engine("none")
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in (*formats, "csv")}
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
-    for suffix, dated in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
-        # No dates inside: the same records give the same bytes.
-        plot.figure.savefig(parts[suffix], format=suffix, metadata={dated: None})
+    for suffix in formats:  # no dates inside: the same records give the same bytes
+        plot.figure.savefig(parts[suffix], format=suffix, metadata={FORMATS[suffix]: None})
     without_ends(plot.table).to_csv(parts["csv"], index=False)
     for suffix, part in parts.items():
         part.replace(files[suffix])

@@ -36,28 +36,37 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
-    """The result table as text of `width` columns (80 or more) and at most `most` rows.
+def result_columns(
+    table: ResultTable, all_keys: bool = True
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Header and cells of the columns that say something, and what all rows share, in words.
 
-    Samples, processes and evidence are columns where they differ; else the line below says them.
+    Samples, processes and evidence are columns where they differ; so are keys, unless `all_keys`.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
-    same = {
-        i: cells[0][i] for i in range(keys + 2, keys + 5) if len({row[i] for row in cells}) == 1
-    }
+    may_go = [*range(0 if all_keys or len(cells) == 1 else keys), *range(keys + 2, keys + 5)]
+    same = {i: cells[0][i] for i in may_go if len({row[i] for row in cells}) == 1}
     empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
     keep = [i for i in range(len(header)) if i not in {*same, *empty}]
-    lines = [[row[i] for i in keep] for row in cells[:most]]
+    facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
+    facts += [f"{header[i]}: {value}" for i, value in same.items()]
+    return [header[i] for i in keep], [[row[i] for i in keep] for row in cells], facts
+
+
+def result_text(table: ResultTable, width: int = 100, most: int | None = None) -> str:
+    """The result table as text of `width` columns (80 or more) and at most `most` rows."""
+    header, cells, facts = result_columns(table)
+    keys = len(table.keys)
+    lines = [list(row) for row in cells[:most]]
     if keys > 1:  # a first key is not repeated below itself
         for line, above in zip(lines[1:], cells, strict=False):
             line[0] = "" if line[0] == above[0] else line[0]
-    right = [keep.index(i) for i in range(keys, keys + 4) if i in keep]
-    facts = ["median" if empty else f"median and {header[keys + 1]} over processes"]
-    facts += [f"{header[i]}: {value}" for i, value in same.items()]
     if len(lines) < len(cells):
         facts.append(f"{len(cells) - len(lines)} more rows")
-    shown = grid([header[i] for i in keep], lines, width=width, right=right)
+    words = {"evidence", "speed-up"}
+    right = [i for i, name in enumerate(header) if i >= keys and name not in words]
+    shown = grid(header, lines, width=width, right=right)
     return f"{table.experiment}\n{shown}\n{', '.join(facts)}"
 
 
@@ -130,11 +139,15 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
     reasons: dict[tuple[Verdict, str], list[str]] = {}
     for one in rest:
         if one.value is None or one.verdict is not Verdict.REPRODUCED:
-            why = _MISSING.sub(r"no records of \1 in \2", one.reason)
-            reasons.setdefault((one.verdict, why), []).append(one.id)
+            reasons.setdefault((one.verdict, short_reason(one)), []).append(one.id)
     for (verdict, why), ids in reasons.items():
         parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
     return "\n\n".join([*parts, verdict_counts(judgements)])
+
+
+def short_reason(one: Judgement) -> str:
+    """Why, and of records that are missing only the metric and the experiment."""
+    return _MISSING.sub(r"no records of \1 in \2", one.reason)
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:

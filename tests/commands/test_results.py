@@ -77,6 +77,15 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
     assert (made / "results/report/report.html").is_file()
     assert ae("report", "toy", run.name, "-o", str(tmp_path / "page"))[0] == 0
     assert (tmp_path / "page/report.html").is_file()
+    assert ae("site", str(tmp_path / "site"))[0] == 0
+    assert ae("site", str(tmp_path / "named"), run.name)[0] == 0
+    for name in ("site", "named"):
+        pages = {path.name for path in (tmp_path / name).iterdir()}
+        assert pages == {"index.html", f"toy-{run.name}.html", "assets"}
+    code, _, said = ae("site", str(tmp_path / "none"), "nosuch")
+    assert code == ExitCode.USAGE
+    assert "nosuch" in said
+    assert not (tmp_path / "none").exists()
     assert state(run) == before
 
 

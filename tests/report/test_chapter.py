@@ -14,7 +14,8 @@ from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.models import StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text, html_report
+from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text
+from ae.report.page import html_page
 from tests.toy import make_toy
 
 
@@ -74,7 +75,7 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     assert [one.name for one in chapter.figures] == ["times"]
     endings = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert endings == {".csv", ".pdf", ".png", ".svg"}
-    plain = re.sub(r"<[^>]+>", "", html_report([chapter]))
+    plain = re.sub(r"<[^>]+>", "", html_page([chapter]))
     assert (
         "point apart-b (timeout)killed after 5 min\npoint apart-c (interrupted)no reason" in plain
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import filecmp
+import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,14 +19,15 @@ from ae.recipe.load import load_recipe
 from ae.records.files import Environment, PointRecords
 from ae.records.models import Provenance, Source, StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, Drawn, html_report, write_report
+from ae.report.chapter import Chapter, Drawn
+from ae.report.page import VENDOR, html_page, write_report, write_site
 from ae.report.tables import Shape, result_tables
 from tests.toy import make_toy
 
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63606060"
-    "00000004000160a2c5d90000000049454e44ae426082"
-)
+PICTURE = """<?xml version="1.0"?>
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><defs><style>*{a: b}</style></defs>
+ <g id="g1"><text style="fill: #123456" x="1.23456">50 % "x" 1.23456</text></g></svg>
+"""
 
 
 def claim(name: str, sentence: str, **facts: object) -> Claim:
@@ -33,9 +39,9 @@ def claim(name: str, sentence: str, **facts: object) -> Claim:
 
 @pytest.fixture
 def chapter(tmp_path: Path) -> Chapter:
-    png, table = tmp_path / "speedup.png", tmp_path / "speedup.csv"
-    png.write_bytes(PIXEL)
-    table.write_text("variant,speedup\nrpf,1.5\n")
+    svg, table = tmp_path / "speedup.svg", tmp_path / "speedup.csv"
+    svg.write_text(PICTURE)
+    table.write_text("variant,speedup\nrpf's <1>,1.5\nbase,1\n")
     rows = [
         {"metric": "kernel_time", "unit": "us", "evidence": "measured", "samples": samples,
          "experiment": "embedding", "variant": variant}
@@ -89,7 +95,7 @@ def chapter(tmp_path: Path) -> Chapter:
         tables=result_tables(rows, shape),
         skipped=[("variant stock21", "the wheel was not at hand")],
         figures=[
-            Drawn(name="speedup", files={"png": png, "csv": table}),
+            Drawn(name="speedup", files={"svg": svg, "csv": table}),
             Drawn(name="sweep", reason="no record of experiment sweep"),
         ],
         judgements=[
@@ -114,8 +120,10 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.sources += [v or "" for k, v in attrs if k in ("src", "srcset", "data", "poster")]
-        assert tag not in ("script", "link", "iframe")
-        if tag not in ("meta", "img"):
+        assert tag not in ("iframe", "object", "embed")
+        if tag == "link":
+            self.sources += [dict(attrs)["href"] or ""]
+        if tag not in ("meta", "img", "link"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -123,19 +131,23 @@ class Tags(HTMLParser):
 
 
 def test_html_is_whole_and_fetches_nothing(chapter: Chapter) -> None:
-    page = html_report([chapter])
+    page = html_page([chapter])
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
     for name in ("direction-holds", "not-transcribed", "not-reproduced"):
         assert f'<td class="v {name}">' in page
-    assert len(tags.sources) == 1
-    assert tags.sources[0].startswith("data:image/png;base64,")
-    assert "url(" not in page
+    icon, picture = tags.sources
+    assert icon == "data:,"
+    assert picture.startswith("data:image/svg+xml,")
+    drawn = ElementTree.fromstring(unquote(picture.partition(",")[2]))
+    assert "".join(drawn.find(".//{*}text").itertext()) == '50 % "x" 1.23456'
+    assert "url(" not in page.replace("url(#", "")
+    assert "@import" not in page
 
 
 def test_the_report_says_everything(chapter: Chapter) -> None:
-    plain = re.sub(r"<[^>]+>", " ", html_report([chapter]))
+    plain = re.sub(r"<[^>]+>", " ", html_page([chapter]))
     for words in (
         "NVIDIA H200", "driver 580.1", "deadbeef with local changes", "Docker Engine 26.1",
         "20240101T000000-abc", "ae run toy", "1980", "Measured with --quick.",
@@ -152,12 +164,42 @@ def test_the_report_says_everything(chapter: Chapter) -> None:
 
 
 def test_text_of_others_is_escaped(chapter: Chapter) -> None:
-    page = html_report([chapter])
+    page = html_page([chapter])
     assert "A &lt;toy&gt; paper" in page
     assert "<b>bold</b>" not in page
+    assert "rpf's &lt;1&gt;,1.5" in page
 
 
 def test_write_report_lists_its_chapters(chapter: Chapter, tmp_path: Path) -> None:
     page = write_report([chapter, chapter], tmp_path / "report")
-    assert page.read_text().count('href="#c') == 2
-    assert [path.name for path in (tmp_path / "report").iterdir()] == ["report.html"]
+    assert len(re.findall(r'href="#c\d"', page.read_text())) == 2
+    assert {path.name for path in page.parent.iterdir()} == {"report.html", "assets"}
+    assert filecmp.dircmp(page.parent / "assets", VENDOR).diff_files == []
+
+
+def test_a_site_has_a_page_for_each_chapter(chapter: Chapter, tmp_path: Path) -> None:
+    other = replace(chapter, results=replace(chapter.results, name="r2"))
+    index = write_site([chapter, other], tmp_path / "site")
+    assert index.name == "index.html"
+    start = index.read_text()
+    for name in ("toy-r1.html", "toy-r2.html"):
+        assert f'href="{name}"' in start
+        page = (index.parent / name).read_text()
+        assert page.count("<h1") == 1
+        assert 'href="index.html"' in page
+        assert "OptMT gains 53 %." in page
+    assert "OptMT gains 53 %." not in start
+    assert "magnitude" in start
+
+
+def test_vendored_code_is_what_was_published() -> None:
+    lines = (VENDOR / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split() for line in lines)}
+    there = {path.name for path in VENDOR.iterdir()} - {"SHA256SUMS"}
+    assert set(sums) == there
+    for name, digest in sums.items():
+        assert hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() == digest, name
+    licences = (VENDOR / "LICENSES.txt").read_text()
+    for name in there - {"LICENSES.txt"}:
+        package, _, version = name.removesuffix(".min.js").rpartition("-")
+        assert f"{package} {version} (BSD-3-Clause)" in licences

@@ -1,0 +1,132 @@
+"""Chapters as HTML: `report.html`, or a site with a page for each. They fetch nothing.
+
+A page stands alone: figures (SVG), their CSV, style and script are in it. Only the interactive
+views need the code in `vendor/`, which is copied beside it and loaded when one is asked for.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import shutil
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from os import cpu_count
+from pathlib import Path
+
+from ae.claims.judge import Claim, Verdict, scoreboard
+from ae.host.files import write_atomic
+from ae.recipe.load import load_recipe
+from ae.recipe.models import Recipe
+from ae.records.results import Results
+from ae.report import text
+from ae.report.chapter import Chapter, Drawn, compose, draw_figures
+from ae.report.svg import address
+from ae.report.views import view
+
+VENDOR = Path(__file__).parent / "vendor"
+_SCRIPTS = ("vega", "vega-lite", "vega-embed")  # in the order in which they are loaded
+
+
+def chapters_of(
+    root: Path, found: Sequence[tuple[Recipe, Results]], out: Callable[[Results], Path]
+) -> list[Chapter]:
+    """The chapters of results; their figures go as SVG and CSV into the folder `out` of each.
+
+    Several are drawn at once, each in a process of its own. Raises what `conclude` raises.
+    """
+    import matplotlib.figure  # noqa: F401 once, before the processes part
+
+    many = min(len(found), cpu_count() or 1)
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is told once, here
+    with ProcessPoolExecutor(many, get_context("fork"), signal.signal, quiet) as pool:
+        # A copy, because composing keeps what it finds in the results, while they are sent off.
+        drawing = [pool.submit(_draw, root, replace(one), out(one)) for _, one in found]
+        undrawn = [compose(root, recipe, results, ()) for recipe, results in found]
+        both = zip(undrawn, drawing, strict=True)
+        return [replace(chapter, figures=figures.result()) for chapter, figures in both]
+
+
+def _draw(root: Path, results: Results, out: Path) -> list[Drawn]:
+    return draw_figures(root, load_recipe(root, results.recipe), results, out, ["svg"])
+
+
+def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
+    """Write all chapters as `report.html` into `out_dir` and return its path."""
+    return _write(out_dir, {"report.html": html_page(chapters)})
+
+
+def write_site(chapters: Sequence[Chapter], out_dir: Path) -> Path:
+    """Write a page for each chapter, and `index.html`, whose path is returned."""
+    links = [f"{one.recipe.name}-{one.results.name}.html" for one in chapters]
+    pages = {
+        link: html_page([one], home="index.html") for link, one in zip(links, chapters, strict=True)
+    }
+    return _write(out_dir, {**pages, "index.html": html_page(chapters, links=links)})
+
+
+def _write(out_dir: Path, pages: Mapping[str, str]) -> Path:
+    shutil.copytree(VENDOR, out_dir / "assets", dirs_exist_ok=True)
+    for name, page in pages.items():
+        write_atomic(out_dir / name, page)
+    return out_dir / list(pages)[-1]
+
+
+def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: str = "") -> str:
+    """The chapters as one page; with `links`, the page that leads to theirs; `home` leads back."""
+    import jinja2
+
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return page.get_template("page.html").render(
+        chapters=chapters,
+        links=links,
+        home=home,
+        text=text,
+        scores=_scores,
+        accepted=_accepted,
+        order=[str(word) for word in Verdict],
+        image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
+        csv=lambda drawn: html.escape(drawn.files["csv"].read_text("utf-8"), quote=False),
+        view=_view,
+        scripts=[path.name for one in _SCRIPTS for path in VENDOR.glob(f"{one}-[0-9]*.js")],
+    )
+
+
+def _scores(chapters: Sequence[Chapter]) -> tuple[list[str], list[list[str]]]:
+    """Verdicts that occur; of every chapter and tag, how many facts got each."""
+    boards = [
+        (one, tag, row) for one in chapters for tag, row in scoreboard(one.judgements).items()
+    ]
+    words = [str(word) for word in Verdict if any(row[word] for _, _, row in boards)]
+    return words, [
+        [one.recipe.name, one.results.name, tag, *(str(row[word] or "") for word in words)]
+        for one, tag, row in boards
+        if any(row.values())
+    ]
+
+
+def _accepted(claim: Claim) -> str:
+    """Between which bounds a claim holds."""
+    low, high = (None if end is None else text.number(end) for end in (claim.lower, claim.upper))
+    if low and high:
+        return low if low == high else f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else ""
+
+
+def _view(drawn: Drawn, about: str) -> str:
+    """The interactive view of a figure's CSV, if there is one, for an attribute in '...'."""
+    import pandas as pd
+
+    spec = view(pd.read_csv(drawn.files["csv"]), about)
+    plain = html.escape(json.dumps(spec, separators=(",", ":")), quote=False) if spec else ""
+    return plain.replace("'", "&#39;")

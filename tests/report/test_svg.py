@@ -1,0 +1,84 @@
+"""A figure's SVG for the page: smaller, and the same picture."""
+
+from __future__ import annotations
+
+import io
+import re
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from ae.figures.draw import STYLE
+from ae.report.svg import address, small
+
+
+@pytest.fixture(scope="module")
+def svg() -> str:
+    """A figure with bars, hatches, clipped lines, markers, a rotated text and hostile words."""
+    with mpl.rc_context(STYLE):
+        figure = Figure()
+        axis = figure.subplots()
+        axis.bar(["a <b>", "50 % & #1", 'it\'s "c"'], [1.23456, 2, 3], hatch="//")
+        axis.plot([0, 1, 2], [0.5, 2.5, 1.0], marker="o")
+        axis.text(1, 1, "1.234567 turned", rotation=30)
+        axis.set_xlim(-0.5, 1.7)
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
+    return written.getvalue()
+
+
+def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
+    """What is drawn, in its order: the tag with all of its style, its text, its corners."""
+    root = ElementTree.fromstring(svg)
+    sheet = "".join(style.text or "" for style in root.iterfind(".//{*}style"))
+    rules = dict(re.findall(r"\.(s\d+)\{([^}]*)\}", sheet))
+    found = []
+    for one in root.iter():
+        tag = one.tag.partition("}")[2]
+        if tag in ("path", "text", "use", "rect"):
+            style = one.get("style") or rules.get(one.get("class", ""), "")
+            style = re.sub(r"url\(#\w+\)", "url", style)
+            about = f"{tag} {style} {one.get('fill')} {'rotate(-30' in one.get('transform', '')}"
+            found.append((about, "".join(one.itertext()), corners(one.get("d", ""))))
+    return found
+
+
+def corners(path: str) -> list[tuple[float, float]]:
+    """The ends of a path's pieces, rounded; V and H as the corners that they lead to."""
+    at = (0.0, 0.0)
+    found = []
+    for letter, text in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+        numbers = [float(number) for number in text.split()]
+        if letter == "V":
+            at = (at[0], numbers[0])
+        elif letter == "H":
+            at = (numbers[0], at[1])
+        elif numbers:
+            at = (numbers[-2], numbers[-1])
+        found.append(at)
+    return found
+
+
+def test_the_picture_is_the_same(svg: str) -> None:
+    before, after = looks(svg), looks(small(svg))
+    assert [one[:2] for one in after] == [one[:2] for one in before]
+    for (_, _, old), (_, _, new) in zip(before, after, strict=True):
+        assert len(old) == len(new)
+        for a, b in zip(old, new, strict=True):
+            assert b == pytest.approx(a, abs=0.011)
+    assert len(small(svg)) < 0.6 * len(svg)
+
+
+def test_every_reference_has_its_target(svg: str) -> None:
+    one = small(svg)
+    ids = re.findall(r" id='([^']*)'", one)
+    assert len(ids) == len(set(ids)) == 5  # the clip, the hatch, two ticks, the marker
+    assert set(re.findall(r"(?:url\(|href=')#(\w+)", one)) == set(ids)
+
+
+def test_the_address_fits_an_attribute(svg: str) -> None:
+    one = address(svg)
+    assert one.startswith("data:image/svg+xml,<svg")
+    assert not set('"&#\n') & set(one)
