@@ -31,7 +31,7 @@ ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="pape
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
 EngineName = Annotated[
     str | None,
-    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
+    typer.Option("--engine", help="docker, podman, local or slurm; default: docker, else local"),
 ]
 ImageOption = Annotated[
     str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")

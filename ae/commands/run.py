@@ -196,7 +196,9 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
-        stack.enter_context(watchdog.watched(run.name))
+        stack.callback(engine.close)
+        if not engine.outlives:
+            stack.enter_context(watchdog.watched(run.name))
         if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}

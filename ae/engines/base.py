@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
 GRACE_S = 10.0  # between TERM and KILL
+Finding = tuple[str, Literal["ok", "warn", "fail"], str, str]  # name, verdict, sentence, fix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +37,22 @@ class Leftover:
     """Something an earlier launcher left behind."""
 
     engine: str
-    kind: Literal["container", "process"]
+    kind: Literal["container", "process", "job"]
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
 
     @staticmethod
     def of(
-        engine: str, kind: Literal["container", "process"], ident: str, labels: Mapping[str, str]
+        engine: str,
+        kind: Literal["container", "process", "job"],
+        ident: str,
+        labels: Mapping[str, str],
+        *,
+        claimed: bool = False,
     ) -> Leftover:
-        """Whose it is, by its labels."""
-        run, alive = labels.get(owner.RUN, ""), owner.alive(labels)
+        """Whose it is, by its labels; `claimed`: another launcher has taken it up."""
+        run, alive = labels.get(owner.RUN, ""), claimed or owner.alive(labels)
         return Leftover(engine=engine, kind=kind, id=ident, run=run, owner_alive=alive)
 
 
@@ -57,6 +63,7 @@ class Engine(ABC):
 
     name: str
     no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
+    outlives = False  # whether points go on when the launcher is killed, for the next to take up
 
     def __init__(
         self,
@@ -117,6 +124,16 @@ class Engine(ABC):
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
         without a terminal it reads commands from its input."""
+
+    def ahead(self, jobs: Sequence[Job]) -> None:  # noqa: B027 most run one after another
+        """Told before the first point which will come, in order: it may start them early."""
+
+    def kept(self, job: Job) -> None:  # noqa: B027
+        """The outcome of a job is on the disk: what the engine held of it may go."""
+
+    def findings(self) -> list[Finding]:
+        """What `ae doctor` says of the engine besides whether it answers."""
+        return []
 
     def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
         """Let go of connections; it connects again when it is used again."""

@@ -75,7 +75,7 @@ class Run:
     def begin(self, point: Point) -> Path:
         """Return the empty folder that a point's output goes to. Raises EnvironmentFault."""
         self._claim()
-        folder = self._temporary(point)
+        folder = self.folder_of(point)
         with _writing(self.path):
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
@@ -87,7 +87,7 @@ class Run:
 
     def finish(self, point: Point, outcome: Outcome) -> Path:
         """Write status.json and give the point's folder its final name. Raises EnvironmentFault."""
-        temporary, final = self._temporary(point), self.path / "points" / point.id
+        temporary, final = self.folder_of(point), self.path / "points" / point.id
         status = StatusRecord(
             id=point.id,
             key=point.key,
@@ -169,7 +169,8 @@ class Run:
     def _reserve(self) -> Path:
         return self.path / ".reserve"
 
-    def _temporary(self, point: Point) -> Path:
+    def folder_of(self, point: Point) -> Path:
+        """Where a point's output goes while it runs."""
         return self.path / "points" / f".{point.id}.tmp"
 
     def _attempts(self, point_id: str) -> int:

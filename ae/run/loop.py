@@ -32,6 +32,10 @@ class Work:
     secrets: Mapping[str, Path]  # the files that the person gave, by name
     mask: Mask
 
+    def job(self, point: Point, out: Path) -> Job:
+        """A point as engines take it."""
+        return Job(point=point, out=out, labels=self.labels, secrets=self.secrets)
+
 
 def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
     """Run points and return how they ended, by id. A failed point does not stop the others.
@@ -42,6 +46,7 @@ def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
         if not work.engine.has_image(image):
             work.display.say(f"preparing {image.reference} for engine {work.engine.name}")
             work.engine.prepare(image, work.display)
+    work.engine.ahead([work.job(point, work.run.folder_of(point)) for point in todo])
     return {point.id: _execute_one(point, work) for point in todo}
 
 
@@ -49,7 +54,7 @@ def _execute_one(point: Point, work: Work) -> Outcome:
     out = work.run.begin(point)
     outcome: Outcome | None = None
     why = "stopped early"
-    job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
+    job = work.job(point, out)
     try:
         work.display.begin(point)
         with closing(LogFiles(out, work.display, work.mask)) as logs:
@@ -76,6 +81,8 @@ def _execute_one(point: Point, work: Work) -> Outcome:
             outcome = Outcome(status=Status.INTERRUPTED, exit_code=None, seconds=0.0, reason=why)
         work.run.finish(point, outcome)
         work.display.end(point, outcome)
+        if outcome.status is not Status.INTERRUPTED:
+            work.engine.kept(job)
 
 
 class LogFiles:

@@ -1,0 +1,118 @@
+"""Follows a job from the script to its end, through outages of the controller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from ae.engines.base import Sink
+from ae.engines.slurm import queue
+from ae.engines.slurm.folder import Tail, close, read_end
+from ae.engines.slurm.script import Batch
+from ae.errors import EnvironmentFault
+from ae.host import owner, signals
+
+_LOOK_S = 0.5  # between two looks at the files of a job
+_OUTAGE = 20  # polls that a controller may be away while a job is handed in
+_SILENT = 6  # polls without a heartbeat, of which the job makes one each; before the first: 30
+_LOST = 4  # answers of squeue without the job; also after its end, so that its files can arrive
+
+
+class Follower:
+    """What is known of the queue, asked every `poll_s`."""
+
+    def __init__(self, poll_s: float) -> None:
+        self.poll_s = poll_s
+        self._queue = queue.Queue(poll_s)
+
+    def hand_in(self, batch: Batch) -> None:
+        """Hand a job in, once: an answer that did not come says neither yes nor no."""
+        sent = batch.folder / "sent"
+        comment = owner.to_environment(owner.stamp(batch.job.labels))
+        for _ in range(_OUTAGE):
+            with suppress(queue.Away):
+                if not sent.exists():
+                    queue.admits(batch.folder / "job.sh")
+                    if batch.name not in queue.jobs():
+                        queue.submit(batch.folder / "job.sh", comment)
+                    sent.touch()
+                return
+            time.sleep(self.poll_s)
+        raise queue.Away("Slurm's controller does not answer", fix="see `scontrol ping`")
+
+    def end_of(self, batch: Batch, sink: Sink) -> dict[str, Any] | None:
+        """What the end file says; without one what Slurm says of that, as `state` and `why`; None:
+        Slurm knows no such job. Raises EnvironmentFault for a job that would wait for ever."""
+        tail, end = Tail(batch.folder, sink), None
+        beat, since, answers, said = -1, 0.0, 0, ""  # answers: in a row, without a job that runs
+        while not (end := read_end(batch.folder)):
+            tail.pump()
+            if (now := tail.sign_of_life()) != beat:
+                beat, since = now, time.monotonic()
+            if self._queue.look():
+                one, listed = self._queue.seen(batch.name), self._queue.listed(batch.name)
+                answers = answers + 1 if one is None or one.over or not listed else 0
+                if answers >= _LOST:
+                    end = read_end(batch.folder)
+                    if end or one is None or not one.over:
+                        break
+                    return {"state": one.state, "why": _explained(one, batch)}
+                if listed and one and one.state == "PENDING" and one.reason != said:
+                    said = one.reason
+                    if fix := queue.NEVER.get(said):
+                        what = f"{batch.job.point.id} would wait for ever: {said}"
+                        raise EnvironmentFault(what, fix=fix)
+                    if said not in ("None", "Priority", "Resources"):
+                        sink.line("stderr", f"ae: {batch.name} waits: {said}")
+                if not listed or one is None or one.state != "RUNNING":
+                    since = time.monotonic()
+                elif (silent := time.monotonic() - since) > _SILENT * self.poll_s * (
+                    1 if beat else 5
+                ):
+                    close(batch.folder, "silent")
+                    self.cancel([batch])
+                    why = f"no sign of life for {silent:.0f} s while Slurm says RUNNING: cancelled"
+                    return {"state": "RUNNING", "why": why}
+            time.sleep(min(_LOOK_S, self.poll_s))
+        if end:
+            tail.pump(last=True)
+            self._leave(batch)
+        return end
+
+    def state(self, name: str) -> str:
+        """Slurm's word for a job that is over, if it is known."""
+        self._queue.look(now=True)
+        one = self._queue.seen(name)
+        return one.state if one and one.over else ""
+
+    def cancel(self, batches: Sequence[Batch]) -> bool:
+        """Cancel jobs and wait until they are gone; whether they are."""
+        names = {one.name for one in batches}
+        with signals.shielded(), suppress(EnvironmentFault):
+            queue.cancel(names)
+            end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
+            while time.monotonic() < end:
+                if not names & {name for name, one in queue.jobs().items() if not one.over}:
+                    return True
+                time.sleep(_LOOK_S)
+        return False
+
+    def _leave(self, batch: Batch) -> None:
+        """A job whose end is there leaves the queue; without its slurmstepd it never would."""
+        with suppress(EnvironmentFault):
+            for _ in range(10):
+                one = queue.jobs().get(batch.name)
+                if one is None or one.state != "RUNNING":
+                    return
+                time.sleep(_LOOK_S)
+            queue.cancel([batch.name])
+
+
+def _explained(seen: queue.Seen, batch: Batch) -> str:
+    """Why there is no end file, with what Slurm wrote into the job's log."""
+    log = batch.folder / "slurm.log"
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    said = next((f"; {text.strip()[:300]}" for text in reversed(lines) if text.strip()), "")
+    return f"Slurm says {seen.state} and the job left no end file{said}"
