@@ -95,7 +95,7 @@ class SlurmEngine(Engine):
 
     def has_image(self, image: ImageRef) -> bool:
         if self._runtime == "none":
-            return LocalEngine(build=self._build).has_image(image)
+            return image.override is None and LocalEngine().has_image(image)
         return self._images.has(image)
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
@@ -213,7 +213,7 @@ class SlurmEngine(Engine):
         if refused:
             files.close(batch.folder, "refused")
             raise EnvironmentFault(f"{job.point.id} on {end.get('node')}: {refused}", fix=fix)
-        state = self._follower.state(batch.name) if stopped else end.get("state", "")
+        state = self._follower.state(batch) if stopped else end.get("state", "")
         late = bool(end.get("late") or state == "TIMEOUT" or (stopped and end.get("limit")))
         shown = 143 if stopped and not code else 1 if code is None else code
         status, reason = classify(
@@ -253,11 +253,10 @@ class SlurmEngine(Engine):
     def leftovers(self) -> list[Leftover]:
         """Jobs that wait or run, of living launchers too, and of those that may come back."""
         return [
-            Leftover.of(self.name, "job", name, labels, claimed=Run(run).is_claimed())
-            for name, one in queue.jobs().items()
-            for labels in [owner.from_environment(one.comment)]
-            for run in [one.folder.parents[2]]
-            if labels and not one.over
+            Leftover.of(self.name, "job", one.name, labels, claimed=claimed)
+            for folder, one in queue.jobs().items()
+            if one.lives and (labels := owner.from_environment(one.comment))
+            for claimed in [Run(folder.parents[2]).is_claimed()]
         ]
 
     def remove(self, leftover: Leftover) -> None:
@@ -278,6 +277,6 @@ class SlurmEngine(Engine):
         terminal = sys.stdin.isatty()
         point = replace(point, argv=("sh", "-i") if terminal else ("sh",))
         job = Job(point=point, out=out.resolve(), labels={}, secrets=files or {})
-        batch = self._batch(job, out.resolve() / f"ae-shell-{os.getpid()}", 8 * 3600)
+        batch = self._batch(job, out.resolve() / f"ae-shell-{os.getpid()}", 0)
         (batch.folder / "out").mkdir(parents=True)
         return interactive(batch, terminal=terminal), dict(queue.environment())

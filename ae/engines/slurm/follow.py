@@ -35,7 +35,7 @@ class Follower:
             with suppress(queue.Away):
                 if not sent.exists():
                     queue.admits(batch.folder / "job.sh")
-                    if batch.name not in queue.jobs():
+                    if batch.folder not in queue.jobs():
                         queue.submit(batch.folder / "job.sh", comment)
                     sent.touch()
                 return
@@ -52,7 +52,7 @@ class Follower:
             if (now := tail.sign_of_life()) != beat:
                 beat, since = now, time.monotonic()
             if self._queue.look():
-                one, listed = self._queue.seen(batch.name), self._queue.listed(batch.name)
+                one, listed = self._queue.seen(batch.folder), self._queue.listed(batch.folder)
                 answers = answers + 1 if one is None or one.over or not listed else 0
                 if answers >= _LOST:
                     end = read_end(batch.folder)
@@ -81,20 +81,20 @@ class Follower:
             self._leave(batch)
         return end
 
-    def state(self, name: str) -> str:
+    def state(self, batch: Batch) -> str:
         """Slurm's word for a job that is over, if it is known."""
         self._queue.look(now=True)
-        one = self._queue.seen(name)
+        one = self._queue.seen(batch.folder)
         return one.state if one and one.over else ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
         """Cancel jobs and wait until they are gone; whether they are."""
-        names = {one.name for one in batches}
+        ours = {one.folder for one in batches}
         with signals.shielded(), suppress(EnvironmentFault):
-            queue.cancel(names)
+            queue.cancel(one.name for one in batches)
             end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
             while time.monotonic() < end:
-                if not names & {name for name, one in queue.jobs().items() if not one.over}:
+                if not ours & {folder for folder, one in queue.jobs().items() if not one.over}:
                     return True
                 time.sleep(_LOOK_S)
         return False
@@ -103,7 +103,7 @@ class Follower:
         """A job whose end is there leaves the queue; without its slurmstepd it never would."""
         with suppress(EnvironmentFault):
             for _ in range(10):
-                one = queue.jobs().get(batch.name)
+                one = queue.jobs().get(batch.folder)
                 if one is None or one.state != "RUNNING":
                     return
                 time.sleep(_LOOK_S)

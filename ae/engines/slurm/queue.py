@@ -1,5 +1,7 @@
-"""Slurm's queue: what is handed in, what is said of it, what is taken back. Jobs go by their name;
-a controller that was killed gives an id away twice."""
+"""Slurm's queue: what is handed in, what is said of it, what is taken back.
+
+Jobs go by their folder and name; a controller that was killed gives an id away twice.
+"""
 
 from __future__ import annotations
 
@@ -59,21 +61,20 @@ class Away(EnvironmentFault):
 class Seen:
     """What squeue says of a job."""
 
-    ident: str
+    name: str
     state: str
     reason: str
-    node: str
-    folder: Path
     comment: str
 
     @property
     def over(self) -> bool:
+        """Whether nothing of it runs any more."""
         return self.state in _OVER
 
     @property
-    def hopeless(self) -> str:
-        """What to do about a reason for which it will never start; empty: it will."""
-        return NEVER.get(self.reason, "") if self.state == "PENDING" else ""
+    def lives(self) -> bool:
+        """Whether it waits or runs."""
+        return not self.over and self.state != "COMPLETING"
 
 
 class Queue:
@@ -82,9 +83,8 @@ class Queue:
     def __init__(self, poll_s: float) -> None:
         self._poll_s = self._pause = poll_s
         self._due = 0.0
-        self._seen: dict[str, Seen] = {}
-        self._last: frozenset[str] = frozenset()  # the names of the latest answer
-        self.answers = 0  # how often it has answered
+        self._seen: dict[Path, Seen] = {}
+        self._last: frozenset[Path] = frozenset()  # the jobs of the latest answer
 
     def look(self, *, now: bool = False) -> bool:
         """Ask squeue when it is time; whether there is a new answer. Never raises for an outage."""
@@ -100,16 +100,15 @@ class Queue:
         self._due = time.monotonic() + self._pause
         self._seen |= found
         self._last = frozenset(found)
-        self.answers += 1
         return True
 
-    def listed(self, name: str) -> bool:
+    def listed(self, folder: Path) -> bool:
         """Whether the latest answer had it."""
-        return name in self._last
+        return folder in self._last
 
-    def seen(self, name: str) -> Seen | None:
+    def seen(self, folder: Path) -> Seen | None:
         """What was said of it last, be it long ago."""
-        return self._seen.get(name)
+        return self._seen.get(folder)
 
 
 def facts() -> dict[str, str]:
@@ -128,16 +127,15 @@ def facts() -> dict[str, str]:
     }
 
 
-def jobs() -> dict[str, Seen]:
-    """The caller's jobs by name, those that are over as long as Slurm remembers. Raises Away."""
+def jobs() -> dict[Path, Seen]:
+    """The caller's jobs by folder, those that are over as long as Slurm remembers. Raises Away."""
     text = call("squeue", "--noheader", "--states=all", f"--user={os.getuid()}",
-                "--format=%i|%j|%T|%r|%N|%Z|%k")  # fmt: skip
-    found: dict[str, Seen] = {}
+                "--format=%j|%T|%r|%k|%Z")  # fmt: skip
+    found = {}
     for row in text.splitlines():
-        ident, name, state, reason, node, folder, comment = row.split("|", 6)
-        one = Seen(ident, state, reason, node, Path(folder), comment)
-        if name not in found or found[name].over:  # a name may be another's, too
-            found[name] = one
+        name, state, reason, rest = row.split("|", 3)
+        comment, _, folder = rest.rpartition("|")
+        found[Path(folder)] = Seen(name, state, reason, comment)
     return found
 
 

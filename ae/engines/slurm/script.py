@@ -162,7 +162,8 @@ def interactive(batch: Batch, *, terminal: bool) -> tuple[str, ...]:
 scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT; cd {quote(str(batch.folder / "out"))}
 {before}
 {shell((*words, *argv))}"""
-    return ("srun", *options(batch), *(("--pty",) if terminal else ()), "bash", "-c", text)
+    asked = [word for word in options(batch) if not word.startswith("--time=")]  # the partition's
+    return ("srun", *asked, *(("--pty",) if terminal else ()), "bash", "-c", text)
 
 
 def shell(words: Iterable[str]) -> str:
