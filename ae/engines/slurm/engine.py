@@ -71,16 +71,19 @@ class SlurmEngine(Engine):
 
     @cached_property
     def _found(self) -> probe.Found:
-        return probe.look(self._follower, gpus=bool(self.available().facts["gpu_route"]))
+        return self._look()
+
+    def _look(self, *, fresh: bool = False) -> probe.Found:
+        if not (found := self.available()).ok:
+            raise EnvironmentFault(found.detail, fix=found.fix)
+        return probe.look(self._follower, gpus=bool(found.facts["gpu_route"]), fresh=fresh)
 
     @cached_property
     def _machine(self) -> Machine:
         return self._found.machine()
 
     def findings(self) -> list[Finding]:
-        self._found = probe.look(
-            self._follower, gpus=bool(self.available().facts["gpu_route"]), fresh=True
-        )
+        self._found = self._look(fresh=True)
         return probe.findings(self._found, self.available().facts)
 
     # -- images ----------------------------------------------------------------------------------
@@ -213,7 +216,7 @@ class SlurmEngine(Engine):
         if refused:
             files.close(batch.folder, "refused")
             raise EnvironmentFault(f"{job.point.id} on {end.get('node')}: {refused}", fix=fix)
-        state = self._follower.state(batch) if stopped else end.get("state", "")
+        state = end.get("state") or ""
         late = bool(end.get("late") or state == "TIMEOUT" or (stopped and end.get("limit")))
         shown = 143 if stopped and not code else 1 if code is None else code
         status, reason = classify(

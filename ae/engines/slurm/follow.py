@@ -28,64 +28,77 @@ class Follower:
         self._queue = queue.Queue(poll_s)
 
     def hand_in(self, batch: Batch) -> None:
-        """Hand a job in, once: an answer that did not come says neither yes nor no."""
+        """Hand a job in, once: an answer that did not come says neither yes nor no. Raises
+        EnvironmentFault; a node that is down for a moment is waited for."""
         sent = batch.folder / "sent"
         comment = owner.to_environment(owner.stamp(batch.job.labels))
-        for _ in range(_OUTAGE):
-            with suppress(queue.Away):
+        away = down = 0
+        while True:
+            try:
                 if not sent.exists():
                     queue.admits(batch.folder / "job.sh")
                     if batch.folder not in queue.jobs():
                         queue.submit(batch.folder / "job.sh", comment)
                     sent.touch()
                 return
+            except queue.Away:
+                if (away := away + 1) == _OUTAGE:
+                    raise
+            except queue.NoNode:
+                if (down := down + 1) == _LOST:
+                    raise
             time.sleep(self.poll_s)
-        raise queue.Away("Slurm's controller does not answer", fix="see `scontrol ping`")
 
     def end_of(self, batch: Batch, sink: Sink) -> dict[str, Any] | None:
-        """What the end file says; without one what Slurm says of that, as `state` and `why`; None:
-        Slurm knows no such job. Raises EnvironmentFault for a job that would wait for ever."""
-        tail, end = Tail(batch.folder, sink), None
+        """What the end file says, with Slurm's `state` where the job was stopped; without one what
+        Slurm says of that, as `state` and `why`; None: Slurm knows no such job. Raises
+        EnvironmentFault for a job that would wait for ever."""
+        tail = Tail(batch.folder, sink)
         beat, since, answers, said = -1, 0.0, 0, ""  # answers: in a row, without a job that runs
-        while not (end := read_end(batch.folder)):
+        while True:
+            if end := read_end(batch.folder):
+                tail.pump(last=True)
+                end["state"] = state = self._left(batch, stopped=end["stopped"])
+                if not end["stopped"] or state not in ("PENDING", None):
+                    return end
+                if state is None:  # Slurm has forgotten it, and ended what it found on the node
+                    return None
+                (batch.folder / "end.json").unlink()  # it is to run again
             tail.pump()
             if (now := tail.sign_of_life()) != beat:
                 beat, since = now, time.monotonic()
             if self._queue.look():
                 one, listed = self._queue.seen(batch.folder), self._queue.listed(batch.folder)
                 answers = answers + 1 if one is None or one.over or not listed else 0
-                if answers >= _LOST:
-                    end = read_end(batch.folder)
-                    if end or one is None or not one.over:
-                        break
+                if answers >= _LOST and not read_end(batch.folder):
+                    if one is None or not one.over:
+                        return None
                     return {"state": one.state, "why": _explained(one, batch)}
                 if listed and one and one.state == "PENDING" and one.reason != said:
                     said = one.reason
-                    if fix := queue.NEVER.get(said):
-                        what = f"{batch.job.point.id} would wait for ever: {said}"
-                        raise EnvironmentFault(what, fix=fix)
-                    if said not in ("None", "Priority", "Resources"):
-                        sink.line("stderr", f"ae: {batch.name} waits: {said}")
+                    _waits(batch, said, sink)
+                limit = _SILENT * self.poll_s * (1 if beat else 5)
                 if not listed or one is None or one.state != "RUNNING":
                     since = time.monotonic()
-                elif (silent := time.monotonic() - since) > _SILENT * self.poll_s * (
-                    1 if beat else 5
-                ):
+                elif (silent := time.monotonic() - since) > limit:
                     close(batch.folder, "silent")
                     self.cancel([batch])
                     why = f"no sign of life for {silent:.0f} s while Slurm says RUNNING: cancelled"
                     return {"state": "RUNNING", "why": why}
             time.sleep(min(_LOOK_S, self.poll_s))
-        if end:
-            tail.pump(last=True)
-            self._leave(batch)
-        return end
 
-    def state(self, batch: Batch) -> str:
-        """Slurm's word for a job that is over, if it is known."""
-        self._queue.look(now=True)
-        one = self._queue.seen(batch.folder)
-        return one.state if one and one.over else ""
+    def _left(self, batch: Batch, *, stopped: bool) -> str | None:
+        """See to it that a job whose end is there leaves the queue; without its slurmstepd it
+        never would. Slurm's word for it, empty where Slurm does not answer; None: it is unknown."""
+        with suppress(EnvironmentFault):
+            for _ in range(20):
+                one = queue.jobs().get(batch.folder)
+                word = one.state if one else None
+                if word != "RUNNING" and not (stopped and word == "COMPLETING"):
+                    return word
+                time.sleep(_LOOK_S)
+            queue.cancel([batch.name])
+        return ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
         """Cancel jobs and wait until they are gone; whether they are."""
@@ -99,15 +112,13 @@ class Follower:
                 time.sleep(_LOOK_S)
         return False
 
-    def _leave(self, batch: Batch) -> None:
-        """A job whose end is there leaves the queue; without its slurmstepd it never would."""
-        with suppress(EnvironmentFault):
-            for _ in range(10):
-                one = queue.jobs().get(batch.folder)
-                if one is None or one.state != "RUNNING":
-                    return
-                time.sleep(_LOOK_S)
-            queue.cancel([batch.name])
+
+def _waits(batch: Batch, reason: str, sink: Sink) -> None:
+    """Say why a job waits. Raises EnvironmentFault where it would do so for ever."""
+    if fix := queue.NEVER.get(reason):
+        raise EnvironmentFault(f"{batch.job.point.id} would wait for ever: {reason}", fix=fix)
+    if reason not in ("None", "Priority", "Resources"):
+        sink.line("stderr", f"ae: {batch.name} waits: {reason}")
 
 
 def _explained(seen: queue.Seen, batch: Batch) -> str:

@@ -57,6 +57,10 @@ class Away(EnvironmentFault):
     """The controller does not answer; its jobs go on."""
 
 
+class NoNode(EnvironmentFault):
+    """No node that is up has so much; it may be back soon."""
+
+
 @dataclass(frozen=True)
 class Seen:
     """What squeue says of a job."""
@@ -183,4 +187,5 @@ def call(*argv: str) -> str:
     if _AWAY.search(said):
         raise Away(f"Slurm's controller does not answer: {said}", fix="see `scontrol ping`")
     fix = next((fix for word, fix in _REFUSED if word in said.lower()), "see `sinfo`, `squeue`")
-    raise EnvironmentFault(f"{argv[0]} refused: {said}", fix=fix)
+    kind = NoNode if "configuration is not available" in said else EnvironmentFault
+    raise kind(f"{argv[0]} refused: {said}", fix=fix)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ae.engines.base import Job
@@ -142,7 +143,21 @@ def end_tree(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def forget(ident: int) -> None:
-    """Make the controller forget a job, as one does that was killed before it had saved it."""
-    kill("slurmctld", signal.SIGTERM)
-    raise NotImplementedError(ident)
+@contextmanager
+def forgetting() -> Iterator[Callable[[], None]]:
+    """Yields what makes the controller die, and come back as it was at the start of the block."""
+    state, before = folder() / "state", folder() / "state.before"
+    kill("slurmctld", signal.SIGTERM)  # it saves its state
+    shutil.copytree(state, before)
+    start()
+
+    def forget() -> None:
+        kill("slurmctld")
+        shutil.rmtree(state)
+        shutil.copytree(before, state)
+        start()
+
+    try:
+        yield forget
+    finally:
+        shutil.rmtree(before)

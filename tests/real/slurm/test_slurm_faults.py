@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from ae.engines.base import Job
 from ae.engines.slurm import queue
 from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault
-from ae.model import GpuRequest, Outcome, RuntimeNeeds, Status
+from ae.model import GpuRequest, RuntimeNeeds, Status
 from tests.engines.acts import Lines, make_job
 from tests.real.slurm import cluster
 from tests.real.slurm.cluster import Running, tries, until
@@ -58,20 +57,24 @@ def test_a_clean_exit_after_a_stop_is_not_done(tmp_path: Path) -> None:
     assert (one.end().status, one.end().exit_code) == (Status.FAILED, 0)
 
 
-def test_somebody_cancels_it_while_it_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue.call("scontrol", "update", "PartitionName=gpu", "State=DOWN")
-    try:
-        one = Running(job_of(tmp_path, "print:x"))
-        until(lambda: tries(one.job) and cluster.state(one.name) == "PENDING")
-        queue.cancel([one.name])
-        outcome = one.end()
-    finally:
-        queue.call("scontrol", "update", "PartitionName=gpu", "State=UP")
+def test_somebody_cancels_it_while_it_waits(tmp_path: Path) -> None:
+    blocking = (
+        "sbatch",
+        "--nodes=3",
+        "--exclusive",
+        "--mem=0",
+        "--wrap=sleep 60",
+        "--job-name=all",
+    )
+    subprocess.run(blocking, check=True, capture_output=True, cwd=tmp_path)
+    until(lambda: cluster.state("all") == "RUNNING")
+    one = Running(job_of(tmp_path, "print:x"))
+    until(lambda: tries(one.job) and cluster.state(one.name) == "PENDING")
+    queue.cancel([one.name])
+    outcome = one.end()
+    queue.cancel(["all"])
     assert outcome.status is Status.FAILED
     assert "Slurm says CANCELLED and the job left no end file" in outcome.reason
-    assert any("waits: PartitionDown" in line for line in one.lines.of("stderr"))
 
 
 def test_slurm_ends_it_at_a_time_limit_of_its_own(tmp_path: Path) -> None:
@@ -121,8 +124,7 @@ def test_another_job_needs_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_node_fails(tmp_path: Path) -> None:
     one = Running(job_of(tmp_path, "print:up", "sleep:600"))
     one.says("up")
-    node = next(n for n in ("n1", "n2", "n3") if (cluster.folder() / f"spool/{n}").exists()
-                and cluster.node_of(one.name) == n)  # fmt: skip
+    node = cluster.node_of(one.name)
     script = cluster.children_of(one.name)
     pids = cluster.steps(one.name)
     cluster.kill(f"slurmd.{node}")
@@ -172,31 +174,31 @@ def test_the_controller_dies_with_a_job_just_handed_in(tmp_path: Path) -> None:
     assert (tmp_path / "other/out/result").read_text() == "2"
 
 
-def test_a_job_that_slurm_has_forgotten_is_handed_in_once_more(tmp_path: Path) -> None:
-    """Both times; then it is said, and not tried for ever."""
-    engine = SlurmEngine(grace_s=1.0)
-    job = job_of(tmp_path, "print:x")
-    engine.machine()
-    queue.call("scontrol", "update", "PartitionName=gpu", "State=DOWN")
-    try:
-        one = Running(job, engine)
-        for number in (1, 2):
-            until(lambda n=number: len(tries(job)) == n and (tries(job)[-1] / "sent").exists())
-            until(lambda: cluster.state(one.name) == "PENDING")
-            cluster.forget(cluster.job_id(one.name))
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_job_that_slurm_has_forgotten_is_handed_in_once_more(tmp_path: Path, times: int) -> None:
+    script = f'echo up; [ "${{PWD%-{times + 1}/out}}" != "$PWD" ] || sleep 60'  # the last one ends
+    job = job_of(tmp_path, argv=("bash", "-c", script))
+    with cluster.forgetting() as forget:
+        one = Running(job)
+        for number in range(1, times + 1):
+            until(lambda n=number: len(tries(job)) == n and (tries(job)[-1] / "stdout").exists())
+            forget()
         outcome = one.end()
-    finally:
-        queue.call("scontrol", "update", "PartitionName=gpu", "State=UP")
-    assert outcome.status is Status.FAILED
-    assert "lost twice" in outcome.reason
+    assert len(tries(job)) == 2
+    if times == 1:
+        assert outcome.status is Status.DONE
+    else:
+        assert outcome.status is Status.FAILED
+        assert "lost twice" in outcome.reason
 
 
 def test_the_controller_is_away(tmp_path: Path) -> None:
     """A job's end counts without it; what is handed in meanwhile waits for it, and goes in once."""
     one = Running(job_of(tmp_path / "one", "print:up", "sleep:2", "write:result:1"))
     one.says("up")
-    cluster.kill("slurmctld", signal.SIGTERM)
     engine = SlurmEngine(grace_s=1.0)
+    engine.machine()
+    cluster.kill("slurmctld", signal.SIGTERM)
     two = Running(job_of(tmp_path / "two", "write:result:2"), engine)
     assert one.end().status is Status.DONE
     cluster.start()
@@ -212,7 +214,7 @@ def test_a_job_is_taken_up_long_after_its_end(tmp_path: Path) -> None:
     job = job_of(tmp_path, "print:said", "write:result:1")
     SlurmEngine(grace_s=1.0).ahead([job])
     (folder,) = tries(job)
-    until(lambda: (folder / "end.json").exists())
+    until((folder / "end.json").exists)
     until(lambda: cluster.state(folder.name) == "", 90)  # MinJobAge
     one = Running(job)
     outcome = one.end()
@@ -251,7 +253,7 @@ def test_a_partition_with_too_little_time(tmp_path: Path, monkeypatch: pytest.Mo
     engine = SlurmEngine(grace_s=1.0)
     engine.machine()
     monkeypatch.setenv("SBATCH_PARTITION", "short")
-    with pytest.raises(EnvironmentFault, match="wait for ever: PartitionTimeLimit") as caught:
+    with pytest.raises(EnvironmentFault, match="wait for ever: Partition") as caught:
         engine.run(job_of(tmp_path, "print:x"), Lines(), 60)
     assert caught.value.fix
 
@@ -300,15 +302,11 @@ def test_a_full_disk(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], check=True)
     try:
         command = "head -c 2000000 /dev/zero >$AE_OUT/filler"
-        one = Running(job_of(disk, argv=("sh", "-c", command)))
-        outcome = one.end()
-        assert outcome.status is Status.FAILED
-        assert (outcome.exit_code, "No space left" in outcome.reason) == (1, True)
-    except OSError as error:  # the copy of what it made does not fit, either
-        assert error.errno == 28
+        outcome = Running(job_of(disk, argv=("sh", "-c", command))).end()
     finally:
         until(lambda: not cluster.living())
         subprocess.run(["umount", "--lazy", disk], check=True)
+    assert (outcome.status, outcome.exit_code) == (Status.FAILED, 1)  # and its end was written
 
 
 def test_a_long_log(tmp_path: Path) -> None:
