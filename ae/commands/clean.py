@@ -35,7 +35,7 @@ def clean(
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
     for one in found:
-        print(f"{verb} {one.kind} {one.id[:12]} of run {one.run} ({one.engine})")
+        print(f"{verb} {one.kind} {Path(one.id).name[:60]} of run {one.run} ({one.engine})")
     for path in old:
         print(f"{verb} environment {path.name}")
     if not found and not old:

@@ -256,14 +256,14 @@ class SlurmEngine(Engine):
     def leftovers(self) -> list[Leftover]:
         """Jobs that wait or run, of living launchers too, and of those that may come back."""
         return [
-            Leftover.of(self.name, "job", one.name, labels, claimed=claimed)
+            Leftover.of(self.name, "job", str(folder), labels, claimed=claimed)
             for folder, one in queue.jobs().items()
             if one.lives and (labels := owner.from_environment(one.comment))
             for claimed in [Run(folder.parents[2]).is_claimed()]
         ]
 
     def remove(self, leftover: Leftover) -> None:
-        queue.cancel([leftover.id])
+        queue.cancel({Path(leftover.id)})
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         gpus = job.point.needs.gpus.count if job.point.needs.gpus else 0

@@ -16,6 +16,7 @@ from ae.host import owner, signals
 
 _LOOK_S = 0.5  # between two looks at the files of a job
 _OUTAGE = 20  # polls that a controller may be away while a job is handed in
+_DOWN = 8  # refusals for want of nodes; those of a controller that has just started come back
 _SILENT = 6  # polls without a heartbeat, of which the job makes one each; before the first: 30
 _LOST = 4  # answers of squeue without the job; also after its end, so that its files can arrive
 
@@ -45,7 +46,7 @@ class Follower:
                 if (away := away + 1) == _OUTAGE:
                     raise
             except queue.NoNode:
-                if (down := down + 1) == _LOST:
+                if (down := down + 1) == _DOWN:
                     raise
             time.sleep(self.poll_s)
 
@@ -97,14 +98,14 @@ class Follower:
                 if word != "RUNNING" and not (stopped and word == "COMPLETING"):
                     return word
                 time.sleep(_LOOK_S)
-            queue.cancel([batch.name])
+            queue.cancel({batch.folder})
         return ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
         """Cancel jobs and wait until they are gone; whether they are."""
         ours = {one.folder for one in batches}
         with signals.shielded(), suppress(EnvironmentFault):
-            queue.cancel(one.name for one in batches)
+            queue.cancel(ours)
             end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
             while time.monotonic() < end:
                 if not ours & {folder for folder, one in queue.jobs().items() if not one.over}:

@@ -1,6 +1,6 @@
 """Slurm's queue: what is handed in, what is said of it, what is taken back.
 
-Jobs go by their folder and name; a controller that was killed gives an id away twice.
+Jobs go by their folder; a controller that was killed gives an id away twice.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,7 @@ class NoNode(EnvironmentFault):
 class Seen:
     """What squeue says of a job."""
 
+    ident: str
     name: str
     state: str
     reason: str
@@ -134,12 +135,12 @@ def facts() -> dict[str, str]:
 def jobs() -> dict[Path, Seen]:
     """The caller's jobs by folder, those that are over as long as Slurm remembers. Raises Away."""
     text = call("squeue", "--noheader", "--states=all", f"--user={os.getuid()}",
-                "--format=%j|%T|%r|%k|%Z")  # fmt: skip
+                "--format=%i|%j|%T|%r|%k|%Z")  # fmt: skip
     found = {}
     for row in text.splitlines():
-        name, state, reason, rest = row.split("|", 3)
+        ident, name, state, reason, rest = row.split("|", 4)
         comment, _, folder = rest.rpartition("|")
-        found[Path(folder)] = Seen(name, state, reason, comment)
+        found[Path(folder)] = Seen(ident, name, state, reason, comment)
     return found
 
 
@@ -154,10 +155,10 @@ def admits(path: Path) -> None:
     call("sbatch", "--test-only", str(path))
 
 
-def cancel(names: Iterable[str]) -> None:
-    """Cancel jobs by name; what is over already is fine."""
-    if names := sorted(names):
-        call("scancel", "--quiet", f"--user={os.getuid()}", f"--name={','.join(names)}")
+def cancel(folders: Container[Path]) -> None:
+    """Cancel the jobs of these folders; what is over already is fine."""
+    if idents := [one.ident for folder, one in jobs().items() if folder in folders and one.lives]:
+        call("scancel", "--quiet", *idents)
 
 
 def choices() -> dict[str, str]:

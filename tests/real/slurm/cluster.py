@@ -63,6 +63,11 @@ def state(name: str) -> str:
     return next((one.state for one in queue.jobs().values() if one.name == name), "")
 
 
+def cancel(name: str) -> None:
+    """As somebody at a terminal does."""
+    subprocess.run(["scancel", "--name", name], check=True)
+
+
 def living() -> list[str]:
     """Jobs that wait or run."""
     return [one.name for one in queue.jobs().values() if one.lives]

@@ -42,7 +42,7 @@ def job_of(folder: Path, *acts: str, **how: object) -> Job:
 def test_somebody_cancels_it(tmp_path: Path) -> None:
     one = Running(job_of(tmp_path, "listen", "print:up", "sleep:60"))
     one.says("up")
-    queue.cancel([one.name])
+    cluster.cancel(one.name)
     outcome = one.end()
     assert outcome.status is Status.FAILED
     assert "stopped by Slurm (CANCELLED)" in outcome.reason
@@ -53,7 +53,7 @@ def test_a_clean_exit_after_a_stop_is_not_done(tmp_path: Path) -> None:
     script = 'trap "exit 0" TERM; echo up; while :; do sleep 0.1; done'
     one = Running(job_of(tmp_path, argv=("bash", "-c", script)))
     one.says("up")
-    queue.cancel([one.name])
+    cluster.cancel(one.name)
     assert (one.end().status, one.end().exit_code) == (Status.FAILED, 0)
 
 
@@ -70,9 +70,9 @@ def test_somebody_cancels_it_while_it_waits(tmp_path: Path) -> None:
     until(lambda: cluster.state("all") == "RUNNING")
     one = Running(job_of(tmp_path, "print:x"))
     until(lambda: tries(one.job) and cluster.state(one.name) == "PENDING")
-    queue.cancel([one.name])
+    cluster.cancel(one.name)
     outcome = one.end()
-    queue.cancel(["all"])
+    cluster.cancel("all")
     assert outcome.status is Status.FAILED
     assert "Slurm says CANCELLED and the job left no end file" in outcome.reason
 
