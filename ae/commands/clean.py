@@ -27,7 +27,7 @@ def clean(
     run: Annotated[str, typer.Option(help="of this run alone", metavar="NAME")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Remove what dead launchers left behind: containers and processes, nothing else."""
+    """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
     every = [select.make(name) for name in select.NAMES]
     found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
     old = old_environments(find_root()) if environments else []
@@ -35,7 +35,8 @@ def clean(
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
     for one in found:
-        print(f"{verb} {one.kind} {Path(one.id).name[:60]} of run {one.run} ({one.engine})")
+        name = Path(one.id).name if one.kind == "job" else one.id[:12]
+        print(f"{verb} {one.kind} {name} of run {one.run} ({one.engine})")
     for path in old:
         print(f"{verb} environment {path.name}")
     if not found and not old:

@@ -29,7 +29,14 @@ class Check:
 def judge(facts: Facts) -> list[Check]:
     """Return every check. Pure."""
     checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
-    checks += [_engine(facts), _build(facts), *_gpus(facts), *_driver(facts), *_plan(facts)]
+    checks += [
+        _engine(facts),
+        *(Check(*one) for one in facts.findings),
+        _build(facts),
+        *_gpus(facts),
+        *_driver(facts),
+        *_plan(facts),
+    ]
     checks += [*_limits(facts), _disk(facts), *_image(facts)]
     return [*checks, _conclude(checks, facts)] if facts.command else checks
 

@@ -7,10 +7,10 @@ import os
 import resource
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from ae.engines.base import Availability, Engine
+from ae.engines.base import Availability, Engine, Finding
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
 from ae.errors import AeError, EnvironmentFault
@@ -54,6 +54,7 @@ class Facts:
     plan: Plan | None = None  # what it would do here
     refused: AeError | None = None  # why there is no plan
     image: Image | None = None  # of the plan, at the engine that would be used
+    findings: tuple[Finding, ...] = ()  # what the engine itself has to say
 
 
 def gather(
@@ -66,22 +67,22 @@ def gather(
 
     `plan_for` gives the plan of `command`; None: no recipe was named.
     """
-    machine = detect()
+    machine, findings = detect(), tuple[Finding, ...]()
     plan, refused, image, local = None, None, None, False
+    usable: Engine | None = None
     try:
-        plan = plan_for(machine) if plan_for else None
-    except AeError as error:
-        refused = error
-    try:
-        usable = choose(engine, gpus=bool(machine.gpus))
+        usable = choose(engine, gpus=bool(machine.gpus) and engine != "slurm")
         found = usable.available()
         local = usable.name == "local"
-        if found.ok and plan:
-            image = _image(plan.points[0].image, usable)
-        elif not found.ok:
-            found = replace(found, detail=f"engine {usable.name}: {found.detail}")
+        if findings := tuple(usable.findings()):  # points run on other machines
+            machine = usable.machine()
     except EnvironmentFault as error:
-        found = Availability(ok=False, detail=error.message, fix=error.fix)
+        found, usable = Availability(ok=False, detail=error.message, fix=error.fix), None
+    try:
+        plan = plan_for(machine) if plan_for else None
+        image = _image(plan.points[0].image, usable) if usable and plan else None
+    except AeError as error:
+        refused = error
     where = results_dir(root)
     there = next(folder for folder in (where, *where.parents) if folder.exists())
     driver = _DRIVER_PARAMETERS.read_text() + "\n" if _DRIVER_PARAMETERS.exists() else None
@@ -105,6 +106,7 @@ def gather(
         plan=plan,
         refused=refused,
         image=image,
+        findings=findings,
     )
 
 

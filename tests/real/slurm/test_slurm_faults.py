@@ -4,6 +4,7 @@ job is left. Exit codes, signals, deadlines, memory: tests/engines/test_contract
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -33,7 +34,8 @@ def _cluster(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def job_of(folder: Path, *acts: str, **how: object) -> Job:
-    return make_job(folder / "out", *acts, **how)  # type: ignore[arg-type]
+    run = f"faults-{secrets.token_hex(3)}"  # Slurm remembers those before
+    return make_job(folder / "out", *acts, run=run, **how)  # type: ignore[arg-type]
 
 
 # A job ends in an unusual way.
