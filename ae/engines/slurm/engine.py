@@ -24,7 +24,14 @@ from ae.engines.slurm import folder as files
 from ae.engines.slurm import probe, queue
 from ae.engines.slurm.follow import Follower
 from ae.engines.slurm.images import Images
-from ae.engines.slurm.script import Batch, Share, interactive, options, script
+from ae.engines.slurm.script import (
+    Batch,
+    Share,
+    interactive,
+    options,
+    refused_by,
+    script,
+)
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.files import write_atomic
@@ -236,8 +243,7 @@ class SlurmEngine(Engine):
             "asked": list(options(batch)),
             "gpus": gpus,
         }
-        if batch.runtime in ("none", "pyxis") and job.point.needs.network == "none":
-            facts["refused"] = ["network none"]
+        facts["refused"] = refused_by(batch.runtime, job.point)
         ident = f"environment {job.point.image.name}-{job.point.image.content[:12]}"
         if batch.runtime != "none":
             _, ident, facts["file_sha256"] = self._images.about(job.point.image)

@@ -44,9 +44,10 @@ box=(@box@)
 if [ @count@ -gt 0 ] && [ "@exact@" ]; then
     "${box[@]}" sh -c 'nvidia-smi -L' >inside 2>&1 </dev/null
     given=$(printf '%s\n' "${uuids[@]}" | sort)
-    seen=$(grep -o 'GPU-[^) ]*' inside | sort)
+    seen=$(sed -nE 's/^GPU [0-9]+: .*\(UUID: (.*)\)$/\1/p' inside | sort)
     [ @exact@ = some ] && seen=$(comm -12 <(echo "$given") <(echo "$seen"))
-    [ "$given" = "$seen" ] || refuse "inside the container are the GPUs ${seen//$'\n'/ }, not ${given//$'\n'/ }"
+    said=$(tail -n 1 inside | tr -cd 'A-Za-z0-9 .,:;=/_()-' | cut -c 1-200)
+    [ "$given" = "$seen" ] || refuse "inside the container nvidia-smi lists ${seen//$'\n'/ }, not ${given//$'\n'/ }: $said"
 fi
 
 [ $term = true ] && finish 143 143

@@ -30,7 +30,9 @@ who=(--user "$(id -u):$(id -g)")
 [ "$UID" = 0 ] || who+=(--userns keep-id)
 most=$(cat /proc/sys/kernel/pid_max) own=$(ulimit -Hu) files=$(ulimit -Hn)
 [ "$own" = unlimited ] || [ "$own" -gt "$most" ] || most=$own
-limits=(--ulimit "nofile=$files:$files" --ulimit "nproc=$most:$most")"""
+limits=(--ulimit "nofile=$files:$files" --ulimit "nproc=$most:$most")
+# In the job's own control group it has the job's limits, and ends with the job; runc cannot.
+[ "$(podman info --format '{{.Host.OCIRuntime.Name}}')" = crun ] && limits+=(--cgroups disabled)"""
 _WARNING_S = 60  # before its time limit a job gets TERM; Slurm may send it 60 s early
 
 
@@ -166,13 +168,23 @@ scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT; cd {quote(str(batch.folde
     return ("srun", *asked, *(("--pty",) if terminal else ()), "bash", "-c", text)
 
 
+def refused_by(runtime: str, point: Point) -> list[str]:
+    """What of a point's needs a runtime does not give."""
+    needs = point.needs
+    refused = [f"capability {cap}" for cap in needs.cap_add]
+    refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
+    refused += [f"mount {mount.target}" for mount in needs.mounts if runtime == "none"]
+    refused += ["network none"] * (needs.network == "none" and runtime != "apptainer")
+    return refused if runtime != "podman" else []
+
+
 def shell(words: Iterable[str]) -> str:
     """Words as a shell reads them."""
     return " ".join(word if isinstance(word, Raw) else quote(word) for word in words)
 
 
 def _podman(job: Job, batch: Batch) -> tuple[str, ...]:
-    """The container of the engine podman, in the job's own control group, with the job's GPUs."""
+    """The container of the engine podman, with the job's GPUs."""
     needs = replace(job.point.needs, memory_bytes=None)  # Slurm limits it
     spec = spec_of(
         replace(job, point=replace(job.point, needs=needs, argv=())),
@@ -184,16 +196,7 @@ def _podman(job: Job, batch: Batch) -> tuple[str, ...]:
         secrets=mounts_of(job),
     )
     head = ("podman", "run", "--rm", "--init")
-    own = (
-        "--interactive",
-        "--pull",
-        "never",
-        "--log-driver",
-        "none",
-        "--cgroups",
-        "disabled",
-        "--http-proxy=false",
-    )
+    own = ("--interactive", "--pull", "never", "--log-driver", "none", "--http-proxy=false")
     words = list(to_argv(replace(spec, pids=None), head, own))
     user = words.index("--user")
     words[user : user + 2] = [Raw('"${who[@]}" "${limits[@]}"')]

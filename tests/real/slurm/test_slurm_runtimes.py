@@ -1,0 +1,129 @@
+"""Points in containers of a compute node: podman (as root, with runc), and pyxis' words by a plugin
+that stands in for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ae.engines.base import Job
+from ae.engines.slurm.engine import SlurmEngine
+from ae.errors import EnvironmentFault
+from ae.model import GpuRequest, RuntimeNeeds, Status
+from tests.engines import podman_home
+from tests.engines.acts import Lines, make_job
+from tests.real.slurm import cluster
+from tests.real.slurm.cluster import Running, until
+
+pytestmark = [pytest.mark.slurm, pytest.mark.docker]  # the images come from there
+
+
+@pytest.fixture(scope="module")
+def program(slurm_cluster: Path, podman_runtime: str) -> Iterator[Path]:
+    """A podman that jobs find, with a storage of its own in which there is no image yet."""
+    folder = Path(tempfile.mkdtemp(prefix="aes", dir="/tmp"))  # short: sockets
+    own = podman_home.write(folder, runtime=podman_runtime)
+    words = "".join(f"export {key}={value}\n" for key, value in own.items())
+    program = cluster.folder() / "bin/podman"
+    program.write_text(f'#!/bin/sh\n{words}exec /usr/bin/podman "$@"\n')
+    program.chmod(0o755)
+    yield program
+    program.unlink()
+    for mounted in (folder / "graph/overlay", folder / "graph"):
+        subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def podman_of_the_nodes(
+    slurm: Path, program: Path, docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Points run with it, and leave no container."""
+    monkeypatch.setenv("AE_SLURM_RUNTIME", "podman")
+    monkeypatch.setenv("AE_SLURM_SHARED", "1")
+    yield
+    until(lambda: not cluster.living(), 10)
+    assert subprocess.check_output([program, "ps", "--all", "--quiet"]) == b""
+
+
+@pytest.fixture
+def cdi() -> Iterator[None]:
+    """The fake GPUs as CDI devices; inside, a program lists those that were given."""
+    folder = Path("/run/cdi")
+    program, spec = folder / "ae-slurm.sh", folder / "ae-slurm.json"
+    names = [f"GPU-n{node}-{number}" for node in (1, 2, 3) for number in (0, 1)]
+    mount = {"hostPath": str(program), "containerPath": "/nvidia/nvidia-smi"}
+    shared = {
+        "mounts": [mount | {"options": ["ro", "bind"]}],
+        "env": ["PATH=/nvidia:/usr/local/bin:/usr/bin:/bin"],
+    }
+    devices = [
+        {"name": name, "containerEdits": {"env": [f"FAKE_{name.replace('-', '_')}=1"]}}
+        for name in names
+    ]
+    folder.mkdir(exist_ok=True)
+    listing = "s/^FAKE_GPU_(n.)_(.)=1/GPU \\2: Fake (UUID: GPU-\\1-\\2)/p"
+    program.write_text(f"#!/bin/sh\nenv | sed -nE '{listing}'\n")
+    program.chmod(0o755)
+    about = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}
+    spec.write_text(json.dumps(about | {"containerEdits": shared}))
+    yield
+    spec.unlink()
+    program.unlink()
+
+
+def prepared(job: Job) -> SlurmEngine:
+    engine = SlurmEngine(grace_s=1.0)
+    if not engine.has_image(job.point.image):
+        engine.prepare(job.point.image, Lines())
+    assert engine.has_image(job.point.image)
+    return engine
+
+
+def test_a_point_in_podman(podman_of_the_nodes: None, tmp_path: Path) -> None:
+    acts = ("print:hi", "error:no such unit", "home", "env:AE_OUT", "env:SLURM_JOB_ID")
+    job = make_job(tmp_path / "out", *acts, "write:result:1", "exit:77")
+    one = Running(job, prepared(job))
+    outcome = one.end(90)
+    assert (outcome.status, outcome.exit_code) == (Status.SKIPPED, 77), (outcome, one.lines.got)
+    assert outcome.reason == "no such unit"
+    assert one.lines.of("stdout") == ["hi", "home ok", "/ae/out", "unset"]
+    assert (tmp_path / "out/result").read_text() == "1"
+    assert outcome.image_id.startswith("sha256:")
+    assert len(str(outcome.honoured["file_sha256"])) == 64
+
+
+def test_a_cancelled_job_leaves_no_container(podman_of_the_nodes: None, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "out", "listen", "print:up", "sleep:60")
+    one = Running(job, prepared(job))
+    one.says("up")
+    cluster.cancel(one.name)
+    assert one.end().status is Status.FAILED
+    assert (tmp_path / "out/cleaned").exists()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_container_has_the_jobs_gpus(
+    podman_of_the_nodes: None, cdi: None, tmp_path: Path, count: int
+) -> None:
+    needs = RuntimeNeeds(gpus=GpuRequest(count=count))
+    job = make_job(tmp_path / "out", argv=("nvidia-smi",), needs=needs)
+    one = Running(job, prepared(job))
+    outcome = one.end()
+    assert outcome.status is Status.DONE, (outcome, one.lines.got)
+    inside = {line.split("UUID: ")[1].rstrip(")") for line in one.lines.of("stdout")}
+    assert inside == set(outcome.honoured["gpus"])  # type: ignore[call-overload]
+    assert len(inside) == count
+
+
+def test_gpus_that_do_not_arrive_stop_the_run(podman_of_the_nodes: None, tmp_path: Path) -> None:
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1))
+    job = make_job(tmp_path / "out", "print:x", needs=needs)
+    with pytest.raises(EnvironmentFault, match="inside the container nvidia-smi lists , not GPU"):
+        Running(job, prepared(job)).end()
