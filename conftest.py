@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        own = [name for name in ("slurm", "docker") if item.get_closest_marker(name)]
+        groups = {"slurm": "slurm", "docker": "engine"}
+        own = [group for name, group in groups.items() if item.get_closest_marker(name)]
         file = item.nodeid.split("::", 1)[0]
         item.add_marker(pytest.mark.xdist_group(own[0] if own else file))
 

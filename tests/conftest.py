@@ -138,7 +138,7 @@ def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AE_RESULTS", str(folder))
         patch.setenv("AE_SLURM_POLL_S", "1")
-        assert len(SlurmEngine().machine().gpus) == 2
+        assert len(SlurmEngine().machine.gpus) == 2
     return folder
 
 

@@ -68,10 +68,10 @@ class SlurmEngine(Engine):
 
     @cached_property
     def _available(self) -> Availability:
-        try:
-            facts = queue.facts()
-        except EnvironmentFault as fault:
-            return Availability(ok=False, detail=fault.message, fix=fault.fix)
+        return super().available()
+
+    def _answer(self) -> Availability:
+        facts = queue.facts()
         gpus = "GPUs" if facts["gpu_route"] else "no GPU"
         said = f"Slurm {facts['version']}, {facts['endpoint']}, {gpus}"
         return Availability(ok=True, detail=said, facts=facts)
@@ -86,7 +86,7 @@ class SlurmEngine(Engine):
         return probe.look(self._follower, gpus=bool(found.facts["gpu_route"]), fresh=fresh)
 
     @cached_property
-    def _machine(self) -> Machine:
+    def machine(self) -> Machine:
         return self._found.machine()
 
     def findings(self) -> list[Finding]:
@@ -216,7 +216,7 @@ class SlurmEngine(Engine):
         stopped, code, why = end.get("stopped"), end.get("code"), end.get("why", "")
         gpus = files.gpus(batch.folder)
         refused, fix = end.get("refused"), "see `ae doctor --engine slurm`"
-        known = {gpu.name for gpu in self.machine().gpus}
+        known = {gpu.name for gpu in self.machine.gpus}
         if other := {name for name in gpus.values() if known and name not in known}:
             refused = f"its GPUs are {', '.join(other)}, and the plan is for {', '.join(known)}"
             fix = "name nodes of one kind: SBATCH_CONSTRAINT, SBATCH_PARTITION"

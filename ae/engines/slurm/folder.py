@@ -28,6 +28,14 @@ def read_end(folder: Path) -> dict[str, Any] | None:
     return end
 
 
+def sign_of_life(folder: Path) -> int:
+    """Changes as long as the job's script runs: the time of its latest heartbeat; 0: none yet."""
+    try:
+        return (folder / "heartbeat").stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def close(folder: Path, why: str) -> None:
     """Nobody is to take this job up again."""
     (folder / "closed").write_text(why + "\n")
@@ -95,10 +103,3 @@ class Tail:
     def _pass(self, name: Literal["stdout", "stderr"], chunk: bytes, *, last: bool = False) -> None:
         for line in self._cutters[name].feed(chunk, last=last):
             self._sink.line(name, line)
-
-    def sign_of_life(self) -> int:
-        """Changes as long as the job's script runs: the time of its latest heartbeat."""
-        try:
-            return (self._folder / "heartbeat").stat().st_mtime_ns
-        except OSError:
-            return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from ae.engines.base import Sink
 from ae.engines.slurm import queue
-from ae.engines.slurm.folder import Tail, close, read_end
+from ae.engines.slurm.folder import Tail, close, read_end, sign_of_life
 from ae.engines.slurm.script import Batch
 from ae.errors import EnvironmentFault
 from ae.host import owner, signals
@@ -36,7 +36,8 @@ class Follower:
         away = down = 0
         while True:
             try:
-                if not sent.exists():
+                # What has begun was handed in, if by a launcher that died before it said so.
+                if not (sent.exists() or sign_of_life(batch.folder)):
                     queue.admits(batch.folder / "job.sh")
                     if batch.folder not in queue.jobs():
                         queue.submit(batch.folder / "job.sh", comment)
@@ -66,7 +67,7 @@ class Follower:
                     return None
                 (batch.folder / "end.json").unlink()  # it is to run again
             tail.pump()
-            if (now := tail.sign_of_life()) != beat:
+            if (now := sign_of_life(batch.folder)) != beat:
                 beat, since = now, time.monotonic()
             if self._queue.look():
                 one, listed = self._queue.seen(batch.folder), self._queue.listed(batch.folder)

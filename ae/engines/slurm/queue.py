@@ -66,7 +66,6 @@ class Seen:
     """What squeue says of a job."""
 
     ident: str
-    name: str
     state: str
     reason: str
     comment: str
@@ -135,12 +134,12 @@ def facts() -> dict[str, str]:
 def jobs() -> dict[Path, Seen]:
     """The caller's jobs by folder, those that are over as long as Slurm remembers. Raises Away."""
     text = call("squeue", "--noheader", "--states=all", f"--user={os.getuid()}",
-                "--format=%i|%j|%T|%r|%k|%Z")  # fmt: skip
+                "--format=%i|%T|%r|%k|%Z")  # fmt: skip
     found = {}
     for row in text.splitlines():
-        ident, name, state, reason, rest = row.split("|", 4)
+        ident, state, reason, rest = row.split("|", 3)
         comment, _, folder = rest.rpartition("|")
-        found[Path(folder)] = Seen(ident, name, state, reason, comment)
+        found[Path(folder)] = Seen(ident, state, reason, comment)
     return found
 
 

@@ -193,7 +193,6 @@ def _podman(job: Job, batch: Batch) -> tuple[str, ...]:
         user="",
         gpus=GpuGrant(route="cdi", devices=(_DEVICES,)) if batch.share.gpus else None,
         image=batch.image_id,
-        secrets=mounts_of(job),
     )
     head = ("podman", "run", "--rm", "--init")
     own = ("--interactive", "--pull", "never", "--log-driver", "none", "--http-proxy=false")

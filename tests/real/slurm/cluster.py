@@ -60,7 +60,8 @@ def job_id(name: str) -> int:
 
 def state(name: str) -> str:
     """Slurm's word for a job; empty: it knows none."""
-    return next((one.state for one in queue.jobs().values() if one.name == name), "")
+    said = queue.call("squeue", "--noheader", "--states=all", "--format=%T", f"--name={name}")
+    return (said.split() or [""])[-1]
 
 
 def cancel(name: str) -> None:
@@ -70,7 +71,7 @@ def cancel(name: str) -> None:
 
 def living() -> list[str]:
     """Jobs that wait or run."""
-    return [one.name for one in queue.jobs().values() if one.lives]
+    return [folder.name for folder, one in queue.jobs().items() if one.lives]
 
 
 def until(what: Callable[[], object], seconds: float = 30) -> None:

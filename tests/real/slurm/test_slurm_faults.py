@@ -108,7 +108,7 @@ def test_it_is_started_again(tmp_path: Path) -> None:
 
 def test_another_job_needs_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = SlurmEngine(grace_s=0.3)
-    assert engine.machine().gpus
+    assert engine.machine.gpus
     monkeypatch.setenv("SBATCH_PARTITION", "scavenge")
     one = Running(job_of(tmp_path, "print:up", "sleep:60"), engine)
     one.says("up")
@@ -199,7 +199,7 @@ def test_the_controller_is_away(tmp_path: Path) -> None:
     one = Running(job_of(tmp_path / "one", "print:up", "sleep:2", "write:result:1"))
     one.says("up")
     engine = SlurmEngine(grace_s=1.0)
-    engine.machine()
+    assert engine.machine
     cluster.kill("slurmctld", signal.SIGTERM)
     two = Running(job_of(tmp_path / "two", "write:result:2"), engine)
     assert one.end().status is Status.DONE
@@ -243,7 +243,7 @@ def test_a_job_of_other_sources_is_not_taken_up(tmp_path: Path) -> None:
 
 def test_a_partition_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = SlurmEngine(grace_s=1.0)
-    engine.machine()
+    assert engine.machine
     monkeypatch.setenv("SBATCH_PARTITION", "nope")
     with pytest.raises(EnvironmentFault, match="nvalid partition") as caught:
         engine.run(job_of(tmp_path, "print:x"), Lines(), 60)
@@ -253,7 +253,7 @@ def test_a_partition_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_partition_with_too_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm takes the job, and would never start it."""
     engine = SlurmEngine(grace_s=1.0)
-    engine.machine()
+    assert engine.machine
     monkeypatch.setenv("SBATCH_PARTITION", "short")
     with pytest.raises(EnvironmentFault, match="wait for ever: Partition") as caught:
         engine.run(job_of(tmp_path, "print:x"), Lines(), 60)
