@@ -12,7 +12,8 @@ set -euo pipefail
 
 hash_of() { printf %s "$1" | sha256sum | cut -c1-8; }
 
-S=${AE_CI_SLURM:-/tmp/ae-slurm-$(hash_of "$(cd "$(dirname "$0")/.." && pwd -P)")}
+HERE=$(cd "$(dirname "$0")" && pwd -P)
+S=${AE_CI_SLURM:-/tmp/ae-slurm-$(hash_of "$(dirname "$HERE")")}
 PORT=$((20000 + 16#$(hash_of "$S" | cut -c1-3) * 8)) # 20000 to 52768, eight for each folder
 NODES=(n1 n2 n3)
 export SLURM_CONF=$S/etc/slurm.conf
@@ -68,13 +69,13 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0,defer_batch
+SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 ReturnToService=2
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 GresTypes=gpu
-MinJobAge=12
+MinJobAge=8
 KillWait=3
 MessageTimeout=3
 SlurmdTimeout=5
@@ -94,7 +95,8 @@ NodeName=n[1-3] Name=gpu Type=h200 File=$S/dev/nvidia[0-1]" >"$S/etc/gres.conf"
 CgroupMountpoint=/sys/fs/cgroup
 ConstrainDevices=yes
 ConstrainRAMSpace=yes" >"$S/etc/cgroup.conf"
-    : >"$S/etc/plugstack.conf"
+    gcc -shared -fPIC -o "$S/bin/pyxis.so.new" "$HERE/pyxis.c" && mv "$S/bin/pyxis.so.new" "$S/bin/pyxis.so"
+    echo "optional $S/bin/pyxis.so" >"$S/etc/plugstack.conf"
     # What jobs find besides Debian's programs: an nvidia-smi that lists what they may open.
     printf '#!/bin/sh\necho "export PATH=%s/bin:/usr/bin:/bin"\n' "$S" >"$S/etc/prolog.sh"
     cat >"$S/bin/nvidia-smi" <<SH

@@ -20,6 +20,7 @@ __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
 GRACE_S = 10.0  # between TERM and KILL
+Kind = Literal["container", "process", "job"]
 Finding = tuple[str, Literal["ok", "warn", "fail"], str, str]  # name, verdict, sentence, fix
 
 
@@ -38,22 +39,15 @@ class Leftover:
     """Something an earlier launcher left behind."""
 
     engine: str
-    kind: Literal["container", "process", "job"]
+    kind: Kind
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
 
     @staticmethod
-    def of(
-        engine: str,
-        kind: Literal["container", "process", "job"],
-        ident: str,
-        labels: Mapping[str, str],
-        *,
-        claimed: bool = False,
-    ) -> Leftover:
-        """Whose it is, by its labels; `claimed`: another launcher has taken it up."""
-        run, alive = labels.get(owner.RUN, ""), claimed or owner.alive(labels)
+    def of(engine: str, kind: Kind, ident: str, labels: Mapping[str, str]) -> Leftover:
+        """Whose it is, by its labels."""
+        run, alive = labels.get(owner.RUN, ""), owner.alive(labels)
         return Leftover(engine=engine, kind=kind, id=ident, run=run, owner_alive=alive)
 
 

@@ -14,15 +14,7 @@ from ae.host import processes
 from ae.model import Gpu, Machine
 from ae.units import format_size
 
-GPU_FIELDS = (
-    "index",
-    "uuid",
-    "name",
-    "memory.total",
-    "memory.free",
-    "compute_cap",
-    "driver_version",
-)
+FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "compute_cap", "driver_version")
 _ANSWER_S = 20.0  # nvidia-smi wakes a driver without persistence mode, which takes seconds
 
 
@@ -33,12 +25,12 @@ def detect() -> Machine:
 
 def query_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that `nvidia-smi` lists; none without it, or when it fails."""
-    rows = _query("gpu", GPU_FIELDS)
+    rows = _query("gpu", FIELDS)
     return gpus_of(rows, _query("compute-apps", ("gpu_uuid", "pid")) if rows else ())
 
 
 def gpus_of(rows: Iterable[Sequence[str]], users: Sequence[Sequence[str]] = ()) -> tuple[Gpu, ...]:
-    """GPUs from rows of GPU_FIELDS; `users` are rows of UUID and process id."""
+    """GPUs from rows of FIELDS; `users` are rows of UUID and process id."""
     return tuple(
         Gpu(
             index=int(index),

@@ -261,12 +261,13 @@ class SlurmEngine(Engine):
 
     def leftovers(self) -> list[Leftover]:
         """Jobs that wait or run, of living launchers too, and of those that may come back."""
-        return [
-            Leftover.of(self.name, "job", str(folder), labels, claimed=claimed)
-            for folder, one in queue.jobs().items()
-            if one.lives and (labels := owner.from_environment(one.comment))
-            for claimed in [Run(folder.parents[2]).is_claimed()]
-        ]
+        found = []
+        for folder, one in queue.jobs().items():
+            if one.lives and (labels := owner.from_environment(one.comment)):
+                left = Leftover.of(self.name, "job", str(folder), labels)
+                again = Run(folder.parents[2]).is_claimed()  # another launcher has taken it up
+                found.append(replace(left, owner_alive=left.owner_alive or again))
+        return found
 
     def remove(self, leftover: Leftover) -> None:
         queue.cancel({Path(leftover.id)})

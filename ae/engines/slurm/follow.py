@@ -93,7 +93,7 @@ class Follower:
         """See to it that a job whose end is there leaves the queue; without its slurmstepd it
         never would. Slurm's word for it, empty where Slurm does not answer; None: it is unknown."""
         with suppress(EnvironmentFault):
-            for _ in range(20):
+            for _ in range(10):
                 one = queue.jobs().get(batch.folder)
                 word = one.state if one else None
                 if word != "RUNNING" and not (stopped and word == "COMPLETING"):

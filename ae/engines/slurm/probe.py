@@ -20,7 +20,7 @@ from ae.engines.slurm.script import RUNTIMES, Batch, Share, script
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.files import write_atomic
-from ae.host.machine import GPU_FIELDS, cache_dir, gpus_of
+from ae.host.machine import FIELDS, cache_dir, gpus_of
 from ae.model import Flavour, ImageRef, Machine, Point, RuntimeNeeds
 from ae.recipe.load import find_root
 from ae.records.folder import results_dir
@@ -34,7 +34,7 @@ done
 srun --help 2>&1 | grep -q container-image && echo "runtime pyxis"
 [ -d "$1" ] && echo "cache $1"
 nvidia-smi -L 2>/dev/null | sed 's/^/listed /'
-nvidia-smi --query-gpu={",".join(GPU_FIELDS)} --format=csv,noheader,nounits 2>/dev/null |
+nvidia-smi --query-gpu={",".join(FIELDS)} --format=csv,noheader,nounits 2>/dev/null |
     sed 's/^/gpu /'
 echo "cgroup $(stat -f -c %T /sys/fs/cgroup)"
 echo "memlock $(ulimit -l)"

@@ -4,10 +4,12 @@ that stands in for it."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ import pytest
 from ae.engines.base import Job
 from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault
-from ae.model import GpuRequest, RuntimeNeeds, Status
+from ae.model import GpuRequest, ImageRef, Mount, RuntimeNeeds, Status
+from tests.conftest import BASE_IMAGE
 from tests.engines import podman_home
-from tests.engines.acts import Lines, make_job
+from tests.engines.acts import Lines, base_image, make_job
 from tests.real.slurm import cluster
 from tests.real.slurm.cluster import Running, until
 
@@ -127,3 +130,60 @@ def test_gpus_that_do_not_arrive_stop_the_run(podman_of_the_nodes: None, tmp_pat
     job = make_job(tmp_path / "out", "print:x", needs=needs)
     with pytest.raises(EnvironmentFault, match="inside the container nvidia-smi lists , not GPU"):
         Running(job, prepared(job)).end()
+
+
+@pytest.fixture(scope="module")
+def rootfs(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The base image as a folder, and the file that names it to the stand-in for pyxis."""
+    folder = tmp_path_factory.mktemp("rootfs")
+    docker = ["docker", "--host", docker_endpoint]
+    name = f"ae-slurm-{os.getpid()}"
+    subprocess.run([*docker, "create", "--name", name, BASE_IMAGE], check=True, capture_output=True)
+    archive = subprocess.Popen([*docker, "export", name], stdout=subprocess.PIPE)
+    (folder / "root").mkdir()
+    subprocess.run(["tar", "x", "-C", folder / "root"], stdin=archive.stdout, check=True)
+    archive.wait(30)
+    subprocess.run([*docker, "rm", name], check=True, capture_output=True)
+    shutil.copy(cluster.folder() / "bin/nvidia-smi", folder / "root/usr/bin/nvidia-smi")
+    (folder / "image.sqsh").write_text(f"{folder}/root\n")
+    return folder / "image.sqsh"
+
+
+@pytest.fixture
+def pyxis(slurm: Path, rootfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageRef:
+    monkeypatch.setenv("AE_SLURM_RUNTIME", "pyxis")
+    return replace(base_image(tmp_path), override=str(rootfs))
+
+
+def test_a_point_in_pyxis(pyxis: ImageRef, slurm: Path, tmp_path: Path) -> None:
+    """Alone on its node: the step has one GPU of the job's two."""
+    needs = RuntimeNeeds(
+        gpus=GpuRequest(count=1), mounts=(Mount(source=slurm / "dev", target=f"{slurm}/dev"),)
+    )
+    acts = ("print:hi", "error:no such unit", "env:AE_OUT", "home", "env:AE_TEST_SECRET")
+    job = make_job(tmp_path / "out", *acts, "write:result:1", "exit:77", needs=needs, image=pyxis)
+    os.environ["AE_TEST_SECRET"] = "7"
+    one = Running(job, prepared(job))
+    outcome = one.end()
+    del os.environ["AE_TEST_SECRET"]
+    assert (outcome.status, outcome.exit_code) == (Status.SKIPPED, 77), (outcome, one.lines.got)
+    assert one.lines.of("stdout") == ["hi", "/ae/out", "home ok", "unset"]
+    assert (tmp_path / "out/result").read_text() == "1"
+    assert len(outcome.honoured["gpus"]) == 1  # type: ignore[arg-type]
+
+
+def test_a_cancelled_step_of_pyxis_may_clean_up(pyxis: ImageRef, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "out", "listen", "print:up", "sleep:60", image=pyxis)
+    one = Running(job, prepared(job))
+    one.says("up")
+    cluster.cancel(one.name)
+    assert one.end().status is Status.FAILED
+    assert (tmp_path / "out/cleaned").exists()
+
+
+def test_an_image_that_pyxis_cannot_open(pyxis: ImageRef, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqsh"
+    broken.touch()
+    job = make_job(tmp_path / "out", "print:x", image=replace(pyxis, override=str(broken)))
+    outcome = Running(job, prepared(job)).end()
+    assert outcome.status is Status.FAILED
