@@ -96,7 +96,7 @@ CgroupMountpoint=/sys/fs/cgroup
 ConstrainDevices=yes
 ConstrainRAMSpace=yes" >"$S/etc/cgroup.conf"
     gcc -shared -fPIC -o "$S/bin/pyxis.so.new" "$HERE/pyxis.c" && mv "$S/bin/pyxis.so.new" "$S/bin/pyxis.so"
-    echo "optional $S/bin/pyxis.so" >"$S/etc/plugstack.conf"
+    echo "required $S/bin/pyxis.so" >"$S/etc/plugstack.conf"
     # What jobs find besides Debian's programs: an nvidia-smi that lists what they may open.
     printf '#!/bin/sh\necho "export PATH=%s/bin:/usr/bin:/bin"\n' "$S" >"$S/etc/prolog.sh"
     cat >"$S/bin/nvidia-smi" <<SH

@@ -246,7 +246,8 @@ class SlurmEngine(Engine):
         facts["refused"] = refused_by(batch.runtime, job.point)
         ident = f"environment {job.point.image.name}-{job.point.image.content[:12]}"
         if batch.runtime != "none":
-            _, ident, facts["file_sha256"] = self._images.about(job.point.image)
+            _, made_of, digest = self._images.about(job.point.image)
+            ident, facts["file_sha256"] = made_of or f"sha256:{digest}", digest
         kept = ("job", "node", "restarts", "cpus", "memory", "state")
         return Outcome(
             status=status,

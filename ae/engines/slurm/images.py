@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
 from ae.engines.containers import ContainerEngine
@@ -38,9 +39,9 @@ class Images:
                 f"the image {image.reference} was not made into a file for {self._runtime} yet",
                 fix="run without --no-build",
             )
-        note = path.with_name(path.name + ".json")
-        about = json.loads(note.read_text()) if note.is_file() else {"id": "", "sha256": ""}
-        return str(path), about["id"], about["sha256"]
+        note = _note(path)
+        about = json.loads(note.read_text()) if note.is_file() else {"sha256": _digest(path)}
+        return str(path), about.get("id", ""), about["sha256"]
 
     def make(self, image: ImageRef, sink: Sink) -> None:
         """Make the file from the image of the container engine here. Raises EnvironmentFault."""
@@ -66,10 +67,8 @@ class Images:
                 else:
                     saved.rename(part)
                 saved.unlink(missing_ok=True)
-            with part.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            note = path.with_name(path.name + ".json")
-            write_atomic(note, json.dumps({"id": ident, "sha256": digest}) + "\n")
+            about = {"id": ident, "sha256": _digest(part)}
+            write_atomic(_note(path), json.dumps(about) + "\n")
             part.rename(path)
 
     def _convert(self, *argv: str) -> None:
@@ -98,3 +97,14 @@ class Images:
             "there is no Docker Engine and no podman here to make the image's file with",
             fix="make it where there is one and name it: --image FILE; see docs/slurm.md",
         )
+
+
+def _note(path: Path) -> Path:
+    """Where it stands what a file was made of."""
+    return path.with_name(path.name + ".json")
+
+
+@cache
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

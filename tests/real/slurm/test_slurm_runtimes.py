@@ -139,10 +139,11 @@ def rootfs(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Pa
     docker = ["docker", "--host", docker_endpoint]
     name = f"ae-slurm-{os.getpid()}"
     subprocess.run([*docker, "create", "--name", name, BASE_IMAGE], check=True, capture_output=True)
-    archive = subprocess.Popen([*docker, "export", name], stdout=subprocess.PIPE)
+    archive = folder / "root.tar"
+    subprocess.run([*docker, "export", "--output", archive, name], check=True)
     (folder / "root").mkdir()
-    subprocess.run(["tar", "x", "-C", folder / "root"], stdin=archive.stdout, check=True)
-    archive.wait(30)
+    subprocess.run(["tar", "xf", archive, "-C", folder / "root"], check=True)
+    archive.unlink()
     subprocess.run([*docker, "rm", name], check=True, capture_output=True)
     shutil.copy(cluster.folder() / "bin/nvidia-smi", folder / "root/usr/bin/nvidia-smi")
     (folder / "image.sqsh").write_text(f"{folder}/root\n")
@@ -155,11 +156,14 @@ def pyxis(slurm: Path, rootfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return replace(base_image(tmp_path), override=str(rootfs))
 
 
+def cluster_of(slurm: Path) -> Mount:
+    """What a task needs of the cluster inside: its prolog, and the nodes of the GPUs."""
+    return Mount(source=slurm, target=str(slurm))
+
+
 def test_a_point_in_pyxis(pyxis: ImageRef, slurm: Path, tmp_path: Path) -> None:
     """Alone on its node: the step has one GPU of the job's two."""
-    needs = RuntimeNeeds(
-        gpus=GpuRequest(count=1), mounts=(Mount(source=slurm / "dev", target=f"{slurm}/dev"),)
-    )
+    needs = RuntimeNeeds(gpus=GpuRequest(count=1), mounts=(cluster_of(slurm),))
     acts = ("print:hi", "error:no such unit", "env:AE_OUT", "home", "env:AE_TEST_SECRET")
     job = make_job(tmp_path / "out", *acts, "write:result:1", "exit:77", needs=needs, image=pyxis)
     os.environ["AE_TEST_SECRET"] = "7"
@@ -172,8 +176,11 @@ def test_a_point_in_pyxis(pyxis: ImageRef, slurm: Path, tmp_path: Path) -> None:
     assert len(outcome.honoured["gpus"]) == 1  # type: ignore[arg-type]
 
 
-def test_a_cancelled_step_of_pyxis_may_clean_up(pyxis: ImageRef, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "out", "listen", "print:up", "sleep:60", image=pyxis)
+def test_a_cancelled_step_of_pyxis_may_clean_up(
+    pyxis: ImageRef, slurm: Path, tmp_path: Path
+) -> None:
+    needs, acts = RuntimeNeeds(mounts=(cluster_of(slurm),)), ("listen", "print:up", "sleep:60")
+    job = make_job(tmp_path / "out", *acts, image=pyxis, needs=needs)
     one = Running(job, prepared(job))
     one.says("up")
     cluster.cancel(one.name)
