@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ae.engines.slurm.probe import Found
-from ae.engines.slurm.script import RUNTIMES, Batch, Share, line, script, shell
+from ae.engines.slurm.script import RUNTIMES, Batch, Share, asked_in, identity, line, script, shell
 from ae.model import GpuRequest, Mount, RuntimeNeeds
 from tests.engines.acts import make_job
 
@@ -49,7 +48,7 @@ def test_the_script(batch: Batch, runtime: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_what_slurm_is_always_asked(batch: Batch, runtime: str) -> None:
-    asked = re.findall(r"^#SBATCH (\S+)$", script(replace(batch, runtime=runtime)), re.M)
+    asked = asked_in(script(replace(batch, runtime=runtime)))
     for word in (
         "--ntasks=1", "--cpus-per-task=96", "--mem=0", "--time=14", "--gres=gpu:h200:2",
         "--export=NIL", "--signal=B:TERM@60", "--no-requeue", "--exclusive",
@@ -57,6 +56,16 @@ def test_what_slurm_is_always_asked(batch: Batch, runtime: str) -> None:
     ):  # fmt: skip
         assert word in asked
     assert not [word for word in asked if "per-task" in word and "cpus" not in word]
+
+
+def test_which_scripts_are_of_the_same_point(batch: Batch) -> None:
+    """How a job is followed, and what it asks of Slurm, may change while it waits."""
+    mine = identity(script(batch))
+    assert mine
+    assert identity(script(replace(batch, beat_s=1, share=Share(gpus=2, cpus=1, memory=9)))) == mine
+    assert identity(script(replace(batch, runtime="podman"))) != mine
+    point = replace(batch.job.point, key="f01")
+    assert identity(script(replace(batch, job=replace(batch.job, point=point)))) != mine
 
 
 def test_a_point_without_gpus_asks_for_none(batch: Batch) -> None:

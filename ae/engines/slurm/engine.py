@@ -27,6 +27,8 @@ from ae.engines.slurm.images import Images
 from ae.engines.slurm.script import (
     Batch,
     Share,
+    asked_in,
+    identity,
     interactive,
     options,
     refused_by,
@@ -160,7 +162,7 @@ class SlurmEngine(Engine):
         earlier = self._batch(job, top / f"{stem}-{last}", timeout_s)
         path = earlier.folder / "job.sh"
         if path.is_file() and not files.is_closed(earlier.folder):
-            if path.read_text() == script(earlier):
+            if identity(path.read_text()) == identity(script(earlier)):
                 self._open[job.out] = earlier
                 self._follower.hand_in(earlier)
                 return earlier
@@ -236,11 +238,12 @@ class SlurmEngine(Engine):
         if stopped and not late:
             why = f"stopped by Slurm{f' ({state})' * bool(state)}: cancelled, or the node is needed"
         files.fetch(batch.folder, job.out)
+        asked = asked_in((batch.folder / "job.sh").read_text())
         facts: dict[str, object] = {
             "engine": f"Slurm {self.available().facts['version']}",
             "runtime": batch.runtime,
-            "shared_node": not batch.share.exclusive,
-            "asked": list(options(batch)),
+            "shared_node": "--exclusive" not in asked,
+            "asked": asked,
             "gpus": gpus,
         }
         facts["refused"] = refused_by(batch.runtime, job.point)

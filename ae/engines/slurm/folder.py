@@ -28,12 +28,13 @@ def read_end(folder: Path) -> dict[str, Any] | None:
     return end
 
 
-def sign_of_life(folder: Path) -> int:
-    """Changes as long as the job's script runs: the time of its latest heartbeat; 0: none yet."""
+def sign_of_life(folder: Path) -> tuple[int, float]:
+    """The time of the job's latest heartbeat, by the disk's clock, and their pace in seconds."""
     try:
-        return (folder / "heartbeat").stat().st_mtime_ns
-    except OSError:
-        return 0
+        path = folder / "heartbeat"
+        return path.stat().st_mtime_ns, float(path.read_text())
+    except (OSError, ValueError):
+        return 0, 0
 
 
 def close(folder: Path, why: str) -> None:

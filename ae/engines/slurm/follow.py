@@ -37,7 +37,7 @@ class Follower:
         while True:
             try:
                 # What has begun was handed in, if by a launcher that died before it said so.
-                if not (sent.exists() or sign_of_life(batch.folder)):
+                if not (sent.exists() or (batch.folder / "heartbeat").exists()):
                     queue.admits(batch.folder / "job.sh")
                     if batch.folder not in queue.jobs():
                         queue.submit(batch.folder / "job.sh", comment)
@@ -56,7 +56,12 @@ class Follower:
         Slurm says of that, as `state` and `why`; None: Slurm knows no such job. Raises
         EnvironmentFault for a job that would wait for ever."""
         tail = Tail(batch.folder, sink)
-        beat, since, answers, said = -1, 0.0, 0, ""  # answers: in a row, without a job that runs
+        beat, since, answers, said = (
+            (-1, 0.0),
+            0.0,
+            0,
+            "",
+        )  # answers: in a row, without a job that runs
         while True:
             if end := read_end(batch.folder):
                 tail.pump(last=True)
@@ -79,7 +84,7 @@ class Follower:
                 if listed and one and one.state == "PENDING" and one.reason != said:
                     said = one.reason
                     _waits(batch, said, sink)
-                limit = _SILENT * self.poll_s * (1 if beat else 5)
+                limit = _SILENT * (max(self.poll_s, beat[1]) if beat[0] else 5 * self.poll_s)
                 if not listed or one is None or one.state != "RUNNING":
                     since = time.monotonic()
                 elif (silent := time.monotonic() - since) > limit:

@@ -1,10 +1,10 @@
-# The point of key @key@
+# The point of key @key@ in @runtime@
 cd @folder@ || exit 3
 rm -rf out end.json late inside gpus   # started again by Slurm: it is a new measurement
 mkdir out || exit 3
 head -c 65536 /dev/zero >reserve || exit 3   # so that the end can be written on a full disk
 scratch=$(mktemp -d) && chmod 1777 "$scratch" || exit 3
-( while kill -0 $$ 2>/dev/null; do touch heartbeat; sleep @beat@; done ) &
+( while kill -0 $$ 2>/dev/null; do echo @beat@ >heartbeat; sleep @beat@; done ) &
 beat=$!
 child= again= term=false refused=
 

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
+from shlex import quote, split
 
 from ae.engines.base import OUT_DIR, Job
 from ae.engines.local import LocalEngine
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import HOME, GpuGrant, spec_of, to_argv
-from ae.model import Mount, Point
+from ae.model import Point
 
 RUNTIMES = ("pyxis", "apptainer", "podman", "none")  # the first that a node has is taken
 _DEVICES = "@devices@"
@@ -101,6 +101,7 @@ def script(batch: Batch) -> str:
     before, words = line(batch)
     values = {
         "key": batch.job.point.key or "-",
+        "runtime": batch.runtime,
         "folder": quote(folder),
         "count": str(batch.share.gpus),
         "beat": f"{batch.beat_s:g}",
@@ -116,6 +117,16 @@ def script(batch: Batch) -> str:
     return "#!/bin/bash\n" + "".join(f"#SBATCH {quote(w)}\n" for w in (*asked, *places)) + text
 
 
+def identity(text: str) -> list[str]:
+    """What two scripts of the same point have in common, whatever they ask of Slurm."""
+    return re.findall(r"^# The point of key .*$", text, re.M)[:1]
+
+
+def asked_in(text: str) -> list[str]:
+    """What a script asks of Slurm."""
+    return [word for row in re.findall(r"^#SBATCH (.*)$", text, re.M) for word in split(row)]
+
+
 def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]]:
     """What comes before the first container on a node, and the words before a point's command.
 
@@ -124,7 +135,11 @@ def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]
     out = batch.folder / "out"
     job = replace(batch.job, out=out, point=point or batch.job.point)
     if batch.runtime == "none":
-        own = [w for w in LocalEngine().equivalent(job)[1:] if not _is_gpus(w)]
+        own = [
+            w
+            for w in LocalEngine().equivalent(job)[1:]
+            if not w.startswith("CUDA_VISIBLE_DEVICES=")
+        ]
         home = [
             Raw('PATH="$PATH"'),
             "LANG=C.UTF-8",
@@ -137,10 +152,13 @@ def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]
         values = {"id": batch.image_id, "file": quote(file), "name": batch.name}
         before = re.sub(r"@(\w+)@", lambda match: values[match[1]], _PODMAN)
         return before, _podman(job, batch)
-    mounts = {str(mount.source): (mount.target, mount.read_only) for mount in _mounts(job)}
-    binds = [f"{source}:{to}{':ro' * only}" for source, (to, only) in mounts.items()]
+    binds = [
+        f"{mount.source}:{mount.target}{':ro' * mount.read_only}"
+        for mount in (*job.point.needs.mounts, *mounts_of(job))
+    ]
     binds.append(f"{out}:{OUT_DIR}")
-    env = _environment(job) | {"HOME": HOME}
+    env = {"AE_OUT": OUT_DIR, "AE_POINT": job.point.id, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    env |= {"HOME": HOME, **job.point.env}
     if batch.runtime == "apptainer":
         words = ["apptainer", "exec", "--containall", "--cleanenv", "--no-home", "--pwd", "/"]
         words += ["--nv"] * bool(batch.share.gpus)
@@ -203,16 +221,3 @@ def _podman(job: Job, batch: Batch) -> tuple[str, ...]:
         device = words.index(_DEVICES)
         words[device - 1 : device + 1] = [Raw('"${uuids[@]/#/--device=nvidia.com/gpu=}"')]
     return tuple(words)
-
-
-def _mounts(job: Job) -> tuple[Mount, ...]:
-    return (*job.point.needs.mounts, *mounts_of(job))
-
-
-def _environment(job: Job) -> dict[str, str]:
-    own = {"AE_OUT": OUT_DIR, "AE_POINT": job.point.id, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return own | dict(job.point.env)
-
-
-def _is_gpus(word: str) -> bool:
-    return word.startswith("CUDA_VISIBLE_DEVICES=")

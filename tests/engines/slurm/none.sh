@@ -13,13 +13,13 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/r/points/.slurm/ae-run-point-1
 #SBATCH --output=/r/points/.slurm/ae-run-point-1/slurm.log
-# The point of key f00
+# The point of key f00 in none
 cd /r/points/.slurm/ae-run-point-1 || exit 3
 rm -rf out end.json late inside gpus   # started again by Slurm: it is a new measurement
 mkdir out || exit 3
 head -c 65536 /dev/zero >reserve || exit 3   # so that the end can be written on a full disk
 scratch=$(mktemp -d) && chmod 1777 "$scratch" || exit 3
-( while kill -0 $$ 2>/dev/null; do touch heartbeat; sleep 30; done ) &
+( while kill -0 $$ 2>/dev/null; do echo 30 >heartbeat; sleep 30; done ) &
 beat=$!
 child= again= term=false refused=
 

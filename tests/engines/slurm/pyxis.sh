@@ -13,13 +13,13 @@
 #SBATCH --open-mode=append
 #SBATCH --chdir=/r/points/.slurm/ae-run-point-1
 #SBATCH --output=/r/points/.slurm/ae-run-point-1/slurm.log
-# The point of key f00
+# The point of key f00 in pyxis
 cd /r/points/.slurm/ae-run-point-1 || exit 3
 rm -rf out end.json late inside gpus   # started again by Slurm: it is a new measurement
 mkdir out || exit 3
 head -c 65536 /dev/zero >reserve || exit 3   # so that the end can be written on a full disk
 scratch=$(mktemp -d) && chmod 1777 "$scratch" || exit 3
-( while kill -0 $$ 2>/dev/null; do touch heartbeat; sleep 30; done ) &
+( while kill -0 $$ 2>/dev/null; do echo 30 >heartbeat; sleep 30; done ) &
 beat=$!
 child= again= term=false refused=
 
@@ -55,7 +55,7 @@ if [ 2 -gt 0 ]; then
     [ ${#uuids[@]} -eq 2 ] || refuse "nvidia-smi shows ${#uuids[@]} of the 2 GPUs that were asked for"
 fi
 
-box=(srun --ntasks=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" --export=NIL --gres=gpu:2 --container-image=/cache/slurm/x.img --no-container-mount-home --container-workdir=/ --container-mounts=/data/x:/data:ro,/r/points/.slurm/ae-run-point-1/out:/ae/out,"$scratch:/ae/home" env AE_OUT=/ae/out AE_POINT=point CUDA_DEVICE_ORDER=PCI_BUS_ID 'K=a,b c' HOME=/ae/home)
+box=(srun --ntasks=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" --export=NIL --gres=gpu:2 --container-image=/cache/slurm/x.img --no-container-mount-home --container-workdir=/ --container-mounts=/data/x:/data:ro,/r/points/.slurm/ae-run-point-1/out:/ae/out,"$scratch:/ae/home" env AE_OUT=/ae/out AE_POINT=point CUDA_DEVICE_ORDER=PCI_BUS_ID HOME=/ae/home 'K=a,b c')
 if [ 2 -gt 0 ] && [ "all" ]; then
     "${box[@]}" sh -c 'nvidia-smi -L' >inside 2>&1 </dev/null
     given=$(printf '%s\n' "${uuids[@]}" | sort)
