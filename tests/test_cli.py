@@ -196,6 +196,17 @@ def test_every_bad_end_of_a_point_is_told_apart(
     assert list(run_points(root).values()) == [status]
 
 
+def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root: Path) -> None:
+    recipe = root / "recipes/toy/recipe.yaml"
+    text = recipe.read_text()
+    assert "[python, -m, toy, noop]" in text
+    recipe.write_text(text.replace("[python, -m, toy, noop]", '[python, -c, "pass"]'))
+    code, _, err = ae("run", "toy", "--experiment", "noop", "--engine", "local")
+    assert code == ExitCode.WORKLOAD
+    assert "exited 0 but wrote no record" in err
+    assert list(run_points(root).values()) == ["failed"]
+
+
 def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     ae: Ae, root: Path
 ) -> None:
