@@ -135,18 +135,10 @@ def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]
     out = batch.folder / "out"
     job = replace(batch.job, out=out, point=point or batch.job.point)
     if batch.runtime == "none":
-        own = [
-            w
-            for w in LocalEngine().equivalent(job)[1:]
-            if not w.startswith("CUDA_VISIBLE_DEVICES=")
-        ]
-        home = [
-            Raw('PATH="$PATH"'),
-            "LANG=C.UTF-8",
-            Raw('HOME="$scratch"'),
-            Raw('TMPDIR="$scratch"'),
-        ]
-        return "", ("env", "-i", *home, Raw('CUDA_VISIBLE_DEVICES="$CUDA_VISIBLE_DEVICES"'), *own)
+        hides = "CUDA_VISIBLE_DEVICES="
+        own = [word for word in LocalEngine().equivalent(job)[1:] if not word.startswith(hides)]
+        clean = 'env -i PATH="$PATH" LANG=C.UTF-8 HOME="$scratch" TMPDIR="$scratch"'
+        return "", (Raw(f'{clean} {hides}"$CUDA_VISIBLE_DEVICES"'), *own)
     file = batch.image
     if batch.runtime == "podman":
         values = {"id": batch.image_id, "file": quote(file), "name": batch.name}
