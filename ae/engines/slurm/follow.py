@@ -98,13 +98,15 @@ class Follower:
         """See to it that a job whose end is there leaves the queue; without its slurmstepd it
         never would. Slurm's word for it, empty where Slurm does not answer; None: it is unknown."""
         with suppress(EnvironmentFault):
-            for _ in range(10):
+            for number in range(120):
                 one = queue.jobs().get(batch.folder)
                 word = one.state if one else None
+                if word == "RUNNING" and number == 10:
+                    queue.cancel({batch.folder})
+                    break
                 if word != "RUNNING" and not (stopped and word == "COMPLETING"):
                     return word
                 time.sleep(_LOOK_S)
-            queue.cancel({batch.folder})
         return ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
