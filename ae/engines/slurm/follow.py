@@ -75,7 +75,7 @@ class Follower:
             if (now := sign_of_life(batch.folder)) != beat:
                 beat, since = now, time.monotonic()
             if self._queue.look():
-                one, listed = self._queue.seen(batch.folder), self._queue.listed(batch.folder)
+                one, listed = self._queue.find(batch.folder)
                 answers = answers + 1 if one is None or one.over or not listed else 0
                 if answers >= _LOST and not read_end(batch.folder):
                     if one is None or not one.over:

@@ -106,13 +106,9 @@ class Queue:
         self._last = frozenset(found)
         return True
 
-    def listed(self, folder: Path) -> bool:
-        """Whether the latest answer had it."""
-        return folder in self._last
-
-    def seen(self, folder: Path) -> Seen | None:
-        """What was said of it last, be it long ago."""
-        return self._seen.get(folder)
+    def find(self, folder: Path) -> tuple[Seen | None, bool]:
+        """What was said of a job last, be it long ago; whether the latest answer had it."""
+        return self._seen.get(folder), folder in self._last
 
 
 def facts() -> dict[str, str]:
