@@ -4,6 +4,7 @@
 #
 #   .ci/slurm.sh start   install Slurm if needed, start the daemons, wait until the nodes are idle
 #   .ci/slurm.sh stop    stop those daemons (and no others)
+#   .ci/slurm.sh remove  stop them and delete the cluster's folder
 #   .ci/slurm.sh env     print the lines that point the tests at it: eval "$(.ci/slurm.sh env)"
 #
 # AE_CI_SLURM is the folder of the cluster; each checkout has one of its own unless it is given.
@@ -166,9 +167,10 @@ start)
     say "ready: $(sinfo --version), $(sinfo -h -o '%D nodes'| head -1), $SLURM_CONF"
     ;;
 stop) stop_daemons ;;
+remove) stop_daemons && rm -rf --one-file-system "$S" ;;
 env) echo "export AE_TEST_SLURM=$S SLURM_CONF=$SLURM_CONF" ;;
 *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,10p' "$0" >&2
     exit 2
     ;;
 esac

@@ -133,7 +133,7 @@ WRONG = [
     (("run", "toy", "--quik"), "No such option", ExitCode.USAGE),
     (("shw", "toy"), "No such command", ExitCode.USAGE),
     (("check", "toy"), "there is no run of toy yet", ExitCode.USAGE),
-    (("plot", "toy", "nosuch"), "there is no run 'nosuch'", ExitCode.USAGE),
+    (("plot", "toy", "nosuch"), "'nosuch' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
     (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
 ]

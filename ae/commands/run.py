@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ae.claims.judge import to_json
+from ae.commands import background
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -83,6 +84,7 @@ def run(
     image: ImageOption = None,
     secret: SecretOption = None,
     resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
+    detach: Annotated[bool, option("go on alone; see `ae wait`, `ae cancel`", "--detach")] = False,
     no_build: Annotated[
         bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
@@ -99,6 +101,8 @@ def run(
 
     `ae run RECIPE --help` also shows the options that this paper has.
     """
+    if detach and not dry_run:
+        return background.detach(recipe, resume=resume, as_json=as_json)
     changed = {name.removeprefix("own_"): ",".join(v) for name, v in own.items() if v}
     wanted = Selection(
         variants=tuple(variant or ()),
@@ -167,6 +171,7 @@ def measure(
         run.resume(plan, facts)
     else:
         run = RunStore(results_dir(root)).create(plan, facts)
+        run.claim()
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)

@@ -17,17 +17,37 @@ from functools import cached_property
 from pathlib import Path
 
 from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.host import owner
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.files import RecordsFault, read_object
 from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
+NAME = "AE_RUN_NAME"  # the next run's, from a launcher that has made its folder
 RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
 
 
 def results_dir(root: Path) -> Path:
     """Where results go: $AE_RESULTS, else `results/` below `root`."""
     return Path(os.environ.get("AE_RESULTS") or root / "results").absolute()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock on a file."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never written into, or a file system without locks
+        return False
+    return False
+
+
+def new_name() -> str:
+    """A name that no other run has, `<utc>-<hash>`."""
+    utc = _now()[:19].replace("-", "").replace(":", "") + "Z"
+    return f"{utc}-{secrets.token_hex(4)}"
 
 
 @dataclass
@@ -56,18 +76,11 @@ class Run:
 
     def is_claimed(self) -> bool:
         """Whether a launcher writes into it now."""
-        try:
-            with (self.path / ".lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # never written into, or a file system without locks
-            return False
-        return False
+        return is_locked(self.path / ".lock")
 
     def begin(self, point: Point) -> Path:
         """Return the empty folder that a point's output goes to. Raises EnvironmentFault."""
-        self._claim()
+        self.claim()
         folder = self.folder_of(point)
         with _writing(self.path):
             if folder.exists():  # a launcher was killed here
@@ -110,7 +123,7 @@ class Run:
 
     def resume(self, plan: Plan, provenance: Provenance) -> None:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
-        self._claim()
+        self.claim()
         again = Resumed(at=_now(), provenance=provenance)
         plan_now = PlanRecord.model_validate(describe(plan))
         update = {"plan": plan_now, "resumed": (*self.record.resumed, again)}
@@ -128,8 +141,8 @@ class Run:
             os.close(self._lock)
             self._lock = None
 
-    def _claim(self) -> None:
-        """Hold the run's lock until `close` or the end of this process."""
+    def claim(self) -> None:
+        """Hold the run's lock, which says whose it is, until `close` or this process' end."""
         if self._lock is not None:
             return
         with _writing(self.path):
@@ -144,6 +157,9 @@ class Run:
             ) from error
         except OSError:
             pass  # a file system without locks
+        os.truncate(lock, 0)
+        os.write(lock, owner.to_environment(owner.stamp({owner.RUN: self.name})).encode())
+        (self.path / "exit").unlink(missing_ok=True)  # of an earlier launcher
         self._lock = lock
 
     @property
@@ -173,8 +189,7 @@ class RunStore:
     def create(self, plan: Plan, provenance: Provenance) -> Run:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
-        utc = created[:19].replace("-", "").replace(":", "") + "Z"
-        path = self.results / "runs" / plan.recipe / f"{utc}-{secrets.token_hex(4)}"
+        path = self.results / "runs" / plan.recipe / (os.environ.pop(NAME, "") or new_name())
         record = RunRecord(
             recipe=plan.recipe,
             name=path.name,
@@ -211,15 +226,16 @@ class RunStore:
             if run := self.latest(recipe):
                 return run
             raise UsageError(f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}")
-        known = {
-            one.parent.name: one.parent for one in self.results.glob(f"runs/{recipe}/*/run.json")
-        }
+        found = self.results.glob(f"runs/{recipe}/*/run.json")
+        known = {one.parent.name: one.parent for one in found}
         path = known.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
-            of = "" if recipe == "*" else f" of {recipe}"
+            sets = self.results.glob(f"reference/*/{recipe}/runs")  # which can be read like a run
+            of = "" if recipe == "*" else f" or reference set of {recipe}"
+            names = [*known, *(path.parts[-3] for path in sets if of)]
             raise UsageError(
-                f"there is no run '{name}'{of}; {nearest(name, known)}",
-                fix=f"the runs lie in {self.results / 'runs'}",
+                f"'{name}' is no run{of}; {nearest(name, names)}",
+                fix=f"runs and reference sets lie in {self.results}",
             )
         run = Run(path)
         if recipe not in ("*", run.record.recipe):

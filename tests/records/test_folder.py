@@ -134,7 +134,7 @@ def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None
     code = (
         "import sys; from pathlib import Path; from ae.records.folder import Run\n"
         "from ae.errors import UsageError\n"
-        "try:\n    Run(Path(sys.argv[1]))._claim()\n"
+        "try:\n    Run(Path(sys.argv[1])).claim()\n"
         "except UsageError as error:\n    print(error.message)\n"
         "else:\n    print('mine')\n"
     )
@@ -177,8 +177,11 @@ def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
-    with pytest.raises(UsageError, match="there is no run '1';"):
+    with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
+    (store.results / "reference" / "h200" / "toy" / "runs").mkdir(parents=True)
+    with pytest.raises(UsageError, match="did you mean 'h200'"):
+        store.find("toy", "h20")
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:

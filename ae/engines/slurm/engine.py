@@ -274,7 +274,10 @@ class SlurmEngine(Engine):
         return found
 
     def remove(self, leftover: Leftover) -> None:
-        queue.cancel({Path(leftover.id)})
+        folder = Path(leftover.id)
+        queue.cancel({folder})
+        if folder.is_dir() and files.read_end(folder) is None:
+            files.close(folder, "cancelled")
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         gpus = job.point.needs.gpus.count if job.point.needs.gpus else 0

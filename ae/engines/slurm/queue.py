@@ -20,7 +20,7 @@ _KEPT = ("PATH", "HOME", "USER", "LANG", "SLURM_CONF")
 CHOICES = ("PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "RESERVATION")  # as SBATCH_PARTITION ...
 _AWAY = re.compile(
     r"unable to contact|connection refused|timed out|standby|zero bytes|not respond|communication"
-    r"|connect failure|did not answer|temporarily",
+    r"|connect failure|did not answer|temporarily|not connected|reset by peer|broken pipe",
     re.I,
 )
 _OVER = {
@@ -129,8 +129,11 @@ def facts() -> dict[str, str]:
 
 def jobs() -> dict[Path, Seen]:
     """The caller's jobs by folder, those that are over as long as Slurm remembers. Raises Away."""
-    text = call("squeue", "--noheader", "--states=all", f"--user={os.getuid()}",
-                "--format=%i|%T|%r|%k|%Z")  # fmt: skip
+    argv = ("squeue", "--noheader", "--states=all", f"--user={os.getuid()}")
+    try:
+        text = call(*argv, "--format=%i|%T|%r|%k|%Z")
+    except EnvironmentFault as fault:  # whatever it says: without an answer nothing is known
+        raise Away(fault.message, fix=fault.fix) from fault
     found = {}
     for row in text.splitlines():
         ident, state, reason, rest = row.split("|", 3)

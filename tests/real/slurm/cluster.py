@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from ae.engines.base import Job
 from ae.engines.slurm import queue
 from ae.engines.slurm.engine import SlurmEngine
 from ae.model import Outcome
-from tests.engines.acts import Lines
+from tests.engines.acts import Lines, make_job
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -80,6 +81,12 @@ def until(what: Callable[[], object], seconds: float = 30) -> None:
     while not what():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.1)
+
+
+def job_of(folder: Path, *acts: str, **how: object) -> Job:
+    """A job as `make_job` makes it, of a run of its own: Slurm remembers those before."""
+    run = f"slurm-{secrets.token_hex(3)}"
+    return make_job(folder / "out", *acts, run=run, **how)  # type: ignore[arg-type]
 
 
 def tries(job: Job) -> list[Path]:

@@ -4,7 +4,6 @@ job is left. Exit codes, signals, deadlines, memory: tests/engines/test_contract
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.base import Job
 from ae.engines.slurm import queue
 from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault
 from ae.model import GpuRequest, RuntimeNeeds, Status
-from tests.engines.acts import Lines, make_job
+from tests.engines.acts import Lines
 from tests.real.slurm import cluster
-from tests.real.slurm.cluster import Running, tries, until
+from tests.real.slurm.cluster import Running, job_of, tries, until
 
 pytestmark = pytest.mark.slurm
 
@@ -31,11 +29,6 @@ def _cluster(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     cluster.start()
     until(lambda: not cluster.living(), 10)
-
-
-def job_of(folder: Path, *acts: str, **how: object) -> Job:
-    run = f"faults-{secrets.token_hex(3)}"  # Slurm remembers those before
-    return make_job(folder / "out", *acts, run=run, **how)  # type: ignore[arg-type]
 
 
 # A job ends in an unusual way.
@@ -99,7 +92,7 @@ def test_it_is_started_again(tmp_path: Path) -> None:
     queue.call("scontrol", "update", f"JobId={ident}", "Requeue=1")
     queue.call("scontrol", "requeue", str(ident))
     until(lambda: cluster.state(one.name) == "PENDING")
-    queue.call("scontrol", "update", f"JobId={ident}", "StartTime=now")
+    queue.call("scontrol", "update", f"JobId={ident}", "StartTime=now+2", "Requeue=0")
     outcome = one.end()
     assert outcome.status is Status.DONE
     assert outcome.honoured["restarts"] == 1
@@ -322,10 +315,7 @@ def test_a_long_log(tmp_path: Path) -> None:
 
 
 def test_ten_runs_at_once(tmp_path: Path) -> None:
-    jobs = [
-        make_job(tmp_path / f"{n}/out", f"write:result:{n}", run=f"ten-{os.getpid()}-{n}")
-        for n in range(10)
-    ]
+    jobs = [job_of(tmp_path / str(n), f"write:result:{n}") for n in range(10)]
     running = [Running(job) for job in jobs]
     assert {one.end(120).status for one in running} == {Status.DONE}
     assert [(job.out / "result").read_text() for job in jobs] == [str(n) for n in range(10)]

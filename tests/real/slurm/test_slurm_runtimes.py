@@ -20,9 +20,9 @@ from ae.errors import EnvironmentFault
 from ae.model import GpuRequest, ImageRef, Mount, RuntimeNeeds, Status
 from tests.conftest import BASE_IMAGE
 from tests.engines import podman_home
-from tests.engines.acts import Lines, base_image, make_job
+from tests.engines.acts import Lines, base_image
 from tests.real.slurm import cluster
-from tests.real.slurm.cluster import Running, until
+from tests.real.slurm.cluster import Running, job_of, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.docker]  # the images come from there
 
@@ -91,7 +91,7 @@ def prepared(job: Job) -> SlurmEngine:
 
 def test_a_point_in_podman(podman_of_the_nodes: None, tmp_path: Path) -> None:
     acts = ("print:hi", "error:no such unit", "home", "env:AE_OUT", "env:SLURM_JOB_ID")
-    job = make_job(tmp_path / "out", *acts, "write:result:1", "exit:77")
+    job = job_of(tmp_path, *acts, "write:result:1", "exit:77")
     one = Running(job, prepared(job))
     outcome = one.end(90)
     assert (outcome.status, outcome.exit_code) == (Status.SKIPPED, 77), (outcome, one.lines.got)
@@ -103,7 +103,7 @@ def test_a_point_in_podman(podman_of_the_nodes: None, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_job_leaves_no_container(podman_of_the_nodes: None, tmp_path: Path) -> None:
-    job = make_job(tmp_path / "out", "listen", "print:up", "sleep:60")
+    job = job_of(tmp_path, "listen", "print:up", "sleep:60")
     one = Running(job, prepared(job))
     one.says("up")
     cluster.cancel(one.name)
@@ -116,7 +116,7 @@ def test_a_container_has_the_jobs_gpus(
     podman_of_the_nodes: None, cdi: None, tmp_path: Path, count: int
 ) -> None:
     needs = RuntimeNeeds(gpus=GpuRequest(count=count))
-    job = make_job(tmp_path / "out", argv=("nvidia-smi",), needs=needs)
+    job = job_of(tmp_path, argv=("nvidia-smi",), needs=needs)
     one = Running(job, prepared(job))
     outcome = one.end()
     assert outcome.status is Status.DONE, (outcome, one.lines.got)
@@ -127,7 +127,7 @@ def test_a_container_has_the_jobs_gpus(
 
 def test_gpus_that_do_not_arrive_stop_the_run(podman_of_the_nodes: None, tmp_path: Path) -> None:
     needs = RuntimeNeeds(gpus=GpuRequest(count=1))
-    job = make_job(tmp_path / "out", "print:x", needs=needs)
+    job = job_of(tmp_path, "print:x", needs=needs)
     with pytest.raises(EnvironmentFault, match="inside the container nvidia-smi lists , not GPU"):
         Running(job, prepared(job)).end()
 
@@ -165,7 +165,7 @@ def test_a_point_in_pyxis(pyxis: ImageRef, slurm: Path, tmp_path: Path) -> None:
     """Alone on its node: the step has one GPU of the job's two."""
     needs = RuntimeNeeds(gpus=GpuRequest(count=1), mounts=(cluster_of(slurm),))
     acts = ("print:hi", "error:no such unit", "env:AE_OUT", "home", "env:AE_TEST_SECRET")
-    job = make_job(tmp_path / "out", *acts, "write:result:1", "exit:77", needs=needs, image=pyxis)
+    job = job_of(tmp_path, *acts, "write:result:1", "exit:77", needs=needs, image=pyxis)
     os.environ["AE_TEST_SECRET"] = "7"
     one = Running(job, prepared(job))
     outcome = one.end()
@@ -180,7 +180,7 @@ def test_a_cancelled_step_of_pyxis_may_clean_up(
     pyxis: ImageRef, slurm: Path, tmp_path: Path
 ) -> None:
     needs, acts = RuntimeNeeds(mounts=(cluster_of(slurm),)), ("listen", "print:up", "sleep:60")
-    job = make_job(tmp_path / "out", *acts, image=pyxis, needs=needs)
+    job = job_of(tmp_path, *acts, image=pyxis, needs=needs)
     one = Running(job, prepared(job))
     one.says("up")
     cluster.cancel(one.name)
@@ -191,6 +191,6 @@ def test_a_cancelled_step_of_pyxis_may_clean_up(
 def test_an_image_that_pyxis_cannot_open(pyxis: ImageRef, tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqsh"
     broken.touch()
-    job = make_job(tmp_path / "out", "print:x", image=replace(pyxis, override=str(broken)))
+    job = job_of(tmp_path, "print:x", image=replace(pyxis, override=str(broken)))
     outcome = Running(job, prepared(job)).end()
     assert outcome.status is Status.FAILED
