@@ -58,16 +58,17 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
     try:
         while child.poll() is None and _stamp(path) == before:
             time.sleep(_LOOK_S)
+        if _stamp(path) == before:  # it has ended without
+            sys.stderr.write(
+                (path / "launcher.log").read_bytes()[begin:].decode("utf-8", "replace")
+            )
+            return int((path / "exit").read_text())
     except BaseException:
         processes.stop_group(child.pid, reap=child.poll)
         raise
-    began = (path / "run.json").is_file() and _stamp(path) != before
-    if child.returncode is not None and not began:  # the shell ends as `mv` does
-        code = int((path / "exit").read_text())
-        sys.stderr.write((path / "launcher.log").read_bytes()[begin:].decode("utf-8", "replace"))
-        if not resume:
+    finally:
+        if not (path / "run.json").is_file():
             shutil.rmtree(path)
-        return code or ExitCode.FAULT
     about = {"recipe": name, "run": path.name, "folder": str(path)}
     text = f"run {path.name} goes on alone: ae wait {path.name}, ae cancel {path.name}, ae runs"
     print_data(as_json, about, text)
