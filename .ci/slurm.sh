@@ -8,7 +8,8 @@
 #   .ci/slurm.sh env     print the lines that point the tests at it: eval "$(.ci/slurm.sh env)"
 #
 # AE_CI_SLURM is the folder of the cluster; each checkout has one of its own unless it is given.
-# Nothing outside it is touched but the packages and the control groups of its jobs.
+# Nothing outside it is touched but the packages and the control groups of its jobs. With
+# AE_CI_SLURM_PLAIN=1 (.ci/slurm13.sh) Slurm is there, and has no control groups and no pyxis.
 set -euo pipefail
 
 hash_of() { printf %s "$1" | sha256sum | cut -c1-8; }
@@ -17,6 +18,9 @@ HERE=$(cd "$(dirname "$0")" && pwd -P)
 S=${AE_CI_SLURM:-/tmp/ae-slurm-$(hash_of "$(dirname "$HERE")")}
 PORT=$((20000 + 16#$(hash_of "$S" | cut -c1-3) * 8)) # 20000 to 52768, eight for each folder
 NODES=(n1 n2 n3)
+PLAIN=${AE_CI_SLURM_PLAIN:-}
+TRACKED=cgroup TASKS=cgroup
+if [ "$PLAIN" ]; then TRACKED=linuxproc TASKS=none; fi
 export SLURM_CONF=$S/etc/slurm.conf
 APT=(apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3)
 
@@ -66,8 +70,8 @@ SlurmdPidFile=$S/run/slurmd.%n.pid
 SlurmdSpoolDir=$S/spool/%n
 SlurmctldLogFile=$S/log/slurmctld.log
 SlurmdLogFile=$S/log/slurmd.%n.log
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/cgroup
+ProctrackType=proctrack/$TRACKED
+TaskPlugin=task/$TASKS
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0
@@ -92,12 +96,16 @@ PartitionName=scavenge Nodes=n[1-3] MaxTime=60 DefaultTime=5 PriorityTier=1 Pree
 CONF
     echo "AutoDetect=off
 NodeName=n[1-3] Name=gpu Type=h200 File=$S/dev/nvidia[0-1]" >"$S/etc/gres.conf"
-    echo "CgroupPlugin=cgroup/v1
+    : >"$S/etc/plugstack.conf"
+    if [ "$PLAIN" ]; then
+        echo "CgroupPlugin=disabled" >"$S/etc/cgroup.conf"
+    else
+        echo "CgroupPlugin=cgroup/v1
 CgroupMountpoint=/sys/fs/cgroup
 ConstrainDevices=yes
 ConstrainRAMSpace=yes" >"$S/etc/cgroup.conf"
-    gcc -shared -fPIC -o "$S/bin/pyxis.so.new" "$HERE/pyxis.c" && mv "$S/bin/pyxis.so.new" "$S/bin/pyxis.so"
-    echo "required $S/bin/pyxis.so" >"$S/etc/plugstack.conf"
+        make_pyxis
+    fi
     # What jobs find besides Debian's programs: an nvidia-smi that lists what they may open.
     printf '#!/bin/sh\necho "export PATH=%s/bin:/usr/bin:/bin"\n' "$S" >"$S/etc/prolog.sh"
     cat >"$S/bin/nvidia-smi" <<SH
@@ -123,6 +131,11 @@ for number in 0 1; do
 done
 SH
     chmod 755 "$S/etc/prolog.sh" "$S/bin/nvidia-smi"
+}
+
+make_pyxis() {
+    gcc -shared -fPIC -o "$S/bin/pyxis.so.new" "$HERE/pyxis.c" && mv "$S/bin/pyxis.so.new" "$S/bin/pyxis.so"
+    echo "required $S/bin/pyxis.so" >"$S/etc/plugstack.conf"
 }
 
 alive() { [ -s "$S/run/$1.pid" ] && kill -0 "$(cat "$S/run/$1.pid")" 2>/dev/null; }
@@ -161,7 +174,7 @@ stop_daemons() {
 case "${1:-}" in
 start)
     [ "$(id -u)" = 0 ] || { say "needs root"; exit 1; }
-    install_slurm
+    [ "$PLAIN" ] || install_slurm
     write_config
     start_daemons
     say "ready: $(sinfo --version), $(sinfo -h -o '%D nodes'| head -1), $SLURM_CONF"
@@ -170,7 +183,7 @@ stop) stop_daemons ;;
 remove) stop_daemons && rm -rf --one-file-system "$S" ;;
 env) echo "export AE_TEST_SLURM=$S SLURM_CONF=$SLURM_CONF" ;;
 *)
-    sed -n '2,10p' "$0" >&2
+    sed -n '2,12p' "$0" >&2
     exit 2
     ;;
 esac

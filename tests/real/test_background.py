@@ -14,6 +14,7 @@ import pytest
 
 from ae.engines import choose
 from ae.host import owner
+from tests.conftest import BASE_IMAGE
 from tests.real.acting import NAME, Launch, gone, make_root
 
 ENGINES = [
@@ -36,7 +37,9 @@ class Detached:
 
     def start(self, acts: str, *words: str) -> str:
         """Detach a run; return its name."""
-        image = ("--image", "ae/base:cpu") if self.engine in ("docker", "podman") else ()
+        wanted = {"local": None, "slurm": os.environ.get("AE_TEST_IMAGE")}  # of .ci/slurm13.sh
+        found = wanted.get(self.engine, BASE_IMAGE)
+        image = ("--image", found) if found else ()
         asked = ("--engine", self.engine, "--set", f"acts={acts}", *image, *words)
         code, said = self.ae("run", NAME, "--detach", "--no-build", "--json", *asked).end()
         assert code == 0, said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,9 @@ class Images:
         self._runtime, self._build = runtime, build
 
     def has(self, image: ImageRef) -> bool:
-        return self._path(image).is_file()
+        with suppress(EnvironmentFault):  # `make` will say it
+            return self._path(image).is_file()
+        return False
 
     def about(self, image: ImageRef) -> tuple[str, str, str]:
         """File, id in an engine and sha256 of the file. Raises EnvironmentFault without it."""

@@ -55,7 +55,7 @@ if [ 2 -gt 0 ]; then
     [ ${#uuids[@]} -eq 2 ] || refuse "nvidia-smi shows ${#uuids[@]} of the 2 GPUs that were asked for"
 fi
 
-box=(apptainer exec --containall --cleanenv --no-home --pwd / --nv --net --network none --bind /data/x:/data:ro --bind /r/points/.slurm/ae-run-point-1/out:/ae/out --bind "$scratch:/ae/home" --bind "$scratch:/tmp" /cache/slurm/x.img env CUDA_VISIBLE_DEVICES="$CUDA_VISIBLE_DEVICES" AE_OUT=/ae/out AE_POINT=point CUDA_DEVICE_ORDER=PCI_BUS_ID HOME=/ae/home 'K=a,b c')
+box=(apptainer --quiet exec --containall --cleanenv --no-home --pwd / --nv --net --network none --bind /data/x:/data:ro --bind /r/points/.slurm/ae-run-point-1/out:/ae/out --bind "$scratch:/ae/home" --bind "$scratch:/tmp" /cache/slurm/x.img env CUDA_VISIBLE_DEVICES="$CUDA_VISIBLE_DEVICES" AE_OUT=/ae/out AE_POINT=point CUDA_DEVICE_ORDER=PCI_BUS_ID HOME=/ae/home 'K=a,b c')
 if [ 2 -gt 0 ] && [ "some" ]; then
     "${box[@]}" sh -c 'nvidia-smi -L' >inside 2>&1 </dev/null
     given=$(printf '%s\n' "${uuids[@]}" | sort)

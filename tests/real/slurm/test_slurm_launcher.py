@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def launch(root: Path, *words: str) -> Launch:
+    image = os.environ.get("AE_TEST_IMAGE")  # of .ci/slurm13.sh
+    words += ("--image", image) if image and "--resume" not in words else ()
     argv = ("run", NAME, "--engine", "slurm", "-v", *words)
     return Launch(root, *argv, results=root.parent / "results")
 
