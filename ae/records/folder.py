@@ -44,9 +44,9 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def new_name() -> str:
+def new_name(created: str = "") -> str:
     """A name that no other run has, `<utc>-<hash>`."""
-    utc = _now()[:19].replace("-", "").replace(":", "") + "Z"
+    utc = (created or _now())[:19].replace("-", "").replace(":", "") + "Z"
     return f"{utc}-{secrets.token_hex(4)}"
 
 
@@ -189,7 +189,7 @@ class RunStore:
     def create(self, plan: Plan, provenance: Provenance) -> Run:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
-        path = self.results / "runs" / plan.recipe / (os.environ.pop(NAME, "") or new_name())
+        path = self.results / "runs" / plan.recipe / (os.environ.pop(NAME, "") or new_name(created))
         record = RunRecord(
             recipe=plan.recipe,
             name=path.name,

@@ -66,7 +66,8 @@ class Found:
         """The node as a plan sees it: its GPUs are all like the one that was seen."""
         seen = gpus_of(row.split(", ") for row in self.of("gpu"))
         gpus = [replace(seen[0], index=n, uuid="") for n in range(self.count)] if seen else []
-        return Machine(gpus=tuple(gpus), cpus=self.cpus, memory_gib=self.memory / 1024)
+        memory_gib, each = self.memory / 1024, " on a node"
+        return Machine(gpus=tuple(gpus), cpus=self.cpus, memory_gib=memory_gib, each=each)
 
     def share(self, gpus: int, memory: int | None, *, shared: bool) -> Share:
         """All of a node; shared: the part of it that `gpus` are of its GPUs. `memory` in bytes."""

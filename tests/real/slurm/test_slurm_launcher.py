@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.acting import NAME, Launch, make_root
+from tests.real.acting import NAME, ROOT, Launch, make_root
 from tests.real.slurm import cluster
 from tests.real.slurm.cluster import until
 
@@ -85,3 +85,12 @@ def test_doctor_shows_the_node(root: Path) -> None:
     assert "a job sees the GPUs that it was given, and no others" in said
     assert "NVIDIA H200, 140 GiB" in said
     assert code == 0, said
+
+
+def test_more_gpus_than_a_node_has(tmp_path: Path) -> None:
+    """The ranks of a point are processes of one node: it is no point for two nodes of two GPUs."""
+    words = ("run", "rap", "--engine", "slurm", "--experiment", "fig9", "--gpus", "4")
+    code, said = Launch(ROOT, *words, results=tmp_path / "results").end()
+    assert code == 3, said
+    assert "4 GPUs are needed and there are 2 on a node" in said
+    assert not cluster.living()
