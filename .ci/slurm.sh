@@ -17,6 +17,7 @@ hash_of() { printf %s "$1" | sha256sum | cut -c1-8; }
 HERE=$(cd "$(dirname "$0")" && pwd -P)
 S=${AE_CI_SLURM:-/tmp/ae-slurm-$(hash_of "$(dirname "$HERE")")}
 PORT=$((20000 + 16#$(hash_of "$S" | cut -c1-3) * 8)) # 20000 to 52768, eight for each folder
+FIRST_JOB=$((16#$(hash_of "$S" | cut -c1-3) * 10000 + 1)) # clusters share the control groups of jobs
 NODES=(n1 n2 n3)
 PLAIN=${AE_CI_SLURM_PLAIN:-}
 TRACKED=cgroup TASKS=cgroup
@@ -80,6 +81,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 GresTypes=gpu
+FirstJobId=$FIRST_JOB
 MinJobAge=8
 KillWait=3
 MessageTimeout=3

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -80,7 +81,7 @@ def wait(run_name: RunName) -> int:
     run = _find(run_name)
     log, shown, over = run.path / "launcher.log", 0, False
     while not over:
-        over = not (is_locked(log) or run.is_claimed())
+        over = not _goes_on(run)
         if log.is_file():
             with log.open("rb") as file:
                 file.seek(shown)
@@ -103,7 +104,7 @@ def cancel(run_name: RunName) -> None:
     Where its launcher is gone, what it left of this run is removed.
     """
     run = _find(run_name)
-    if run.is_claimed():
+    if _goes_on(run):
         _interrupt(run)
         print(f"run {run.name} is cancelled; to go on: ae run {run.record.recipe} --resume")
         return
@@ -118,17 +119,23 @@ def cancel(run_name: RunName) -> None:
 def _interrupt(run: Run) -> None:
     """Send the launcher what Ctrl-C sends, and wait until it has ended."""
     labels = owner.from_environment(_stamp(run.path))
-    host = labels.get(owner.HOST, "another machine")
-    if host != socket.gethostname():
-        raise EnvironmentFault(
-            f"the launcher of {run.name} runs on {host}", fix=f"there: ae cancel {run.name}"
-        )
-    try:
+    if labels and labels[owner.HOST] != socket.gethostname():
+        said = f"the launcher of {run.name} runs on {labels[owner.HOST]}"
+        raise EnvironmentFault(said, fix=f"there: ae cancel {run.name}")
+    if not labels or not owner.alive(labels):
+        said = f"the launcher of {run.name} is just starting, or just ending"
+        raise EnvironmentFault(said, fix="try again")
+    with suppress(ProcessLookupError):  # it has just ended
         os.kill(int(labels[owner.PID]), signal.SIGINT)
-    except ProcessLookupError:  # it has just ended
-        return
     while owner.alive(labels) or is_locked(run.path / "launcher.log"):
         time.sleep(_LOOK_S)
+
+
+def _goes_on(run: Run) -> bool:
+    """Whether its launcher runs. Some network disks have no locks: then only this machine knows."""
+    log, labels = run.path / "launcher.log", owner.from_environment(_stamp(run.path))
+    here = log.is_file() and labels.get(owner.HOST) == socket.gethostname()
+    return is_locked(log) or run.is_claimed() or (here and owner.alive(labels))
 
 
 def _remove(usable: Sequence[Engine], run: str) -> list[Leftover]:
@@ -165,3 +172,5 @@ def _lock(number: int, run: str) -> None:
     except BlockingIOError as error:
         fix = f"ae wait {run}, or a run of its own without --resume"
         raise UsageError(f"run {run} goes on already", fix=fix) from error
+    except OSError:
+        pass  # a file system without locks
