@@ -48,7 +48,7 @@ install_slurm() {
 write_config() {
     local host
     host=$(hostname -s)
-    mkdir -p "$S"/{etc,state,log,run,dev,bin} "${NODES[@]/#/$S/spool/}"
+    mkdir -p "$S"/{etc,state,log,run,dev,bin,tmp} "${NODES[@]/#/$S/spool/}"
     if [ ! -s "$S/etc/munge.key" ]; then
         (umask 077 && head -c 1024 /dev/urandom >"$S/etc/munge.key")
     fi
@@ -108,8 +108,12 @@ ConstrainDevices=yes
 ConstrainRAMSpace=yes" >"$S/etc/cgroup.conf"
         make_pyxis
     fi
-    # What jobs find besides Debian's programs: an nvidia-smi that lists what they may open.
-    printf '#!/bin/sh\necho "export PATH=%s/bin:/usr/bin:/bin"\n' "$S" >"$S/etc/prolog.sh"
+    # What jobs find besides Debian's programs: an nvidia-smi that lists what they may open, and a
+    # folder for what a job leaves that is killed.
+    chmod 1777 "$S/tmp"
+    echo "#!/bin/sh
+echo export PATH=$S/bin:/usr/bin:/bin
+echo export TMPDIR=$S/tmp" >"$S/etc/prolog.sh"
     cat >"$S/bin/nvidia-smi" <<SH
 #!/bin/bash
 query= only=
@@ -182,7 +186,12 @@ start)
     say "ready: $(sinfo --version), $(sinfo -h -o '%D nodes'| head -1), $SLURM_CONF"
     ;;
 stop) stop_daemons ;;
-remove) stop_daemons && rm -rf --one-file-system "$S" ;;
+remove)
+    stop_daemons
+    rm -rf --one-file-system "$S"
+    # Its nodes' control groups, which are empty now; those of another cluster have the same names.
+    pgrep -x slurmd >/dev/null || find /sys/fs/cgroup -depth -type d -path '*/slurm_n[123]*' -exec rmdir {} + || true
+    ;;
 env) echo "export AE_TEST_SLURM=$S SLURM_CONF=$SLURM_CONF" ;;
 *)
     sed -n '2,12p' "$0" >&2

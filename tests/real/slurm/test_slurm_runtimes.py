@@ -28,9 +28,21 @@ pytestmark = [pytest.mark.slurm, pytest.mark.docker]  # the images come from the
 
 
 @pytest.fixture(scope="module")
-def program(slurm_cluster: Path, podman_runtime: str) -> Iterator[Path]:
-    """A podman that jobs find, with a storage of its own in which there is no image yet."""
+def memory(slurm_cluster: Path) -> Iterator[Path]:
+    """A folder in memory: an image has 10,000 files, which take a disk half a minute to delete."""
     folder = Path(tempfile.mkdtemp(prefix="aes", dir="/tmp"))  # short: sockets
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2G,mode=755", "ae", folder], check=True)
+    yield folder
+    for mounted in (folder / "podman/graph/overlay", folder / "podman/graph", folder):
+        subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
+    folder.rmdir()
+
+
+@pytest.fixture(scope="module")
+def program(memory: Path, podman_runtime: str) -> Iterator[Path]:
+    """A podman that jobs find, with a storage of its own in which there is no image yet."""
+    folder = memory / "podman"
+    folder.mkdir()
     own = podman_home.write(folder, runtime=podman_runtime)
     words = "".join(f"export {key}={value}\n" for key, value in own.items())
     program = cluster.folder() / "bin/podman"
@@ -38,16 +50,21 @@ def program(slurm_cluster: Path, podman_runtime: str) -> Iterator[Path]:
     program.chmod(0o755)
     yield program
     program.unlink()
-    for mounted in (folder / "graph/overlay", folder / "graph"):
-        subprocess.run(["umount", "--lazy", mounted], capture_output=True, check=False)
-    shutil.rmtree(folder)
+    Path(f"/tmp/.ae-podman-{os.getuid()}").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test makes the image's file for all."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
 def podman_of_the_nodes(
-    slurm: Path, program: Path, docker_host: str, monkeypatch: pytest.MonkeyPatch
+    slurm: Path, program: Path, cache: Path, docker_host: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Points run with it, and leave no container."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setenv("AE_SLURM_RUNTIME", "podman")
     monkeypatch.setenv("AE_SLURM_SHARED", "1")
     yield
@@ -133,9 +150,10 @@ def test_gpus_that_do_not_arrive_stop_the_run(podman_of_the_nodes: None, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def rootfs(docker_endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rootfs(docker_endpoint: str, memory: Path) -> Path:
     """The base image as a folder, and the file that names it to the stand-in for pyxis."""
-    folder = tmp_path_factory.mktemp("rootfs")
+    folder = memory / "rootfs"
+    folder.mkdir()
     docker = ["docker", "--host", docker_endpoint]
     name = f"ae-slurm-{os.getpid()}"
     subprocess.run([*docker, "create", "--name", name, BASE_IMAGE], check=True, capture_output=True)
