@@ -157,6 +157,10 @@ start_daemons() {
     done
     for _ in $(seq 200); do
         if [ "$(sinfo -h -o %T 2>/dev/null | sort -u)" = idle ]; then return; fi
+        # A controller that has lost its state gives a number twice, and drains the node for that.
+        for node in $(sinfo -h -N -o '%N %T' 2>/dev/null | awk '/drain/ {print $1}' | sort -u); do
+            scontrol update "NodeName=$node" State=RESUME || true
+        done
         sleep 0.1
     done
     sinfo >&2 || tail -n 20 "$S/log/slurmctld.log" >&2

@@ -24,7 +24,8 @@ make_root() {
         say "making the root"
         rm -rf "$S/root"
         printf 'deb http://deb.debian.org/debian %s main\n' trixie sid >"$S/sources.list"
-        mmdebstrap --quiet --variant=minbase --aptopt='APT::Default-Release "trixie"' \
+        mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' \
+            --aptopt='APT::Default-Release "trixie"' \
             --include=$PACKAGES trixie "$S/root" "$S/sources.list"
         chroot "$S/root" useradd --uid 2000 --create-home ann
         mkdir -p "$S/root"/{python,ae,old,cluster}

@@ -160,6 +160,7 @@ def end_tree(pid: int) -> None:
 def forgetting() -> Iterator[Callable[[], None]]:
     """Yields what makes the controller die, and come back as it was at the start of the block."""
     state, before = folder() / "state", folder() / "state.before"
+    shutil.rmtree(before, ignore_errors=True)  # of tests that were killed
     kill("slurmctld", signal.SIGTERM)  # it saves its state
     shutil.copytree(state, before)
     start()
