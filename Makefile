@@ -12,10 +12,10 @@ setup: $(VENV)/.dev
 demo: $(VENV)/.run
 	$(BIN)/ae run dlrm --quick
 
-# The tests of the engine have one worker, which mostly waits; the others share two, by file
+# The tests of the engine and of Slurm have a worker each, which mostly waits; the others share two, by file
 # (conftest.py).
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

@@ -36,13 +36,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`: one worker for the tests of the engine, the others by file."""
+    """With `--dist loadgroup`: one worker for the tests of the engine, one for those of Slurm, the
+    others by file."""
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        engine = item.get_closest_marker("docker") is not None
+        groups = {"slurm": "slurm", "docker": "engine"}
+        own = [group for name, group in groups.items() if item.get_closest_marker(name)]
         file = item.nodeid.split("::", 1)[0]
-        item.add_marker(pytest.mark.xdist_group("engine" if engine else file))
+        item.add_marker(pytest.mark.xdist_group(own[0] if own else file))
 
 
 def pytest_configure(config: pytest.Config) -> None:

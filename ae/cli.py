@@ -39,7 +39,9 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "load": ("images.load", "Check a bundle and restore all of it, or nothing."),
     "shell": ("machine.shell", "Open a shell where a paper's points run."),
     "runs": ("results.runs", "List the runs."),
-    "clean": ("clean.clean", "Remove what dead launchers left behind."),
+    "wait": ("background.wait", "Follow a detached run; exit with its exit code."),
+    "cancel": ("background.cancel", "Stop a run as Ctrl-C does."),
+    "clean": ("machine.clean", "Remove what dead launchers left behind."),
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
-from ae.engines.base import Availability, Engine
+from ae.engines.base import Availability, Engine, Finding
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
 from ae.errors import AeError, EnvironmentFault, ExitCode
@@ -71,6 +71,7 @@ class Facts:
     plan: Plan | None = None  # what it would do here
     refused: AeError | None = None  # why there is no plan
     image: Image | None = None  # of the plan, at the engine that would be used
+    findings: tuple[Finding, ...] = ()  # what the engine itself has to say
 
 
 def gather(
@@ -83,18 +84,21 @@ def gather(
 
     `plan_for` gives the plan of `command`; None: no recipe was named.
     """
-    machine = detect()
+    machine, findings = detect(), tuple[Finding, ...]()
     plan, refused, image, local = None, None, None, False
+    usable: Engine | None = None
+    try:
+        usable = choose(engine, gpus=bool(machine.gpus) and engine != "slurm")
+        found, local = usable.available(), usable.name == "local"
+        if findings := tuple(usable.findings()):  # points run on other machines
+            machine = usable.machine
+    except EnvironmentFault as error:
+        found, usable = Availability(ok=False, detail=error.message, fix=error.fix), None
     try:
         plan = plan_for(machine) if plan_for else None
+        image = _image_of(plan.points[0].image, usable) if usable and plan else None
     except AeError as error:
         refused = error
-    try:
-        usable = choose(engine, gpus=bool(machine.gpus))
-        found, local = usable.available(), usable.name == "local"
-        image = _image_of(plan.points[0].image, usable) if plan else None
-    except EnvironmentFault as error:
-        found = Availability(ok=False, detail=error.message, fix=error.fix)
     where = results_dir(root)
     there = next(folder for folder in (where, *where.parents) if folder.exists())
     driver = _DRIVER_PARAMETERS.read_text() + "\n" if _DRIVER_PARAMETERS.exists() else None
@@ -118,6 +122,7 @@ def gather(
         plan=plan,
         refused=refused,
         image=image,
+        findings=findings,
     )
 
 
@@ -181,6 +186,7 @@ def _programs(facts: Facts) -> Iterator[Check]:
         fault = "" if engine.ok else engine.detail
         yield _check("engine", engine.detail, fault, engine.fix, "fail")
     fault = "" if client.ok else client.detail  # images that are there already still run
+    yield from (Check(*one) for one in facts.findings)
     yield _check("build", f"images are built with {client.detail}", fault, client.fix)
 
 

@@ -191,6 +191,7 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     cpus: int = 1
     memory_gib: float = 0.0
+    each: str = ""  # " on a node" where there are several like it, of which a point gets one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,6 +125,33 @@ def podman_storage(docker_endpoint: str, podman_runtime: str) -> Iterator[dict[s
     images = podman_home.load_image(docker_endpoint, BASE_IMAGE, podman_runtime)
     with _podman_folder() as folder:
         yield podman_home.write(folder, images=images / "graph", runtime=podman_runtime)
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results in which a real Slurm (.ci/slurm.sh) has shown what a node has."""
+    if not os.environ.get("AE_TEST_SLURM"):
+        return Path(missing("AE_TEST_SLURM is not set; .ci/slurm.sh start, env", "Slurm"))
+    from ae.engines.slurm.engine import SlurmEngine
+
+    folder = tmp_path_factory.mktemp("slurm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AE_RESULTS", str(folder))
+        patch.setenv("AE_SLURM_POLL_S", "1")
+        assert len(SlurmEngine().machine.gpus) == 2
+    return folder
+
+
+@pytest.fixture
+def slurm(slurm_cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the cluster, which points run on as plain processes of this Python."""
+    monkeypatch.setenv("AE_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("AE_SLURM_POLL_S", "1")
+    monkeypatch.setenv("AE_SLURM_RUNTIME", os.environ.get("AE_TEST_SLURM_RUNTIME", "none"))
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    shutil.copytree(slurm_cluster / "slurm", tmp_path / "results/slurm")
+    return Path(os.environ["AE_TEST_SLURM"])
 
 
 @contextmanager

@@ -107,9 +107,20 @@ def large_rooms() -> Iterator[str]:
 
 
 def large_whole() -> Iterator[str]:
-    # The goal is 10,000 (docs/design.md). This holds what is reached: it may only go down.
-    if (total := sum(lengths().values())) > 99999:
-        yield f"ae has {total} lines"
+    # The goal for the old rooms is 10,000 (docs/design.md). These hold what is reached: each may
+    # only go down. What came later stands beside them; 215 lines of theirs connect it.
+    own = {
+        "engines.slurm": 1_237, "commands.background": 176, "compare": 623, "commands.compare": 97,
+        "claims.deciding": 120, "plan.budget": 226, "run.spend": 128, "commands.evaluate": 214,
+        "report.review": 216, "report.page": 132, "report.svg": 64, "report.views": 245,
+        "": 10_284 + 215,
+    }  # fmt: skip
+    lines: Counter[str] = Counter()
+    for name, count in lengths().items():
+        lines[next(room for room in own if f"{name}.".startswith(f"ae.{room}"))] += count
+    for room, most in own.items():
+        if lines[room] > most:
+            yield f"ae.{room} has {lines[room]} lines"
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,39 @@
-"""`ae doctor`, what of this machine is fit, and `ae shell`, a shell where points run."""
+"""`ae doctor`: what of this machine is fit; `ae shell`: a shell where points run; `ae clean`: what
+dead launchers left, and not what a living one owns, or another's.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.options import (
     AnyRecipe,
     AsJson,
+    DryRun,
     EngineName,
     ImageOption,
     RecipeName,
     SecretOption,
+    option,
     pairs,
     print_data,
     screen_width,
 )
 from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
+from ae.engines import choose as engines
+from ae.engines.base import Engine, Leftover
 from ae.errors import EnvironmentFault
-from ae.images.content import BuildOptions
-from ae.model import Machine, Plan
+from ae.host.machine import cache_dir
+from ae.images.content import BuildOptions, image_ref
+from ae.images.environments import folder as environment_of
+from ae.model import Flavour, Machine, Plan
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, load_recipe
 from ae.records.folder import results_dir
@@ -71,3 +83,47 @@ def shell(
         raise EnvironmentFault(
             f"{argv[0]} cannot be started: {error.strerror}", fix=f"install {argv[0]}"
         ) from error
+
+
+def clean(
+    environments: Annotated[
+        bool, option("also Python environments that no source asks for", "--environments")
+    ] = False,
+    run: Annotated[str, option("of this run alone", value="NAME")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
+    every = [engines.make(name) for name in engines.NAMES]
+    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
+    old = old_environments(find_root()) if environments else []
+    for path in [] if dry_run else old:
+        shutil.rmtree(path)
+    verb = "would remove" if dry_run else "removed"
+    for one in found:
+        name = Path(one.id).name if one.kind == "job" else one.id[:12]
+        print(f"{verb} {one.kind} {name} of run {one.run} ({one.engine})")
+    for path in old:
+        print(f"{verb} environment {path.name}")
+    if not found and not old:
+        print("nothing is left behind")
+
+
+def old_environments(root: Path) -> list[Path]:
+    """Environments, and what they cached, of sources that this checkout does not hold any more."""
+    images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
+    places = [
+        environment_of(image_ref(root, name, flavour)) for name in images for flavour in Flavour
+    ]
+    current = {name for place in places for name in (place.name, f"{place.name}.cache")}
+    folder = cache_dir() / "envs"
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in there if path.is_dir() and path.name not in current]
+
+
+def clean_engines(usable: Sequence[Engine], *, run: str = "", dry_run: bool) -> list[Leftover]:
+    """Remove what no living launcher owns, of one run or of any; dry: only return it."""
+    orphans = [(e, one) for e in usable for one in e.leftovers() if not one.owner_alive]
+    found = [(engine, one) for engine, one in orphans if not run or one.run == run]
+    for engine, leftover in [] if dry_run else found:
+        engine.remove(leftover)
+    return [leftover for _, leftover in found]

@@ -41,7 +41,7 @@ RecipeName = Annotated[
 AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)]
 ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
 AsJson = Annotated[bool, option("print JSON for a program to read", "--json")]
-EngineName = Annotated[str | None, option("docker, podman or local; default: the first that works")]
+EngineName = Annotated[str | None, option("docker, podman, local, slurm; default: docker or local")]
 ImageOption = Annotated[str | None, option("run this image instead of ours", value="REF")]
 Wheels = Annotated[Path | None, option("a folder of wheels for the build", value="DIR")]
 CaBundle = Annotated[Path | None, option("certificates for a build behind a proxy", value="FILE")]

@@ -159,7 +159,7 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
     root = find_root()
     names = list_recipes(root) if name is None else [load_recipe(root, name).name]
     store = RunStore(results_dir(root))
-    found = [_about(run) for each in names for run in store.list(each)]
+    found = [about_run(run) for each in names for run in store.list(each)]
     lines = [
         f"{one['recipe']}  {one['run']}  {one['state']:<13}  "
         f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"
@@ -168,7 +168,8 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
     print_data(as_json, found, "\n".join(lines))
 
 
-def _about(run: Run) -> dict[str, Any]:
+def about_run(run: Run) -> dict[str, Any]:
+    """A run as `ae runs` lists it."""
     record = run.record
     ended = {one.key: one.status for one in run.statuses().values()}
     planned = [ended.get(point.key) for point in record.plan.points]

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ae.claims.judge import to_json
+from ae.commands import background
 from ae.commands.asked import Asked, choose_engine, plan_for, settle, show_plan, size_of
 from ae.commands.compare import compare
 from ae.commands.options import (
@@ -86,6 +87,7 @@ def run(
     image: ImageOption = None,
     secret: SecretOption = None,
     resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
+    detach: Annotated[bool, option("go on alone; see `ae wait`, `ae cancel`", "--detach")] = False,
     no_build: Annotated[
         bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
@@ -105,6 +107,8 @@ def run(
 
     `ae run RECIPE --help` also shows the options that this paper has.
     """
+    if detach and not dry_run:
+        return background.detach(recipe, resume=resume, as_json=as_json)
     changed = {name.removeprefix("own_"): ",".join(v) for name, v in own.items() if v}
     wanted = Selection(
         variants=tuple(variant or ()),
@@ -211,6 +215,7 @@ def measure(
         run.resume(plan, facts)
     else:
         run = RunStore(results_dir(root)).create(plan, facts)
+        run.claim()
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
@@ -228,13 +233,17 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
-        stack.enter_context(watched(run.name))
+        stack.callback(engine.close)
+        if not engine.outlives:
+            stack.enter_context(watched(run.name))
         if other := stack.enter_context(owner.measuring(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
             ended, width = partial(took, run, plan), screen_width()
             prepare(todo, work)
+            if budget is None:
+                engine.ahead([work.job(one, run.folder_of(one)) for one in todo])
             outcomes = execute(spend(budget, ended, display, width) if budget else todo, work)
         finally:
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):

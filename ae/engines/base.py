@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
 GRACE_S = 10.0  # between TERM and KILL
+Kind = Literal["container", "process", "job"]
+Finding = tuple[str, Literal["ok", "warn", "fail"], str, str]  # name, verdict, sentence, fix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +39,13 @@ class Leftover:
     """Something an earlier launcher left behind."""
 
     engine: str
-    kind: Literal["container", "process"]
+    kind: Kind
     id: str
     run: str
     owner_alive: bool  # the launcher that made it still runs: not an orphan
 
     @staticmethod
-    def of(
-        engine: str, kind: Literal["container", "process"], ident: str, labels: Mapping[str, str]
-    ) -> Leftover:
+    def of(engine: str, kind: Kind, ident: str, labels: Mapping[str, str]) -> Leftover:
         """Whose it is, by its labels."""
         run, alive = labels.get(owner.RUN, ""), owner.alive(labels)
         return Leftover(engine=engine, kind=kind, id=ident, run=run, owner_alive=alive)
@@ -58,6 +58,7 @@ class Engine(ABC):
 
     name: str
     no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
+    outlives = False  # whether points go on when the launcher is killed, for the next to take up
 
     def __init__(
         self,
@@ -119,6 +120,16 @@ class Engine(ABC):
     ) -> tuple[tuple[str, ...], dict[str, str]]:
         """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
         without a terminal it reads commands from its input."""
+
+    def ahead(self, jobs: Sequence[Job]) -> None:  # noqa: B027 most run one after another
+        """Told before the first point which will come, in order: it may start them early."""
+
+    def kept(self, job: Job) -> None:  # noqa: B027
+        """The outcome of a job is on the disk: what the engine held of it may go."""
+
+    def findings(self) -> list[Finding]:
+        """What `ae doctor` says of the engine besides whether it answers."""
+        return []
 
     def close(self) -> None:  # noqa: B027 nothing is held, unless an engine says so
         """Let go of connections; it connects again when it is used again."""

@@ -10,6 +10,7 @@ from ae.engines.base import Availability, Engine
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
+from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.images.content import BuildOptions
 
@@ -17,6 +18,7 @@ _ENGINES: Mapping[str, type[Engine]] = {
     "docker": DockerEngine,
     "podman": PodmanEngine,
     "local": LocalEngine,
+    "slurm": SlurmEngine,
 }
 NAMES = tuple(_ENGINES)
 

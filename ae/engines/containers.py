@@ -86,7 +86,7 @@ class ContainerEngine(Engine):
 
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
         require_disk(job.out, job.point.disk_bytes, f"point {job.point.id}")
-        image = self._needed(job.point.image)
+        image = self.needed(job.point.image)
         request = job.point.needs.gpus
         grant = self._grant(request, ask=True) if request else None
         spec = self._spec(job, image, grant, secrets.token_hex(4))
@@ -134,7 +134,7 @@ class ContainerEngine(Engine):
         point = replace(point, argv=("sh", "-i") if terminal else ("sh",))
         job = Job(point=point, out=out.resolve(), labels=labels, secrets=files or {})
         grant = self._grant(point.needs.gpus, ask=True) if point.needs.gpus else None
-        spec = self._spec(job, self._needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
+        spec = self._spec(job, self.needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
         if spec.user == container.ORDINARY:  # nobody is left to give the folder back
             spec = replace(spec, user=self._caller)
         tty = ("--tty",) if terminal else ()
@@ -163,7 +163,8 @@ class ContainerEngine(Engine):
 
     # -- one container ---------------------------------------------------------------------------
 
-    def _needed(self, image: ImageRef) -> dict[str, Any]:
+    def needed(self, image: ImageRef) -> dict[str, Any]:
+        """The image that is to run. Raises EnvironmentFault without it."""
         if (found := self._image(image)) is None:
             raise EnvironmentFault(
                 f"{self.name} has no image {image.reference}",

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ae.errors import EnvironmentFault
@@ -13,7 +14,7 @@ from ae.host import processes
 from ae.model import Gpu, Machine
 from ae.units import format_size
 
-_FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "compute_cap", "driver_version")
+FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "compute_cap", "driver_version")
 _ANSWER_S = 20.0  # nvidia-smi wakes a driver without persistence mode, which takes seconds
 
 
@@ -24,8 +25,12 @@ def detect() -> Machine:
 
 def query_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that `nvidia-smi` lists; none without it, or when it fails."""
-    rows = [row for row in _query("gpu", _FIELDS) if row[0].isdigit()]
-    users = _query("compute-apps", ("gpu_uuid", "pid")) if rows else []
+    rows = _query("gpu", FIELDS)
+    return gpus_of(rows, _query("compute-apps", ("gpu_uuid", "pid")) if rows else ())
+
+
+def gpus_of(rows: Iterable[Sequence[str]], users: Sequence[Sequence[str]] = ()) -> tuple[Gpu, ...]:
+    """GPUs from rows of FIELDS; `users` are rows of UUID and process id."""
     return tuple(
         Gpu(
             index=int(index),
@@ -38,6 +43,7 @@ def query_gpus() -> tuple[Gpu, ...]:
             processes=tuple(int(pid) for user, pid in users if user == uuid and pid.isdigit()),
         )
         for index, uuid, name, total, free, capability, driver in rows
+        if index.isdigit()
     )
 
 

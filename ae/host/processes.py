@@ -106,7 +106,7 @@ def watched(run: str) -> Iterator[int]:
     script = 'trap "" INT TERM HUP; read -r over && exit; "$@"; sleep 3; exec "$@"'
     argv = ("sh", "-c", script, "sh", sys.executable, "-m", "ae", "clean", "--run", run)
     none = subprocess.DEVNULL
-    helper = _popen(argv, stdin=subprocess.PIPE, stdout=none, stderr=none)
+    helper = start(argv, stdin=subprocess.PIPE, stdout=none, stderr=none)
     try:
         yield helper.pid
     finally:
@@ -122,7 +122,7 @@ def _started(
     try:
         with signals.shielded():  # no child without somebody who knows of it
             pipe = subprocess.PIPE
-            child = _popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **how)
+            child = start(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **how)
         yield child
     finally:
         if child is not None:
@@ -133,7 +133,7 @@ def _started(
                 pass
 
 
-def _popen(argv: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+def start(argv: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own, so that a Ctrl-C at the terminal reaches only us."""
     try:
         return subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)

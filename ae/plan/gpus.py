@@ -57,7 +57,7 @@ def choices_of(
         flavour = Flavour.CUDA if enough else Flavour.CPU
         return dict.fromkeys(values, GpuChoice(flavour=flavour)), None
     if not enough:
-        why, fix = _explain(named, suitable, request)
+        why, fix = _explain(named, suitable, request, machine.each)
         if wish == "required" or wanted:
             raise EnvironmentFault(f"{name} cannot run here: {why}", fix=fix)
         small = "" if selection.quick else "; --quick is the size for one"
@@ -66,13 +66,13 @@ def choices_of(
         suitable = _alike_first(suitable)
     note = None
     if recipe.gpu_axis(name):
-        values, note = _fitting(recipe, selection, name, values, len(suitable))
+        values, note = _fitting(recipe, selection, name, values, len(suitable), machine.each)
     # In one order for all counts: a GPU of fewer is also one of more.
     return {one: _first(suitable, request, int(one or request.count)) for one in values}, note
 
 
 def _fitting(
-    recipe: Recipe, selection: Selection, name: str, values: Sequence[str], here: int
+    recipe: Recipe, selection: Selection, name: str, values: Sequence[str], here: int, each: str
 ) -> tuple[list[str], Note | None]:
     """The values of the GPU axis that so many GPUs are enough for, and what is left out."""
     axis = recipe.gpu_axis(name)
@@ -81,7 +81,7 @@ def _fitting(
     if not left:
         return fitting, None
     least = min(int(value) for value in left)
-    why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}"
+    why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}{each}"
     asked = axis in selection.axes
     if not fitting and selection.quick and not asked:  # a quick run is of what is there
         plain = [value for value in recipe.values_of(name, axis) if int(value) <= here]
@@ -174,7 +174,9 @@ def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:
     return found
 
 
-def _explain(named: Sequence[Gpu], suitable: Sequence[Gpu], request: GpuRequest) -> tuple[str, str]:
+def _explain(
+    named: Sequence[Gpu], suitable: Sequence[Gpu], request: GpuRequest, each: str
+) -> tuple[str, str]:
     """Why there are too few suitable GPUs, and what to do."""
     if not named:
         return "this machine shows no GPU", (
@@ -182,7 +184,7 @@ def _explain(named: Sequence[Gpu], suitable: Sequence[Gpu], request: GpuRequest)
         )
     unfit = [(gpu, why) for gpu in named if (why := shortcoming(gpu, request))]
     if not unfit:
-        return f"{request.count} GPUs are needed and there are {len(suitable)}", (
+        return f"{request.count} GPUs are needed and there are {len(suitable)}{each}", (
             "ask for fewer with --gpus, or run where there are more; see `ae doctor`"
         )
     gpu, why = unfit[0]

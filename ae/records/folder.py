@@ -17,17 +17,37 @@ from functools import cached_property
 from pathlib import Path
 
 from ae.errors import EnvironmentFault, UsageError, nearest
+from ae.host import owner
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.files import RecordsFault, read_object
 from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
+NAME = "AE_RUN_NAME"  # the next run's, from a launcher that has made its folder
 RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
 
 
 def results_dir(root: Path) -> Path:
     """Where results go: $AE_RESULTS, else `results/` below `root`."""
     return Path(os.environ.get("AE_RESULTS") or root / "results").absolute()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds a lock on a file."""
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never written into, or a file system without locks
+        return False
+    return False
+
+
+def new_name(created: str = "") -> str:
+    """A name that no other run has, `<utc>-<hash>`."""
+    utc = (created or _now())[:19].replace("-", "").replace(":", "") + "Z"
+    return f"{utc}-{secrets.token_hex(4)}"
 
 
 @dataclass
@@ -56,19 +76,12 @@ class Run:
 
     def is_claimed(self) -> bool:
         """Whether a launcher writes into it now."""
-        try:
-            with (self.path / ".lock").open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # never written into, or a file system without locks
-            return False
-        return False
+        return is_locked(self.path / ".lock")
 
     def begin(self, point: Point) -> Path:
         """Return the empty folder that a point's output goes to. Raises EnvironmentFault."""
-        self._claim()
-        folder = self._temporary(point)
+        self.claim()
+        folder = self.folder_of(point)
         with _writing(self.path):
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
@@ -80,7 +93,7 @@ class Run:
 
     def finish(self, point: Point, outcome: Outcome) -> Path:
         """Write status.json and give the point's folder its final name. Raises EnvironmentFault."""
-        temporary, final = self._temporary(point), self.path / "points" / point.id
+        temporary, final = self.folder_of(point), self.path / "points" / point.id
         now = {
             "started": self._started.get(point.id),
             "ended": _now(),
@@ -110,7 +123,7 @@ class Run:
 
     def resume(self, plan: Plan, provenance: Provenance) -> None:
         """Put the plan that is now followed into run.json, and where it is resumed from."""
-        self._claim()
+        self.claim()
         again = Resumed(at=_now(), provenance=provenance)
         plan_now = PlanRecord.model_validate(describe(plan))
         update = {"plan": plan_now, "resumed": (*self.record.resumed, again)}
@@ -128,8 +141,8 @@ class Run:
             os.close(self._lock)
             self._lock = None
 
-    def _claim(self) -> None:
-        """Hold the run's lock until `close` or the end of this process."""
+    def claim(self) -> None:
+        """Hold the run's lock, which says whose it is, until `close` or this process' end."""
         if self._lock is not None:
             return
         with _writing(self.path):
@@ -144,13 +157,17 @@ class Run:
             ) from error
         except OSError:
             pass  # a file system without locks
+        os.truncate(lock, 0)
+        os.write(lock, owner.to_environment(owner.stamp({owner.RUN: self.name})).encode())
+        (self.path / "exit").unlink(missing_ok=True)  # of an earlier launcher
         self._lock = lock
 
     @property
     def _reserve(self) -> Path:
         return self.path / ".reserve"
 
-    def _temporary(self, point: Point) -> Path:
+    def folder_of(self, point: Point) -> Path:
+        """Where a point's output goes while it runs."""
         return self.path / "points" / f".{point.id}.tmp"
 
     def _attempts(self, point_id: str) -> int:
@@ -172,8 +189,7 @@ class RunStore:
     def create(self, plan: Plan, provenance: Provenance) -> Run:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
-        utc = created[:19].replace("-", "").replace(":", "") + "Z"
-        path = self.results / "runs" / plan.recipe / f"{utc}-{secrets.token_hex(4)}"
+        path = self.results / "runs" / plan.recipe / (os.environ.pop(NAME, "") or new_name(created))
         record = RunRecord(
             recipe=plan.recipe,
             name=path.name,

@@ -32,6 +32,10 @@ class Work:
     secrets: Mapping[str, Path]  # the files that the person gave, by name
     mask: Mask
 
+    def job(self, point: Point, out: Path) -> Job:
+        """A point as engines take it."""
+        return Job(point=point, out=out, labels=self.labels, secrets=self.secrets)
+
 
 def prepare(todo: Sequence[Point], work: Work) -> None:
     """Make what points run in. Raises EnvironmentFault."""
@@ -53,7 +57,7 @@ def execute(points: Iterable[Point], work: Work) -> dict[str, Outcome]:
 def _execute_one(point: Point, work: Work) -> Outcome:
     out = work.run.begin(point)
     outcome = Outcome(status=Status.INTERRUPTED, exit_code=None, seconds=0, reason="stopped early")
-    job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
+    job = work.job(point, out)
     try:
         work.display.begin(point)
         with closing(LogFiles(out, work.display, work.mask)) as logs:
@@ -77,6 +81,7 @@ def _execute_one(point: Point, work: Work) -> Outcome:
         # Whatever passes through, Ctrl-C too: the folder still says what happened.
         work.run.finish(point, outcome)
         work.display.end(point, outcome)
+    work.engine.kept(job)
     return outcome
 
 

@@ -81,7 +81,7 @@ def base_image(folder: Path) -> ImageRef:
         flavour=Flavour.CPU,
         content="c" * 64,
         source=folder / "images" / "base",
-        override="ae/base:cpu",
+        override=os.environ.get("AE_TEST_IMAGE", "ae/base:cpu"),
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.commands import clean
+from ae.commands import machine
 from ae.daemon.cdi import read_cdi_devices
 from ae.daemon.connection import DEFAULT_SOCKET, connect, endpoint_of, probe
 from ae.daemon.faults import refused
@@ -172,7 +172,7 @@ def test_orphans_only(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [one("v", False), one("c", False, "s"), one("x", True)]
     monkeypatch.setattr(engine, "leftovers", lambda: found)
     for run, ids in (("", ["v", "c"]), ("s", ["c"]), ("q", [])):
-        assert [x.id for x in clean.clean_engines([engine], run=run, dry_run=True)] == ids
+        assert [x.id for x in machine.clean_engines([engine], run=run, dry_run=True)] == ids
 
 
 @pytest.fixture
@@ -201,9 +201,9 @@ def test_clean_stops_processes_of_dead_launchers(
     engine = LocalEngine(grace_s=0.2)
     every = engine.leftovers  # of other tests on this machine too: those are not ours to stop
     monkeypatch.setattr(engine, "leftovers", lambda: [one for one in every() if one.run == RUN])
-    listed = clean.clean_engines([engine], dry_run=True)
+    listed = machine.clean_engines([engine], dry_run=True)
     assert [one.id for one in listed] == [str(orphan)]
-    removed = clean.clean_engines([engine], dry_run=False)
+    removed = machine.clean_engines([engine], dry_run=False)
     assert str(orphan) in [one.id for one in removed]
 
 

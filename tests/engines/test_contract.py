@@ -1,4 +1,5 @@
-"""The engine contract: the same tests over the fake, `local`, a real Docker Engine and podman."""
+"""The engine contract: the same tests over the fake, `local`, a real Docker Engine, podman and a
+real Slurm."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from ae.engines.base import Engine, Leftover
 from ae.engines.docker import DockerEngine
 from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
+from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.model import Outcome, RuntimeNeeds, Status
@@ -31,6 +33,7 @@ from tests.engines.fake import FakeEngine
         "local",
         pytest.param("docker", marks=pytest.mark.docker),
         pytest.param("podman", marks=pytest.mark.docker),  # its image comes from there
+        pytest.param("slurm", marks=pytest.mark.slurm),
     ]
 )
 def engine(
@@ -43,6 +46,9 @@ def engine(
     elif request.param == "podman":
         request.getfixturevalue("podman")
         made = PodmanEngine(grace_s=1.0)
+    elif request.param == "slurm":
+        request.getfixturevalue("slurm")
+        made = SlurmEngine(grace_s=1.0)
     elif request.param == "local":
         monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -486,6 +486,8 @@ def test_more_gpus_than_there_are_is_a_fault_when_asked_for_by_name(spread: Reci
         with pytest.raises(EnvironmentFault, match="4 GPUs are needed and there are 2") as caught:
             plan(spread, TWO, settings={"gpus": "2,4"}, **selection)
         assert caught.value.fix
+        with pytest.raises(EnvironmentFault, match="there are 2 on a node"):
+            plan(spread, replace(TWO, each=" on a node"), settings={"gpus": "2,4"}, **selection)
         assert caught.value.exit_code == ExitCode.ENVIRONMENT
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.commands import clean
+from ae.commands import machine
 from ae.engines import podman as podman_module
 from ae.engines import spec
 from ae.engines.containers import ContainerEngine
@@ -267,9 +267,9 @@ def test_clean_removes_orphans_and_nothing_else(engine: ContainerEngine) -> None
         words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
         made.append(engine.do("create", *words, "ae/base:cpu", "true").strip())
     try:
-        listed = clean.clean_engines([engine], dry_run=True)
+        listed = machine.clean_engines([engine], dry_run=True)
         assert [one.id for one in listed if one.id in made] == [made[1]]
-        removed = clean.clean_engines([engine], dry_run=False)
+        removed = machine.clean_engines([engine], dry_run=False)
         assert made[1] in [one.id for one in removed]
         left = engine.do("ps", "--all", "--quiet", "--no-trunc").split()
         assert set(left) & set(made) == {made[0], made[2], made[3]}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.commands import clean
+from ae.commands import machine
 from ae.engines import spec as container
 from ae.engines.docker import DockerEngine
 from ae.errors import EnvironmentFault
@@ -306,7 +306,7 @@ def test_clean_finds_the_container_of_a_killed_shell(
         return [one["Id"] for one in engine.daemon.client.containers(filters=filters)]
 
     (container_id,) = mine()
-    listed = clean.clean_engines([engine], dry_run=True)
+    listed = machine.clean_engines([engine], dry_run=True)
     assert container_id not in [one.id for one in listed]
     shell.kill()
     shell.communicate()
@@ -314,7 +314,7 @@ def test_clean_finds_the_container_of_a_killed_shell(
     monkeypatch.setattr(
         engine, "leftovers", lambda: [one for one in every() if one.id == container_id]
     )
-    assert [one.id for one in clean.clean_engines([engine], dry_run=False)] == [container_id]
+    assert [one.id for one in machine.clean_engines([engine], dry_run=False)] == [container_id]
     assert mine() == []
 
 

@@ -134,7 +134,7 @@ def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None
     code = (
         "import sys; from pathlib import Path; from ae.records.folder import Run\n"
         "from ae.errors import UsageError\n"
-        "try:\n    Run(Path(sys.argv[1]))._claim()\n"
+        "try:\n    Run(Path(sys.argv[1])).claim()\n"
         "except UsageError as error:\n    print(error.message)\n"
         "else:\n    print('mine')\n"
     )

@@ -1,0 +1,1 @@
+"""The engine `slurm`: points are batch jobs of a cluster."""
