@@ -12,8 +12,8 @@ setup: $(VENV)/.dev
 demo: $(VENV)/.run
 	$(BIN)/ae run dlrm --quick
 
-# The tests of the engine and of Slurm have a worker each, which mostly waits; the others share two, by file
-# (conftest.py).
+# The tests of the engine and of Slurm have a worker each, which mostly waits; the others share two,
+# by file (conftest.py).
 test: setup
 	$(BIN)/python -m pytest -n 4 --dist loadgroup
 
