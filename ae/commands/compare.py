@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ae.commands.options import AsJson, RecipeName, option, print_data, screen_width
+from ae.commands.options import AsJson, option, print_data, recipe_names, screen_width
 from ae.commands.results import open_results
 from ae.compare import cells, text
 from ae.compare.decide import Word, decide, margins_of
 from ae.errors import ExitCode, UsageError
+from ae.recipe.load import find_root
 from ae.recipe.models import Recipe
 from ae.records.folder import RunStore, results_dir
 from ae.records.results import Results, load_run
@@ -22,7 +24,12 @@ _NAME = "a run's name or folder, or a machine of results/reference"
 
 
 def compare(
-    name: RecipeName,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[RECIPE]", help="a paper; two runs know theirs", autocompletion=recipe_names
+        ),
+    ],
     a: Annotated[str, typer.Argument(metavar="A", help=f"what to compare with: {_NAME}")],
     b: Annotated[
         str | None, typer.Argument(metavar="[B]", help="what is compared; default: the latest run")
@@ -35,6 +42,10 @@ def compare(
 ) -> int:
     """Say what is slower, faster or the same in B than in A; exit code 1 when something is slower
     or a claim's verdict is worse."""
+    if b is None:
+        with suppress(UsageError):  # two runs: they say themselves of which paper they are
+            run = RunStore(results_dir(find_root())).find("*", name)
+            name, a, b = run.record.recipe, name, a
     root, recipe, old = open_results(name, a)
     made = compared(root, recipe, old, open_results(recipe.name, b)[2], across=across)
     if form == "csv" and not as_json:

@@ -153,7 +153,11 @@ def test_what_is_slower_is_said_and_is_exit_code_1(
     assert re.search(r"^same +(1|1\.00\d|0\.99\d) .* ones slow$", out, re.MULTILINE)
     assert out.splitlines()[-1] == "1 slower, 1 same"
     assert "false discovery rate of changes, and of the same: 5%" in out
+    assert ae("compare", "run-a", "run-b")[:2] == (code, out)  # a run knows its paper
     assert ae("compare", "toy", "run-b", "run-a")[0] == ExitCode.OK  # the other way: faster
+    code, _, err = ae("compare", "tyo", "run-a")
+    assert code == ExitCode.USAGE
+    assert "'tyo'" in err
     code, _, err = ae("compare", "toy", "run-a", "run-a")
     assert (code, err.splitlines()[0]) == (ExitCode.USAGE, "error: A and B are both run-a")
     for width in (80, 100):
