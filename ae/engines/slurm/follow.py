@@ -56,12 +56,8 @@ class Follower:
         Slurm says of that, as `state` and `why`; None: Slurm knows no such job. Raises
         EnvironmentFault for a job that would wait for ever."""
         tail = Tail(batch.folder, sink)
-        beat, since, answers, said = (
-            (-1, 0.0),
-            0.0,
-            0,
-            "",
-        )  # answers: in a row, without a job that runs
+        beat, since, said = (-1, 0.0), 0.0, ""
+        answers = 0  # in a row, without a job that runs
         while True:
             if end := read_end(batch.folder):
                 tail.pump(last=True)
