@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlrm_inference.cuda import launch  # noqa: E402
 from dlrm_inference.cuda.bench import Stock  # noqa: E402
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets  # noqa: E402
+from dlrm_inference.cuda.report import raise_if_out_of_range  # noqa: E402
 from dlrm_inference.cuda.stock21 import Stock21  # noqa: E402
 from dlrm_inference.cuda.tensors import UnsupportedError  # noqa: E402
 from dlrm_inference.cuda.variants import VARIANTS  # noqa: E402
@@ -191,4 +191,4 @@ def test_what_the_driver_reports_is_what_was_compiled(name: str) -> None:
     if name == "lmpf":
         assert facts.local_bytes > 0
     assert facts.blocks_per_sm >= 1
-    launch.raise_if_out_of_range(device)
+    raise_if_out_of_range(device)

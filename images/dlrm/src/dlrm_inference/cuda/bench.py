@@ -13,10 +13,11 @@ from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
 from dlrm_inference.config import Config, WrongResult
-from dlrm_inference.cuda import launch, pin
+from dlrm_inference.cuda import pin
 from dlrm_inference.cuda.best import MOST_TABLES, Best
 from dlrm_inference.cuda.design import TUNED
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
+from dlrm_inference.cuda.report import raise_if_out_of_range
 from dlrm_inference.cuda.scheme import Scheme
 from dlrm_inference.cuda.stock21 import Stock21
 from dlrm_inference.cuda.timing import Target
@@ -120,7 +121,7 @@ class Bench:
         for table in range(min(_CHECKED_TABLES, self.config.tables)):
             want = self.reference(table, 0)
             got = forward(self.weights[table], self.indices[0][table], self.offsets)
-            launch.raise_if_out_of_range(self.device)
+            raise_if_out_of_range(self.device)
             worst = float((got.double() - want).abs().max() / want.abs().max())
             if not worst <= _TOLERANCE[self.weights.dtype]:
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
@@ -131,7 +132,7 @@ class Bench:
 
     def finish(self) -> None:
         """Raises IndexError where a launch saw an index out of range."""
-        launch.raise_if_out_of_range(self.device)
+        raise_if_out_of_range(self.device)
 
     def _on_device(self, batches: Batches) -> list[list[torch.Tensor]]:
         """[batch][table] row ids (batch size * pooling,)."""

@@ -78,11 +78,12 @@ class DLRM(nn.Module):
 def switched_stage(model: DLRM, name: str, forward: Forward | None, key: str = "CUDA") -> Stage:
     """Return the model's own embedding stage with the operator switched to a variant.
 
-    `forward` None with name "stock" is PyTorch's own kernel.
+    `forward` None with name "stock" is PyTorch's own kernel. Ids out of range are left to the next
+    synchronisation: a wait after every stage would be part of its time.
     """
 
     def stage(indices: Sequence[torch.Tensor], offsets: torch.Tensor) -> Sequence[torch.Tensor]:
-        with embedding_bag_variant(name, forward=forward, key=key):
+        with embedding_bag_variant(name, forward=forward, key=key, check=False):
             return model.embed(indices, offsets)
 
     return stage
