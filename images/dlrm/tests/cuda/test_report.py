@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
+from itertools import product
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from dlrm_inference.config import Config  # noqa: E402
 from dlrm_inference.cuda import best, design, override, report, scheme  # noqa: E402
 from dlrm_inference.cuda.compile import read_source  # noqa: E402
 from dlrm_inference.cuda.occupancy import occupancy  # noqa: E402
+from dlrm_inference.experiments import check_cost  # noqa: E402
+from reprokit.records import RecordWriter  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -69,12 +74,13 @@ def test_the_last_batch_of_a_block_is_no_exception(reports):
 
 
 def test_an_error_of_the_block_itself_is_the_one_that_is_seen(reports):
-    with (
-        pytest.raises(ZeroDivisionError),
-        override.embedding_bag_variant("ours", forward=gather, key="CPU"),
-    ):
-        bag(torch.ones(5, 4), BAD)
-        raise ZeroDivisionError
+    def block():
+        with override.embedding_bag_variant("ours", forward=gather, key="CPU"):
+            bag(torch.ones(5, 4), BAD)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     assert override.active_variant() == ""
     with pytest.raises(IndexError, match="bag 1"):
         report.raise_if_out_of_range()
@@ -189,3 +195,20 @@ def test_a_replayed_graph_is_looked_at(wait) -> None:
     ids.copy_(on_gpu(GOOD))
     graph.replay()
     torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_the_cost_of_looking_is_a_measured_point(tmp_path) -> None:
+    config = Config(
+        experiment="check_cost", device="cuda", variants=("best",), tables=2, rows=2000, batch=64,
+        pooling=20, batches=2, samples=4, warmup=2,
+    )  # fmt: skip
+    check_cost.run(config, RecordWriter(tmp_path))
+    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    found = {
+        (row["labels"]["part"], row["labels"]["look"]): row["samples"]
+        for row in rows
+        if row["metric"] == "check_time"
+    }
+    assert set(found) == set(product(("kernel", "block"), ("with", "without")))
+    assert all(len(samples) == 4 and min(samples) > 0 for samples in found.values())

@@ -90,7 +90,7 @@ def test_tuning_never_reads_what_is_measured(tmp_path) -> None:
         tune(bench, RecordWriter(tmp_path), tuned, "setaside" if "l2p" in tuned else "")
     raise_if_out_of_range(bench.device)
     with pytest.raises(IndexError):
-        VARIANTS["base"].forward(bench.weights[0], bench.indices[0][0], bench.offsets, check=True)
+        VARIANTS["base"].forward(*bench.arguments(0, 0), check=True)
 
 
 def test_a_pinning_variant_is_tuned_for_every_l2_mode(tmp_path) -> None:
