@@ -158,6 +158,9 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
     """
     ranges = {}
     count = selection.gpus if isinstance(selection.gpus, int) else 0
+    used = {key for _, key in placeholders(recipe.experiments[name].command)}
+    given = {key for key, text in selection.settings.items() if text} & used
+    replaced = {recipe.parameters[key].replaces for key in given}
     for axis in recipe.experiments[name].axes:
         there, asked = recipe.possible_values(name, axis), selection.axes.get(axis)
         found = tuple(value for value in there if asked is None or value in asked)
@@ -175,7 +178,7 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
             found = (str(count),)
         elif asked is None:
             found = recipe.values_of(name, axis, quick=selection.quick)
-        ranges[axis] = found
+        ranges[axis] = found[:1] if axis in replaced else found
     return ranges
 
 

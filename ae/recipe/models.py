@@ -73,6 +73,7 @@ class Parameter(Part):
     choices: Words | None = None
     help: Text
     unit: str | None = None
+    replaces: Key | None = None  # an axis of whose values one runs where this is set
     size: bool = False  # part of the paper's problem size: with another value no claim is scored
 
     @model_validator(mode="after")
