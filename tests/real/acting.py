@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = f"acting{os.getpid()}"  # of these tests: others may run on the same machine
@@ -28,6 +28,8 @@ for act in [word for word in sys.argv[1].split("|") if word]:
     if name == "print": print(rest, flush=True)
     elif name == "error": print(rest, file=sys.stderr, flush=True)
     elif name == "sleep": time.sleep(float(rest))
+    elif name == "until":
+        while not os.path.exists(os.path.join(out, rest)): time.sleep(0.1)
     elif name == "deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif name == "exit": sys.exit(int(rest))
     elif name == "eat": hoard = bytearray(int(rest)); hoard[::4096] = b"x" * len(hoard[::4096])
@@ -96,6 +98,8 @@ def make_root(
 class Launch:
     """An `ae` command as a process of its own."""
 
+    started: ClassVar[list[Launch]] = []  # by this test; what it leaves, conftest.py ends
+
     def __init__(self, root: Path, *words: str, results: Path, **environment: str) -> None:
         self.results = results
         self.process = subprocess.Popen(
@@ -107,6 +111,7 @@ class Launch:
             },
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
+        self.started.append(self)
 
     def until(self, word: str) -> None:
         """Read its output until a line that holds `word`."""
@@ -125,6 +130,11 @@ class Launch:
         """End it as the system does when memory is short."""
         self.process.send_signal(signal.SIGKILL)
         self.process.communicate(timeout=30)
+
+    def close(self) -> None:
+        """End it if it still runs, and close its output."""
+        if self.process.stdout is not None and not self.process.stdout.closed:
+            self.kill()
 
     def run_folder(self) -> Path:
         """Its run."""

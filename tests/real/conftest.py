@@ -10,9 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BASE_IMAGE
+from tests.real.acting import Launch
 from tests.real.machine import OwnDaemon
 
 CDI = Path("/run/cdi")  # which podman reads, and which is empty again after a boot
+
+
+@pytest.fixture(autouse=True)
+def _launches_end() -> Iterator[None]:
+    """A test that fails leaves no command running, and no pipe for a later test to trip over."""
+    yield
+    while Launch.started:
+        Launch.started.pop().close()
 
 
 @pytest.fixture(scope="session")

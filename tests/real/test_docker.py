@@ -70,12 +70,12 @@ def test_a_gpu_that_is_granted_and_not_there_inside(
     engine: DockerEngine, tmp_path: Path, request_: GpuRequest
 ) -> None:
     """Number 2 of the test daemon brings nothing along, and number 0 has another UUID."""
-    job = make_job(tmp_path, "write:ran:1", needs=RuntimeNeeds(gpus=request_), run="hollow")
+    job = make_job(tmp_path, "write:ran:1", needs=RuntimeNeeds(gpus=request_), run=tmp_path.name)
     with pytest.raises(EnvironmentFault, match="inside there are") as caught:
         engine.run(job, Lines(), 60)
     assert "nvidia-ctk" in caught.value.fix
     assert not (tmp_path / "ran").exists()
-    assert containers(engine, "hollow") == []
+    assert containers(engine, tmp_path.name) == []
 
 
 def test_a_silent_container_outlives_the_control_timeout(

@@ -47,7 +47,7 @@ def processes_saying(word: str) -> list[str]:
 def test_nothing_but_the_container_sees_it(docker_host: str, licence: Path, tmp_path: Path) -> None:
     root = make_root(tmp_path / "root", needs=NEED.replace("OPTIONAL", "false"))
     results = tmp_path / "results"
-    acts = f"read:{TARGET}|print:up|sleep:3|exit:5"
+    acts = f"read:{TARGET}|print:up|until:seen|exit:5"
     launch = ae_run(root, results, acts, "--secret", f"gurobi={licence}")
     launch.until("up")
     docker = ["docker", "ps", "-q", "--filter", f"label=ae.recipe={NAME}"]
@@ -57,6 +57,8 @@ def test_nothing_but_the_container_sees_it(docker_host: str, licence: Path, tmp_
     assert (mount["RW"], mount["Source"]) == (False, str(licence))
     assert WORD.encode() not in told.stdout
     assert processes_saying(WORD) == []
+    touch = ["docker", "exec", container, "sh", "-c", 'touch "$AE_OUT/seen"']
+    subprocess.run(touch, check=True)
     code, said = launch.end()
     assert code == 4  # the exit 5 of the point
     assert WORD not in said
