@@ -217,7 +217,7 @@ def test_ids_outside_of_a_table(
 
 
 def test_ids_that_a_plan_lets_out_of_a_table_start_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sessions, "run_session", lambda *_, **__: pytest.fail("was started"))
     wide = plan(sparse=[{"node": "item.hash", "rows": 99}])
