@@ -46,7 +46,7 @@ def _block(bench: Bench, check: bool) -> Callable[[int], float]:
         weight, ids, offsets = bench.arguments(table, batch)
 
         def block() -> None:
-            with embedding_bag_variant("best", check=check):
+            with torch.no_grad(), embedding_bag_variant("best", check=check):
                 torch.nn.functional.embedding_bag(
                     ids, weight, offsets, mode="sum", include_last_offset=True
                 )
