@@ -172,14 +172,15 @@ def _say_what_is_measured(rank: Rank) -> None:
 
 def describe(rank: Rank, variant: Variant) -> str:
     """A note for a record: what a variant is."""
-    config = rank.config
+    config, other = rank.config, rank.runs_as.get(variant.name, "")
+    variant = VARIANTS[other] if other else variant
     words = [
+        f"as the variant {other}" if other else "",
         {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
          "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
          "process": "a second process",
          "workers": "processes on the CPU"}[variant.place],
         f"{variant.fusion} fusion" if variant.place not in ("none", "workers") else "",
-        f"as the variant {rank.runs_as[variant.name]}" if variant.name in rank.runs_as else "",
         "MPS" if variant.mps else "",
         "one CUDA graph with the training step" if rank.one_graph(variant) else "",
         "CUDA graph" if variant.graph and not rank.one_graph(variant) else "",
