@@ -1,45 +1,23 @@
-"""RAP on a rank: its schedule made ready, and whether a plain stream is to take its place."""
+"""Whether a plain stream is to take the place of RAP's schedule, tried out on a rank."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
 
-from rap_training.codegen import Program, program
-from rap_training.launches import Call, unfused
-from rap_training.memory import Buffers
+from rap_training.launches import unfused
 from rap_training.planner.choice import Choice, Estimate, choose
+from rap_training.rank import Rank
 from rap_training.sharing import rap
-from rap_training.sharing.captured import captured_parts
-from rap_training.sharing.lanes import Lane
 from rap_training.sharing.preparation import SLOTS, Preparation, Side
 from rap_training.sharing.variants import VARIANTS, Variant
-
-if TYPE_CHECKING:
-    from rap_training.rank import Rank
 
 TURNS = 5
 STREAM = "stream"
 _QUEUED = 50  # gates that are timed together
 Clock = Callable[[str, Preparation], float]  # us of an iteration of a variant
-
-
-def gated(
-    rank: Rank, variant: Variant, buffers: Buffers, side: Lane
-) -> tuple[Sequence[Sequence[Call]], Program]:
-    """The launches of a variant's schedule by slot, and its program by stage."""
-    plan = rap.plan_rank(
-        buffers.work, rank.costs, solver=rank.config.solver,
-        time_limit_s=rank.config.solver_seconds, fuse_operators=variant.fusion != "none",
-    )  # fmt: skip
-    rank.tell_note(plan.fusion)
-    rank.plans[variant.name] = plan
-    calls = rank.bind(plan.launches, buffers)
-    parts = program(plan, rank.costs, f"{variant.name}_rank{rank.rank}", rank.generated)
-    return captured_parts(parts, calls, side) if variant.graph else (calls, parts)
 
 
 def choose_way(

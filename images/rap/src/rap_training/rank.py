@@ -15,7 +15,6 @@ from rap_training.backends import backend
 from rap_training.config import Config
 from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
-from rap_training.gating import gated
 from rap_training.inputs import load_plan, place_plan, raw_batches
 from rap_training.joining import device_of, join
 from rap_training.launches import Backend, Call, Launch, fused, unfused
@@ -26,6 +25,7 @@ from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
 from rap_training.sharing.captured import captured
+from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
 from rap_training.sharing.preparation import (
