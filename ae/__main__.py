@@ -17,6 +17,7 @@ from ae.errors import AeError, ExitCode
 def main() -> NoReturn:
     """Run the `ae` command and exit with its code."""
     gc.set_threshold(100_000)  # a short program: most of what it collects are imported modules
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # it asks every installed package
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows few characters
     code = guarded(sys.argv[1:])

@@ -20,7 +20,7 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "run": ("run.run", "Run papers' experiments and judge their claims."),
     "list": ("show.list_papers", "List the papers and their lanes."),
     "show": ("show.show", "Show a paper: variants, figures, claims, needs, cost."),
-    "doctor": ("doctor.doctor", "Check this machine; each finding with its fix."),
+    "doctor": ("machine.doctor", "Check this machine; each finding with its fix."),
     "build": ("images.build", "Build the images of papers."),
     "push": ("images.push", "Publish images and lock their digests."),
     "pull": ("images.pull", "Fetch the locked images by digest."),
@@ -32,8 +32,8 @@ COMMANDS = {  # word -> module and function below ae.commands, and what it does
     "keep": ("results.keep", "Put a run's points among the reference results."),
     "bundle": ("images.bundle", "Write one archive with all that a paper needs."),
     "load": ("images.load", "Check a bundle and restore all of it, or nothing."),
-    "shell": ("runs.shell", "Open a shell where a paper's points run."),
-    "runs": ("runs.runs", "List the runs."),
+    "shell": ("machine.shell", "Open a shell where a paper's points run."),
+    "runs": ("results.runs", "List the runs."),
     "clean": ("clean.clean", "Remove what dead launchers left behind."),
 }
 

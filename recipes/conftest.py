@@ -3,12 +3,11 @@ command line in a checkout that has their recipe alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ae.__main__ import guarded
+from tests.calling import Ae, caller
 from tests.conftest import _guard, docker_endpoint, docker_host
 from tests.h200 import machine
 
@@ -21,7 +20,7 @@ def ae(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[..., tuple[int, str, str]]:
+) -> Ae:
     """`ae` with the recipe of the test, on a machine with two H200s: code, output, errors."""
     recipe = request.path.parents[1]
     (tmp_path / "recipes").mkdir()
@@ -31,11 +30,4 @@ def ae(
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
     monkeypatch.setattr("ae.commands.run.detect", lambda: machine(2))
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = guarded(list(words))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return caller(capsys)

@@ -14,11 +14,11 @@ from typing import Any
 
 import yaml
 
-from ae.claims.models import Claim, Verdict
+from ae.claims.judge import Claim, Verdict
 from ae.claims.tables import load_claims, written_out
 from ae.host.git import git
 from ae.recipe.yamlfile import read_yaml
-from ae.records.reference import load_reference
+from ae.records.results import load_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 # Claims added after the run; a new run takes them off.

@@ -9,17 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ae.__main__ import guarded
 from ae.errors import ExitCode
+from tests.calling import Ae, caller
 from tests.toy import make_toy
-
-Ae = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -37,14 +34,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def ae(root: Path, capsys: pytest.CaptureFixture[str]) -> Ae:
     """Run one command line in this process: exit code, standard output, standard error."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = guarded(list(words))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return caller(capsys)
 
 
 def _path_without(program: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ae.claims.judge import load_claims
+from ae.claims.tables import load_claims
 from ae.recipe.load import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,7 @@
-"""The shape of `ae/`: who may import whom, and how large a module, a room and the whole may be."""
+"""The shape of `ae/`: who may import whom, and how large a module, a room and the whole may be.
+
+In images and recipes, too, no module is larger than that, and none imports itself in a circle.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-AE = Path(__file__).resolve().parents[1] / "ae"
+ROOT = Path(__file__).resolve().parents[1]
+AE = ROOT / "ae"
 FLOORS = (  # a room or module imports only what stands further up, never its neighbours
     ("ae",),
     ("errors", "units", "statistics", "model"),
@@ -28,11 +32,17 @@ LAZY = {"numpy", "pandas", "matplotlib", "docker", "requests", "urllib3", "jinja
 LAZY_ARROWS = {("ae.__main__", "cli")}
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(AE.parent).with_suffix("").parts).removesuffix(".__init__")
+def name_of(path: Path, root: Path = ROOT) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
 MODULES = {name_of(path): path for path in sorted(AE.rglob("*.py"))}
+IMAGES = {  # the modules of every image's workload and driver
+    name_of(path, root): path
+    for kind in ("src", "driver")
+    for root in ROOT.glob(f"images/*/{kind}")
+    for path in sorted(root.rglob("*.py"))
+}
 TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
@@ -50,7 +60,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             assert node.level == 0, "write imports in full"
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield node.lineno, inner if inner in MODULES else node.module
+                yield node.lineno, inner if inner in {**MODULES, **IMAGES} else node.module
 
 
 def wrong_way() -> Iterator[str]:
@@ -62,7 +72,8 @@ def wrong_way() -> Iterator[str]:
 
 
 def circles() -> Iterator[str]:
-    graph = {name: {wanted for _, wanted in imports(tree)} for name, tree in TREES.items()}
+    trees = TREES | {name: ast.parse(path.read_text()) for name, path in IMAGES.items()}
+    graph = {name: {wanted for _, wanted in imports(tree)} for name, tree in trees.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -83,7 +94,10 @@ def lengths() -> dict[str, int]:
 
 
 def large_modules() -> Iterator[str]:
-    yield from (f"{name}: {lines} lines" for name, lines in lengths().items() if lines > 330)
+    others = [path for room in ("images", "recipes") for path in (ROOT / room).rglob("*.py")]
+    for path in [*MODULES.values(), *(path for path in others if "tests" not in path.parts)]:
+        if (lines := path.read_text().count("\n")) > 330:
+            yield f"{path.relative_to(ROOT)}: {lines} lines"
 
 
 def large_rooms() -> Iterator[str]:
@@ -93,7 +107,7 @@ def large_rooms() -> Iterator[str]:
 
 def large_whole() -> Iterator[str]:
     # The goal is 10,000 (docs/design.md). This holds what is reached: it may only go down.
-    if (total := sum(lengths().values())) > 10_596:
+    if (total := sum(lengths().values())) > 10_280:
         yield f"ae has {total} lines"
 
 

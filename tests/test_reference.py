@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from ae.__main__ import guarded
-from ae.claims.models import verdict_lines
+from ae.claims.judge import verdict_lines
 from ae.plan.selection import is_protocol
 from ae.recipe.load import load_recipe
 from ae.records.models import Source
-from ae.records.reference import load_reference
-from ae.records.results import Results
+from ae.records.results import Results, load_reference
 from ae.report.chapter import draw_figures, judge_results
 
 ROOT = Path(__file__).resolve().parents[1]

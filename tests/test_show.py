@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.claims.judge import load_claims
+from ae.claims.tables import load_claims
 from ae.commands.show import list_text, show_text, whole_text
 from ae.recipe.load import list_recipes, load_recipe
 from tests.toy import make_toy

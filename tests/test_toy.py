@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.claims import judge as claims
+from ae.claims.judge import Verdict, judge
+from ae.claims.tables import load_claims
 from ae.engines.base import SKIP_EXIT_CODE
 from ae.errors import WorkloadError
 from ae.model import Machine, Outcome, Plan, Point, Status
@@ -25,7 +26,7 @@ from ae.records import files as records
 from ae.records.folder import Run, RunStore
 from ae.records.models import Provenance
 from ae.records.results import load_run
-from ae.report import drawing as figures
+from ae.report import chapter as figures
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,7 +97,7 @@ def test_the_figure_is_drawn(run: Run, toy: Path, tmp_path: Path) -> None:
 
 def test_every_verdict_occurs(run: Run, toy: Path) -> None:
     rows = [replace(row, reduced=()) for row in load_run(run.path).rows]
-    judged = claims.judge(claims.load_claims(toy, "toy"), rows)
+    judged = judge(load_claims(toy, "toy"), rows)
     assert {one.id: one.verdict.value for one in judged} == {
         "T1": "reproduced",
         "T2": "direction holds",
@@ -105,11 +106,11 @@ def test_every_verdict_occurs(run: Run, toy: Path) -> None:
         "T5": "not run",
         "T6": "not transcribed",
     }
-    assert {one.verdict for one in judged} == set(claims.Verdict) - {claims.Verdict.UNDECIDED}
+    assert {one.verdict for one in judged} == set(Verdict) - {Verdict.UNDECIDED}
 
 
 def test_a_quick_run_is_not_scored(run: Run, toy: Path) -> None:
-    judged = claims.judge(claims.load_claims(toy, "toy"), load_run(run.path).rows)
+    judged = judge(load_claims(toy, "toy"), load_run(run.path).rows)
     reasons = {one.id: one.reason for one in judged}
     assert reasons["T1"] == reasons["T3"] == "not at the paper's size: --quick"
 

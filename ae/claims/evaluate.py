@@ -10,58 +10,22 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ae import statistics
-from ae.claims.expressions import FOUND, Expression, word_of, words_of
+from ae.claims.expressions import (
+    ARITHMETIC,
+    COMPARISONS,
+    FOUND,
+    OVER,
+    Expression,
+    Values,
+    word_of,
+    words_of,
+)
 from ae.records.files import Row
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Values: TypeAlias = "NDArray[Any]"
-
-
-def _geomean(values: Values) -> Values:
-    import numpy as np
-
-    found: Values = np.exp(np.log(values).mean(axis=0))
-    return found
-
-
-_OVER: Mapping[str, Callable[[Values], Any]] = {
-    "best_over": lambda values: values.max(axis=0),  # largest, whatever it means
-    "worst_over": lambda values: values.min(axis=0),
-    "mean_over": lambda values: values.mean(axis=0),
-    "geomean_over": _geomean,
-    "every_over": lambda values: values.all(axis=0),
-    "any_over": lambda values: values.any(axis=0),
-}
-_ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
-
-def _same(one: Values, other: Values) -> Values:
-    import numpy as np
-
-    return np.isclose(one, other, rtol=1e-9, atol=0.0)
-
-
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: _same,
-    ast.NotEq: lambda a, b: ~_same(a, b),
-}
 
 
 class NoAnswer(Exception):
@@ -131,15 +95,15 @@ class _Evaluator:
                 above, below = self.visit(left, bound), self.visit(right, bound)
                 if isinstance(op, ast.Div):
                     self._divisor(below, right)
-                return _ARITHMETIC[type(op)](above, below)
+                return ARITHMETIC[type(op)](above, below)
             case ast.BoolOp(op=op, values=nodes):
                 join = operator.and_ if isinstance(op, ast.And) else operator.or_
                 return reduce(join, [self.visit(one, bound) for one in nodes])
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.visit(one, bound) for one in [left, *others]]
                 pairs = zip(ops, sides, sides[1:], strict=False)
-                return reduce(operator.and_, [_COMPARISONS[type(op)](a, b) for op, a, b in pairs])
-            case ast.Call(func=ast.Name(id=name)) if name in _OVER:
+                return reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+            case ast.Call(func=ast.Name(id=name)) if name in OVER:
                 return self._over(name, node, bound)
             case ast.Call(func=ast.Name(id=name)):
                 asked = {str(k.arg): words_of(k.value) for k in node.keywords}
@@ -183,8 +147,9 @@ class _Evaluator:
             (faults if len(values) > before or not open_ else others).extend(bad)
         broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
-            found: Values = _OVER[name](np.stack(values))
-            return found
+            cells = np.log(np.stack(values)) if name == "geomean_over" else np.stack(values)
+            found: Values = getattr(cells, OVER[name][1])(axis=0)
+            return np.exp(found) if name == "geomean_over" else found
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)
         )

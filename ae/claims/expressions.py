@@ -7,25 +7,49 @@ from __future__ import annotations
 
 import ast
 import copy
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ae import statistics
 from ae.errors import nearest
 
-Kind = Literal["number", "boolean"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-OVER: Mapping[str, Kind] = {  # what it is over, and gives
-    "best_over": "number",
-    "worst_over": "number",
-    "mean_over": "number",
-    "geomean_over": "number",
-    "every_over": "boolean",
-    "any_over": "boolean",
+Kind = Literal["number", "boolean"]
+Values: TypeAlias = "NDArray[Any]"  # see ae.claims.evaluate
+
+
+def _same(one: Values, other: Values) -> Values:
+    import numpy as np
+
+    return np.isclose(one, other, rtol=1e-9, atol=0.0)
+
+
+OVER: Mapping[str, tuple[Kind, str]] = {  # what it is over, and gives; how numpy calls it
+    "best_over": ("number", "max"),  # largest, whatever it means
+    "worst_over": ("number", "min"),
+    "mean_over": ("number", "mean"),
+    "geomean_over": ("number", "mean"),  # of the logarithms
+    "every_over": ("boolean", "all"),
+    "any_over": ("boolean", "any"),
 }
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-_COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: _same,
+    ast.NotEq: lambda a, b: ~_same(a, b),
+}
 _FUNCTIONS = (*statistics.STATISTICS, "ratio", *OVER)
 FOUND = "found"  # label=found: the values that records have
 _LONGEST = 4000
@@ -91,31 +115,28 @@ def _check(node: ast.expr) -> Kind:  # noqa: PLR0911
             if abs(value) > 1e300:
                 raise ValueError("a number is too large")
             return "number"
-        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
-            _expect("number", left, right)
-            return "number"
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            return _all("number", left, right)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            _expect("number", operand)
-            return "number"
+            return _all("number", operand)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            _expect("boolean", operand)
-            return "boolean"
+            return _all("boolean", operand)
         case ast.BoolOp(values=values):
-            _expect("boolean", *values)
-            return "boolean"
+            return _all("boolean", *values)
         case ast.Compare(left=left, ops=ops, comparators=others):
-            if all(isinstance(op, _COMPARISONS) for op in ops):
-                _expect("number", left, *others)
+            if all(type(op) in COMPARISONS for op in ops) and _all("number", left, *others):
                 return "boolean"
         case ast.Call(func=ast.Name(id=name)):
             return _check_call(name, node)
     raise ValueError(f"'{ast.unparse(node)}' is not in the language of claims")
 
 
-def _expect(kind: Kind, *nodes: ast.expr) -> None:
+def _all(kind: Kind, *nodes: ast.expr) -> Kind:
+    """The kind, which every node must be of."""
     for node in nodes:
         if _check(node) != kind:
             raise ValueError(f"'{ast.unparse(node)}' must be a {kind}")
+    return kind
 
 
 def _check_call(name: str, call: ast.Call) -> Kind:
@@ -127,8 +148,7 @@ def _check_call(name: str, call: ast.Call) -> Kind:
         if not (call.args and (call.args[1:] or lists) and named and all(lists)):
             write = f"write {name}(label, ..., expression, label=[value, ...] or found)"
             raise ValueError(f"{write}, not '{ast.unparse(call)}'")
-        _expect(OVER[name], call.args[-1])
-        return OVER[name]
+        return _all(OVER[name][0], call.args[-1])
     words = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
     pairs = [two for two in words if two and len(two) > 1]
     listed = any(isinstance(keyword.value, ast.List) for keyword in call.keywords)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from ae.claims.expressions import parse_expression
-from ae.claims.models import Claim
+from ae.claims.judge import Claim
 from ae.errors import nearest
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
@@ -70,18 +71,16 @@ def load_claims(root: Path, recipe: Recipe | str) -> tuple[Claim, ...]:
     if not path.is_file():
         return ()
     document = written_out(read_yaml(path, root))
-    claims = validate(document, _Claims).claims
-    seen: set[str] = set()
-    found = []
-    for index, claim in enumerate(claims):
-        if claim.id in seen:
-            message = f"the claim '{claim.id}' stands twice"
-            raise document.fault(("claims", index, "id"), message, fix="rename one")
-        seen.add(claim.id)
-        for key, why, fix in _faults(claim, recipe):
-            raise document.fault(("claims", index, key), f"{claim.id}: {why}", fix=fix)
-        found.append(_with_cells(claim, recipe))
-    return tuple(found)
+    found: dict[str, Claim] = {}
+    for index, claim in enumerate(validate(document, _Claims).claims):
+        try:
+            if claim.id in found:
+                raise _Wrong("id", "another claim has this id", "rename one")
+            found[claim.id] = _checked(claim, recipe)
+        except _Wrong as wrong:
+            key, why, fix = wrong.args
+            raise document.fault(("claims", index, key), f"{claim.id}: {why}", fix=fix) from wrong
+    return tuple(found.values())
 
 
 def written_out(document: Document) -> Document:
@@ -155,71 +154,59 @@ def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _faults(claim: Claim, recipe: Recipe) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with a claim: the key that it stands at, what, and how to put it right."""
+class _Wrong(Exception):
+    """A key of a claim, what is wrong there, and how to put it right."""
+
+
+def _checked(claim: Claim, recipe: Recipe) -> Claim:
+    """The claim with every cell of its expression written out. Raises _Wrong."""
     unread = "`transcribed: false` when nobody could read it in the paper"
+    bounds = [key for key in ("lower", "upper") if getattr(claim, key) is not None]
     if claim.lower is not None and claim.upper is not None and claim.lower > claim.upper:
-        yield "lower", "lower is above upper", "swap them"
+        raise _Wrong("lower", "lower is above upper", "swap them")
     if claim.transcribed and claim.expression is None:
-        yield "expression", "missing key 'expression'", f"write it, or {unread}"
-    if claim.transcribed and claim.reference is None and (claim.lower, claim.upper) != (None, None):
-        yield "reference", "a number without its reference", f"write it, or {unread}"
-    if claim.expression is not None:
-        yield from _faults_of_expression(claim, claim.expression, recipe)
-
-
-def _faults_of_expression(
-    claim: Claim, text: str, recipe: Recipe
-) -> Iterator[tuple[str, str, str]]:
+        raise _Wrong("expression", "missing key 'expression'", f"write it, or {unread}")
+    if claim.transcribed and claim.reference is None and bounds:
+        raise _Wrong("reference", "a number without its reference", f"write it, or {unread}")
+    if claim.expression is None:
+        return claim
+    try:
+        expression = parse_expression(claim.expression)
+        written = expression.with_cells(partial(_values, claim, recipe))
+    except ValueError as error:
+        raise _Wrong("expression", str(error), "see docs/contracts.md, Claims") from error
     known = {name: list(axis.values) for name, axis in recipe.axes.items()}
     known |= {"variant": list(recipe.variants), "experiment": list(recipe.experiments)}
-    try:
-        expression = parse_expression(text)
-        expression.with_cells(_values_of(claim, recipe))
-    except ValueError as error:
-        yield "expression", str(error), "see docs/contracts.md, Claims"
-        return
     for key, labels in (("where", claim.where.items()), ("expression", expression.labels())):
         for label, value in labels:
             if label in known and value not in known[label]:
                 why = f"unknown {label} '{value}'; {nearest(value, known[label])}"
-                yield key, why, f"name a {label} of the recipe"
-    bounds = [key for key in ("lower", "upper") if getattr(claim, key) is not None]
+                raise _Wrong(key, why, f"name a {label} of the recipe")
     if expression.kind == "boolean":
         for key in (*bounds, *(["direction"] if claim.direction else [])):
-            yield key, f"an ordering has no {key}", "drop it, or write a number expression"
+            raise _Wrong(key, f"an ordering has no {key}", "drop it, or write a number expression")
     elif claim.transcribed and not bounds:
         why = "neither lower nor upper, so nothing could fail"
-        yield "expression", why, "write one of them, or a band"
-
-
-def _with_cells(claim: Claim, recipe: Recipe) -> Claim:
-    if claim.expression is None:
-        return claim
-    written = parse_expression(claim.expression).with_cells(_values_of(claim, recipe))
+        raise _Wrong("expression", why, "write one of them, or a band")
     return claim.model_copy(update={"expression": written.text})
 
 
-def _values_of(claim: Claim, recipe: Recipe) -> Callable[[str, frozenset[str]], Sequence[str]]:
+def _values(claim: Claim, recipe: Recipe, label: str, named: frozenset[str]) -> Sequence[str]:
     """The values of a label that the recipe's default runs have in the named experiments."""
-
-    def values(label: str, named: frozenset[str]) -> Sequence[str]:
-        asked = named or {claim.where[key] for key in ("experiment",) if key in claim.where}
-        about = [name for name in recipe.experiments if name in asked] or list(recipe.experiments)
-        if label == "variant":
-            order = list(recipe.variants)
-            each = [recipe.variants_of(name) for name in about]
-        elif label in recipe.axes:
-            order = list(recipe.axes[label].values)
-            own = [name for name in about if label in recipe.experiments[name].axes]
-            each = [recipe.values_of(name, label) for name in own]
-        else:
-            raise ValueError(
-                f"the recipe does not know the values of '{label}': write {label}=[a, b], or "
-                f"{label}=found for those that the records have"
-            )
-        sets = [set(one) for one in each] or [set(order)]
-        there = set.intersection(*sets) if asked else set.union(*sets)
-        return [value for value in order if value in there]
-
-    return values
+    asked = named or {claim.where[key] for key in ("experiment",) if key in claim.where}
+    about = [name for name in recipe.experiments if name in asked] or list(recipe.experiments)
+    if label == "variant":
+        order = list(recipe.variants)
+        each = [recipe.variants_of(name) for name in about]
+    elif label in recipe.axes:
+        order = list(recipe.axes[label].values)
+        own = [name for name in about if label in recipe.experiments[name].axes]
+        each = [recipe.values_of(name, label) for name in own]
+    else:
+        raise ValueError(
+            f"the recipe does not know the values of '{label}': write {label}=[a, b], or "
+            f"{label}=found for those that the records have"
+        )
+    sets = [set(one) for one in each] or [set(order)]
+    there = set.intersection(*sets) if asked else set.union(*sets)
+    return [value for value in order if value in there]

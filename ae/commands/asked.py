@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from ae.engines import choose as engines
@@ -41,9 +41,9 @@ def settle(
     selection = check_selection(recipe, wanted)
     run = RunStore(results_dir(root)).find(recipe.name) if resume else None
     if run is not None:
-        before, plain = run.record.plan.selection, Selection()
-        for word in (about.name for about in fields(Selection)):
-            if getattr(selection, word) not in (getattr(plain, word), getattr(before, word)):
+        before, plain = run.record.plan.selection, vars(Selection())
+        for word, asked in vars(selection).items():
+            if asked not in (plain[word], vars(before)[word]):
                 raise UsageError(
                     f"the run {run.name} was started with other {word.replace('_', ' ')}",
                     fix=f"ae run {recipe.name} --resume goes on with its own; "

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ae.commands.options import DryRun
+from ae.commands.options import DryRun, option
 from ae.engines import choose as select
 from ae.engines.base import Engine, Leftover
 from ae.host.machine import cache_dir
@@ -21,10 +19,9 @@ from ae.recipe.load import find_root
 
 def clean(
     environments: Annotated[
-        bool,
-        typer.Option("--environments", help="also Python environments that no source asks for"),
+        bool, option("also Python environments that no source asks for", "--environments")
     ] = False,
-    run: Annotated[str, typer.Option(help="of this run alone", metavar="NAME")] = "",
+    run: Annotated[str, option("of this run alone", value="NAME")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers and processes, nothing else."""

@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from ae.commands.options import (
-    BaseImage,
     CaBundle,
     DryRun,
     FlavourOption,
@@ -19,7 +18,10 @@ from ae.commands.options import (
     LaneOption,
     RecipeName,
     Wheels,
+    Words,
+    option,
     pairs,
+    repeatable,
 )
 from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, UsageError, nearest
@@ -40,43 +42,35 @@ from ae.units import format_size
 def build(
     names: ImageNames,
     flavour: FlavourOption = None,
-    base_image: BaseImage = None,
+    base_image: Annotated[str | None, option("build on top of this image", value="REF")] = None,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
-    network: Annotated[
-        str | None, typer.Option("--network", help="network of the build, e.g. host")
-    ] = None,
-    context: Annotated[
-        list[str] | None,
-        typer.Option("--context", metavar="NAME=DIR", help="a build context; repeatable"),
-    ] = None,
-    argument: Annotated[
-        list[str] | None,
-        typer.Option("--build-arg", metavar="NAME=VALUE", help="an ARG of the Dockerfile"),
-    ] = None,
+    network: Annotated[str | None, option("network of the build, e.g. host")] = None,
+    context: Annotated[Words, repeatable("a build context", value="NAME=DIR")] = None,
+    build_arg: Annotated[Words, repeatable("an ARG of the Dockerfile", value="NAME=VALUE")] = None,
     lane: LaneOption = None,
-    fresh: Annotated[bool, typer.Option("--no-cache", help="build every step anew")] = False,
+    fresh: Annotated[bool, option("build every step anew", "--no-cache")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build the images of papers, with live output."""
     root = find_root()
-    options = BuildOptions(
+    how = BuildOptions(
         base_image=base_image,
         wheels=wheels,
         ca_bundle=ca_bundle,
         network=network,
         contexts={key: Path(path) for key, path in pairs(context, "--context").items()},
-        arguments=pairs(argument, "--build-arg"),
+        arguments=pairs(build_arg, "--build-arg"),
         fresh=fresh,
     )
     chosen = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled():
         for image in chosen:
             if dry_run:
-                for _, argv in commands(root, image, options):
+                for _, argv in commands(root, image, how):
                     print(join(argv))
             else:
-                print(build_image(root, image, Display(()), options))
+                print(build_image(root, image, Display(()), how))
 
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
@@ -87,8 +81,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
         for image in images:
             entry = registry.push(daemon, image, place, Display(()))
             lockfile.store(image.root, image.name, image.flavour, entry)
-            where = f"{registry.repository(place, image)}@{entry.digest}"
-            print(f"pushed {where}; locked in images/lock.yaml")
+            print(f"pushed {place}/{image.name}@{entry.digest}; locked in images/lock.yaml")
 
 
 def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
@@ -103,11 +96,8 @@ def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 def bundle(
     name: RecipeName,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="NAME.tar")],
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option("--flavour", help="cpu or cuda; repeatable; default: those that are built"),
-    ] = None,
+    output: Annotated[Path, option("NAME.tar", "-o", "--output", value="FILE")],
+    flavour: Annotated[Words, repeatable("cpu or cuda; default: those that are built")] = None,
     lane: LaneOption = None,
 ) -> None:
     """Write one archive with a paper's images, sources, data and reference results."""
@@ -116,7 +106,7 @@ def bundle(
     folder = _image_folder(root, name, lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         built = [kind for kind in flavours(root, folder) if daemon.image(f"ae/{folder}:{kind}")]
-        chosen: Sequence[str | None] = kinds or built or [None]
+        chosen: Sequence[str | None] = flavour or built or [None]
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
         pack.write(root, recipe, images, output, daemon, Display(()).say)
     print(f"bundle {output}: {format_size(output.stat().st_size)}")
@@ -126,10 +116,7 @@ def bundle(
 def load(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="what `ae bundle` has written")],
     into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into", metavar="DIR", help="where the checkout goes; default RECIPE-bundle"
-        ),
+        Path | None, option("where the checkout goes; else RECIPE-bundle", value="DIR")
     ] = None,
     dry_run: DryRun = False,
 ) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Annotated, Any
 
 import typer
@@ -22,54 +23,41 @@ def recipe_names(incomplete: str) -> list[str]:
     return [name for name in list_recipes(find_root()) if name.startswith(incomplete)]
 
 
+def option(text: str, *names: str, value: str | None = None, **more: Any) -> Any:
+    """An option: what it does, its names where they are not the parameter's, what it takes."""
+    return typer.Option(*names, help=text, metavar=value, **more)
+
+
+def repeatable(text: str, *names: str, **more: Any) -> Any:
+    """An option that may be given several times; its type is Words."""
+    return option(f"{text}; repeatable", *names, **more)
+
+
+Words = list[str] | None
 RecipeName = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="a paper, see `ae list`", autocompletion=recipe_names),
 ]
 AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)]
 ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON for a program to read")]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="docker, podman or local; default: the first that works"),
-]
-ImageOption = Annotated[
-    str | None, typer.Option("--image", metavar="REF", help="run this image instead of ours")
-]
-BaseImage = Annotated[
-    str | None, typer.Option("--base-image", metavar="REF", help="build on top of this image")
-]
-Wheels = Annotated[
-    Path | None, typer.Option("--wheels", metavar="DIR", help="a folder of wheels for the build")
-]
-CaBundle = Annotated[
-    Path | None,
-    typer.Option("--ca-bundle", metavar="FILE", help="certificates for a build behind a proxy"),
-]
-SecretOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--secret", metavar="NAME=FILE", help="a file for the container alone; repeatable"
-    ),
-]
-FlavourOption = Annotated[
-    str | None, typer.Option("--flavour", help="cpu or cuda; default: what the machine has")
-]
-LaneOption = Annotated[
-    str | None, typer.Option("--lane", help="native or upstream; default: the recipe's image")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="only say what would be done")]
+AsJson = Annotated[bool, option("print JSON for a program to read", "--json")]
+EngineName = Annotated[str | None, option("docker, podman or local; default: the first that works")]
+ImageOption = Annotated[str | None, option("run this image instead of ours", value="REF")]
+Wheels = Annotated[Path | None, option("a folder of wheels for the build", value="DIR")]
+CaBundle = Annotated[Path | None, option("certificates for a build behind a proxy", value="FILE")]
+SecretOption = Annotated[Words, repeatable("a file for the container alone", value="NAME=FILE")]
+FlavourOption = Annotated[str | None, option("cpu or cuda; default: what the machine has")]
+LaneOption = Annotated[str | None, option("native or upstream; default: the recipe's image")]
+DryRun = Annotated[bool, option("only say what would be done", "--dry-run")]
 
 
-def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
+def pairs(words: Sequence[str] | None, name: str) -> dict[str, str]:
     """Read a repeatable option of the form key=value. Raises UsageError."""
     found = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(
-                f"{option} {word}: not of the form key=value", fix=f"{option} key=value"
-            )
+            raise UsageError(f"{name} {word}: not of the form key=value", fix=f"{name} key=value")
         found[key.strip()] = value.strip()
     return found
 
@@ -77,6 +65,11 @@ def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
 def print_data(as_json: bool, data: Any, text: str) -> None:
     """Print what a command found: as JSON, or as text."""
     typer.echo(json.dumps(data, indent=2, default=str) if as_json else text)
+
+
+def screen_width() -> int:
+    """Columns for a table on this terminal: 80 to 120."""
+    return max(80, min(120, get_terminal_size((100, 24)).columns))
 
 
 def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Callable[..., int]:
@@ -90,18 +83,22 @@ def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Ca
     parameters = list(signature.parameters.values())[:-1]
     about = [one.annotation.__metadata__[0] for one in parameters]
     taken = {word for one in about for word in (one.default, *(one.param_decls or ()))}
+    taken |= {_option(one.name) for one in parameters}
     for name, text in _what_may_change(words).items():
-        if (option := "--" + name.replace("_", "-")) not in taken:
-            kind = Annotated[list[str] | None, typer.Option(option, metavar="VALUE", help=text)]
+        if _option(name) not in taken:
+            kind = Annotated[Words, typer.Option(_option(name), metavar="VALUE", help=text)]
+            keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(
-                inspect.Parameter(
-                    f"own_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
-                )
+                inspect.Parameter(f"own_{name}", keyword, default=None, annotation=kind)
             )
     command = update_wrapper(partial(run), run)
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     return command
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def recipes_among(words: Sequence[str]) -> list[Recipe]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ae.claims.models import to_json
+from ae.claims.judge import to_json
 from ae.commands.asked import Asked, choose_engine, plan_for, settle
 from ae.commands.options import (
     AsJson,
@@ -22,25 +22,28 @@ from ae.commands.options import (
     ImageOption,
     SecretOption,
     Wheels,
+    Words,
+    option,
     pairs,
     print_data,
     recipe_names,
     recipes_among,
+    repeatable,
 )
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Job
 from ae.engines.secrets import Mask
 from ae.errors import AeError, EnvironmentFault, ExitCode
-from ae.host import measuring, owner, signals, watchdog
+from ae.host import owner, signals
 from ae.host.files import write_atomic
 from ae.host.machine import detect
+from ae.host.processes import watched
 from ae.images.content import BuildOptions
 from ae.model import Machine, Outcome, Plan, Point, Status
 from ae.plan.gpus import unknown_gpu
 from ae.plan.selection import Selection, parse_gpus
 from ae.records.folder import Run, RunStore, results_dir
-from ae.records.models import describe
-from ae.records.provenance import gather
+from ae.records.models import describe, gather
 from ae.records.results import load_run
 from ae.report import chapter
 from ae.run.display import Display
@@ -62,49 +65,33 @@ def run(
         ),
     ],
     variant: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--variant",
-            help="a design point (its baseline runs too); repeatable",
-            autocompletion=variant_names,
-        ),
+        Words,
+        repeatable("a design point (its baseline runs too)", autocompletion=variant_names),
     ] = None,
-    experiment: Annotated[
-        list[str] | None, typer.Option("--experiment", help="an experiment; repeatable")
-    ] = None,
-    figure: Annotated[
-        list[str] | None, typer.Option("--figure", help="what this figure draws; repeatable")
-    ] = None,
+    experiment: Annotated[Words, repeatable("an experiment")] = None,
+    figure: Annotated[Words, repeatable("what this figure draws")] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="the same as --KEY VALUE; repeatable"),
+        Words, repeatable("the same as --KEY VALUE", "--set", value="KEY=VALUE")
     ] = None,
     repeat: Annotated[
-        int | None,
-        typer.Option("--repeat", min=1, help="processes of every point; default: the recipe's"),
+        int | None, option("processes of every point; default: the recipe's", min=1)
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="the small sizes")] = False,
-    gpus: Annotated[
-        str | None, typer.Option("--gpus", help="how many (2), or which (device=0); none: the CPU")
-    ] = None,
-    lane: Annotated[str, typer.Option("--lane", help="native or upstream")] = "native",
+    quick: Annotated[bool, option("the small sizes", "--quick")] = False,
+    gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
+    lane: Annotated[str, option("native or upstream")] = "native",
     engine: EngineName = None,
     image: ImageOption = None,
     secret: SecretOption = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="run what the latest run has not finished")
-    ] = False,
+    resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
     no_build: Annotated[
-        bool, typer.Option("--no-build", help="stop when the image is missing or out of date")
+        bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
     wheels: Wheels = None,
     ca_bundle: CaBundle = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the plan as commands that can be pasted")
+        bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="show all that workloads print")
-    ] = False,
+    verbose: Annotated[bool, option("show all that workloads print", "-v", "--verbose")] = False,
     as_json: AsJson = False,
     **own: list[str] | None,
 ) -> int:
@@ -127,44 +114,45 @@ def run(
     secrets = pairs(secret, "--secret")
     asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
     if dry_run:
-        return show_plans(asked, engine=engine, as_json=as_json)
-    build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
-    return run_recipes(asked, engine=engine, build=build, as_json=as_json, verbose=verbose)
+        code, data = int(ExitCode.OK), [show_plan(one, engine, quiet=as_json) for one in asked]
+    else:
+        build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
+        code, data = run_recipes(asked, engine, build, quiet=as_json, verbose=verbose)
+    if as_json:
+        print_data(True, data[0] if len(asked) == 1 else data, "")
+    return code
 
 
 def run_recipes(
-    asked: Sequence[Asked],
-    *,
-    engine: str | None,
+    several: Sequence[Asked],
+    name: str | None,
     build: BuildOptions | None,
-    as_json: bool,
+    *,
+    quiet: bool,
     verbose: bool,
-) -> int:
-    """Run recipes one after another; the exit code is the first that is not 0.
+) -> tuple[int, list[dict[str, Any]]]:
+    """Run recipes one after another; return the first exit code that is not 0, and their verdicts.
 
     All are planned before the first runs. `build` says how to build an image that is missing or
     out of date; None: stop instead.
     """
+    codes: list[int] = []
+    data = []
     with signals.handled():
-        ready = []
-        for one in asked:
-            chosen = choose_engine(one, engine, build)
-            ready.append((one, chosen, plan_for(one, chosen.machine())))
-        codes, data = [], []
-        for one, chosen, plan in ready:
+        ready = [(asked, choose_engine(asked, name, build)) for asked in several]
+        plans = [plan_for(asked, engine.machine) for asked, engine in ready]
+        for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
-                run, outcomes = measure(one, chosen, plan, verbose=verbose)
-                data.append(conclude(one, run, as_json=as_json))
-                codes.append(exit_code(one, run, outcomes))
+                made, outcomes = measure(asked, engine, plan, verbose=verbose)
+                data.append(conclude(asked, made, quiet=quiet))
+                codes.append(exit_code(asked, made, outcomes))
             except AeError as error:
-                if len(ready) == 1:
+                if len(several) == 1:
                     raise
-                print(f"error: {one.recipe.name}: {error.message}", file=sys.stderr)
-                print(f"  fix: {error.fix}", file=sys.stderr)
+                said = f"error: {asked.recipe.name}: {error.message}\n  fix: {error.fix}"
+                print(said, file=sys.stderr)
                 codes.append(error.exit_code)
-        if as_json:
-            print_data(True, data[0] if len(ready) == 1 else data, "")
-    return next((code for code in codes if code), ExitCode.OK)
+    return next((code for code in codes if code), ExitCode.OK), data
 
 
 def measure(
@@ -174,12 +162,11 @@ def measure(
     root, recipe = asked.root, asked.recipe
     found = engine.available()
     about = {"name": engine.name, "detail": found.detail, **found.facts}
-    facts = gather(root, about, engine.machine())
-    run = asked.resumed
-    if run is None:
-        run = RunStore(results_dir(root)).create(plan, facts)
-    else:
+    facts = gather(root, about, engine.machine)
+    if run := asked.resumed:
         run.resume(plan, facts)
+    else:
+        run = RunStore(results_dir(root)).create(plan, facts)
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
@@ -196,8 +183,8 @@ def measure(
     with ExitStack() as stack:
         stack.callback(run.close)
         stack.callback(display.close)
-        stack.enter_context(watchdog.watched(run.name))
-        if other := stack.enter_context(measuring.here(f"{recipe.name} {run.name}")):
+        stack.enter_context(watched(run.name))
+        if other := stack.enter_context(owner.measuring(f"{recipe.name} {run.name}")):
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
@@ -206,21 +193,18 @@ def measure(
             if run.began and (_failures(outcomes) or len(outcomes) < len(todo)):
                 display.close()
                 done = len({point.key for point in plan.points} & set(run.finished()))
-                print(
-                    f"{done} of {len(plan.points)} points are done and kept; "
-                    f"to run the rest: ae run {plan.recipe} --resume",
-                    file=sys.stderr,
-                )
+                said = f"{done} of {len(plan.points)} points are done and kept"
+                print(f"{said}; to run the rest: ae run {plan.recipe} --resume", file=sys.stderr)
     return run, outcomes
 
 
-def conclude(asked: Asked, run: Run, *, as_json: bool) -> dict[str, Any]:
+def conclude(asked: Asked, run: Run, *, quiet: bool) -> dict[str, Any]:
     """Print table, figures and counts of verdicts, and what to do next; return the verdicts."""
     name, figures = asked.recipe.name, run.path / "figures"
     made = chapter.conclude(asked.root, asked.recipe, load_run(run.path), figures)
     claims = to_json(made.judgements)
     write_atomic(run.path / "claims.json", json.dumps(claims, indent=2) + "\n")
-    if not as_json:
+    if not quiet:
         print(chapter.chapter_text(made))
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (every verdict), ae report {name} (a page), ae runs")
@@ -252,37 +236,28 @@ def _failures(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
     return {name: one for name, one in outcomes.items() if one.status not in good}
 
 
-def show_plans(several: Sequence[Asked], *, engine: str | None, as_json: bool) -> int:
+def show_plan(asked: Asked, engine: str | None, *, quiet: bool) -> dict[str, Any]:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
-    data = []
-    for asked in several:
-        plan = _plan_for_reading(asked, detect())
-        if asked.resumed:
-            finished = asked.resumed.finished()
-            plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
-        one = engines.make(engine or "docker")
-        folder = results_dir(asked.root) / "shell" / asked.recipe.name
-        commands = {
-            point.id: one.equivalent(
-                Job(point=point, out=folder / point.id, labels={}, secrets=asked.secrets)
-            )
-            for point in plan.points
-        }
-        data.append(describe(plan) | {"commands": {k: list(v) for k, v in commands.items()}})
-        if as_json:
-            continue
+    plan = _plan_for_reading(asked, detect())
+    if asked.resumed:
+        finished = asked.resumed.finished()
+        plan = replace(plan, points=tuple(p for p in plan.points if p.key not in finished))
+    chosen = engines.make(engine or "docker")
+    folder = results_dir(asked.root) / "shell" / asked.recipe.name
+    jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
+    commands = {job.point.id: list(chosen.equivalent(job)) for job in jobs}
+    if not quiet:
         for note in plan.notes:
             print(f"note: {note}", file=sys.stderr)
-        for point in plan.points:
+        for job in jobs:
+            point = job.point
             about = f"about {format_seconds(point.expected_s)}, {point.image.reference}"
             print(f"# {point.id} ({about})")
-            print(f"mkdir -p {quote(str(folder / point.id))} && {join(commands[point.id])}")
+            print(f"mkdir -p {quote(str(job.out))} && {join(commands[point.id])}")
         print(f"note: {_size(plan.points)}", file=sys.stderr)
-        if not plan.points:
+        if not jobs:
             print("# nothing is left to run")
-    if as_json:
-        print_data(True, data[0] if len(data) == 1 else data, "")
-    return ExitCode.OK
+    return describe(plan) | {"commands": commands}
 
 
 def _size(points: Sequence[Point]) -> str:
@@ -298,9 +273,7 @@ def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
     try:
         return plan_for(asked, machine)
     except EnvironmentFault as fault:
-        fitting = tuple(
-            unknown_gpu(str(index)) for index in range(64)
-        )  # more than any recipe asks for
+        fitting = tuple(unknown_gpu(str(i)) for i in range(64))  # more than any recipe asks for
         plan = plan_for(asked, replace(machine, gpus=fitting))
         note = f"{fault.message}; this is the plan for a machine with the GPUs that it needs"
         return replace(plan, notes=(*plan.notes, note))

@@ -8,10 +8,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
 
-import typer
-
-from ae.claims.judge import Claim, load_claims
-from ae.commands.options import AsJson, RecipeName, print_data
+from ae.claims.judge import Claim
+from ae.claims.tables import load_claims
+from ae.commands.options import AsJson, RecipeName, option, print_data
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import FigureRef, Recipe, Variant
 from ae.units import format_seconds, format_size
@@ -30,7 +29,7 @@ def list_papers(as_json: AsJson = False) -> None:
 
 def show(
     name: RecipeName,
-    everything: Annotated[bool, typer.Option("--all", help="all that the recipe says")] = False,
+    everything: Annotated[bool, option("all that the recipe says", "--all")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a paper: variants, experiments, figures, claims, needs, time and disk."""

@@ -41,8 +41,10 @@ class Daemon:
         return self.ask("/info", timeout_s=PING_TIMEOUT_S) or {}
 
     @property
-    def version(self) -> str:
-        return str(self.info.get("ServerVersion", ""))
+    def environment(self) -> dict[str, str]:
+        """The environment in which a docker client talks to this daemon and no other."""
+        own = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
+        return own | {"DOCKER_HOST": self.endpoint, "DOCKER_BUILDKIT": "1"}
 
     @cached_property
     def client(self) -> APIClient:
@@ -53,15 +55,10 @@ class Daemon:
         with faults(self.endpoint):
             return APIClient(base_url=self.endpoint, version="auto", timeout=for_ever)
 
-    @property
-    def rootless(self) -> bool:
-        """Whether root in a container is the caller outside."""
-        return any("rootless" in option for option in self.info.get("SecurityOptions") or [])
-
-    @property
-    def remaps_users(self) -> bool:
-        """Whether user ids in containers are others outside (`userns-remap`)."""
-        return any("userns" in option for option in self.info.get("SecurityOptions") or [])
+    def has(self, word: str) -> bool:
+        """Whether it is `rootless` (root in a container is the caller outside), or has a `userns`
+        of its own (user ids in containers are others outside)."""
+        return any(word in option for option in self.info.get("SecurityOptions") or [])
 
     def close(self) -> None:
         """Close the client's connections."""

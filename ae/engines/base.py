@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.machine import detect
 from ae.images.content import BuildOptions
-from ae.model import Availability, Flavour, ImageRef, Machine, Outcome, Point, Sink
+from ae.model import Availability, ImageRef, Machine, Outcome, Point, Sink
 
 __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
@@ -71,23 +72,20 @@ class Engine(ABC):
         self._caller = user or f"{os.getuid()}:{os.getgid()}"
         self._grace_s = grace_s
 
-    @abstractmethod
     def available(self) -> Availability:
         """Whether it answers."""
+        try:
+            return self._answer()
+        except EnvironmentFault as fault:
+            return Availability(ok=False, detail=fault.message, fix=fault.fix)
 
-    def supports(self, flavour: Flavour) -> Availability:
-        """Whether images of this flavour can run: `cuda` needs a way to hand GPUs over."""
-        found = self.available()
-        if not found.ok or flavour is Flavour.CPU or found.facts["gpu_route"]:
-            return found
-        return replace(found, ok=False, detail=self.no_gpus[0], fix=self.no_gpus[1])
-
-    def machine(self) -> Machine:
-        """The machine that points run on; looked at once."""
-        return self._machine
+    @abstractmethod
+    def _answer(self) -> Availability:
+        """What it says of itself. Raises EnvironmentFault when it cannot be used."""
 
     @cached_property
-    def _machine(self) -> Machine:
+    def machine(self) -> Machine:
+        """The machine that points run on."""
         return detect()
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ae.daemon.connection import endpoint_of, refuse_elsewhere
 from ae.engines.base import Availability, Engine
@@ -11,7 +12,6 @@ from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.images.content import BuildOptions
-from ae.model import Flavour
 
 _ENGINES: Mapping[str, type[Engine]] = {
     "docker": DockerEngine,
@@ -39,9 +39,10 @@ def choose(
     for each in ("docker", "local") if name is None else (name,):
         engine = make(each, build=build)
         found = engine.available()
-        if found.ok:
-            must = bool(engine.machine().gpus) if gpus is None else gpus
-            found = engine.supports(Flavour.CUDA if must else Flavour.CPU)
+        if found.ok and not found.facts["gpu_route"]:
+            must = bool(engine.machine.gpus) if gpus is None else gpus
+            why, fix = engine.no_gpus
+            found = replace(found, ok=False, detail=why, fix=fix) if must else found
         if found.ok:
             return engine
         refused[each] = found

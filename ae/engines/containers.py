@@ -118,9 +118,7 @@ class ContainerEngine(Engine):
         if needs.cap_add:  # root has no way into the caller's folder without; `run` lends it
             needs = replace(needs, cap_add=(*needs.cap_add, "DAC_OVERRIDE"))
         job = replace(job, point=replace(job.point, needs=needs))
-        spec = container.spec_of(
-            job, name="", labels={}, user=user, gpus=grant, secrets=mounts_of(job)
-        )
+        spec = container.spec_of(job, name="", labels={}, user=user, gpus=grant)
         return self._line(spec, "run", "--rm")
 
     def shell(
@@ -171,12 +169,12 @@ class ContainerEngine(Engine):
     def _spec(
         self, job: Job, image: dict[str, Any], grant: GpuGrant | None, token: str
     ) -> ContainerSpec:
-        mounts = mounts_of(job)
         user = self._caller
         if os.geteuid() == 0 and user == "0:0":
             # A file that is somebody's alone can only be read by him.
-            private = [m.source.stat() for m in mounts if not m.source.stat().st_mode & 0o004]
-            user = next((f"{s.st_uid}:{s.st_gid}" for s in private), container.ORDINARY)
+            given = [mount.source.stat() for mount in mounts_of(job)]
+            private = (f"{s.st_uid}:{s.st_gid}" for s in given if not s.st_mode & 0o004)
+            user = next(private, container.ORDINARY)
         return self._fitted(
             container.spec_of(
                 job,
@@ -186,7 +184,6 @@ class ContainerEngine(Engine):
                 gpus=grant,
                 binds=container.borrowed(job.point.image.reference, labels_of(image)),
                 image=str(image["Id"]),  # by id: a tag may be moved at any time
-                secrets=mounts,
             )
         )
 

@@ -20,7 +20,6 @@ from ae.errors import EnvironmentFault
 from ae.host import signals
 from ae.images import registry
 from ae.images.build import build
-from ae.images.content import client_environment
 from ae.images.lockfile import locked
 from ae.model import GpuRequest, ImageRef, RuntimeNeeds
 
@@ -42,22 +41,19 @@ class DockerEngine(ContainerEngine):
         """The daemon. Raises EnvironmentFault when it cannot be used."""
         return connect(self.endpoint)
 
-    def available(self) -> Availability:
-        try:
-            daemon = self.daemon
-        except EnvironmentFault as fault:
-            return Availability(ok=False, detail=fault.message, fix=fault.fix)
+    def _answer(self) -> Availability:
+        daemon, route = self.daemon, self.daemon.gpu_route()
+        version = str(daemon.info.get("ServerVersion", ""))
         if shutil.which("docker") is None:
-            detail = "there is no docker client on PATH"
-            return Availability(ok=False, detail=detail, fix="install the package docker-cli")
-        route = daemon.gpu_route()
+            said = "there is no docker client on PATH"
+            raise EnvironmentFault(said, fix="install the package docker-cli")
         names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
         return Availability(
             ok=True,
-            detail=f"Docker Engine {daemon.version} at {daemon.endpoint}, {names[route]}",
+            detail=f"Docker Engine {version} at {daemon.endpoint}, {names[route]}",
             facts={
                 "endpoint": daemon.endpoint,
-                "version": daemon.version,
+                "version": version,
                 "gpu_route": route,
                 "storage": str(daemon.info.get("Driver", "")),
                 "root": str(daemon.info.get("DockerRootDir", "")),
@@ -75,7 +71,7 @@ class DockerEngine(ContainerEngine):
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
-            build(image.source.parent.parent, image, sink, self._build, endpoint=self.endpoint)
+            build(image.root, image, sink, self._build, endpoint=self.endpoint)
         else:
             raise EnvironmentFault(
                 f"the image {image.reference} is not there, or not built from this tree",
@@ -101,11 +97,11 @@ class DockerEngine(ContainerEngine):
 
     def _fitted(self, spec: ContainerSpec) -> ContainerSpec:
         user = spec.user
-        if self.daemon.rootless:  # root inside is the caller outside
+        if self.daemon.has("rootless"):  # root inside is the caller outside
             user = "0:0"
         elif spec.needs.cap_add:  # a capability has no effect for an ordinary user
             user = f"0:{self._caller.partition(':')[2]}"
-        return replace(spec, user=user, userns="host" if self.daemon.remaps_users else "")
+        return replace(spec, user=user, userns="host" if self.daemon.has("userns") else "")
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
         options = ("--pull", "never", "--log-driver", "local")
@@ -121,12 +117,12 @@ class DockerEngine(ContainerEngine):
         self.daemon.ask(f"/containers/{name}?force=1&v=1", "DELETE")
 
     def _environment(self) -> dict[str, str]:
-        return client_environment(self.endpoint)
+        return self.daemon.environment
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
         """As everywhere; where the point is root inside and we are not, by way of the group."""
-        if os.geteuid() == 0 or self.daemon.rootless or not spec.user.startswith("0:"):
+        if os.geteuid() == 0 or self.daemon.has("rootless") or not spec.user.startswith("0:"):
             with super()._lent(out, spec, sink) as fitting:
                 yield fitting
             return

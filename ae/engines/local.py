@@ -33,7 +33,7 @@ class LocalEngine(Engine):
         "install the NVIDIA driver, or run on the CPU with --gpus none",
     )
 
-    def available(self) -> Availability:
+    def _answer(self) -> Availability:
         """Always: the Python that runs `ae` can make environments."""
         own = os.environ.get("AE_LOCAL_PYTHON")
         where = f"interpreter {own}" if own else "cached environments"
@@ -43,7 +43,7 @@ class LocalEngine(Engine):
             facts={
                 "endpoint": "local",
                 "version": "",
-                "gpu_route": "host" if self.machine().gpus else "",
+                "gpu_route": "host" if self.machine.gpus else "",
             },
         )
 

@@ -73,12 +73,8 @@ class PodmanEngine(ContainerEngine):
         """GPUs by CDI name, each with the device nodes that a container sees of it."""
         return {k: v for one in _CDI_DIRS for k, v in read_cdi_devices(Path(one)).items()}
 
-    def available(self) -> Availability:
-        try:
-            info = self.info
-        except EnvironmentFault as fault:
-            return Availability(ok=False, detail=fault.message, fix=fault.fix)
-        who = "rootless" if self.rootless else "as root"
+    def _answer(self) -> Availability:
+        info, who = self.info, "rootless" if self.rootless else "as root"
         version, route = info["version"]["Version"], "cdi" if self.cdi_devices else ""
         return Availability(
             ok=True,

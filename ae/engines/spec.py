@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ae.engines.base import OUT_DIR, Job
+from ae.engines.secrets import mounts_of
 from ae.errors import EnvironmentFault
 from ae.model import GpuRequest, Mount, Point, RuntimeNeeds
 
@@ -63,7 +64,6 @@ def spec_of(
     gpus: GpuGrant | None,
     binds: Sequence[str] = (),
     image: str = "",
-    secrets: Sequence[Mount] = (),
 ) -> ContainerSpec:
     """Return the container for a job. `image`: what to run, if not what the point says."""
     point = job.point
@@ -90,7 +90,7 @@ def spec_of(
         mounts=(
             Mount(source=job.out, target=OUT_DIR, read_only=False),
             *point.needs.mounts,
-            *secrets,
+            *mounts_of(job),
         ),
         needs=point.needs,
         gpus=gpus,

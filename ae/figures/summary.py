@@ -79,6 +79,14 @@ def pool_by(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> dict[tuple
     return {tuple(row[key] for key in keys): row for row in rows}
 
 
+def against(pooled: pd.DataFrame, baseline: str, keys: Sequence[str]) -> list[tuple[Row, Row]]:
+    """Each row of `pool` with that of the variant `baseline` which agrees in `keys`, if any."""
+    rows: list[Any] = pooled.to_dict("records")
+    bases = {tuple(one[key] for key in keys): one for one in rows if one["variant"] == baseline}
+    places = [tuple(row[key] for key in keys) for row in rows]
+    return [(row, bases[at]) for row, at in zip(rows, places, strict=True) if at in bases]
+
+
 def join_evidence(*evidence: object) -> str:
     """The evidence of a value that several records make up, e.g. `measured+static`."""
     return "+".join(sorted({word for text in evidence for word in str(text).split("+")}))

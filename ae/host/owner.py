@@ -1,11 +1,15 @@
-"""Whose a container or process is: the launcher that started it, and whether that still runs."""
+"""Whose a container or process is, whether that launcher still runs, and who measures here."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from ae.host.machine import cache_dir
 
 RUN, RECIPE, HOST, PID = "ae.run", "ae.recipe", "ae.host", "ae.pid"
 STARTED = "ae.started"  # boot and start time of the launcher: process ids are used again
@@ -47,3 +51,26 @@ def started(pid: int) -> str:
         return "" if fields[0] in "ZX" else f"{boot}-{fields[19]}"
     except (OSError, IndexError):
         return ""
+
+
+@contextmanager
+def measuring(name: str) -> Iterator[str]:
+    """Yield the name of a run that measures here already, empty when there is none."""
+    path = cache_dir() / "measuring"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("a+", encoding="utf-8")
+    except OSError:  # a home that cannot be written to: nobody can know
+        yield ""
+        return
+    with opened as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            yield file.read().strip() or "another run"
+            return
+        file.truncate(0)
+        file.write(name + "\n")
+        file.flush()
+        yield ""

@@ -12,6 +12,7 @@ import resource
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -93,9 +94,23 @@ def stream(
     return Exit(child.returncode, seconds, timed_out)
 
 
-def start_helper(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a quiet helper in a session of its own, with a pipe as its standard input."""
-    return _popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@contextmanager
+def watched(run: str) -> Iterator[int]:
+    """Have what a run starts in this block removed, as `ae clean` does, should this process die.
+
+    Yields the process id of a watchdog, which is a small shell. It reads from a pipe whose only
+    writing end is ours: when that closes without a word, somebody has killed us. Should somebody
+    kill it, the run goes on without.
+    """
+    # The second time for a container that was still in creation.
+    script = 'trap "" INT TERM HUP; read -r over && exit; "$@"; sleep 3; exec "$@"'
+    argv = ("sh", "-c", script, "sh", sys.executable, "-m", "ae", "clean", "--run", run)
+    none = subprocess.DEVNULL
+    helper = _popen(argv, stdin=subprocess.PIPE, stdout=none, stderr=none)
+    try:
+        yield helper.pid
+    finally:
+        helper.communicate(b"over\n")
 
 
 @contextmanager

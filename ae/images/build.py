@@ -19,7 +19,6 @@ from ae.host.git import git, revision
 from ae.host.machine import cache_dir, require_disk
 from ae.images.content import (
     BuildOptions,
-    client_environment,
     find_client,
     image_ref,
     labels,
@@ -190,7 +189,7 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
                 errors.append(text.strip())
             sink.line("stdout", text)
 
-        environment = client_environment(daemon.endpoint)
+        environment = daemon.environment
         ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
     if ended.returncode != 0:
         # The first error is the cause; what follows says that the build failed.

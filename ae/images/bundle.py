@@ -136,7 +136,8 @@ def _load_image(
                 raise refused("docker", str(event["error"]))
             said += event.get("stream", "")
     found = re.search(r"^Loaded image ID: (\S+)", said, re.MULTILINE)
-    if not found or image.labels.items() - labels_of(daemon.image(found[1])).items():
+    says = {"ae.image": image.name, "ae.flavour": image.flavour, "ae.content": image.content}
+    if not found or says.items() - labels_of(daemon.image(found[1])).items():
         if found and found[1] not in before:
             daemon.client.remove_image(found[1])
         why = f"holds another image as {image.reference} than it says, or one with a name"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ae.daemon.connection import Daemon
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import processes
 from ae.model import Flavour, ImageRef
@@ -123,7 +124,7 @@ def find_client(endpoint: str) -> str:
             "images are built with the docker client, and there is none on PATH",
             fix="install docker-cli and docker-buildx, or use --engine local",
         )
-    environment = client_environment(endpoint)
+    environment = Daemon(endpoint).environment
     asked = processes.run([client, "buildx", "version"], timeout_s=20, env=environment)
     if asked.returncode != 0:
         raise EnvironmentFault(
@@ -131,12 +132,6 @@ def find_client(endpoint: str) -> str:
             fix="install the package docker-buildx (or docker-buildx-plugin)",
         )
     return client
-
-
-def client_environment(endpoint: str) -> dict[str, str]:
-    """The environment in which a docker client talks to `endpoint` and no other."""
-    environment = {key: value for key, value in os.environ.items() if key != "DOCKER_CONTEXT"}
-    return environment | {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1"}
 
 
 def _dockerfile(root: Path, name: str) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ae.errors import EnvironmentFault
 from ae.host.files import write_atomic
 from ae.model import Flavour, ImageRef
+from ae.recipe.needs import Part
 from ae.recipe.yamlfile import read_yaml, validate
 
 HEADER = """\
@@ -24,10 +25,9 @@ HEADER = """\
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class Entry(BaseModel):
+class Entry(Part):
     """One published image."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     digest: Digest  # of the manifest, as a registry names it
     image_id: Digest  # of the configuration, as an engine names it
@@ -45,10 +45,9 @@ class Entry(BaseModel):
         return self.image_id == self.digest and self.digest in digests
 
 
-class Lock(BaseModel):
+class Lock(Part):
     """The whole file: image name -> flavour -> entry."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     schema_version: Literal[1] = Field(alias="schema")
     images: dict[str, dict[Literal["cpu", "cuda"], Entry]]
 

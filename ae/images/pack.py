@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ae.daemon.connection import Daemon
 from ae.daemon.faults import faults
@@ -23,19 +23,15 @@ from ae.host.machine import require_disk
 from ae.images.content import labels_of, source_files
 from ae.images.registry import built
 from ae.model import ImageRef
-from ae.recipe.models import Recipe
+from ae.recipe.models import Name, Recipe
+from ae.recipe.needs import Part
 from ae.units import format_size
 
 FACTS, README, TREE, SUMS = "bundle.json", "README.md", "tree.tar", "SHA256SUMS"
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Say = Callable[[str], None]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class ImageFacts(_Part):
+class ImageFacts(Part):
     """One image of a bundle."""
 
     name: Name
@@ -53,13 +49,8 @@ class ImageFacts(_Part):
         """Its file in the bundle."""
         return f"images/{self.name}-{self.flavour}.tar"
 
-    @property
-    def labels(self) -> dict[str, str]:
-        """What the image must say of itself."""
-        return {"ae.image": self.name, "ae.flavour": self.flavour, "ae.content": self.content}
 
-
-class Facts(_Part):
+class Facts(Part):
     """What bundle.json says."""
 
     kind: Literal["ae-bundle"] = "ae-bundle"
@@ -151,23 +142,5 @@ def _readme(recipe: Recipe, facts: Facts, file: str) -> str:
         f"    docker load --input {one.member} && docker tag {one.image_id} {one.reference}\n"
         for one in facts.images
     )
-    return f"""# {recipe.title}: a reproduction bundle
-
-> {recipe.paper.title}. {recipe.paper.venue}. {recipe.paper.url}
-
-Commit {facts.revision}, {facts.date}. Not the authors' own artifact. `tree.tar` is a checkout with
-recipes, sources and reference results.
-
-With `ae` (in the checkout: `pip install --editable .`; `docs/bundles.md` says more):
-
-    ae load {file}
-    cd {recipe.name}-bundle && ae run {recipe.name} --quick
-
-By hand, in the folder that this archive was extracted to:
-
-    sha256sum --check --quiet {SUMS}
-    mkdir checkout && tar -xf {TREE} -C checkout
-{by_hand}
-Licences: `LICENSE` of the checkout; the images hold software of others under licences of their own.
-Citing: the paper above for its results, `CITATION.cff` of the checkout for this reproduction.
-"""
+    text = Path(__file__).with_name("bundle.md").read_text()
+    return text.format(recipe=recipe, facts=facts, file=file, sums=SUMS, tree=TREE, by_hand=by_hand)

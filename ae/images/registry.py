@@ -17,7 +17,7 @@ from ae.daemon.connection import Daemon, probe
 from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
-from ae.images.content import client_environment, labels, labels_of
+from ae.images.content import labels, labels_of
 from ae.images.lockfile import Entry
 from ae.model import ImageRef, Sink
 
@@ -61,24 +61,18 @@ def require_place() -> str:
     raise UsageError("no registry is named", fix=f"set AE_REGISTRY={_FORM}")
 
 
-def repository(registry: str, image: ImageRef) -> str:
-    """Where an image lies, without tag."""
-    return f"{registry}/{image.name}"
-
-
 def push(daemon: Daemon, image: ImageRef, registry: str, sink: Sink) -> Entry:
     """Push an image under a tag that moves and one that names its sources; return what to lock.
 
     The digest is what the registry itself says it holds. Raises EnvironmentFault.
     """
     found = built(daemon, image)
-    name = repository(registry, image)
-    environment = client_environment(daemon.endpoint)
+    name = f"{registry}/{image.name}"
     for tag in (str(image.flavour), f"{image.flavour}-{image.content[:12]}"):
         with faults(daemon.endpoint):
             daemon.client.tag(found["Id"], name, tag)
             try:
-                transfer("docker", "push", f"{name}:{tag}", sink, environment)
+                transfer("docker", "push", f"{name}:{tag}", sink, daemon.environment)
             finally:
                 daemon.client.remove_image(f"{name}:{tag}", noprune=True)
             held: Any = daemon.client.inspect_distribution(f"{name}:{tag}")  # type: ignore[no-untyped-call]
@@ -91,8 +85,8 @@ def pull(daemon: Daemon, image: ImageRef, entry: Entry, registry: str, sink: Sin
 
     Raises EnvironmentFault; then no tag was moved, and nothing of the image is left.
     """
-    reference = f"{repository(registry, image)}@{entry.digest}"
-    transfer("docker", "pull", reference, sink, client_environment(daemon.endpoint))
+    reference = f"{registry}/{image.name}@{entry.digest}"
+    transfer("docker", "pull", reference, sink, daemon.environment)
     found = daemon.image(reference)
     wrong = mismatch(found, image, entry)
     with faults(daemon.endpoint):

@@ -135,12 +135,9 @@ def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...
     taking_part = recipe.variants_of(name)
     if not selection.variants or (not taking_part and name in selection.experiments):
         return taking_part
-    wanted: set[str] = set()
-    for variant in set(selection.variants) & set(taking_part):
-        above: str | None = variant
-        while above is not None and above not in wanted:
-            wanted.add(above)
-            above = recipe.variants[above].baseline
+    wanted = {name for name in taking_part if name in selection.variants}
+    for _ in recipe.variants:  # and what they are compared with, however far up
+        wanted |= {recipe.variants[name].baseline or name for name in wanted}
     if not wanted:
         raise UsageError(
             f"{name} has no variant {', '.join(selection.variants)}",

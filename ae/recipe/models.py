@@ -171,7 +171,7 @@ class Experiment(Part):
     time: Spans
     timeout: Spans
     disk: Size = 10**7
-    needs: Needs = Needs()
+    needs: Needs = Needs.model_construct()
 
 
 class FigureRef(Part):
@@ -203,7 +203,7 @@ class Recipe(Part):
     parameters: dict[Key, Parameter] = Field(default_factory=dict)
     axes: dict[Key, Axis] = Field(default_factory=dict)
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
-    needs: Needs = Needs()
+    needs: Needs = Needs.model_construct()
     figures: dict[Key, FigureRef] = Field(default_factory=dict)
     table: Table | None = None
 

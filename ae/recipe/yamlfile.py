@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,12 +60,14 @@ def read_yaml(path: Path, root: Path) -> Document:
     """Read a YAML mapping. Raises RecipeError with file and line; OSError if it cannot be read."""
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     with path.open("rb") as file:
-        raw = file.read(_MOST_BYTES + 1)
+        return _parsed(name, file.read(_MOST_BYTES + 1))
+
+
+@lru_cache(maxsize=8)  # a command asks several times for a recipe, a run for the lock
+def _parsed(name: str, raw: bytes) -> Document:
     line = 1
     try:
-        text = raw.decode("utf-8") if len(raw) <= _MOST_BYTES else ""
-        _check_events(text)
-        reader = _Reader(text)
+        reader = _Reader(raw.decode("utf-8") if len(raw) <= _MOST_BYTES else "")
         data = reader.document()
     except UnicodeDecodeError as error:
         line, why = raw.count(b"\n", 0, error.start) + 1, "not UTF-8 text"
@@ -101,53 +104,74 @@ def validate(document: Document, model: type[Model]) -> Model:
 
 
 class _Reader:
-    """Builds plain data from a YAML text and notes where everything stands.
+    """Builds plain data from the events of a YAML text and notes where everything stands.
 
-    Nothing recurses or grows without bound: not nesting, not aliases, not numbers. What YAML takes
-    for a date, a merge or a binary stays the text that it is.
+    Nothing nests or grows without bound: not lists, not aliases, not numbers. What YAML takes for a
+    date, a merge or a binary stays the text that it is.
     """
 
     def __init__(self, text: str) -> None:
         self.lines: dict[Place, int] = {(): 1}
-        self._loader = _Loader(text)
+        self._events = yaml.parse(text, _Loader)
+        self._types = _Loader("")  # what YAML takes a plain word for
         self._values = 0
+        self._anchors: dict[str, tuple[Any, int]] = {}  # the value, and of how many it is made
 
     def document(self) -> Any:
         """The one document of the text; None when it holds none."""
-        node = self._loader.get_single_node()
-        return None if node is None else self._value(node, ())
+        data = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if self._values:
+                    raise _fault(_line(event), "expected a single document")
+                data = self._value(self._next(), ())
+        return data
 
-    def _value(self, node: yaml.Node, place: Place) -> Any:
+    def _next(self) -> Any:
+        event: Any = next(self._events)
+        if tag := getattr(event, "tag", None):
+            raise _fault(_line(event), f"the tag {tag} is not allowed")
+        return event
+
+    def _value(self, event: Any, place: Place) -> Any:
+        before = self._values
         self._values += 1
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:  # not yet: an alias within itself
+                raise _fault(_line(event), f"found undefined alias '{event.anchor}'")
+            value, size = self._anchors[event.anchor]
+            self._values = before + size
+        elif isinstance(event, yaml.ScalarEvent):
+            value = self._scalar(event)
+        elif len(place) < _DEEPEST:
+            value = self._collection(isinstance(event, yaml.MappingStartEvent), place)
+        else:
+            raise _fault(_line(event), f"nested more than {_DEEPEST} deep")
         if self._values > _MOST_VALUES:
             raise _fault(self.lines[place], f"more than {_MOST_VALUES} values, aliases written out")
-        if len(place) > _DEEPEST:  # an alias within itself
-            raise _fault(self.lines[place], f"nested more than {_DEEPEST} deep")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, place)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._part(item, (*place, i), item) for i, item in enumerate(node.value)]
-        return self._scalar(node, self.lines[place])
+        if event.anchor:
+            self._anchors[event.anchor] = value, self._values - before
+        return value
 
-    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for word, value in node.value:
-            key = word.value  # as written: `on`, `1` and `8.0` stay words
-            if not isinstance(key, str) or len(key) > _LONGEST:
-                raise _fault(_line(word), "a key must be a plain word")
-            if key in result:
-                first = self.lines[(*place, key)]
-                raise _fault(_line(word), f"the key '{key}' stands twice, first in line {first}")
-            result[key] = self._part(value, (*place, key), word)
-        return result
+    def _collection(self, mapping: bool, place: Place) -> dict[str, Any] | list[Any]:
+        found: dict[Any, Any] = {}
+        while not isinstance(start := self._next(), yaml.CollectionEndEvent):
+            # As written: `on`, `1` and `8.0` stay words.
+            key: Any = getattr(start, "value", None) if mapping else len(found)
+            if key is None or (mapping and len(key) > _LONGEST):
+                raise _fault(_line(start), "a key must be a plain word")
+            inside = (*place, key)
+            if key in found:
+                first = self.lines[inside]
+                raise _fault(_line(start), f"the key '{key}' stands twice, first in line {first}")
+            self.lines[inside] = _line(start)
+            found[key] = self._value(self._next() if mapping else start, inside)
+        return found if mapping else list(found.values())
 
-    def _part(self, node: yaml.Node, place: Place, start: yaml.Node) -> Any:
-        # What an alias stands for is where the alias is, not further up.
-        self.lines[place] = max(self.lines[place[:-1]], _line(start))
-        return self._value(node, place)
-
-    def _scalar(self, node: yaml.Node, line: int) -> Any:
-        text, kind = node.value, node.tag.removeprefix("tag:yaml.org,2002:")
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        text, line = event.value, _line(event)
+        tag = self._types.resolve(yaml.ScalarNode, text, event.implicit)
+        kind = tag.removeprefix("tag:yaml.org,2002:")
         if "\0" in text:
             raise _fault(line, "a zero byte is no text")
         if kind not in ("null", "bool", "int", "float"):
@@ -155,22 +179,10 @@ class _Reader:
         try:
             if len(text) > _LONGEST:
                 raise ValueError
-            return self._loader.construct_object(node)
+            return self._types.construct_object(yaml.ScalarNode(tag, text))
         except (ValueError, LookupError) as error:
             shown = reprlib.repr(text)
             raise _fault(line, f"{shown} cannot be read as {kind}; put text in quotes") from error
-
-
-def _check_events(text: str) -> None:
-    """Refuse tags, and a nesting that the parser itself, which recurses, would not survive."""
-    depth = 0
-    for event in yaml.parse(text, _Loader):
-        if (tag := getattr(event, "tag", None)) is not None:
-            raise _fault(_line(event), f"the tag {tag} is not allowed")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise _fault(_line(event), f"nested more than {_DEEPEST} deep")
 
 
 def _line(part: Any) -> int:

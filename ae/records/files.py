@@ -23,7 +23,8 @@ COLUMNS = (
     "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "host", "process",
     "note",
 )  # fmt: skip
-RESERVED = (*COLUMNS, "n", "median", "low", "high")  # the last are made for figures
+_MADE = ("n", "median", "low", "high", "spread", "processes", "hosts", "speedup", "baseline")
+RESERVED = (*COLUMNS, *_MADE)  # the last are made for figures and tables
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
@@ -131,6 +132,11 @@ class Row:
     note: str = ""
     environment: Environment | None = None  # of its point; None: nobody knows
     reduced: tuple[str, ...] = ()  # in what its run is smaller than the paper's
+
+    @property
+    def hardware(self) -> str:
+        """The first GPU's name; `CPU` where there is none."""
+        return (self.environment and self.environment.gpu_name) or "CPU"
 
 
 def read_point(folder: Path) -> PointRecords:

@@ -20,14 +20,7 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host.files import write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.files import RecordsFault, read_object
-from ae.records.models import (
-    PlanRecord,
-    Provenance,
-    Resumed,
-    RunRecord,
-    StatusRecord,
-    describe,
-)
+from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
 RESERVE_BYTES = 1 << 16  # held while a point runs: its status is written also on a full disk
 
@@ -88,25 +81,13 @@ class Run:
     def finish(self, point: Point, outcome: Outcome) -> Path:
         """Write status.json and give the point's folder its final name. Raises EnvironmentFault."""
         temporary, final = self._temporary(point), self.path / "points" / point.id
-        status = StatusRecord(
-            id=point.id,
-            key=point.key,
-            status=outcome.status,
-            exit_code=outcome.exit_code,
-            seconds=outcome.seconds,
-            reason=outcome.reason,
-            started=self._started.get(point.id),
-            ended=_now(),
-            attempt=self._attempts(point.id) + (2 if final.exists() else 1),
-            experiment=point.experiment,
-            labels=dict(point.labels),
-            variants=point.variants,
-            repeat=point.repeat,
-            argv=point.argv,
-            image=point.image.reference,
-            image_id=outcome.image_id,
-            honoured=dict(outcome.honoured),
-        )
+        now = {
+            "started": self._started.get(point.id),
+            "ended": _now(),
+            "attempt": self._attempts(point.id) + (2 if final.exists() else 1),
+            "image": point.image.reference,
+        }
+        status = StatusRecord.model_validate(vars(point) | vars(outcome) | now)
         with _writing(self.path):
             self._reserve.unlink(missing_ok=True)
             write_atomic(temporary / "status.json", status.text())
@@ -188,15 +169,11 @@ class RunStore:
 
     results: Path
 
-    def folder(self, recipe: str) -> Path:
-        """Where the runs of a recipe lie."""
-        return self.results / "runs" / recipe
-
     def create(self, plan: Plan, provenance: Provenance) -> Run:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
         utc = created[:19].replace("-", "").replace(":", "") + "Z"
-        path = self.folder(plan.recipe) / f"{utc}-{secrets.token_hex(4)}"
+        path = self.results / "runs" / plan.recipe / f"{utc}-{secrets.token_hex(4)}"
         record = RunRecord(
             recipe=plan.recipe,
             name=path.name,
@@ -214,7 +191,7 @@ class RunStore:
     def list(self, recipe: str) -> list[Run]:
         """The runs of a recipe, oldest first; what cannot be read is no run."""
         runs = {}
-        for path in self.folder(recipe).glob("*/run.json"):
+        for path in self.results.glob(f"runs/{recipe}/*/run.json"):
             run = Run(path.parent)
             with suppress(RecordsFault):
                 runs[run.record.created, run.name] = run

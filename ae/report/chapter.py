@@ -1,22 +1,46 @@
-"""From results to what a person reads: tables, figures, verdicts. Reads nothing, runs nothing."""
+"""From results to what a person reads: tables, figures, verdicts, a page. Runs nothing.
+
+Figures are a recipe's functions; here the facts are put on each face, and the files are written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from ae.claims.judge import judge
-from ae.claims.models import Judgement
+from ae.claims.judge import Judgement, judge
 from ae.claims.tables import load_claims
+from ae.errors import AeError, RecipeError
+from ae.figures.draw import STYLE, NoData, Plot
+from ae.figures.summary import Row, rows_of
+from ae.host.files import write_atomic
+from ae.recipe.code import function_of, load_code
 from ae.recipe.models import Recipe
-from ae.records.files import flat
+from ae.records.files import COLUMNS, Environment, flat
 from ae.records.results import Results
-from ae.report.drawing import Drawn, draw, machine_words
-from ae.report.tables import ResultTable, Shape, result_tables, skip_groups
-from ae.report.text import result_text, skip_text, verdict_counts
+from ae.report import text
+from ae.report.tables import ResultTable, Shape, result_tables, skip_groups, without_ends
+from ae.statistics import FEWEST, by_process
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCREEN_ROWS = 18  # of result tables, so that the end of a run fits a screen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """One figure: what it plots and its files, or the reason why there is none."""
+
+    name: str
+    table: pd.DataFrame | None = None  # what is plotted
+    files: Mapping[str, Path] = field(default_factory=dict)  # pdf, svg, png, csv
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +57,7 @@ class Chapter:
     @property
     def machine(self) -> str:
         """What it was measured on, in words."""
-        evidence = {row.evidence for table in self.tables for row in table.rows}
+        evidence = {row["evidence"] for table in self.tables for row in table.rows}
         return machine_words(self.results.environment, evidence)
 
     @property
@@ -85,15 +109,15 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
 
 def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:
     """Judge every claim of a recipe."""
-    return judge(load_claims(root, recipe), results.rows, results.environment)
+    return judge(load_claims(root, recipe), results.rows)
 
 
 def chapter_text(chapter: Chapter) -> str:
     """What `ae run` prints at its end: a screen of it."""
     most = max(3, SCREEN_ROWS // max(1, len(chapter.tables)))
-    parts = [result_text(one, most=most) for one in chapter.tables]
-    parts += [skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
-    parts += [verdict_counts(chapter.judgements)] if chapter.judgements else []
+    parts = [text.result_text(one, most=most) for one in chapter.tables]
+    parts += [text.skip_text(chapter.skipped, most=3), figures_text(chapter.figures)]
+    parts += [text.verdict_counts(chapter.judgements)] if chapter.judgements else []
     parts += [f"note: {note}" for note in chapter.notes]
     return "\n\n".join(part for part in parts if part)
 
@@ -104,3 +128,152 @@ def figures_text(figures: Sequence[Drawn]) -> str:
     lines = [f"figures: {files[0].parent}: {', '.join(p.name for p in files)}"] if files else []
     lines += [f"no figure {drawn.name}: {drawn.reason}" for drawn in figures if not drawn.files]
     return "\n".join(lines)
+
+
+def write_report(chapters: Sequence[Chapter], out_dir: Path) -> Path:
+    """Write `report.html` into `out_dir` and return its path."""
+    path = out_dir / "report.html"
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, html_report(chapters))
+    return path
+
+
+def html_report(chapters: Sequence[Chapter]) -> str:
+    """The report as one HTML page that refers to nothing outside itself."""
+    import jinja2
+
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    page.filters["base64"] = lambda path: base64.b64encode(path.read_bytes()).decode("ascii")
+    return page.get_template("page.html").render(chapters=chapters, text=text)
+
+
+def draw(
+    recipe_dir: Path,
+    names: Iterable[str] | Mapping[str, Iterable[str]],
+    frame: pd.DataFrame,
+    environment: Environment | Mapping[str, object],
+    out_dir: Path | None,
+) -> list[Drawn]:
+    """Draw the named figures of a recipe into `out_dir` as PDF, SVG, PNG, CSV; None: save nothing.
+
+    `names` can say of which experiments each is, so that its face counts their processes alone.
+    `environment` is what the workload wrote into environment.json. A figure without data comes
+    back with its reason and no files. RecipeError: no such function, or it failed.
+    """
+    import matplotlib as mpl
+
+    module = load_figures(recipe_dir)
+    known = Environment.model_validate(environment)
+    if out_dir is not None:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    rows = rows_of(frame)
+    with mpl.rc_context(STYLE):
+        for name in names:
+            processes = processes_of(rows, names[name] if isinstance(names, Mapping) else ())
+            try:
+                plot = _call(function_of(module, name), name, frame, recipe_dir)
+                drawn.append(_finish(plot, name, known, out_dir, processes))
+            except NoData as error:
+                drawn.append(Drawn(name=name, reason=error.message))
+    return drawn
+
+
+def load_figures(recipe_dir: Path) -> ModuleType:
+    """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
+    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
+
+
+def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
+    """What the numbers were taken on: the GPU, else the CPU; none for purely static numbers."""
+    if set(evidence) == {"static"}:
+        return "no GPU used: calculated, or read from compiled code"
+    if environment.gpu:
+        names = list(dict.fromkeys(environment.gpu))
+        many = len(environment.gpu) if len(names) == 1 else 1
+        gpu = (f"{many} x " if many > 1 else "") + ", ".join(names)
+        versions = {
+            "driver": environment.driver, "CUDA": environment.cuda, "PyTorch": environment.torch
+        }  # fmt: skip
+        facts = [f"{title} {version}" for title, version in versions.items() if version]
+        return f"GPU: {gpu}" + (f" ({', '.join(facts)})" if facts else "")
+    return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
+
+
+def processes_of(rows: Iterable[Row], experiments: Iterable[str] = ()) -> list[int]:
+    """The fewest and the most processes that a label set of the experiments was measured in."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    wanted = set(experiments)
+    for row in rows:
+        if row["evidence"] != "static" and (not wanted or row["experiment"] in wanted):
+            labels = [row[name] for name in row if name not in COLUMNS]
+            groups.setdefault((row["experiment"], row["metric"], *labels), []).append(row)
+    counts = [len(by_process(one)) for one in groups.values()]
+    return sorted({min(counts), max(counts)}) if counts else []
+
+
+def face(plot: Plot, environment: Environment, processes: Sequence[int] = ()) -> str:
+    """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
+    evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
+    counts = [int(n) for n in plot.table["n"]]
+    samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    first = machine_words(environment, evidence)
+    spread = plot.spread
+    if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
+        spread = re.sub(r"[,;] whiskers?: [^;,|]*|^whiskers?: [^;,|]*", "", spread)
+        if processes[-1] > 1:
+            kept = [spread, f"whiskers: range, from {FEWEST} processes on 95 % interval"]
+            spread = ", ".join(filter(None, kept))
+    many = f"{' to '.join(map(str, processes))} process{'es' if processes[-1:] != [1] else ''}"
+    facts = [f"evidence: {', '.join(evidence)}", f"samples a value: {samples}"]
+    facts += [many] if processes else []
+    return f"{first}\n{'   |   '.join(filter(None, [*facts, spread]))}"
+
+
+def _call(
+    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
+) -> Plot:
+    try:
+        plot = function(frame)
+    except AeError:
+        raise
+    except Exception as error:
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
+            fix="the records are kept; see --debug for the place in figures.py",
+        ) from error
+    if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
+        raise RecipeError(
+            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
+            "columns 'evidence' and 'n'",
+            fix="return ae.figures.draw.Plot(figure=..., table=...)",
+        )
+    if plot.table.empty:
+        raise NoData("no records for it in this run")
+    return plot
+
+
+def _finish(
+    plot: Plot, name: str, environment: Environment, out_dir: Path | None, processes: Sequence[int]
+) -> Drawn:
+    look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
+    plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
+    if out_dir is None:
+        return Drawn(name=name, table=plot.table)
+    # The layout is solved once for all files.
+    plot.figure.draw_without_rendering()
+    plot.figure.set_layout_engine("none")
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
+    parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
+    for suffix, dated in (("pdf", "CreationDate"), ("svg", "Date"), ("png", "Software")):
+        # No dates inside: the same records give the same bytes.
+        plot.figure.savefig(parts[suffix], format=suffix, metadata={dated: None})
+    without_ends(plot.table).to_csv(parts["csv"], index=False)
+    for suffix, part in parts.items():
+        part.replace(files[suffix])
+    return Drawn(name=name, table=plot.table, files=files)

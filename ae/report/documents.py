@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -22,12 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ae.claims.evaluate import NoAnswer, evaluate
 from ae.claims.expressions import parse_expression
-from ae.claims.models import Judgement, Verdict, scoreboard
+from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE
-from ae.records.reference import find_set, load_reference, reference_sets
-from ae.records.results import Results
+from ae.records.results import Results, find_set, load_reference, reference_sets
 from ae.report.chapter import judge_results
 from ae.statistics import Interval, interval
 
@@ -92,9 +92,8 @@ class _Filler:
     """What the comments ask for, over the reference sets; each is read and judged once."""
 
     def __init__(self, root: Path, results: Path) -> None:
-        self._root, self._results = root, results
-        self._open: dict[str, Results] = {}
-        self._judged: dict[str, dict[str, Judgement]] = {}
+        self._root, self._folder = root, results
+        self._results, self._judgements = cache(self._read), cache(self._judge)
 
     def filled(self, text: str, path: str, changes: list[Change]) -> str:
         """The text with what its comments ask for; what was different goes into `changes`."""
@@ -123,7 +122,7 @@ class _Filler:
         return self._claim(name, what) if _CLAIM.fullmatch(what) else self._number(name, what, {})
 
     def _number(self, name: str, expression: str, where: Mapping[str, str]) -> str:
-        rows = self._results_of(name).rows
+        rows = self._results(name).rows
         answer = evaluate(parse_expression(expression), rows, EVIDENCE, where)
         return rounded(interval(answer.values, answer.basis))
 
@@ -131,13 +130,11 @@ class _Filler:
         judged = self._judgements(name).get(claim)
         if judged is None or judged.value is None:
             raise UsageError(f"{name} has no number for a claim '{claim}'", fix=_FIX)
-        ends = [judged.value if end is None else end for end in (judged.low, judged.high)]
-        return rounded(
-            Interval(judged.value, ends[0], ends[1], judged.spread, judged.processes, judged.hosts)
-        )
+        low, high = (judged.value if end is None else end for end in (judged.low, judged.high))
+        return rounded(Interval(judged.value, low, high, processes=judged.processes))
 
     def _table(self, table: _Table) -> str:
-        lines = [[table.head, *table.columns.values()], ["---"] * (1 + len(table.columns))]
+        lines = [[table.head, *table.columns.values()]]
         for name, expression in table.rows.items():
             wheres = [{table.label: value} for value in table.columns]
             lines.append([name, *(self._number(table.set, expression, one) for one in wheres)])
@@ -146,31 +143,27 @@ class _Filler:
     def _scoreboard(self) -> str:
         """A line for every paper and tag, over all its reference sets."""
         verdicts = list(Verdict)
-        lines = [["paper", "claims", *verdicts], ["---"] * (2 + len(verdicts))]
+        lines = [["paper", "claims", *verdicts]]
         for recipe in list_recipes(self._root):
-            sets = [path.parent.name for path in reference_sets(self._results, recipe)]
+            sets = [path.parent.name for path in reference_sets(self._folder, recipe)]
             judged = [one for name in sets for one in self._judgements(f"{name}/{recipe}").values()]
             for tag, counts in scoreboard(judged).items():
                 if any(counts.values()):
                     lines.append([recipe, tag, *(str(counts[one] or "") for one in verdicts)])
         return _markdown(lines)
 
-    def _results_of(self, name: str) -> Results:
-        if name not in self._open:
-            machine, _, recipe = name.partition("/")
-            path = find_set(self._results, recipe, machine)
-            if path is None:
-                raise UsageError(f"there is no reference set '{name}'", fix=_FIX)
-            self._open[name] = load_reference(path)
-        return self._open[name]
+    def _read(self, name: str) -> Results:
+        machine, _, recipe = name.partition("/")
+        if path := find_set(self._folder, recipe, machine):
+            return load_reference(path)
+        raise UsageError(f"there is no reference set '{name}'", fix=_FIX)
 
-    def _judgements(self, name: str) -> dict[str, Judgement]:
-        if name not in self._judged:
-            results = self._results_of(name)
-            judged = judge_results(self._root, load_recipe(self._root, results.recipe), results)
-            self._judged[name] = {one.id: one for one in judged}
-        return self._judged[name]
+    def _judge(self, name: str) -> dict[str, Judgement]:
+        results = self._results(name)
+        judged = judge_results(self._root, load_recipe(self._root, results.recipe), results)
+        return {one.id: one for one in judged}
 
 
 def _markdown(lines: list[list[str]]) -> str:
+    lines.insert(1, ["---"] * len(lines[0]))
     return "\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
 from ae.records.files import COLUMNS, Skip
-from ae.statistics import Spread
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TIMES = ("s", "ms", "us", "ns")
-_POOLED = ("median", "low", "high", "spread", "processes", "n", "evidence")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,30 +28,17 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResultRow:
-    """One line of the result table; `keys` in the order of the table's key columns."""
-
-    keys: tuple[str, ...]
-    median: float
-    low: float  # ends of the median's 95 % interval, or of the range; the median: there is none
-    high: float
-    spread: Spread
-    processes: int
-    n: int
-    evidence: str
-    speedup: float | None  # over the baseline, of a time or a rate; None: there is none
-    baseline: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A metric of an experiment by its key columns, ready to be written as text, CSV or HTML."""
+    """A metric of an experiment by its key columns, ready to be written as text, CSV or HTML.
+
+    `rows` are those of `pool_rows` with `speedup`, over the variant `baseline`, of a time or a
+    rate; both are None where there is none.
+    """
 
     experiment: str
     metric: str
-    unit: str
     keys: tuple[str, ...]
-    rows: tuple[ResultRow, ...]
+    rows: tuple[Row, ...]
 
 
 def result_tables(rows: Sequence[Row], shape: Shape) -> list[ResultTable]:
@@ -76,9 +64,8 @@ def _table(experiment: str, rows: Sequence[Row], shape: Shape) -> ResultTable:
     return ResultTable(
         experiment=experiment,
         metric=metric,
-        unit=records[0]["unit"],
         keys=tuple(keys),
-        rows=tuple(_row(one, keys, records, shape) for one in records),
+        rows=tuple({**one, **_speedup(one, keys, records, shape)} for one in records),
     )
 
 
@@ -143,32 +130,27 @@ def _telling_labels(rows: Sequence[Row], keys: Sequence[str]) -> list[str]:
     ]
 
 
-def _row(
-    record: Mapping[str, Any],
-    keys: Sequence[str],
-    records: Sequence[Mapping[str, Any]],
-    shape: Shape,
-) -> ResultRow:
+def _speedup(record: Row, keys: Sequence[str], records: Sequence[Row], shape: Shape) -> Row:
     against = shape.baselines.get(record.get("variant", ""), shape.baseline)
     same = [key for key in keys if key != "variant"]
-    base = next(
-        (
-            one
-            for one in records
-            if one.get("variant") == against and all(one[k] in (record[k], "") for k in same)
-        ),
-        record,
+    bases = (
+        one
+        for one in records
+        if one.get("variant") == against and all(one[k] in (record[k], "") for k in same)
     )
-    speedup = None
+    base = next(bases, record)
     is_time, is_rate = record["unit"] in _TIMES, record["unit"].endswith("/s")
     parts = [part for one in (base, record) for part in one["samples"].values()]
-    positive = min(map(min, parts)) > 0
-    if base is not record and positive and (is_time or is_rate):
-        over, under = (base, record) if is_time else (record, base)
-        speedup = ratio_interval(over["samples"], under["samples"]).value
-    return ResultRow(
-        keys=tuple(record[key] for key in keys),
-        **{name: record[name] for name in _POOLED},
-        speedup=speedup,
-        baseline=None if speedup is None else against,
-    )
+    if base is record or min(map(min, parts)) <= 0 or not (is_time or is_rate):
+        return {"speedup": None, "baseline": None}
+    over, under = (base, record) if is_time else (record, base)
+    speedup = ratio_interval(over["samples"], under["samples"]).value
+    return {"speedup": speedup, "baseline": against}
+
+
+def without_ends(table: pd.DataFrame) -> pd.DataFrame:
+    """The table without the ends of a spread that is none: they are the value twice."""
+    if not {"low", "high"} <= set(table.columns):
+        return table
+    ends = table[["low", "high"]].where(table["low"] != table["high"])
+    return table.assign(low=ends["low"], high=ends["high"])

@@ -8,28 +8,28 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from math import isfinite
 
-from ae.claims.models import Judgement, Verdict, scoreboard
-from ae.report.drawing import without_ends
-from ae.report.tables import ResultTable, clean
+from ae.claims.judge import Judgement, Verdict, scoreboard
+from ae.report.tables import ResultTable, clean, without_ends
 
 _MISSING = re.compile(r"(?:0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     """Header and cells of a result table as strings."""
-    unit = f" [{table.unit}]" if table.unit else ""
-    ranges = {row.spread for row in table.rows} == {"range"}
+    units = {row["unit"] for row in table.rows}
+    unit = "" if len(units) > 1 or units == {""} else f" [{min(units)}]"
+    ranges = {row["spread"] for row in table.rows} == {"range"}
     header = [*table.keys, f"{table.metric}{unit}", "range" if ranges else "95 % interval", "n",
               "processes", "evidence", "speed-up"]  # fmt: skip
     cells = [
         [
-            *row.keys,
-            number(row.median),
-            span(row.low, row.high, "" if ranges else row.spread),
-            str(row.n),
-            str(row.processes),
-            row.evidence,
-            "-" if row.speedup is None else f"{row.speedup:.2f}x over {row.baseline}",
+            *(row[key] for key in table.keys),
+            number(row["median"]) + (f" {row['unit']}" if len(units) > 1 else ""),
+            span(row["low"], row["high"], "" if ranges else row["spread"]),
+            str(row["n"]),
+            str(row["processes"]),
+            row["evidence"],
+            "-" if row["speedup"] is None else f"{row['speedup']:.2f}x over {row['baseline']}",
         ]
         for row in table.rows
     ]
@@ -77,7 +77,7 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
                "processes", "n", "evidence", "speedup", "baseline"]  # fmt: skip
     lines = [
-        {**vars(table), **vars(row), **dict(zip(table.keys, row.keys, strict=True))}
+        {"experiment": table.experiment, "metric": table.metric, **row}
         for table in tables
         for row in table.rows
     ]

@@ -16,6 +16,7 @@ from ae.units import format_seconds
 
 _PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CLEAR = "\r\x1b[2K"
 _BAR_WIDTH = 24
 _LONGEST = 2000  # characters of a line that are shown
 
@@ -41,6 +42,7 @@ class Display:
         self._tty = self._stream.isatty() if tty is None else tty
         self._lock = threading.Lock()
         self._expected = {point.id: max(point.expected_s, 0.001) for point in points}
+        self._total = sum(self._expected.values())
         self._spent_expected = 0.0  # expected seconds of the points that have ended
         self._spent_real = 0.0
         self._current: Point | None = None
@@ -48,7 +50,7 @@ class Display:
         self._started = 0.0
         self._fraction = 0.0
         self._words = ""
-        self._bar_drawn: float | None = None  # when; None: there is none
+        self._drawn = 0.0  # when the bar was; 0: there is none
         self._reasons: set[str] = set()  # of skipped points, said once on a terminal
 
     def say(self, text: str) -> None:
@@ -59,9 +61,8 @@ class Display:
     def begin(self, point: Point) -> None:
         """Announce the next point."""
         with self._lock:
-            self._current = point
+            self._current, self._started = point, time.monotonic()
             self._index += 1
-            self._started = time.monotonic()
             self._fraction, self._words = 0.0, ""
             if self._verbose:
                 self._print(f"[{self._index}/{len(self._expected)}] {point.id}")
@@ -106,7 +107,7 @@ class Display:
     def remaining_s(self) -> float:
         """Expected seconds until the last point ends, scaled by how the ended ones did."""
         pace = self._spent_real / self._spent_expected if self._spent_expected else 1.0
-        return max(0.0, sum(self._expected.values()) - self._expected_so_far()) * pace
+        return max(0.0, self._total - self._expected_so_far()) * pace
 
     def _expected_so_far(self) -> float:
         """Expected seconds of what is done, the running point's share included."""
@@ -121,22 +122,17 @@ class Display:
         print(text, file=self._stream, flush=True)
 
     def _clear(self) -> None:
-        if self._bar_drawn is not None:
-            self._stream.write("\r\x1b[2K")
-            self._bar_drawn = None
+        if self._drawn:
+            self._stream.write(_CLEAR)
+            self._drawn = 0.0
 
     def _draw(self, *, force: bool = False) -> None:
-        now = time.monotonic()
-        recent = self._bar_drawn is not None and now - self._bar_drawn < 0.1
-        if not self._tty or (recent and not force):
+        if not self._tty or not (force or time.monotonic() - self._drawn > 0.1):
             return
-        total = sum(self._expected.values())
-        filled = round(min(1.0, self._expected_so_far() / total) * _BAR_WIDTH) if total else 0
-        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-        left = format_seconds(self.remaining_s())
-        name = self._current.id if self._current else ""
+        share = self._expected_so_far() / self._total if self._total else 0.0
+        bar = ("#" * round(min(1.0, share) * _BAR_WIDTH)).ljust(_BAR_WIDTH, "-")
+        left, name = format_seconds(self.remaining_s()), self._current.id if self._current else ""
         text = f"[{bar}] {self._index}/{len(self._expected)}  {left} left  {name} {self._words}"
-        width = shutil.get_terminal_size().columns - 1
-        self._stream.write("\r\x1b[2K" + text[:width])
+        self._stream.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
-        self._bar_drawn = now
+        self._drawn = time.monotonic()

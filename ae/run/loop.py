@@ -47,35 +47,32 @@ def execute(todo: Sequence[Point], work: Work) -> dict[str, Outcome]:
 
 def _execute_one(point: Point, work: Work) -> Outcome:
     out = work.run.begin(point)
-    outcome: Outcome | None = None
-    why = "stopped early"
+    outcome = Outcome(status=Status.INTERRUPTED, exit_code=None, seconds=0, reason="stopped early")
     job = Job(point=point, out=out, labels=work.labels, secrets=work.secrets)
     try:
         work.display.begin(point)
         with closing(LogFiles(out, work.display, work.mask)) as logs:
-            outcome = work.engine.run(job, logs, timeout_s=point.timeout_s)
-        outcome = replace(outcome, reason=work.mask.text(outcome.reason))
-        outcome = _validated(outcome, point, out, work.recipe_dir)
-        return outcome
+            ended = work.engine.run(job, logs, timeout_s=point.timeout_s)
+        ended = replace(ended, reason=work.mask.text(ended.reason))
+        outcome = _validated(ended, point, out, work.recipe_dir)
     except EnvironmentFault as fault:
-        why = fault.message
+        outcome = replace(outcome, reason=fault.message)
         raise
     except BrokenPipeError:  # `ae run 2>&1 | head`
-        why = "nobody reads the launcher's output any more"
+        outcome = replace(outcome, reason="nobody reads the launcher's output any more")
         raise
     except OSError as error:  # of the logs, most often: the disk is full
-        why = f"the launcher could not go on: {error.strerror or error}"
+        why = error.strerror or error
+        outcome = replace(outcome, reason=f"the launcher could not go on: {why}")
         raise EnvironmentFault(
-            f"{point.id} was stopped, because its folder cannot be written to: "
-            f"{error.strerror or error}",
+            f"{point.id} was stopped, because its folder cannot be written to: {why}",
             fix=f"free disk space, then: ae run {point.recipe} --resume",
         ) from error
     finally:
-        # KeyboardInterrupt and EnvironmentFault pass through: the folder still says what happened.
-        if outcome is None:
-            outcome = Outcome(status=Status.INTERRUPTED, exit_code=None, seconds=0.0, reason=why)
+        # Whatever passes through, Ctrl-C too: the folder still says what happened.
         work.run.finish(point, outcome)
         work.display.end(point, outcome)
+    return outcome
 
 
 class LogFiles:
@@ -112,13 +109,9 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
     if not found.records and not found.skipped:
-        return replace(
-            outcome,
-            status=Status.FAILED,
-            reason="the log holds no measurement"
-            if point.parser
-            else "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl",
-        )
+        why = "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl"
+        why = "the log holds no measurement" if point.parser else why
+        return replace(outcome, status=Status.FAILED, reason=why)
     return outcome
 
 
@@ -135,15 +128,13 @@ def parse_point(recipe_dir: Path, point: Point, folder: Path) -> None:
     try:
         found = function(folder, dict(point.labels))
         lines = [json.dumps(record, allow_nan=False) for record in found]  # type: ignore[attr-defined]
-    except ValueError as error:  # how a parser says that the log is not what it knows
-        raise WorkloadError(
-            f"the log of {point.id} could not be read: {error}", fix="see the point's stdout.log"
-        ) from error
     except Exception as error:
-        raise WorkloadError(
-            f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}: "
-            f"{type(error).__name__}: {error}",
-            fix=f"mend recipes/{point.recipe}/parse.py",
-        ) from error
+        if isinstance(error, ValueError):  # how a parser says that the log is not what it knows
+            message, fix = f"the log of {point.id} could not be read", "see the point's stdout.log"
+        else:
+            message = f"the parser {point.parser} of {point.recipe} failed on the log of {point.id}"
+            message += f": {type(error).__name__}"
+            fix = f"mend recipes/{point.recipe}/parse.py"
+        raise WorkloadError(f"{message}: {error}", fix=fix) from error
     with (folder / "records.jsonl").open("a", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in lines)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ae.figures.draw import PALETTE, NoData, bars, new_panels
-from ae.figures.summary import in_order, join_evidence, ratio_interval
+from ae.figures.summary import against, in_order, join_evidence, ratio_interval
 
 Row = Mapping[Any, Any]  # one row of a record table
 
@@ -79,17 +79,11 @@ def over_baseline(
     same: tuple[str, ...] = ("dataset",),
 ) -> pd.DataFrame:
     """Speed-up of each row over the baseline's row that agrees in the columns `same`."""
-    bases = {
-        tuple(row[key] for key in same): row
-        for row in times[times["variant"] == baseline].to_dict("records")
-    }
-    if not bases:
+    pairs = against(times, baseline, same)
+    if not pairs:
         raise NoData(f"the baseline {baseline} was not measured")
     rows = []
-    for row in times.to_dict("records"):
-        base = bases.get(tuple(row[key] for key in same))
-        if base is None:
-            continue
+    for row, base in pairs:
         ratio = ratio_interval(base["samples"], row["samples"])
         rows.append(
             {

@@ -11,11 +11,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from ae.recipe.code import load_code
+
+logs = load_code(Path(__file__).parent, "logs", fix="restore it")
 
 Record = dict[str, Any]
 MIB = 2**20
@@ -24,25 +28,7 @@ KEPT_NAMES = 20  # the figure counts the others together
 CELLS = 24  # of the heat map, each way
 TAIL = 20  # lines at the end of a log among which the timers are, as the authors' scripts have it
 PARTS = ("collection", "transfer", "analysis")
-# The fields of one kernel in an app_analysis log, in their order.
-FIELDS = (
-    "Kernel Name", "Access Count", "Tensor Working Set Size", "Memory Working Set Size",
-    "Tensor Footprint Size", "Memory Footprint Size",
-)  # fmt: skip
-_ELAPSED = re.compile(r"\[ACCELPROF INFO\] ELAPSED TIME\s*: (\d{2,}):([0-5]\d):([0-5]\d)\s*$")
-_TENSOR = re.compile(
-    r"(?:\[[A-Z]+ INFO\] )?(Malloc|Free) tensor \S+ with size -?\d+, "
-    r"allocated (\d+), reserved \d+(.*)$"
-)
 _TIMER = re.compile(r"Trace (collection|transfer|analysis) time\D*(\d+(?:\.\d+)?)")
-
-
-class Kernel(NamedTuple):
-    """One launch. Sizes in bytes: whole tensors touched, and what the driver had handed out."""
-
-    name: str
-    working_set: int
-    footprint: int
 
 
 def working_sets(folder: Path, labels: Mapping[str, str]) -> list[Record]:
@@ -54,8 +40,8 @@ def working_sets(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     model = _label(labels, "model")
     found = []
     for mode in MODES:
-        _require_measured(folder / f"{mode}_{model}.accelprof.log")
-        kernels = read_kernels(folder / f"{mode}_{model}_app_analysis.log")
+        logs.require_measured(folder / f"{mode}_{model}.accelprof.log")
+        kernels = logs.read_kernels(folder / f"{mode}_{model}_app_analysis.log")
         sizes = np.array([kernel.working_set for kernel in kernels]) / MIB
         footprint = float(np.mean([kernel.footprint for kernel in kernels])) / MIB
         where = {"mode": mode}
@@ -66,7 +52,7 @@ def working_sets(folder: Path, labels: Mapping[str, str]) -> list[Record]:
             ("median", np.median(sizes)), ("p90", np.percentile(sizes, 90)),
         ):  # fmt: skip
             found.append(_record("working_set", "MiB", float(value), where | {"stat": stat}))
-        counts = Counter(short_name(kernel.name) for kernel in kernels).most_common()
+        counts = Counter(logs.short_name(kernel.name) for kernel in kernels).most_common()
         top = sum(count for _, count in counts[:5])
         found.append(_record("top5_share", "%", 100 * top / len(kernels), where))
         found += [
@@ -88,9 +74,9 @@ def overhead(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     """
     model, variant = _label(labels, "model"), _label(labels, "variant")
     point = _point(folder)
-    plain = read_elapsed(folder / f"run_{model}.accelprof.log")
+    plain = logs.read_elapsed(folder / f"run_{model}.accelprof.log")
     log = folder / f"test_{_short(variant)}_{model}.accelprof.log"
-    tooled = read_elapsed(log)
+    tooled = logs.read_elapsed(log)
     if plain == 0:
         raise ValueError("the run without a tool took 0 s by a clock of 1 s: no ratio can be had")
     found = [
@@ -102,7 +88,7 @@ def overhead(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     if tooled < plain:
         raise ValueError(f"{variant} took {tooled} s and the run without a tool {plain} s")
     rate = _rate(point)
-    monitored, skipped = count_launches(log)
+    monitored, skipped = logs.count_launches(log)
     factor, why = float(rate), f"1 in {rate}"
     if monitored and skipped:
         launches = monitored + skipped
@@ -124,9 +110,9 @@ def breakdown(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     point = _point(folder)
     rate = 1 if variant == "cs_gpu" else _rate(point)
     log = folder / f"test_{_short(variant)}_{model}.accelprof.log"
-    read_elapsed(log)
+    logs.read_elapsed(log)
     timers: dict[str, float] = {}
-    for line in _lines(log)[-TAIL:]:
+    for line in logs.lines_of(log)[-TAIL:]:
         if found := _TIMER.search(line):
             timers[found[1]] = float(found[2])
     if missing := [part for part in PARTS if part not in timers]:
@@ -134,7 +120,7 @@ def breakdown(folder: Path, labels: Mapping[str, str]) -> list[Record]:
             f"{log.name} has no time for {' and '.join(missing)}: the profiler was not built from "
             "the branches oh-breakdown"
         )
-    execution = read_elapsed(folder / f"run_{model}.accelprof.log")
+    execution = logs.read_elapsed(folder / f"run_{model}.accelprof.log")
     kind = "measured" if rate == 1 else "scaled"
     where = {} if rate == 1 else {"sampling": str(point["sampling"])}
     return [
@@ -151,8 +137,8 @@ def hotness(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
     over a grid of at most 24 x 24 cells.
     """
     log = folder / "bert_time_hotness_cpu.log"
-    lines = _lines(log)
-    rows = [_integers(line, log) for line in lines]
+    lines = logs.lines_of(log)
+    rows = [logs.integers(line, log) for line in lines]
     if len(rows) < 2 or not rows[0]:
         raise ValueError(f"{log.name} holds no window of accesses")
     if any(len(row) != len(rows[0]) for row in rows):
@@ -186,8 +172,8 @@ def hotness(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
 def memory(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
     """Figure 14, NVIDIA: what PyTorch had allocated after every tensor event of GPT-2 training."""
     log = folder / "gpt2_app_analysis.accelprof.log"
-    read_elapsed(log)
-    events = [(kind, size) for kind, size, _ in tensor_events(log)]
+    logs.read_elapsed(log)
+    events = [(kind, size) for kind, size, _ in logs.tensor_events(log)]
     if not events:
         raise ValueError(f"{log.name} has no tensor event: the profiler was built without PyTorch")
     return _timeline(events, {})
@@ -196,9 +182,9 @@ def memory(folder: Path, _labels: Mapping[str, str]) -> list[Record]:
 def parallel(folder: Path, labels: Mapping[str, str]) -> list[Record]:
     """Figure 15: the same per GPU, for one kind of parallelism."""
     log = folder / f"{_label(labels, 'parallelism')}.accelprof.log"
-    read_elapsed(log)
+    logs.read_elapsed(log)
     devices: dict[str, list[tuple[str, int]]] = {}
-    for kind, size, rest in tensor_events(log):
+    for kind, size, rest in logs.tensor_events(log):
         numbers = re.findall(r"\d+", rest)
         if not numbers:
             raise ValueError(f"{log.name} has tensor events that name no device")
@@ -210,77 +196,6 @@ def parallel(folder: Path, labels: Mapping[str, str]) -> list[Record]:
         for device in sorted(devices)
         for record in _timeline(devices[device], {"device": device})
     ]
-
-
-def read_kernels(path: Path) -> list[Kernel]:
-    """All launches of an app_analysis log, in order. Raises ValueError when it is cut off."""
-    lines = _lines(path)
-    if "Kernel Stats:" not in lines:
-        raise ValueError(f"{path.name} is no app_analysis log: it has no 'Kernel Stats:'")
-    body = lines[lines.index("Kernel Stats:") + 1 :]
-    size = len(FIELDS) + 1
-    if not body:
-        raise ValueError(f"{path.name} holds no kernel")
-    if len(body) % size:
-        raise ValueError(f"{path.name} is cut off within a kernel")
-    kernels: list[Kernel] = []
-    first = None
-    for start in range(0, len(body), size):
-        block = body[start : start + size]
-        number = re.fullmatch(r"Kernel ID: (\d+)", block[0])
-        values = [
-            line.split(": ", 1)[1]
-            for line, field in zip(block[1:], FIELDS, strict=True)
-            if line.startswith(f"  {field}: ")
-        ]
-        if number is None or len(values) != len(FIELDS):
-            raise ValueError(f"{path.name}: a kernel does not have the fields that it should")
-        first = int(number[1]) if first is None else first
-        if int(number[1]) != first + len(kernels):
-            raise ValueError(f"{path.name}: kernel {first + len(kernels)} is missing")
-        sizes = [re.match(r"\d+(?= |$)", value) for value in values[1:]]
-        if not all(sizes):
-            raise ValueError(f"{path.name}: a size of kernel {number[1]} is no whole number")
-        numbers = [int(found[0]) for found in sizes if found]
-        kernels.append(Kernel(values[0], working_set=numbers[1], footprint=numbers[4]))
-    return kernels
-
-
-def short_name(name: str) -> str:
-    """A kernel's name as Figure 7 shows it: without `void `, up to the first `<`."""
-    return name.removeprefix("void ").split("<", 1)[0].strip() or "(nameless)"
-
-
-def read_elapsed(path: Path) -> int:
-    """Seconds that accelprof counted, from its last line. Raises ValueError without one."""
-    last = (_lines(path) or [""])[-1]
-    found = _ELAPSED.match(last)
-    if found is None:
-        raise ValueError(f"{path.name} does not end with the elapsed time: the run was cut off")
-    hours, minutes, seconds = (int(part) for part in found.groups())
-    return 3600 * hours + 60 * minutes + seconds
-
-
-def count_launches(path: Path) -> tuple[int, int]:
-    """How many launches the Sanitizer backend profiled and how many it passed over."""
-    counts = Counter(
-        word
-        for line in _lines(path)
-        for word in ("Monitoring kernel", "Skipping kernel")
-        if line.startswith(f"[SANITIZER INFO] {word}")
-    )
-    return counts["Monitoring kernel"], counts["Skipping kernel"]
-
-
-def tensor_events(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Every tensor event of a verbose log: kind, bytes allocated after it, rest of the line."""
-    for line in _lines(path):
-        if "Malloc tensor" not in line and "Free tensor" not in line:
-            continue
-        found = _TENSOR.match(line)
-        if found is None:
-            raise ValueError(f"{path.name} has a tensor event of another form: {line[:80]!r}")
-        yield found[1].lower(), int(found[2]), found[3]
 
 
 def _timeline(events: Sequence[tuple[str, int]], where: Mapping[str, str]) -> list[Record]:
@@ -297,30 +212,6 @@ def _timeline(events: Sequence[tuple[str, int]], where: Mapping[str, str]) -> li
         place = {**where, "progress": str(percent)}
         found.append(_record("allocated", "MiB", sizes[index] / MIB, place))
     return found
-
-
-def _require_measured(path: Path) -> None:
-    """The ResNet programs end with 0 also when they ran nothing."""
-    read_elapsed(path)
-    if not any("Time taken:" in line for line in _lines(path)):
-        raise ValueError(f"{path.name} has no 'Time taken': the benchmark measured nothing")
-
-
-def _lines(path: Path) -> list[str]:
-    """The lines of a log; the last one must be whole. Binary noise is kept as question marks."""
-    if not path.is_file():
-        raise ValueError(f"there is no {path.name}")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if not text.endswith("\n"):
-        raise ValueError(f"{path.name} is {'cut off within a line' if text else 'empty'}")
-    return text.rstrip("\n").split("\n") if text.strip() else []
-
-
-def _integers(line: str, path: Path) -> list[int]:
-    words = line.split()
-    if not all(word.isascii() and word.isdigit() for word in words):
-        raise ValueError(f"{path.name} has a line that is not whole numbers: {line[:60]!r}")
-    return [int(word) for word in words]
 
 
 def _point(folder: Path) -> Mapping[str, Any]:

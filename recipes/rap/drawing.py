@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from ae.figures.draw import PALETTE, NoData
-from ae.figures.summary import join_evidence, ratio_interval
+from ae.figures.summary import against, join_evidence, ratio_interval
 
 NAMES = {
     "cpu": "CPU", "sequential_timeslice": "Sequential (artifact)", "sequential": "Sequential",
@@ -64,13 +64,8 @@ def records_of(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
 
 def over(pooled: pd.DataFrame, baseline: str, keys: Sequence[str] = CELL) -> pd.DataFrame:
     """Every row's throughput over that of the baseline which agrees in `keys`."""
-    every = pooled.to_dict("records")
-    bases = {tuple(row[k] for k in keys): row for row in every if row["variant"] == baseline}
     rows = []
-    for row in every:
-        base = bases.get(tuple(row[key] for key in keys))
-        if base is None:
-            continue
+    for row, base in against(pooled, baseline, keys):
         found = ratio_interval(row["samples"], base["samples"])
         rows.append(
             {

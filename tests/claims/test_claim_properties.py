@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ae.claims.expressions import parse_expression
-from ae.claims.judge import Claim, Verdict, judge, load_claims
+from ae.claims.judge import Claim, Verdict, judge
+from ae.claims.tables import load_claims
 from ae.errors import RecipeError
 from ae.records.files import Environment, Row
 from tests.toy import make_toy

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ae.claims.judge import Claim, Verdict, judge, load_claims
+from ae.claims.judge import Claim, Verdict, judge
+from ae.claims.tables import load_claims
 from ae.errors import RecipeError
 from ae.records.files import Row
 from tests.toy import make_toy

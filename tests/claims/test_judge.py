@@ -9,17 +9,28 @@ from typing import Any
 
 import pytest
 
-from ae.claims.judge import Claim, Judgement, Verdict, judge, load_claims, runs_on
-from ae.claims.models import exit_code, scoreboard, to_json, verdict_lines
+from ae.claims.judge import (
+    Claim,
+    Judgement,
+    Verdict,
+    exit_code,
+    runs_on,
+    scoreboard,
+    to_json,
+    verdict_lines,
+)
+from ae.claims.tables import load_claims
 from ae.errors import ExitCode, RecipeError, UsageError
 from ae.recipe.load import list_recipes
 from ae.records.files import Environment, Row
+from tests.judged import judge
 from tests.toy import make_toy
 
 ROOT = Path(__file__).resolve().parents[2]
 A100: Mapping[str, Any] = {"gpu": "NVIDIA A100-SXM4-40GB"}
 H200: Mapping[str, Any] = {"gpu": "NVIDIA H200"}
 CPU: Mapping[str, Any] = {"gpu": None}
+ORDERING: Mapping[str, Any] = {"reference": None, "lower": None, "upper": None}
 RATIO = "median(time, variant=base) / median(time, variant=fast)"
 
 
@@ -126,7 +137,7 @@ def test_an_undefined_draw_leaves_a_bound_undecided() -> None:
 )  # fmt: skip
 def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdict: str) -> None:
     ordering = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "expression": "median(time, variant=base) > median(time, variant=fast)",
     }  # fmt: skip
     found = one(environment, **(ordering | fields))
@@ -137,7 +148,7 @@ def test_orderings(environment: Mapping[str, Any], fields: dict[str, Any], verdi
 def test_static_claims_need_no_gpu() -> None:
     rows = [row("base", 74.0, evidence="static", metric="registers")]
     fields: dict[str, Any] = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "scored_on": ["static"], "evidence": ["static"],
         "expression": "median(registers, variant=base) == 74",
     }  # fmt: skip
@@ -202,7 +213,7 @@ def test_of_one_process_the_value_decides_and_the_verdict_says_so() -> None:
 
 def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> None:
     ordering: dict[str, Any] = {
-        "reference": None, "lower": None, "upper": None,
+        **ORDERING,
         "expression": "median(time, variant=base) > median(time, variant=fast)",
     }  # fmt: skip
     rows = [*spread("base", 5.0, 5.0, 5.0, 4.0, 4.0), *spread("fast", 4.5, 4.5, 4.5, 4.5, 4.5)]
@@ -364,6 +375,7 @@ def test_the_scoreboard_counts_a_fact_once_and_by_its_worst_verdict() -> None:
         "magnitude": {"not reproduced": 1}, "order": {"reproduced": 1}, "arithmetic": {},
         "ours": {"reproduced": 1},
     }  # fmt: skip
+    assert scoreboard(several[::-1]) == board
 
 
 # The loader.
@@ -389,7 +401,7 @@ def test_a_recipe_without_claims(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("id: T2", "id: T1", "the claim 'T1' stands twice"),
+        ("id: T2", "id: T1", "T1: another claim has this id"),
         ("tag: order", "tag: ordering", "claims[0].tag: must be 'magnitude', 'order'"),
         ("    tag: order\n", "", "missing key 'tag' in claims[0]"),
         ("tag: order", "tag: order\n    lower: 1\n    reference: 1",

@@ -8,18 +8,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ae.__main__ import guarded
 from ae.errors import ExitCode
 from ae.recipe import load as models
 from ae.records import results as loading
+from tests.calling import Ae, caller
 from tests.toy import make_toy
-
-Ae = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ae(made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ae:
     monkeypatch.setenv("AE_ROOT", str(made))
     monkeypatch.delenv("AE_RESULTS", raising=False)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = guarded(list(words))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
+    return caller(capsys)
 
 
 def the_run(made: Path) -> Path:

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ae.commands.doctor import look
+from ae.commands.machine import look
 from ae.daemon import connection
-from ae.doctor.checks import Check, checks_to_text, exit_code, judge
-from ae.doctor.facts import Facts, Image
+from ae.doctor import Check, Facts, Image, checks_to_text, exit_code, judge
 from ae.errors import EnvironmentFault
 from ae.model import Availability, Flavour, Gpu, ImageRef, Plan, Point, RuntimeNeeds, Ulimit
 from tests.toy import make_toy
@@ -168,7 +167,7 @@ def test_a_recipe_that_needs_gpus(
     monkeypatch.setenv("AE_ROOT", str(root))
     monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: gpus)
-    monkeypatch.setattr("ae.doctor.facts._image", lambda *_: None)
+    monkeypatch.setattr("ae.doctor._image_of", lambda *_: None)
     found = verdicts(look("toy", None))["plan"]
     assert said in found.sentence
     assert found.verdict == ("fail" if alone else "warn") if said else "ok"

@@ -29,15 +29,10 @@ class FakeEngine(Engine):
         self._running: dict[str, dict[str, str]] = {}
         self._removed: dict[str, threading.Event] = {}
         self._numbers = itertools.count()
-        self._machine = Machine()
+        self.machine = Machine()
 
-    def available(self) -> Availability:
+    def _answer(self) -> Availability:
         return Availability(ok=True, detail="fake engine", facts={"endpoint": "memory"})
-
-    def supports(self, flavour: Flavour) -> Availability:
-        if flavour is Flavour.CUDA and not self._gpus:
-            return Availability(ok=False, detail="the fake has no GPU", fix="give it one")
-        return self.available()
 
     def has_image(self, image: ImageRef) -> bool:
         return (image.reference, image.flavour, image.content) in self._images

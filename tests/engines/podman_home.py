@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ae.daemon.connection import Daemon
 from ae.engines.podman import limit_words
-from ae.images.content import client_environment, find_client
+from ae.images.content import find_client
 
 STORAGE = """[storage]
 driver = "overlay"
@@ -82,7 +83,7 @@ def load_image(endpoint: str, reference: str, runtime: str) -> Path:
 
     It lies in the temporary folder, named after the image's id.
     """
-    client, environment = find_client(endpoint), client_environment(endpoint)
+    client, environment = find_client(endpoint), Daemon(endpoint).environment
     said = _call([client, "image", "inspect", "--format", "{{.Id}}", reference], environment)
     top = Path(tempfile.gettempdir()) / f"ae-podman-{os.getuid()}"
     folder = top / said.strip().removeprefix("sha256:")[:12]

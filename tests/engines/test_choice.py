@@ -54,7 +54,7 @@ def test_no_engine_for_a_gpu(tmp_path: Path) -> None:
 
 def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a flavour, an engine must hand over GPUs where its machine has any."""
-    assert select.choose("local").machine().gpus == ()
+    assert select.choose("local").machine.gpus == ()
     gpu = Gpu(
         index=0,
         uuid="GPU-a",
@@ -66,7 +66,7 @@ def test_the_engine_comes_before_the_plan(tmp_path: Path, monkeypatch: pytest.Mo
     )
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: (gpu,))
     engine = select.choose(None)
-    assert (engine.name, engine.machine().gpus) == ("local", (gpu,))
+    assert (engine.name, engine.machine.gpus) == ("local", (gpu,))
     monkeypatch.setattr("ae.host.machine.query_gpus", lambda: ())
     assert select.choose(None, gpus=False).name == "local"
     with pytest.raises(EnvironmentFault, match="lists no GPU"):

@@ -20,7 +20,7 @@ from ae.engines.local import LocalEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.host import signals
-from ae.model import Flavour, Outcome, RuntimeNeeds, Status
+from ae.model import Outcome, RuntimeNeeds, Status
 from tests.engines.acts import RUN, Lines, base_image, command, make_job
 from tests.engines.fake import FakeEngine
 
@@ -69,13 +69,12 @@ def test_it_says_that_it_is_available(engine: Engine) -> None:
     found = engine.available()
     assert found.ok
     assert found.detail
-    assert engine.supports(Flavour.CPU).ok
 
 
 def test_its_machine_is_looked_at_once(engine: Engine) -> None:
-    machine = engine.machine()
+    machine = engine.machine
     assert machine.cpus > 0
-    assert engine.machine() is machine
+    assert engine.machine is machine
 
 
 def test_a_job_that_is_done(engine: Engine, tmp_path: Path) -> None:

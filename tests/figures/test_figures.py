@@ -14,7 +14,7 @@ from ae.figures import draw as figures
 from ae.figures.draw import Plot, bars, new_panels
 from ae.figures.summary import rows_of
 from ae.records.files import Environment
-from ae.report.drawing import draw, face, machine_words, processes_of
+from ae.report.chapter import draw, face, machine_words, processes_of
 
 TOY = '''
 import pandas as pd

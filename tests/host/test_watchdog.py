@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.host.watchdog import watched
+from ae.host.processes import watched
 
 ROOT = Path(__file__).resolve().parents[2]
 # It starts one group that it stops itself, and says the ids of the watchdog and of another whose
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = """
 import os, subprocess, sys, time
 from ae.host import owner
-from ae.host.watchdog import watched
+from ae.host.processes import watched
 stamp = {owner.ENVIRONMENT: owner.to_environment(owner.stamp({owner.RUN: sys.argv[1]}))}
 with watched(sys.argv[1]) as watchdog:
     words = [sys.executable, "-c", sys.argv[2]]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ae.daemon.connection import Daemon
 from ae.images.build import build
-from ae.images.content import BuildOptions, client_environment, find_client, image_ref
+from ae.images.content import BuildOptions, find_client, image_ref
 from ae.model import Flavour
 from ae.recipe.load import list_recipes, load_recipe
 from tests.engines.acts import Lines
@@ -39,7 +40,7 @@ def compose(docker_host: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compo
         done = subprocess.run(
             [*argv, *words],
             cwd=ROOT,
-            env=client_environment(docker_host) | ALL | environment,
+            env=Daemon(docker_host).environment | ALL | environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -59,7 +60,7 @@ ALL = {"AE_USER": f"{os.getuid()}:{os.getgid()}", "AE_MPS_DIR": "/nonexistent"}
 def docker(host: str, *words: str) -> str:
     argv = [find_client(host), *words]
     done = subprocess.run(
-        argv, env=client_environment(host), capture_output=True, text=True, check=False
+        argv, env=Daemon(host).environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

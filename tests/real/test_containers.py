@@ -199,7 +199,7 @@ from pathlib import Path
 from ae.host import signals
 from ae.engines.docker import DockerEngine
 from ae.engines.podman import PodmanEngine
-from ae.host.watchdog import watched
+from ae.host.processes import watched
 from tests.engines.acts import Lines, make_job
 class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)

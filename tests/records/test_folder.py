@@ -151,7 +151,7 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
     moments = iter(f"2026-01-02T03:04:05.{n:06}+00:00" for n in (3, 1, 2, 4, 5))
     monkeypatch.setattr("ae.records.folder._now", lambda: next(moments))
     first, second, third = (store.create(plan, Provenance()) for _ in range(3))
-    (store.folder("toy") / "stray").mkdir()
+    (store.results / "runs/toy" / "stray").mkdir()
     assert [run.name for run in store.list("toy")] == [second.name, third.name, first.name]
     assert store.latest("toy") is None  # no point of theirs was ever started
     with pytest.raises(UsageError, match="there is no run of toy yet"):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.records.models import Source
-from ae.records.provenance import source_facts
+from ae.records.models import Source, source_facts
 
 
 @pytest.fixture

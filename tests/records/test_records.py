@@ -74,6 +74,7 @@ def test_missing_files_are_empty(tmp_path: Path) -> None:
         ({"labels": {"dim": 128}}, "'labels.dim'"),
         ({"labels": ["x"]}, "'labels'"),
         ({"labels": {"median": "x"}}, "a label may not be called 'median'"),
+        ({"labels": {"baseline": "x"}}, "a label may not be called 'baseline'"),
         ({"warmup": 1.5}, "'warmup'"),
         ({"sample": [1]}, "unknown key 'sample'; did you mean 'samples'?"),
         ({"schema": 2}, "'schema': Input should be 1"),

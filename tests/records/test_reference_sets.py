@@ -11,14 +11,15 @@ import pytest
 from ae.errors import UsageError
 from ae.records.files import RecordsFault
 from ae.records.models import Provenance, Source
-from ae.records.reference import (
+from ae.records.results import (
+    Results,
     find_set,
     keep,
     load_reference,
+    load_run,
     machine_of,
     reference_sets,
 )
-from ae.records.results import Results, load_run
 
 CLEAN = {"revision": "a" * 40, "dirty": False}
 

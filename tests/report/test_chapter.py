@@ -14,9 +14,7 @@ from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.models import StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, chapter_text, conclude, figures_text
-from ae.report.drawing import Drawn
-from ae.report.page import html_report
+from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text, html_report
 from tests.toy import make_toy
 
 
@@ -81,7 +79,7 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
         "point apart-b (timeout)killed after 5 min\npoint apart-c (interrupted)no reason" in plain
     )
     (table,) = chapter.tables  # a point that did not finish is in no table
-    assert [(row.keys[-1], row.median, row.speedup) for row in table.rows] == [
+    assert [(row[table.keys[-1]], row["median"], row["speedup"]) for row in table.rows] == [
         ("slow", 80.0, None), ("fast", 10.0, pytest.approx(8.0)),
     ]  # fmt: skip
     assert {reason for _, reason in chapter.skipped} == {"no abacus", "no GPU here"}

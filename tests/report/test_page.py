@@ -14,9 +14,7 @@ from ae.recipe.load import load_recipe
 from ae.records.files import Environment, PointRecords
 from ae.records.models import Provenance, Source, StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter
-from ae.report.drawing import Drawn
-from ae.report.page import html_report, write_report
+from ae.report.chapter import Chapter, Drawn, html_report, write_report
 from ae.report.tables import Shape, result_tables
 from tests.toy import make_toy
 

@@ -76,6 +76,10 @@ def result_table(rows: list[Row], **shape: Any) -> ResultTable:
     return table
 
 
+def keys_of(table: ResultTable) -> list[tuple[str, ...]]:
+    return [tuple(row[key] for key in table.keys) for row in table.rows]
+
+
 def result(**options: object) -> str:
     table: ResultTable = result_table(
         FRAME, metric="kernel_time", keys=["dataset", "variant"], baseline="base",
@@ -87,12 +91,12 @@ def result(**options: object) -> str:
 def test_a_rate_is_compared_the_other_way_round() -> None:
     rates = [row | {"metric": "throughput", "unit": "samples/s"} for row in FRAME]
     table = result_table(rates, metric="throughput", keys=["dataset", "variant"], baseline="base")
-    speedups = {row.keys: row.speedup for row in table.rows}
+    speedups = dict(zip(keys_of(table), [row["speedup"] for row in table.rows], strict=True))
     assert speedups["random", "rpf", "one_table"] == pytest.approx(0.5)
     assert speedups["random", "base", "one_table"] is None
     shares = [row | {"metric": "share", "unit": "%"} for row in FRAME]
     table = result_table(shares, metric="share", keys=["dataset", "variant"], baseline="base")
-    assert {row.speedup for row in table.rows} == {None}
+    assert {row["speedup"] for row in table.rows} == {None}
 
 
 def test_result_table_by_values() -> None:
@@ -102,7 +106,7 @@ def test_result_table_by_values() -> None:
     )  # fmt: skip
     # `launch` tells the two records of `best` apart, so it became a key.
     assert table.keys == ("dataset", "variant", "launch")
-    assert [row.keys for row in table.rows] == [
+    assert keys_of(table) == [
         ("one_item", "base", "one_table"),
         ("random", "base", "one_table"),
         ("random", "rpf", "one_table"),
@@ -110,12 +114,12 @@ def test_result_table_by_values() -> None:
         ("random", "best", "one_table"),
         ("random", "best", "all_tables"),
     ]
-    speedups = [row.speedup for row in table.rows]
+    speedups = [row["speedup"] for row in table.rows]
     assert speedups[:2] == [None, None]  # the baseline itself
     assert speedups[2] == pytest.approx(2.0)
     assert speedups[3] == pytest.approx(100 / 41)
     assert speedups[4] == pytest.approx(41 / 20.5)
-    assert table.rows[4].baseline == "stock"
+    assert table.rows[4]["baseline"] == "stock"
     assert speedups[5] is None  # nothing to compare one launch for all tables with
 
 
@@ -177,13 +181,20 @@ def test_one_table_per_experiment_with_its_own_metric() -> None:
     assert tables[1].keys == ("variant",)  # endtoend has no dataset here: no empty column
 
 
+def test_cells_of_several_units_say_theirs() -> None:
+    frame = [record([8.0], counter="bytes", unit="B"), record([2.0], counter="reads", unit="reads")]
+    text = result_text(result_table(frame, metric="kernel_time", keys=["counter"]))
+    assert [line.split()[1:3] for line in text.splitlines()[3:5]] == [["8", "B"], ["2", "reads"]]
+    assert "[" not in text
+
+
 def test_only_times_have_a_speed_up() -> None:
     frame = [
         record([74.0], variant="base", metric="registers", unit="registers"),
         record([37.0], variant="optmt", metric="registers", unit="registers"),
     ]
     table = result_table(frame, metric="registers", keys=["variant"], baseline="base")
-    assert [row.speedup for row in table.rows] == [None, None]
+    assert [row["speedup"] for row in table.rows] == [None, None]
 
 
 def test_nothing_measured_still_shows_what_was_skipped() -> None:
@@ -241,6 +252,12 @@ def test_csv_holds_every_row_and_its_spread() -> None:
     assert rows[0]["speedup"] == ""
     assert rows[2]["unit"] == "us"
     assert rows[2]["dataset"] == ""
+
+
+def test_csv_of_a_label_that_is_called_as_a_part_of_a_table() -> None:
+    frame = [record([1.0], rows="64"), record([1.0], experiment="other")]
+    tables = result_tables(frame, metric="kernel_time", keys=["rows"])
+    assert [row["rows"] for row in csv.DictReader(io.StringIO(result_csv(tables)))] == ["64", ""]
 
 
 def test_latex_is_escaped_and_has_a_row_a_value() -> None:

@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 CANNOT = 77
@@ -99,8 +100,8 @@ def run(net: str, optimizer: str, overhead_mb: int, project: Path) -> None:
         raise Failed(f"julia ended with {done.returncode}")
 
 
-def main() -> int:
-    """Run one point."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="autotm_driver", description=(__doc__ or "").split("\n\n")[0]
     )
@@ -109,7 +110,12 @@ def main() -> int:
     parser.add_argument("--overhead-mb", type=int, default=800)
     parser.add_argument("--own-gpu", choices=["true", "false"], default="false")
     parser.add_argument("--project", type=Path, default=PROJECT)
-    words = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    """Run one point."""
+    words = parse()
     try:
         facts = gpu()
         about: dict[str, object] = {"gpu": facts["name"], "driver": facts["driver_version"]}

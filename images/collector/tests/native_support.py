@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from accel_trace import build
+from accel_trace import build, toolchain
 from accel_trace import events as ev
 from accel_trace.log import LogReader
 
@@ -28,10 +28,10 @@ READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
 
-def need_tools() -> build.Toolchain:
+def need_tools() -> toolchain.Toolchain:
     """The compilers and headers; without them the test fails in CI, and is skipped elsewhere."""
     try:
-        return build.find_toolchain()
+        return toolchain.find_toolchain()
     except build.BuildError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"CI must have what the native part is built with: {error}")
@@ -56,7 +56,7 @@ def built(name: str, make: Any, *parts: object) -> Path:
     return folder
 
 
-def _compile(tools: build.Toolchain, *arguments: object) -> None:
+def _compile(tools: toolchain.Toolchain, *arguments: object) -> None:
     done = subprocess.run(
         [tools.cxx, "-std=c++17", "-pthread", "-Wall", "-Wextra", *map(str, arguments)],
         capture_output=True, text=True, timeout=300, check=False,

@@ -15,8 +15,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from accel_trace.events import EVENTS, FRAME, HEADER, MAGIC, End, Event, Hot, Launch, Note, Touched
-from accel_trace.layouts import LAYOUTS
+from accel_trace.events import EVENTS, End, Event, Hot, Launch, Note, Touched
+from accel_trace.layouts import FRAME, HEADER, LAYOUTS, MAGIC
 from accel_trace.log import LogError, LogReader, Status, read_status
 from accel_trace.log_writer import LogWriter
 

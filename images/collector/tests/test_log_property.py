@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from accel_trace.events import EVENTS, FRAME, HEADER, MAGIC, VERSION, End, Event
-from accel_trace.layouts import LAYOUTS
+from accel_trace.events import EVENTS, End, Event
+from accel_trace.layouts import FRAME, HEADER, LAYOUTS, MAGIC, VERSION
 from accel_trace.log import LogError, LogReader, read_status
 from accel_trace.log_writer import LogWriter
 from hypothesis import example, given

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_trace import build
+from accel_trace import build, toolchain
 from native_support import need_tools
 
 OLD = """
@@ -88,13 +88,13 @@ def test_every_layout_is_found(
     touch(home / include / "sanitizer.h")
     touch(home / library / "libsanitizer-public.so")
     touch(home / include / "sanitizer_patching.h", NEW)
-    tools = build.find_toolchain()
+    tools = toolchain.find_toolchain()
     assert tools.nvcc == home / "bin" / "nvcc"
     assert tools.sanitizer_library == home / library / "libsanitizer-public.so"
     assert (tools.cuda_include, tools.sanitizer_include) == (home / "include", home / include)
     assert tools.nvcc_version == "13.0.88"
     assert all(tools.features().values())
-    assert tools.defines() == [f"-D{name}" for name in build.FEATURES]
+    assert tools.defines() == [f"-D{name}" for name in toolchain.FEATURES]
 
 
 def test_parts_may_come_from_several_places(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_parts_may_come_from_several_places(bare: Path, monkeypatch: pytest.Monk
     touch(wheel / "include" / "sanitizer_patching.h", OLD)
     touch(wheel / "lib" / "libsanitizer-public.so")
     monkeypatch.setenv("CUDA_HOME", str(toolkit))
-    tools = build.find_toolchain()
+    tools = toolchain.find_toolchain()
     assert tools.nvcc == toolkit / "bin" / "nvcc"
     assert tools.sanitizer_include == wheel / "include"
     assert not any(tools.features().values()), "the older header has none of it"
@@ -117,27 +117,27 @@ def test_what_is_missing_is_named_with_what_would_help(
     home = bare / "cuda"
     monkeypatch.setenv("CUDA_HOME", str(home))
     with pytest.raises(build.BuildError, match=r"nvcc is missing: install .*pip install"):
-        build.find_toolchain()
+        toolchain.find_toolchain()
     make_nvcc(home)
     with pytest.raises(build.BuildError, match=r"cuda\.h is missing: .*nvidia-cuda-runtime"):
-        build.find_toolchain()
+        toolchain.find_toolchain()
     touch(home / "include" / "cuda.h")
     touch(home / "include" / "sanitizer.h")  # headers without a library are none
     with pytest.raises(build.BuildError, match="pip install nvidia-cuda-sanitizer-api"):
-        build.find_toolchain()
+        toolchain.find_toolchain()
     assert build.main([]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("accel-trace build: the Compute Sanitizer's headers")
     monkeypatch.delenv("CXX")
     with pytest.raises(build.BuildError, match="install g\\+\\+, or set CXX"):
-        build.find_toolchain()
+        toolchain.find_toolchain()
 
 
 def test_architectures(bare: Path) -> None:
     make_nvcc(bare)
     nvcc = bare / "bin" / "nvcc"
-    assert build.supported_archs(nvcc) == [75, 80, 90]
+    assert toolchain.supported_archs(nvcc) == [75, 80, 90]
     assert build.choose_archs(None, nvcc) == [75, 80, 90], "those that this nvcc knows"
     assert build.choose_archs([90, 80, 90], nvcc) == [80, 90]
     with pytest.raises(build.BuildError, match=r"no code for sm_70; it knows sm_75, sm_80, sm_90"):
@@ -145,7 +145,7 @@ def test_architectures(bare: Path) -> None:
 
 
 def test_code_for_each_architecture_and_ptx_of_the_highest(tmp_path: Path) -> None:
-    tools = build.Toolchain(Path("nvcc"), "g++", Path("cuda"), tmp_path, Path("lib.so"), "13.0")
+    tools = toolchain.Toolchain(Path("nvcc"), "g++", Path("cuda"), tmp_path, Path("lib.so"), "13.0")
     touch(tmp_path / "sanitizer_patching.h", OLD)
     command = build.patch_command(tools, [80, 90], Path("out"))
     assert [word for word in command if word.startswith("-gencode")] == [
@@ -170,11 +170,11 @@ def test_a_build_is_made_once_and_again_when_its_parts_change(
     need_tools()
     calls = []
 
-    def library(tools: build.Toolchain, out: Path, *rest: object) -> None:
+    def library(tools: toolchain.Toolchain, out: Path, *rest: object) -> None:
         calls.append("library")
         out.write_text("library")
 
-    def patches(tools: build.Toolchain, archs: object, out: Path) -> None:
+    def patches(tools: toolchain.Toolchain, archs: object, out: Path) -> None:
         calls.append("patches")
         out.write_text("patches")
 
@@ -188,7 +188,7 @@ def test_a_build_is_made_once_and_again_when_its_parts_change(
         "build.json", build.LIBRARY, build.PATCHES]  # fmt: skip
     facts = json.loads((folder / "build.json").read_text())
     assert facts["archs"] == [80]
-    assert set(facts["features"]) == set(build.FEATURES)
+    assert set(facts["features"]) == set(toolchain.FEATURES)
     assert build.ensure_built([80]) == folder
     assert calls == ["patches", "library"]
     assert build.ensure_built([80, 90]) != folder
@@ -241,7 +241,7 @@ def test_compilers_errors_are_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
     script = tmp_path / "broken"
     script.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    tools = build.Toolchain(script, str(script), tmp_path, tmp_path, tmp_path / "l.so", "13.0")
+    tools = toolchain.Toolchain(script, str(script), tmp_path, tmp_path, tmp_path / "l.so", "13.0")
     touch(tmp_path / "sanitizer_patching.h", OLD)
     with pytest.raises(build.BuildError, match="the patches do not compile:\nno such option"):
         build.build_patches(tools, [80], tmp_path / "out")

@@ -7,6 +7,7 @@ import struct
 from dataclasses import fields
 
 from accel_trace import events as ev
+from accel_trace import layouts
 from native_support import NATIVE
 
 TYPES = {"U32": "uint32_t", "I32": "int32_t", "U64": "uint64_t", "Text": "Text"}
@@ -40,13 +41,16 @@ def test_every_event_has_the_same_fields_in_both() -> None:
 def test_the_frames_have_the_same_layout_in_both() -> None:
     native = structs(HEADER)
     codes = {"char": "8s", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q"}
-    for name, layout in (("Header", ev.HEADER), ("Frame", ev.FRAME)):
-        assert "<" + "".join(codes[type_] for type_, _ in native[name][1]) == layout
+    for name, said in (("Header", layouts.HEADER), ("Frame", layouts.FRAME)):
+        assert "<" + "".join(codes[type_] for type_, _ in native[name][1]) == said
     size = struct.calcsize
-    assert f"sizeof(Header) == {size(ev.HEADER)} && sizeof(Frame) == {size(ev.FRAME)}" in HEADER
-    assert f"kVersion = {ev.VERSION};" in HEADER
-    assert f"kStringKind = {ev.STRING_KIND};" in HEADER
-    magic = ", ".join(f"'{chr(c)}'" for c in ev.MAGIC)
+    assert (
+        f"sizeof(Header) == {size(layouts.HEADER)} && sizeof(Frame) == {size(layouts.FRAME)}"
+        in HEADER
+    )
+    assert f"kVersion = {layouts.VERSION};" in HEADER
+    assert f"kStringKind = {layouts.STRING_KIND};" in HEADER
+    magic = ", ".join(f"'{chr(c)}'" for c in layouts.MAGIC)
     assert f"kMagic[8] = {{{magic}}};" in HEADER
 
 

@@ -14,4 +14,4 @@ AUTHORS = "/scratch1/rzj5233/problem2/reproduce_MICRO24_GPU_DLRM_inference/scrip
 
 scripts = Path(sys.argv[1]) / "scripts"
 for name in ("save_emb.py", "load_emb.py"):
-    replace(scripts / name, f"'{AUTHORS}test_500K_12.pt'", "'test_500K_12.pt'", times=1)
+    replace(scripts / name, f"'{AUTHORS}test_500K_12.pt'", "'test_500K_12.pt'", times=(1,))

@@ -11,4 +11,4 @@ from edit import replace
 
 AUTHORS = "/scratch1/rzj5233/problem2/reproduce_MICRO24_GPU_DLRM_inference/scripts/"
 
-replace(Path(sys.argv[1]) / "scripts/load_emb.py", f"'{AUTHORS}' +", "'' +", times=1)
+replace(Path(sys.argv[1]) / "scripts/load_emb.py", f"'{AUTHORS}' +", "'' +", times=(1,))

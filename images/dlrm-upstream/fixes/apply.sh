@@ -5,5 +5,5 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 for fix in "$here"/[0-9][0-9]-*.py; do
     echo "--- ${fix##*/}"
-    PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 python3 "$fix" "$1"
+    PYTHONPATH="$here${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1 python3 "$fix" "$1"
 done

@@ -215,8 +215,8 @@ def write_environment(root: Path, cards: Sequence[dict[str, str]], out: Path) ->
     (out / "environment.json").write_text(json.dumps(facts))
 
 
-def main() -> int:
-    """Run one point."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="rap_driver", description=__doc__.split("\n\n")[0])
     parser.add_argument("--figure", choices=["9", "10"], required=True)
     parser.add_argument("--method", choices=sorted({m for _, m in SCRIPTS}), required=True)
@@ -224,9 +224,15 @@ def main() -> int:
     parser.add_argument("--plan", choices=["0", "1"], required=True)
     parser.add_argument("--batch", choices=["4096", "8192"], required=True)
     parser.add_argument("--root", type=Path, default=Path("/workspace/RAP"))
-    words = parser.parse_args()
+    words = parser.parse_args(argv)
     if (words.figure, words.method) not in SCRIPTS:
         parser.error(f"figure {words.figure} has no method {words.method}")
+    return words
+
+
+def main() -> int:
+    """Run one point."""
+    words = parse()
     try:
         out = Path(os.environ["AE_OUT"])
         cards = gpus_here()

@@ -106,8 +106,8 @@ def write_environment(out: Path) -> None:
     (out / "environment.json").write_text(json.dumps(facts))
 
 
-def main() -> int:
-    """Run one point."""
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="valueexpert_driver", description=(__doc__ or "").split("\n\n")[0]
     )
@@ -117,7 +117,12 @@ def main() -> int:
     parser.add_argument("--mode", choices=MODES, default="value_pattern")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--root", type=Path, default=ROOT)
-    words = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> int:
+    """Run one point."""
+    words = parse()
     try:
         write_environment(Path(os.environ["AE_OUT"]))
         check(words.root, words.case)

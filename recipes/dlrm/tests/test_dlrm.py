@@ -26,7 +26,7 @@ from dlrm_records import (
     everything,
 )
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.tables import load_claims
 from ae.figures.draw import STYLE, NoData, Plot
 from ae.model import Gpu, Machine, Plan, Point
 from ae.plan.planner import make_plan
@@ -35,7 +35,8 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
-from ae.report.drawing import draw, load_figures
+from ae.report.chapter import draw, load_figures
+from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 H200 = Gpu(

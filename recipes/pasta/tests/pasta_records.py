@@ -6,29 +6,17 @@ Table V holds the paper's own numbers; the rest is chosen so that every claim ho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 
+from ae.recipe.code import load_code
 from ae.records.files import Row, frame
 
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")
 MODES = ("test", "train")
-KIB = 1 / 1024
 # Table V: launches, mean footprint, working set max, min, mean, median, p90 (MiB).
-TABLE_V = {
-    ("alexnet", "test"): (1428, 1528.13, 876.12, 1.01, 216.25, 148.26, 406.33),
-    ("resnet18", "test"): (1497, 1232.13, 1024.00, 1.00 * KIB, 86.07, 64.00, 172.27),
-    ("resnet34", "test"): (2657, 1261.59, 1024.00, 1.00 * KIB, 76.61, 43.25, 164.00),
-    ("bert", "test"): (487, 1179.64, 212.62, 47.50 * KIB, 75.23, 37.69, 141.75),
-    ("gpt2", "test"): (583, 4148.10, 1493.85, 4.00 * KIB, 59.02, 25.08, 138.00),
-    ("whisper", "test"): (663, 2304.15, 627.44, 2.25, 78.54, 20.81, 153.81),
-    ("alexnet", "train"): (4040, 3285.17, 1512.09, 0.5 * KIB, 188.60, 144.62, 406.33),
-    ("resnet18", "train"): (1542, 3165.13, 1024.00, 0.5 * KIB, 84.58, 43.25, 172.27),
-    ("resnet34", "train"): (2734, 4316.86, 1024.00, 0.5 * KIB, 75.33, 43.25, 164.00),
-    ("bert", "train"): (554, 5679.03, 235.47, 1.00 * KIB, 77.71, 37.97, 209.30),
-    ("gpt2", "train"): (2004, 7862.10, 2240.77, 0.5 * KIB, 51.37, 24.00, 137.66),
-    ("whisper", "train"): (665, 2104.80, 937.01, 2.25, 80.42, 20.81, 153.81),
-}
+TABLE_V = load_code(Path(__file__).parents[1], "table_v", fix="").PAPER
 # Calculated by hand from the shapes (MiB): what an oracle must give.
 ORACLE = {
     ("alexnet", "test"): {"max": 876.125, "p90": 406.334, "median": 148.256},

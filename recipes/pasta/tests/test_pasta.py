@@ -26,7 +26,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Environment
-from ae.report.drawing import draw, face, load_figures
+from ae.report.chapter import draw, face, load_figures
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -275,7 +275,7 @@ def test_table_v_has_ours_the_papers_and_the_oracles(frame: pd.DataFrame, name: 
 
 
 def test_the_papers_cells_are_the_claims_own() -> None:
-    from ae.claims.judge import load_claims
+    from ae.claims.tables import load_claims
 
     claims = {claim.id: claim.reference for claim in load_claims(ROOT, "pasta")}
     module = load_code(RECIPE, "table_v", fix="")

@@ -11,8 +11,9 @@ import pasta_records as made_up
 import pytest
 from pasta_records import MODELS, ORACLE, TABLE_V, Records, everything
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.tables import load_claims
 from ae.records.files import Row
+from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 A100, H200, R3060 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA GeForce RTX 3060"

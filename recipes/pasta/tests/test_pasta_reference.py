@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ae.recipe.load import load_recipe
-from ae.records.reference import load_reference
+from ae.records.results import load_reference
 from ae.report.chapter import draw_figures
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -37,7 +37,7 @@ from ae.plan.selection import Selection
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row
-from ae.report.drawing import draw, load_figures
+from ae.report.chapter import draw, load_figures
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]

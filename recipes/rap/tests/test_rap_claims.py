@@ -21,8 +21,9 @@ from rap_records import (
     training,
 )
 
-from ae.claims.judge import judge, load_claims
+from ae.claims.tables import load_claims
 from ae.records.files import Row
+from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 

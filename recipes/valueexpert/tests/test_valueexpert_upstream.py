@@ -2,170 +2,111 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from ae.claims.judge import judge, load_claims
-from ae.model import Machine
-from ae.plan.gpus import unknown_gpu
-from ae.plan.planner import make_plan
-from ae.plan.selection import Selection
-from ae.recipe.code import load_code
-from ae.recipe.load import load_recipe
-from ae.records.files import frame
-from ae.report.drawing import draw
-from tests.upstream import drive, programs, rows
-from tests.upstream import fix as run_fix
+from tests.upstream import Lane, programs, rows, values, write
 
-ROOT = Path(__file__).resolve().parents[3]
-RECIPE = ROOT / "recipes/valueexpert"
-IMAGE = ROOT / "images/valueexpert-upstream"
+LANE = Lane("valueexpert")
 BENCH = (Path(__file__).parent / "logs/bench_backprop.log").read_text()
+LINES = BENCH.splitlines(True)
 OVERHEAD = "".join(
     f"backprop/alone/seconds: {0.5 + n / 100}s\nbackprop/data_flow/seconds: {4 + n / 10}s\n"
     for n in range(3)
 )
-CASE = {"case": "backprop"}
-MODE = CASE | {"mode": "data_flow"}
+MODE = {"case": "backprop", "mode": "data_flow"}
 
 
-@pytest.fixture(scope="module")
-def parse() -> ModuleType:
-    return load_code(RECIPE, "parse", fix="")
-
-
-def log(folder: Path, text: str) -> Path:
-    (folder / "stdout.log").write_text(text)
-    return folder
-
-
-def test_the_benchmark_of_the_authors(parse: ModuleType, tmp_path: Path) -> None:
-    found = parse.read_speedups(log(tmp_path, BENCH), CASE)
-    kernels = {
-        one["labels"]["version"]: one["samples"] for one in found if one["metric"] == "kernel_time"
-    }
+def test_the_parsers(tmp_path: Path) -> None:
+    found = LANE.parse.read_speedups(write(tmp_path / "stdout.log", BENCH), MODE)
+    kernels = {labels[0]: times for labels, times in values(found, "kernel_time").items()}
     assert kernels == {"base": [8.5e-05, 8.7e-05], "vp-opt1": [5.0e-05, 5.2e-05]}
     assert {one["metric"] for one in found} == {
         "elapsed_time", "kernel_time", "gpu_kernel_time", "gpu_memory_time",
     }  # fmt: skip
-    assert {one["unit"] for one in found} == {"s"}
+    assert {(one["unit"], one["evidence"]) for one in found} == {("s", "measured")}
+    found = LANE.parse.read_overhead(write(tmp_path / "stdout.log", OVERHEAD), MODE)
+    alone, profiled = values(found, "seconds").items()
+    assert (alone[0], profiled[1]) == (("alone",), [4.0, 4.1, 4.2])
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("reader", "text", "why"),
     [
-        ("", "has no time of backprop"),
-        ("make: error\n", "has no time of backprop"),
-        (BENCH.replace("0.000121", "nan"), "no time above zero"),
-        (BENCH.replace("0.000121", "0.0"), "no time above zero"),
-        (BENCH.replace("0.000121", "1e"), "has no time"),
-        ("".join(BENCH.splitlines(True)[:5]), "the original alone"),
-        ("".join(BENCH.splitlines(True)[:7]), "no gpu_kernel_time of the version vp-opt1"),
-        (BENCH.replace("None", "old"), "no gpu_kernel_time of the version base"),
+        ("speedups", "make: error\n", "has no time of backprop"),
+        ("speedups", BENCH.replace("0.000121", "nan"), "no time above zero"),
+        ("speedups", BENCH.replace("0.000121", "0.0"), "no time above zero"),
+        ("speedups", BENCH.replace("0.000121", "1e"), "has no time"),
+        ("speedups", "".join(LINES[:5]), "the original alone"),
+        ("speedups", "".join(LINES[:7]), "no gpu_kernel_time of the version vp-opt1"),
+        ("speedups", BENCH.replace("None", "old"), "no gpu_kernel_time of the version base"),
+        ("overhead", "", "has no time"),
+        ("overhead", OVERHEAD.replace("alone", "data_flow"), "no time of the sample alone"),
+        ("overhead", "".join(OVERHEAD.splitlines(True)[:-1]), "cut off"),
     ],
 )
-def test_a_benchmark_that_failed(parse: ModuleType, tmp_path: Path, text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        parse.read_speedups(log(tmp_path, text), CASE)
+def test_a_run_that_failed(tmp_path: Path, reader: str, text: str, why: str) -> None:
+    LANE.refuses(f"read_{reader}", write(tmp_path / "stdout.log", text), MODE, why)
 
 
-def test_the_overhead(parse: ModuleType, tmp_path: Path) -> None:
-    alone, profiled = parse.read_overhead(log(tmp_path, OVERHEAD), MODE)
-    assert alone["labels"] == {"run": "alone"}
-    assert profiled["samples"] == [4.0, 4.1, 4.2]
-    for text, why in (
-        ("", "has no time"),
-        (OVERHEAD.replace("alone", "data_flow"), "no time of the sample alone"),
-        ("".join(OVERHEAD.splitlines(True)[:-1]), "cut off"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            parse.read_overhead(log(tmp_path, text), MODE)
-
-
-NVCC = "echo 'Cuda compilation tools, release {release}, V'"
-
-
-def run(tmp_path: Path, *words: str, release: str = "11.8") -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize(
+    ("what", "case", "arch", "release", "code", "why"),
+    [
+        ("speedup", "backprop", "sm_80", "11.8", 0, ""),
+        ("overhead", "backprop", "sm_80", "12.2", 0, ""),
+        ("overhead", "backprop", "sm_99", "11.8", 1, "make ended with"),
+        ("speedup", "bfs", "sm_80", "11.8", 77, "graph1MW_6.txt is not in the image: mount it"),
+        ("speedup", "backprop", "sm_80", "12.3", 77, "values rightly with 11.8 to 12.2"),
+        ("speedup", "backprop", "sm_80", "11.4", 77, "values rightly with 11.8 to 12.2"),
+    ],
+)
+def test_the_driver_prints_what_the_parser_reads(
+    tmp_path: Path, what: str, case: str, arch: str, release: str, code: int, why: str
+) -> None:
     gvprof = 'mkdir gvprof-measurements gvprof-database; shift 2; exec "$@"'
-    path = programs(tmp_path / "bin", nvcc=NVCC.format(release=release), gvprof=gvprof)
+    nvcc = f"echo 'Cuda compilation tools, release {release}, V'"
     root = tmp_path / "GVProf"
-    (root / "python").mkdir(parents=True, exist_ok=True)
-    (root / "python/bench.py").write_text(f"print({BENCH!r})\n")
-    sample = root / "samples/backprop"
-    sample.mkdir(parents=True, exist_ok=True)
+    write(root / "python/bench.py", f"print({BENCH!r})\n")
     rule = "all:\n\tprintf '#!/bin/sh\\nexit 0\\n' >backprop; chmod +x backprop\n"
-    rule += "\ttest $(ARCH) = sm_80\n"
-    (sample / "Makefile").write_text(rule + "clean:\n\trm -f backprop\n")
-    return drive(IMAGE, tmp_path, *words, "--root", root, path=path)
-
-
-def test_the_driver_prints_what_the_parser_reads(parse: ModuleType, tmp_path: Path) -> None:
-    done = run(tmp_path, "speedup", "--case", "backprop", "--arch", "sm_80")
-    assert done.returncode == 0, done.stderr
-    assert parse.read_speedups(log(tmp_path, done.stdout), CASE)
-    words = ("overhead", "--case", "backprop", "--arch", "sm_80", "--mode", "data_flow")
-    done = run(tmp_path, *words, "--rounds", "2")
-    assert done.returncode == 0, done.stderr
-    alone, profiled = parse.read_overhead(log(tmp_path, done.stdout), MODE)
-    assert len(alone["samples"]) == len(profiled["samples"]) == 2
-    failed = run(tmp_path, "overhead", "--case", "backprop", "--arch", "sm_99")
-    assert (failed.returncode, "make ended with" in failed.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("case", "release", "why"),
-    [
-        ("bfs", "11.8", "data/graph1MW_6.txt is not in the image: mount it"),
-        ("backprop", "12.3", "GVProf reads values rightly with 11.8 to 12.2"),
-        ("backprop", "11.4", "GVProf reads values rightly with 11.8 to 12.2"),
-    ],
-)
-def test_what_cannot_run_says_why(tmp_path: Path, case: str, release: str, why: str) -> None:
-    done = run(tmp_path, "speedup", "--case", case, "--arch", "sm_80", release=release)
-    assert done.returncode == 77
-    assert why in done.stderr
-
-
-def fix(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_fix(IMAGE, name, *words)
+    rule += "\ttest $(ARCH) = sm_80\nclean:\n\trm -f backprop\n"
+    write(root / "samples/backprop/Makefile", rule)
+    done = LANE.drive(
+        tmp_path, what, "--case", case, "--arch", arch, "--mode", "data_flow", "--rounds", "2",
+        "--root", root, path=programs(tmp_path / "bin", nvcc=nvcc, gvprof=gvprof),
+    )  # fmt: skip
+    assert (done.returncode, why in done.stderr) == (code, True), done.stderr
+    if code == 0:
+        read = {"speedup": LANE.parse.read_speedups, "overhead": LANE.parse.read_overhead}[what]
+        found = read(write(tmp_path / "stdout.log", done.stdout), MODE)
+        assert {len(one["samples"]) for one in found} == {2}
 
 
 def test_the_fixes_expect_what_they_change(tmp_path: Path) -> None:
-    flags = " ".join(f"-gencode arch=compute_{n},code=sm_{n}" for n in (50, 60, 70, 75))
-    (tmp_path / "Makefile").write_text(f"CFLAGS := {flags} -O3\n")
-    (tmp_path / "python").mkdir()
-    (tmp_path / "python/utils.py").write_text("x = ['make', 'ARCH={}'.join(arch)]\n")
-    done = fix("01-architectures.py", str(tmp_path), "80 90")
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "Makefile").read_text()
-    assert text.split() == [
-        "CFLAGS", ":=", "-gencode", "arch=compute_80,code=sm_80", "-gencode",
-        "arch=compute_90,code=sm_90", "-O3",
-    ]  # fmt: skip
-    assert "expected 3 to 8" in fix("01-architectures.py", str(tmp_path), "80").stderr
-    assert "no list" in fix("01-architectures.py", str(tmp_path), "sm80").stderr
-    assert fix("02-make-arguments.py", str(tmp_path)).returncode == 0
-    assert "'ARCH={}'.format(arch)" in (tmp_path / "python/utils.py").read_text()
+    before, after = (
+        " ".join(f"-gencode arch=compute_{n},code=sm_{n}" for n in archs)
+        for archs in ((50, 60, 70, 75), (80, 90))
+    )
+    flags = {"Makefile": (f"CFLAGS := {before} -O3\n", f"CFLAGS := {after}    -O3\n")}
+    LANE.fixed(tmp_path, flags, "01-architectures.py", "80 90")
+    assert "no list" in LANE.fix("01-architectures.py", tmp_path, "sm80").stderr
+    write(tmp_path / "python/utils.py", "['make', 'ARCH={}'.join(arch)]\n")
+    assert LANE.fix("02-make-arguments.py", tmp_path).returncode == 0
+    assert (tmp_path / "python/utils.py").read_text() == "['make', 'ARCH={}'.format(arch)]\n"
 
 
-def test_plan_figure_and_claims(parse: ModuleType, tmp_path: Path) -> None:
-    recipe = load_recipe(ROOT, "valueexpert")
-    machine = Machine(gpus=(unknown_gpu("0"),))
-    content = {"valueexpert-upstream": "1"}
-    plan = make_plan(recipe, Selection(lane="upstream"), machine, ROOT, content)
-    assert len(plan.points) == 4 + 4 * 3
-    found = rows(parse.read_speedups(log(tmp_path, BENCH), CASE), CASE, "speedups")
-    found += rows(parse.read_overhead(log(tmp_path, OVERHEAD), MODE), MODE, "overhead")
-    (drawn,) = draw(RECIPE, ["speedup"], frame(found), {}, None)
-    assert drawn.table is not None, drawn.reason
-    judged = judge(load_claims(ROOT, "valueexpert"), found, {"gpu": "NVIDIA A100"})
-    verdicts = {one.id: str(one.verdict) for one in judged}
-    assert verdicts == {
-        "VE-01-A100": "reproduced",
-        "VE-01-2080Ti": "direction holds",
-        "VE-01-memory": "reproduced",
-        "VE-slower": "not run",
-    }
+def test_plan_figure_and_claims(tmp_path: Path) -> None:
+    points = LANE.plan()
+    assert len(points) == 4 + 4 * 3
+    for point in points:
+        words = LANE.words(point)
+        assert words["what"] == point.experiment.removesuffix("s")
+        assert point.labels.items() <= words.items()
+    found = rows(
+        LANE.parse.read_speedups(write(tmp_path / "stdout.log", BENCH), MODE), MODE, "speedups"
+    )
+    assert LANE.draw(found, "speedup")["speedup"].table is not None
+    assert LANE.verdicts(found, "NVIDIA A100") == {
+        "VE-01-A100": "reproduced", "VE-01-2080Ti": "direction holds",
+        "VE-01-memory": "reproduced", "VE-slower": "not run",
+    }  # fmt: skip

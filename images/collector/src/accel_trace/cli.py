@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +27,7 @@ from accel_trace.launch import (
     run_target,
 )
 from accel_trace.log import LogError, LogReader, read_status
-from accel_trace.reporting import RECORDS, REPORT, make_report, open_sessions, write_report
+from accel_trace.reporting import RECORDS, make_report, open_sessions, write_report
 from accel_trace.session import RUN_FILE, Session, SessionError
 from accel_trace.tools.base import PATCHING, Needs, Tool, ToolError, write_file
 from accel_trace.tools.lines import event_text
@@ -36,7 +36,6 @@ FAILED = 1
 BAD_ARGUMENTS = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-Action = Callable[[argparse.Namespace], int]
 
 
 class CannotRun(RuntimeError):
@@ -62,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.action is _run and not command:
             raise LaunchError("write the command after --: accel-trace run --tool NAME -- COMMAND")
         options.command = command
-        action: Action = options.action
-        return action(options)
+        return int(options.action(options))
     except (LaunchError, SessionError, LogError, ToolError) as error:
         _say(str(error))
         return BAD_ARGUMENTS
@@ -109,8 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--tool", help="another tool than that of the run")
     report.add_argument("--set", action="append", default=[], metavar="K=V", help="a tool's option")
 
-    listing = actions.add_parser("tools", help="list the tools and their options")
-    listing.set_defaults(action=_tools)
+    actions.add_parser("tools", help="list the tools and their options").set_defaults(action=_tools)
 
     test = actions.add_parser("probe", help="test whether this machine allows patching")
     test.set_defaults(action=_probe)
@@ -188,13 +185,12 @@ def _record(
 def _finish(tool: Tool, sessions: Sequence[Session], out: Path) -> None:
     """Report on standard error; no failure in here changes the exit code."""
     try:
-        report = make_report(tool, sessions)
-        write_report(tool, report, out)
+        text = write_report(tool, make_report(tool, sessions), out)
     except (ToolError, SessionError, OSError) as error:
         _say(f"no report: {error}; the logs are in {out}")
         return
     sys.stdout.flush()
-    print((out / REPORT).read_text(encoding="utf-8"), end="", file=sys.stderr)
+    print(text, end="", file=sys.stderr)
     _say(f"report and {RECORDS} are in {out}")
 
 
@@ -272,9 +268,7 @@ def _report(options: argparse.Namespace) -> int:
     cls = tools.find(name)
     settings = {} if options.tool else dict(sessions[-1].run.get("settings", {}))
     tool = cls(settings | cls.read_settings(_pairs(options.set)), options.folder)
-    report = make_report(tool, sessions)
-    write_report(tool, report, options.folder)
-    print((options.folder / REPORT).read_text(encoding="utf-8"), end="")
+    print(write_report(tool, make_report(tool, sessions), options.folder), end="")
     return 0
 
 

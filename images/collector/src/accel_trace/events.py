@@ -1,4 +1,4 @@
-"""The one event model: what every handler reports, and how it lies in a log.
+"""The one event model: what every handler reports.
 
 An event is a frozen dataclass. Its fields, in order, are its layout in the log: little-endian,
 without padding, by the type that the annotation names. `clock` is the logical clock of the process
@@ -6,32 +6,15 @@ without padding, by the type that the annotation names. `clock` is the logical c
 bytes; sizes are positive for allocations and frees alike. Strings are written once and then named
 by their number (`Text`). The C++ side has the same table in native/events.h; a test holds the two
 against each other. Source: PASTA, section 3.1 (normalised events with a logical clock).
+What CUPTI adds is in `gpu_times`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
 
-U32 = Annotated[int, "I"]
-I32 = Annotated[int, "i"]
-U64 = Annotated[int, "Q"]
-Text = Annotated[str, "I"]  # the number of a string; 0 is the empty one
-
-MAGIC = b"ACTRACE1"
-HEADER = "<8sIIQQQ"  # magic, version, header size, pid, unix ns and monotonic ns at the start
-VERSION = 1
-FRAME = "<HHIQQ"  # kind, flags (0), payload bytes, clock, ns
-STRING_KIND = 1  # payload: u32 number, then UTF-8 bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """What all events have."""
-
-    kind: ClassVar[int]
-    clock: int = 0
-    ns: int = 0
+from accel_trace.fields import I32, U32, U64, Event, Text
+from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,47 +288,6 @@ class Note(Event):
     kind = 24
     level: U32
     text: Text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelTime(Event):
-    """A kernel's time on the GPU (CUPTI), ns of the GPU's clock; `launch` in order of launches."""
-
-    kind = 25
-    launch: U64
-    name: Text
-    start_ns: U64
-    end_ns: U64
-    device: U32
-    stream: U32
-    correlation: U64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyTime(Event):
-    """A copy's or memset's time on the GPU (CUPTI): `what` memcpy or memset, `size` in bytes."""
-
-    kind = 26
-    what: Text
-    direction: U32  # as in Memcpy
-    start_ns: U64
-    end_ns: U64
-    size: U64
-    device: U32
-    stream: U32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedCounter(Event):
-    """A unified-memory counter (CUPTI): `what` as CUPTI names it; `value` bytes or a count."""
-
-    kind = 27
-    what: Text
-    value: U64
-    start_ns: U64
-    end_ns: U64
-    address: U64
-    device: U32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,14 @@ import struct
 from dataclasses import fields
 from typing import get_args, get_type_hints
 
-from accel_trace.events import EVENTS, FRAME, HEADER, Event
+from accel_trace.events import EVENTS
+from accel_trace.fields import Event
 
+MAGIC = b"ACTRACE1"
+HEADER = "<8sIIQQQ"  # magic, version, header size, pid, unix ns and monotonic ns at the start
+VERSION = 1
+FRAME = "<HHIQQ"  # kind, flags (0), payload bytes, clock, ns
+STRING_KIND = 1  # payload: u32 number, then UTF-8 bytes
 STATUS_BYTES = 4096
 MAX_PAYLOAD = 1 << 24  # bytes; a longer frame means that the file is damaged
 HEAD = struct.Struct(HEADER)

@@ -1,6 +1,6 @@
 """Reads logs of events, also those that were cut.
 
-A log is a header, then frames (events.FRAME) whose payload is an event's fields, packed. Strings
+A log is a header, then frames (layouts.FRAME) whose payload is an event's fields, packed. Strings
 are frames of their own, written before they are first named. A log that was closed in order ends
 with an End frame, which counts all frames before it, those of strings too.
 """
@@ -14,14 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from accel_trace.events import MAGIC, STRING_KIND, VERSION, End, Event
+from accel_trace.events import End, Event
 from accel_trace.layouts import (
     FRAME_HEAD,
     HEAD,
     LAYOUTS,
+    MAGIC,
     MAX_PAYLOAD,
     NUMBER,
     STATUS_BYTES,
+    STRING_KIND,
+    VERSION,
     Layout,
 )
 

@@ -10,14 +10,17 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from accel_trace.events import MAGIC, STRING_KIND, VERSION, End, Event
+from accel_trace.events import End, Event
 from accel_trace.layouts import (
     FRAME_HEAD,
     HEAD,
     LAYOUTS,
+    MAGIC,
     MAX_PAYLOAD,
     NUMBER,
     STATUS_BYTES,
+    STRING_KIND,
+    VERSION,
 )
 
 _FLUSH = 1 << 16

@@ -85,8 +85,11 @@ def _memory_text(own: Mapping[str, int]) -> str:
     return ", ".join(f"{bytes_text(size)} {MEMORY[name]}" for name, size in own.items())
 
 
-def write_report(tool: Tool, report: Report, folder: Path) -> None:
-    """Write report.txt and records.jsonl in place of older ones. Raises OSError or ToolError."""
+def write_report(tool: Tool, report: Report, folder: Path) -> str:
+    """Write report.txt, whose text is returned, and records.jsonl in place of older ones.
+
+    Raises OSError or ToolError.
+    """
     (folder / RECORDS).unlink(missing_ok=True)
     writer = RecordWriter(folder)
     for record in report.records:
@@ -101,3 +104,4 @@ def write_report(tool: Tool, report: Report, folder: Path) -> None:
     files = [f"file: {path}" for path in report.files]
     text = "\n".join([f"accel-trace: {tool.name}", report.text, *files]) + "\n"
     write_file(folder / REPORT, lambda path: path.write_text(text, encoding="utf-8"))
+    return text

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from accel_trace import build
+from accel_trace import build, toolchain
 from accel_trace import events as ev
 from native_support import NATIVE, Log, built, parse, touched
 
@@ -42,7 +42,7 @@ def library() -> Path:
 
 @cache
 def sample(name: str) -> Path:
-    tools = build.find_toolchain()
+    tools = toolchain.find_toolchain()
 
     def make(folder: Path) -> None:
         subprocess.run(

@@ -88,9 +88,19 @@ class HotList:
     share: float  # per cent of the trace's accesses
 
 
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="dlrm_upstream")
+    parser.add_argument("--variant", required=True)
+    parser.add_argument("--cap", default="artifact", help="artifact, none, or registers per thread")
+    parser.add_argument("--dataset", required=True, choices=traces.DATASETS)
+    parser.add_argument("--hot-list", choices=["fixed", "as_is"], default="fixed")
+    return parser.parse_args(argv)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line."""
-    words = _arguments(argv)
+    words = parse(argv)
     image = Image(root=Path(os.environ.get("AE_UPSTREAM", "/opt/ae")))
     out = Path(os.environ.get("AE_OUT", "."))
     try:
@@ -276,15 +286,6 @@ def _check_sums(scratch: Path, trace: Path, child: Mapping[str, str]) -> dict[st
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="dlrm_upstream")
-    parser.add_argument("--variant", required=True)
-    parser.add_argument("--cap", default="artifact", help="artifact, none, or registers per thread")
-    parser.add_argument("--dataset", required=True, choices=traces.DATASETS)
-    parser.add_argument("--hot-list", choices=["fixed", "as_is"], default="fixed")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

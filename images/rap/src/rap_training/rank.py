@@ -67,16 +67,16 @@ class Rank:
         self._notes: list[str] = []
         self.plans: dict[str, rap.RapPlan] = {}  # of variants gated by stages
         self.runs_as: dict[str, str] = {}  # variants that another one takes the place of
-        self._workers: Workers | None = None
+        self.workers: Workers | None = None  # of the variant cpu
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
             self.tuning = raw_batches(self.plan, config, first=config.batches)
-            self._workers = Workers(
+            self.workers = Workers(
                 self.work(self.unsearched), self.batches, most, tuning=self.tuning
             )
         self.device = device_of(config, rank)
-        if self._workers and self.device.type == "cuda":
-            self._workers.pin()
+        if self.workers and self.device.type == "cuda":
+            self.workers.pin()
         torch.backends.cuda.matmul.allow_tf32 = config.matmul == "tf32"
         self.collectives, self.beside = join(config, rank, self.device)
         self.generated = output_folder(config.out) / "generated"
@@ -229,10 +229,10 @@ class Rank:
         mapping = self.mapping(variant)
         buffers = self.buffers(mapping)
         if variant.place == "workers":
-            assert self._workers
-            if self._workers.work != buffers.work:
+            assert self.workers
+            if self.workers.work != buffers.work:
                 raise CannotRun(f"{variant.name}'s processes were started for another plan")
-            return FromWorkers(self._workers, 1, buffers, train, side)
+            return FromWorkers(self.workers, 1, buffers, train, side)
         if variant.place == "process":
             assert self._ends
             return Remote(variant.name, buffers, self._ends, train, self.collectives)
@@ -263,15 +263,10 @@ class Rank:
         buffers = self.buffers(self.mapping(variant))
         return self._steps(buffers, self._calls_of(variant, buffers, self.lanes(False)[0]))
 
-    @property
-    def workers(self) -> Workers | None:
-        """The processes of the variant `cpu`."""
-        return self._workers
-
     def close(self) -> None:
         """End workers and preprocessor, and leave the other ranks in peace."""
-        if self._workers:
-            self._workers.close()
+        if self.workers:
+            self.workers.close()
         if self._ends:
             self._ends.to_preprocessor.put(None)
         if dist.is_initialized():

@@ -1,0 +1,283 @@
+"""`ae doctor`: what of this machine is fit; checks judge what was found, each with its fix."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import resource
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Literal
+
+from ae.engines.base import Availability, Engine
+from ae.engines.choose import choose
+from ae.engines.docker import DockerEngine
+from ae.errors import AeError, EnvironmentFault, ExitCode
+from ae.host.machine import detect, free_disk
+from ae.images.build import build_disk
+from ae.images.content import find_client
+from ae.model import Gpu, ImageRef, Machine, Plan
+from ae.records.folder import results_dir
+from ae.units import format_size
+
+Verdict = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: `ok`, `warn` (works, but mind this) or `fail` (the recipe cannot run so)."""
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    fix: str = ""
+
+
+_DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The image (or environment) that a plain run would use."""
+
+    reference: str
+    ready: bool  # there, and built from what the tree holds
+    disk_free: int = 0  # where a build would put it; 0: cannot be known from here
+    disk_needed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What was found on the machine. Sizes in bytes; limits infinite where there is none."""
+
+    engine: Availability  # of the one that would be used
+    wanted_engine: str | None = None
+    local: bool = False  # points are processes of this machine, under its limits
+    docker: Availability
+    client: Availability  # the docker client that builds
+    gpus: tuple[Gpu, ...] = ()
+    counters_restricted: bool | None = None  # GPU counters for root only; None: no driver
+    mps_pipe: str = ""  # the folder that an MPS daemon has made; empty: none
+    shm: int = 0
+    memlock: float = math.inf  # soft limit
+    disk_free: int = 0
+    disk_path: str = ""
+    disk_writable: bool = True
+    command: str = ""  # that would run a recipe; empty: none was named
+    plan: Plan | None = None  # what it would do here
+    refused: AeError | None = None  # why there is no plan
+    image: Image | None = None  # of the plan, at the engine that would be used
+
+
+def gather(
+    root: Path,
+    engine: str | None = None,
+    command: str = "",
+    plan_for: Callable[[Machine], Plan] | None = None,
+) -> Facts:
+    """Look at the machine. Never raises for what is missing: that is what the checks are about.
+
+    `plan_for` gives the plan of `command`; None: no recipe was named.
+    """
+    machine = detect()
+    plan, refused, image, local = None, None, None, False
+    try:
+        plan = plan_for(machine) if plan_for else None
+    except AeError as error:
+        refused = error
+    try:
+        usable = choose(engine, gpus=bool(machine.gpus))
+        found, local = usable.available(), usable.name == "local"
+        image = _image_of(plan.points[0].image, usable) if plan else None
+    except EnvironmentFault as error:
+        found = Availability(ok=False, detail=error.message, fix=error.fix)
+    where = results_dir(root)
+    there = next(folder for folder in (where, *where.parents) if folder.exists())
+    driver = _DRIVER_PARAMETERS.read_text() + "\n" if _DRIVER_PARAMETERS.exists() else None
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    return Facts(
+        engine=found,
+        wanted_engine=engine,
+        local=local,
+        docker=DockerEngine().available(),
+        client=_client(),
+        gpus=machine.gpus,
+        counters_restricted=None if driver is None else "RmProfilingAdminOnly: 1\n" in driver,
+        mps_pipe=pipe if Path(pipe).exists() else "",
+        shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").exists() else 0,
+        memlock=math.inf if memlock == resource.RLIM_INFINITY else memlock,
+        disk_free=free_disk(where),
+        disk_path=str(where),
+        disk_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+        command=command,
+        plan=plan,
+        refused=refused,
+        image=image,
+    )
+
+
+def _client() -> Availability:
+    try:
+        return Availability(ok=True, detail=find_client(DockerEngine().endpoint))
+    except EnvironmentFault as error:
+        return Availability(ok=False, detail=error.message, fix=error.fix)
+
+
+def _image_of(image: ImageRef, engine: Engine) -> Image:
+    folder = Path(engine.available().facts.get("root") or "/nowhere")
+    return Image(
+        reference=image.reference,
+        ready=engine.has_image(image),
+        disk_free=free_disk(folder) if folder.exists() else 0,
+        disk_needed=build_disk(image.root, image),
+    )
+
+
+def judge(facts: Facts) -> list[Check]:
+    """Return every check. Pure."""
+    checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
+    for look in (_programs, _gpus, _driver, _plan, _limits, _disk, _image):
+        checks += look(facts)
+    return [*checks, _conclude(checks, facts)] if facts.command else checks
+
+
+def exit_code(checks: Iterable[Check]) -> int:
+    """3 when a check failed, else 0."""
+    failed = any(check.verdict == "fail" for check in checks)
+    return int(ExitCode.ENVIRONMENT if failed else ExitCode.OK)
+
+
+def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
+    """A line for each check, and the fix below what is not ok; wrapped at `width` characters."""
+    lines = []
+    for check in checks:
+        said = [(f"{check.verdict:4}  {check.name:9}  ", check.sentence)]
+        if check.fix and check.verdict != "ok":
+            said.append((f"{'':17}fix: ", check.fix))
+        for head, text in said:
+            folded = wrap(text, width - len(head), break_long_words=False, break_on_hyphens=False)
+            lines += [head + folded[0], *(" " * len(head) + line for line in folded[1:])]
+    return "\n".join(lines)
+
+
+def _check(name: str, well: str, fault: str, fix: str, verdict: Verdict = "warn") -> Check:
+    """The fault, if there is one, with its fix; else what is well."""
+    return Check(name, verdict, fault, fix) if fault else Check(name, "ok", well)
+
+
+def _programs(facts: Facts) -> Iterator[Check]:
+    """What runs points, and what builds images."""
+    engine, client = facts.engine, facts.client
+    if engine.ok and not facts.docker.ok and facts.wanted_engine is None:
+        said = f"no Docker Engine answers, so points run as {engine.detail}"
+        fix = "install Docker, or set DOCKER_HOST, to run in the paper's containers"
+        yield Check("engine", "warn", said, fix)
+    else:
+        fault = "" if engine.ok else engine.detail
+        yield _check("engine", engine.detail, fault, engine.fix, "fail")
+    fault = "" if client.ok else client.detail  # images that are there already still run
+    yield _check("build", f"images are built with {client.detail}", fault, client.fix)
+
+
+def _gpus(facts: Facts) -> Iterator[Check]:
+    for gpu in facts.gpus:
+        said = (
+            f"{gpu.name}, {gpu.memory_gib:.0f} GiB ({gpu.memory_free_gib:.0f} free), compute "
+            f"capability {'.'.join(map(str, gpu.compute_capability))}, driver {gpu.driver}"
+        )
+        pids = ", ".join(map(str, gpu.processes[:5]))
+        busy = f"{said}; busy with {len(gpu.processes)} other process(es): {pids}" if pids else ""
+        fix = "timings will suffer: stop them, or pick another GPU with --gpus device=N"
+        yield _check(f"gpu {gpu.index}", said, busy, fix)
+    if not facts.gpus:
+        said = "nvidia-smi lists no GPU, so points run on the CPU"
+        yield Check("gpu", "warn", said, "install the NVIDIA driver, if there is a GPU")
+
+
+def _plan(facts: Facts) -> Iterator[Check]:
+    """What the planner says of a run on this machine."""
+    if facts.refused:
+        yield Check("plan", "fail", facts.refused.message, facts.refused.fix)
+    elif facts.plan:
+        said = "; ".join((f"{len(facts.plan.points)} points would run", *facts.plan.notes))
+        yield Check("plan", "warn" if facts.plan.notes else "ok", said)
+
+
+def _driver(facts: Facts) -> Iterator[Check]:
+    """How containers and profilers reach the GPUs, and what MPS has left."""
+    if facts.gpus and facts.docker.ok:
+        route = facts.docker.facts.get("gpu_route", "")
+        word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}.get(route)
+        fault = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
+        fix = "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
+        fix += "--output=/etc/cdi/nvidia.yaml"
+        well = f"Docker hands GPUs to containers through {word}"
+        yield _check("gpu route", well, "" if word else fault, fix)
+    if (closed := facts.counters_restricted) is not None:
+        well = "GPU performance counters are open to all users"
+        fault = "GPU performance counters are for root only, so profiled experiments may be skipped"
+        fix = "load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+        yield _check("counters", well, fault if closed else "", fix)
+    pipe = facts.mps_pipe
+    said = f"{pipe} exists: an MPS daemon runs, or one has left it, and containers will see it"
+    fix = f"echo quit | nvidia-cuda-mps-control; then remove {pipe}"
+    yield _check("mps", "no MPS daemon has left its pipe folder", said if pipe else "", fix)
+
+
+def _limits(facts: Facts) -> Iterator[Check]:
+    """Shared and locked memory; Docker can raise them, engine local cannot."""
+    needs = [point.needs for point in facts.plan.points] if facts.plan else []
+    shm = max((need.shm_bytes or 0 for need in needs), default=0)
+    soft = [limit.soft for need in needs for limit in need.ulimits if limit.name == "memlock"]
+    memlock = max((math.inf if limit == -1 else limit for limit in soft), default=0)
+    said = f"/dev/shm has {format_size(facts.shm)}"
+    small = f"{said}, {format_size(shm)} are needed, and engine local gives no more"
+    small = small if shm > facts.shm and facts.local else ""
+    yield _check("shm", said, small, f"mount -o remount,size={shm} /dev/shm", "fail")
+    have = "unlimited" if facts.memlock == math.inf else format_size(facts.memlock)
+    said = f"processes may lock {have}"
+    small = f"{said} and the run locks more; Docker can raise it, engine local cannot"
+    fix = "ulimit -l unlimited, or LimitMEMLOCK=infinity for the Docker daemon"
+    verdict: Verdict = "fail" if facts.local else "warn"
+    yield _check("memlock", said, small if memlock > facts.memlock else "", fix, verdict)
+
+
+def _disk(facts: Facts) -> Iterator[Check]:
+    needed = sum(point.disk_bytes for point in facts.plan.points) if facts.plan else 10**9
+    said = f"{format_size(facts.disk_free)} free at {facts.disk_path}"
+    fault, fix = "", "free some disk, or move results with AE_RESULTS"
+    if not facts.disk_writable:
+        fault = f"{facts.disk_path} cannot be written to by this user"
+        fix = "change its permissions, or set AE_RESULTS to a folder of your own"
+    elif facts.disk_free < needed:
+        fault = f"{said}, and a run needs {format_size(needed)}"
+    yield _check("disk", said, fault, fix, "fail")
+
+
+def _image(facts: Facts) -> Iterator[Check]:
+    if (image := facts.image) is None:
+        return
+    said = f"{image.reference} is missing or out of date, so `ae run` will make it first"
+    if 0 < image.disk_free < image.disk_needed and not image.ready:
+        have, need = format_size(image.disk_free), format_size(image.disk_needed)
+        said += f", which takes {need}, and {have} are free"
+        fix = "free some disk: docker system df, docker builder prune"
+        yield Check("image", "fail", said, fix)
+    else:
+        well, fault = f"{image.reference} is there and up to date", "" if image.ready else said
+        yield _check("image", well, fault, "ae build, or ae pull, or just ae run")
+
+
+def _conclude(checks: list[Check], facts: Facts) -> Check:
+    """The last line: whether `ae run` will work."""
+    if bad := [check.name for check in checks if check.verdict == "fail"]:
+        said = f"`{facts.command}` will not work before this is put right: {', '.join(bad)}"
+        return Check("result", "fail", said, "follow the fixes above, then ask again")
+    doubts = sum(check.verdict == "warn" for check in checks)
+    mind = f"; mind the {doubts} warning{'s' if doubts > 1 else ''} above" if doubts else ""
+    return Check("result", "ok", f"`{facts.command}` works here: {facts.engine.detail}{mind}")

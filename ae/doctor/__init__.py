@@ -1,1 +1,0 @@
-"""What of this machine is fit to run."""
