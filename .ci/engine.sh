@@ -3,6 +3,7 @@
 #
 #   .ci/engine.sh start   install Docker and podman if needed, start the daemon, make the base image
 #   .ci/engine.sh stop    stop that daemon (and no other)
+#   .ci/engine.sh remove  stop it and delete its folder, images and all
 #   .ci/engine.sh env     print the line that points the tests at it: eval "$(.ci/engine.sh env)"
 #
 # Every step is skipped when it is done already. AE_CI_ENGINE is the daemon's folder; each checkout
@@ -181,6 +182,15 @@ stop_daemon() {
     return 1
 }
 
+# A dockerd leaves mounts behind in its folder.
+remove_all() {
+    stop_daemon
+    local mounted
+    while read -r mounted; do umount --lazy "$mounted"; done < \
+        <(awk -v home="$HOME_DIR/" 'index($2, home) == 1 {print $2}' /proc/self/mounts | sort -r)
+    rm -rf --one-file-system "$HOME_DIR"
+}
+
 case "${1:-}" in
 start)
     [ "$(id -u)" = 0 ] || { say "needs root"; exit 1; }
@@ -194,9 +204,10 @@ start)
     say "ready: $(docker_ version --format 'Docker Engine {{.Server.Version}}') at unix://$SOCKET"
     ;;
 stop) stop_daemon ;;
+remove) remove_all ;;
 env) echo "export AE_TEST_DOCKER_HOST=unix://$SOCKET DOCKER_HOST=unix://$SOCKET" ;;
 *)
-    sed -n '2,10p' "$0" >&2
+    sed -n '2,11p' "$0" >&2
     exit 2
     ;;
 esac

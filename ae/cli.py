@@ -56,8 +56,8 @@ def run_command(argv: Sequence[str]) -> int:
         if stop.code:
             raise
         result = None
-    except typer.Abort as error:  # what typer makes of Ctrl-C
-        raise KeyboardInterrupt from error
+    if result == ExitCode.INTERRUPTED:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
     return int(result) if isinstance(result, int) else int(ExitCode.OK)
 
 

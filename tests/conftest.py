@@ -82,18 +82,18 @@ def docker_endpoint() -> str:
     """Where a real Docker Engine with the base image answers. In CI a missing one is a failure."""
     endpoint = os.environ.get("AE_TEST_DOCKER_HOST") or os.environ.get("DOCKER_HOST")
     if not endpoint:
-        return _missing("neither AE_TEST_DOCKER_HOST nor DOCKER_HOST is set; .ci/engine.sh env")
+        return missing("neither AE_TEST_DOCKER_HOST nor DOCKER_HOST is set; .ci/engine.sh env")
     from ae.daemon.connection import connect
     from ae.errors import EnvironmentFault
 
     try:
         daemon = connect(endpoint)
     except EnvironmentFault as fault:
-        return _missing(fault.message)
+        return missing(fault.message)
     there = daemon.client.images(BASE_IMAGE)
     daemon.close()
     if not there:
-        return _missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
+        return missing(f"{endpoint} has no image {BASE_IMAGE}; .ci/engine.sh start")
     return endpoint
 
 
@@ -113,7 +113,7 @@ def podman_runtime() -> str:
         try:
             return podman_home.find_runtime(folder, patch)
         except RuntimeError as error:
-            return _missing(str(error), "podman")
+            return missing(str(error), "podman")
 
 
 @pytest.fixture(scope="session")
@@ -147,7 +147,8 @@ def podman(podman_storage: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> d
     return podman_storage
 
 
-def _missing(why: str, what: str = "Docker Engine") -> str:
+def missing(why: str, what: str = "Docker Engine") -> str:
+    """Skip a test whose real part is not here; in CI, fail it."""
     if IN_CI:
         pytest.fail(f"CI needs a real {what}: {why}", pytrace=False)
     pytest.skip(why)

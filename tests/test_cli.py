@@ -133,7 +133,7 @@ WRONG = [
     (("run", "toy", "--quik"), "No such option", ExitCode.USAGE),
     (("shw", "toy"), "No such command", ExitCode.USAGE),
     (("check", "toy"), "there is no run of toy yet", ExitCode.USAGE),
-    (("plot", "toy", "nosuch"), "there is no run 'nosuch'", ExitCode.USAGE),
+    (("plot", "toy", "nosuch"), "'nosuch' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
     (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
 ]
@@ -194,6 +194,17 @@ def test_every_bad_end_of_a_point_is_told_apart(
     assert got == code
     assert said in err
     assert list(run_points(root).values()) == [status]
+
+
+def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root: Path) -> None:
+    recipe = root / "recipes/toy/recipe.yaml"
+    text = recipe.read_text()
+    assert "[python, -m, toy, noop]" in text
+    recipe.write_text(text.replace("[python, -m, toy, noop]", '[python, -c, "pass"]'))
+    code, _, err = ae("run", "toy", "--experiment", "noop", "--engine", "local")
+    assert code == ExitCode.WORKLOAD
+    assert "exited 0 but wrote no record" in err
+    assert list(run_points(root).values()) == ["failed"]
 
 
 def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
@@ -261,7 +272,7 @@ def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(ro
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED
-    assert "interrupted" in err
+    assert err.endswith("interrupted; what had finished is kept\n")
     assert "1 of 2 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == {"together-ones": "done", "stuck": "interrupted"}
     assert _processes_of(root) == []

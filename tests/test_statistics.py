@@ -173,6 +173,7 @@ def test_samples_are_drawn_with_replacement_within_a_process() -> None:
     assert found.shape == (1 + statistics.RESAMPLES,)
     assert len(np.unique(found)) > 500
     assert np.isin(statistics.resample(processes(*[one] * 5), "minimum"), one).all()
+    assert statistics.resample(processes(*[sorted(one)] * 5), "maximum")[1:].max() == max(one)
 
 
 def test_long_records_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

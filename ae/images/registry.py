@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -152,7 +153,9 @@ def transfer(
     argv = (program, verb, *options, reference)
     if processes.stream(argv, on_line, env=environment).returncode != 0:
         if program == "docker":
-            probe(environment["DOCKER_HOST"]).close()  # it may have gone away
+            with suppress(EnvironmentFault):  # one that dies answers no more, and then is gone
+                Daemon(environment["DOCKER_HOST"]).ask("/version")
+            probe(environment["DOCKER_HOST"]).close()
         raise _fault(program, verb, reference, errors)
 
 

@@ -210,15 +210,16 @@ class RunStore:
             if run := self.latest(recipe):
                 return run
             raise UsageError(f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}")
-        known = {
-            one.parent.name: one.parent for one in self.results.glob(f"runs/{recipe}/*/run.json")
-        }
+        found = self.results.glob(f"runs/{recipe}/*/run.json")
+        known = {one.parent.name: one.parent for one in found}
         path = known.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
-            of = "" if recipe == "*" else f" of {recipe}"
+            sets = self.results.glob(f"reference/*/{recipe}/runs")  # which can be read like a run
+            of = "" if recipe == "*" else f" or reference set of {recipe}"
+            names = [*known, *(path.parts[-3] for path in sets if of)]
             raise UsageError(
-                f"there is no run '{name}'{of}; {nearest(name, known)}",
-                fix=f"the runs lie in {self.results / 'runs'}",
+                f"'{name}' is no run{of}; {nearest(name, names)}",
+                fix=f"runs and reference sets lie in {self.results}",
             )
         run = Run(path)
         if recipe not in ("*", run.record.recipe):

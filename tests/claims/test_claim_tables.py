@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,13 @@ def test_a_table_is_one_claim_for_every_cell_that_the_paper_prints(toy: Path) ->
     assert (found["T5.2"].reference, found["T5.2"].lower, found["T5.2"].upper) == (1, 0.9, None)
     assert found["T5.2"].fact == "T5.2"
     assert found["T5.1-order"].reference is None
+
+
+def test_labels_of_a_row_are_added_to_those_of_the_table(toy: Path) -> None:
+    where = "    band: 5 %\n    where: {dataset: ramp, variant: fast}\n"
+    found = load(toy, TABLE.replace("    band: 5 %\n", where))
+    assert found["T5.1-launches"].where == {"dataset": "ones", "variant": "fast"}
+    assert found["T5.2-launches"].where == {"dataset": "ramp", "variant": "fast"}
 
 
 def test_a_cell_is_judged_on_its_row(toy: Path) -> None:
@@ -127,18 +135,53 @@ def test_every_means_every_cell_of_the_recipe(toy: Path) -> None:
     assert found.reason.startswith("1 of 2 cells: no records of t (dataset ramp")
 
 
-def test_an_axis_has_its_default_values_and_those_of_the_experiment(toy: Path) -> None:
+def cells(toy: Path, label: str, inner: str) -> list[str]:
+    """The values that a quantifier over a label has, once they are written out."""
+    head, _, tail = CELLS.partition("every_over(")
+    text = head + f"every_over({label}, {inner} > 1)" + tail.partition("> 1)")[2]
+    (claim,) = load(toy, text).values()
+    found = re.search(rf"{label}=\[(.*?)\]", claim.expression or "")
+    assert found
+    return [word.strip("' ") for word in found[1].split(",")]
+
+
+def change(toy: Path, old: str, new: str, count: int = -1) -> None:
     path = toy / "recipes/toy/recipe.yaml"
-    text = path.read_text()
-    assert text.count("    axes: [dataset]\n") >= 1
-    path.write_text(
-        text.replace(
-            "    axes: [dataset]\n", "    axes: [dataset]\n    only: {dataset: [ramp]}\n", 1
-        )
-    )
-    (claim,) = load(toy, CELLS.replace("EXPERIMENT", "experiment=together,")).values()
-    assert claim.expression is not None
-    assert "dataset=['ramp']" in claim.expression
-    (claim,) = load(toy, CELLS.replace("EXPERIMENT", "")).values()
-    assert claim.expression is not None
-    assert "dataset=['ones', 'ramp']" in claim.expression  # what any experiment has
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, count))
+
+
+AXIS = "    axes: [dataset]\n"
+ONLY = AXIS + "    only: {dataset: [ramp]}\n"
+
+
+def test_an_axis_has_its_default_values_and_those_of_the_experiment(toy: Path) -> None:
+    change(toy, AXIS, ONLY, 1)  # of `together` alone
+    together, apart = (f"median(t, experiment={name})" for name in ("together", "apart"))
+    assert cells(toy, "dataset", together) == ["ramp"]
+    assert cells(toy, "dataset", apart) == ["ones", "ramp"]
+    assert cells(toy, "dataset", f"{together} - {apart}") == ["ramp"]  # what both have
+    assert cells(toy, "dataset", f"{together} - median(t, experiment=noop)") == ["ramp"]
+    assert cells(toy, "dataset", "median(t)") == ["ones", "ramp"]  # what any experiment has
+    change(toy, AXIS + "    variants: [slow", ONLY + "    variants: [slow")
+    assert cells(toy, "dataset", "median(t)") == ["ramp"]
+
+
+def test_every_quantifier_has_the_cells_of_its_own_experiment(toy: Path) -> None:
+    change(toy, AXIS, ONLY, 1)
+    each = [f"every_over(dataset, median(t, experiment={name}) > 1)"
+            for name in ("together", "apart")]  # fmt: skip
+    claim = load(toy, TABLE.replace("median(set) > 0", " and ".join(each)))["T5.1-order"]
+    assert re.findall(r"dataset=\[(.*?)\]", claim.expression or "") == ["'ramp'", "'ones', 'ramp'"]
+
+
+def test_found_is_no_value_of_the_recipe(toy: Path) -> None:
+    order = "every_over(median(t, experiment=together) > 1, dataset=found)"
+    claim = load(toy, TABLE.replace("median(set) > 0", order))["T5.1-order"]
+    assert claim.expression == order
+
+
+def test_variants_are_those_that_the_experiment_measures(toy: Path) -> None:
+    change(toy, "variants: [slow, fast]", "variants: [fast]")
+    assert cells(toy, "variant", "median(t, experiment=apart)") == ["fast"]
+    assert cells(toy, "variant", "median(t, experiment=together)") == ["slow", "fast"]

@@ -168,6 +168,7 @@ def test_the_value_comes_with_its_interval_and_samples() -> None:
     assert found.high is not None
     assert 1.9 < found.low <= 2.0 <= found.high < 2.1
     assert (found.n, found.processes, found.hosts, found.spread) == (10, 5, 1, "ci95")
+    assert one(A100, [row("base", 20.0, 20.0, 20.0), row("fast", 10.0, 10.0)]).n == 5
     assert found.hardware == ("NVIDIA A100-SXM4-40GB",)
     assert found.evidence == ("measured",)
     assert found.reason == "1.5 to 2.5 x expected; paper: 2 x"
@@ -228,6 +229,19 @@ def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> No
     assert one(A100, rows, **other).verdict is Verdict.UNDECIDED
     four = [*rows[:4], *rows[5:9]] * 2
     assert one(A100, four, **ordering).verdict is Verdict.UNDECIDED
+
+
+def test_of_a_range_no_draw_may_fall_on_the_other_side() -> None:
+    """All three are 0 in one of 64 draws, which of a 95 % interval would be few enough."""
+    rows = [
+        row(name, value, value, process=f"{name}{number}")
+        for name in "abc" for number, value in enumerate((1.0, 1.0, 1.0, 0.0))
+    ]  # fmt: skip
+    words = " + ".join(f"median(time, variant={name})" for name in "abc")
+    found = one(A100, rows, reference=None, lower=None, upper=None, expression=f"{words} > 0.5")
+    assert found.verdict is Verdict.UNDECIDED
+    share = int(found.reason.partition("in ")[2].partition("%")[0])
+    assert 97.5 < share < 100
 
 
 @pytest.mark.parametrize(
@@ -322,6 +336,11 @@ def test_every_gpu_must_be_one_that_is_scored() -> None:
     assert one(A100, rows, direction="> 1").verdict is Verdict.NOT_COMPARABLE
 
 
+def test_a_band_of_a_negative_reference_is_around_it() -> None:
+    found = claim(reference=-2.0, band="10 %")
+    assert (found.lower, found.upper) == (-2.2, -1.8)
+
+
 def test_bounds_and_sources_are_told() -> None:
     assert one(A100, upper=None).reason == "at least 1.5 x expected; paper: 2 x"
     assert one(A100, lower=None).reason == "at most 2.5 x expected; paper: 2 x"
@@ -371,6 +390,7 @@ def test_the_scoreboard_counts_a_fact_once_and_by_its_worst_verdict() -> None:
         one(A100, id="C2", tag="ours"), one(A100, id="C1-order", fact="C1", tag="order"),
     ]  # fmt: skip
     board = scoreboard(several)
+    assert scoreboard(several[::-1]) == board
     assert {tag: {w: n for w, n in row.items() if n} for tag, row in board.items()} == {
         "magnitude": {"not reproduced": 1}, "order": {"reproduced": 1}, "arithmetic": {},
         "ours": {"reproduced": 1},

@@ -176,7 +176,7 @@ def test_outer_mounts_come_first(tmp_path: Path) -> None:
 
 def test_mounts_and_user_are_checked_too(spec: Any) -> None:
     said = inspected(spec)
-    said["Config"]["User"] = ""
+    said["Config"]["User"] = "0:0"
     said["Mounts"][0]["RW"] = not said["Mounts"][0]["RW"]
     del said["Mounts"][1]
     assert len(dropped(spec, said)) == 3

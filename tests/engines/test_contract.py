@@ -121,6 +121,7 @@ def test_a_program_that_is_not_there(engine: Engine, tmp_path: Path) -> None:
     outcome = engine.run(job, Lines(), 60)
     assert (outcome.status, outcome.exit_code) == (Status.FAILED, 127)
     assert "ae-no-such-program" in outcome.reason
+    assert "exit code" not in outcome.reason
 
 
 def test_a_deadline_lets_it_clean_up(engine: Engine, tmp_path: Path) -> None:

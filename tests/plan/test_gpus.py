@@ -67,6 +67,10 @@ def test_the_key_has_the_model_of_the_chosen_gpu_and_not_which_it_is(tmp_path: P
     alone = planned(root, Machine(gpus=(replace(A100, index=0, uuid="GPU-x"),)), "gpu_only")
     beside = planned(root, UNEQUAL, "gpu_only")
     assert beside.points[0].key == alone.points[0].key
+    hopper = replace(A100, index=2, uuid="GPU-h100", name="H100")  # would do, and is not used
+    assert (
+        planned(root, Machine(gpus=(A100, hopper)), "gpu_only").points[0].key == alone.points[0].key
+    )
     picked = planned(root, UNEQUAL, "gpu_only", gpus=("1",))
     assert picked.points[0].key == alone.points[0].key
 

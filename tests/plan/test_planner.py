@@ -14,7 +14,7 @@ from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.model import Flavour, Gpu, GpuId, GpuRequest, Machine, Mount, Plan
 from ae.plan.gpus import gpu_request, shortcoming, version
 from ae.plan.planner import make_plan
-from ae.plan.selection import Selection, check_selection, is_protocol
+from ae.plan.selection import Selection, check_selection, is_protocol, parse_gpus
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.models import PlanRecord, describe
@@ -292,6 +292,34 @@ def test_unsuitable_machines(
     assert caught.value.exit_code == ExitCode.ENVIRONMENT
 
 
+def test_what_was_asked_for_by_name_is_never_left_out(toy: Recipe) -> None:
+    with pytest.raises(EnvironmentFault, match="gpu_only cannot run here: this machine shows no"):
+        plan(toy, NONE, experiments=("together", "gpu_only"))
+
+
+def test_an_image_for_gpus_alone_runs_points_on_the_cpu_too(toy: Recipe) -> None:
+    flavours = {"toy": (Flavour.CUDA,)}
+    made = make_plan(toy, Selection(), NONE, ROOT, {"toy": "c0ffee"}, flavours=flavours)
+    assert {point.image.flavour for point in made.points} == {Flavour.CUDA}
+
+
+@pytest.mark.parametrize(
+    ("word", "gpus"),
+    [
+        (None, None), ("none", 0), ("0", 0), ("2", 2), ("device=2", ("2",)), ("0,1", ("0", "1")),
+        ("device=GPU-a,1", ("GPU-a", "1")),
+    ],
+)  # fmt: skip
+def test_how_gpus_are_asked_for(word: str | None, gpus: tuple[str, ...] | int | None) -> None:
+    assert parse_gpus(word) == gpus
+
+
+@pytest.mark.parametrize("word", ["", "all", "-1", "device=", "device=a", "1,x"])
+def test_gpus_that_cannot_be_asked_for(word: str) -> None:
+    with pytest.raises(UsageError, match="neither a count nor a list of GPUs"):
+        parse_gpus(word)
+
+
 def test_unsuitable_experiments_of_a_plain_run_are_left_out(toy: Recipe) -> None:
     recipe = changed(toy, "gpu_only", default=True)
     made = plan(recipe, NONE)
@@ -478,6 +506,9 @@ def test_a_quick_run_has_the_most_gpus_where_there_are_fewer_than_its_own(spread
     assert made.notes == ("left out: together with gpus 2: 2 GPUs are needed and there is 1",)
     named = plan(spread, TWO, experiments=("together",), quick=True, gpus=("1",))
     assert counts(named) == [("1", 1)]
+    eight = spread.axes["gpus"].model_copy(update={"quick": ("8",)})
+    larger = spread.model_copy(update={"axes": {**spread.axes, "gpus": eight}})
+    assert counts(plan(larger, FOUR, experiments=("together",), quick=True)) == [("4", 4)]
 
 
 def test_a_required_gpu_leaves_out_what_does_not_fit(spread: Recipe) -> None:
@@ -630,6 +661,10 @@ def test_one_gpu_picks_the_points_with_one(spread: Recipe) -> None:
 def test_a_figure_brings_its_experiments(toy: Recipe) -> None:
     selection = check_selection(toy, Selection(figures=("times",)))
     assert selection.experiments == ("together", "apart")
+    lanes = changed(toy, "apart", lane="upstream")  # a figure may draw both
+    for lane, own in (("native", "together"), ("upstream", "apart")):
+        selection = check_selection(lanes, Selection(figures=("times",), lane=lane))
+        assert selection.experiments == (own,)
     with pytest.raises(UsageError, match="no figure 'tims'; did you mean 'times'"):
         plan(toy, figures=("tims",))
 

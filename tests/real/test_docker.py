@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,6 +35,14 @@ def engine(docker_host: str) -> Iterator[DockerEngine]:
     made = DockerEngine(grace_s=1.0)
     yield made
     made.close()
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that any user may enter; every pytest that starts closes its own to others."""
+    with tempfile.TemporaryDirectory(prefix="ae-test-", dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
 
 
 def sh(script: str) -> tuple[str, ...]:
@@ -91,14 +100,11 @@ def test_a_silent_container_outlives_the_control_timeout(
     assert outcome.seconds > 5
 
 
-def test_outputs_of_another_user_are_that_users(docker_host: str, tmp_path: Path) -> None:
+def test_outputs_of_another_user_are_that_users(docker_host: str, open_folder: Path) -> None:
     """Also when a capability makes the point run as root inside."""
-    tmp_path.chmod(0o777)
-    for parent in tmp_path.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
     engine = DockerEngine(user="12345:12346")
     for number, caps in enumerate([(), ("SYS_PTRACE",)]):
-        out = tmp_path / str(number)
+        out = open_folder / str(number)
         job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
         out.chmod(0o777)
         assert engine.run(job, Lines(), 60).status is Status.DONE
@@ -378,7 +384,7 @@ print(DockerEngine().run(job, lines, 60).status, *lines.of("stdout"), sep="|")
 """
 
 
-def test_a_capability_for_an_ordinary_caller(docker_host: str, tmp_path: Path) -> None:
+def test_a_capability_for_an_ordinary_caller(docker_host: str, open_folder: Path) -> None:
     """The point is root inside with that capability alone; what it wrote is the caller's."""
     user = ["setpriv", "--reuid=12345", "--regid=12346"]
     group = os.stat(docker_host.removeprefix("unix://")).st_gid
@@ -389,13 +395,11 @@ def test_a_capability_for_an_ordinary_caller(docker_host: str, tmp_path: Path) -
     probe = [*argv, python, "-c", "import ae.engines.docker, docker.api"]
     if os.geteuid() != 0 or subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("only root can become another user, and he must be able to import ae")
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o055)
-    out = tmp_path / "out"
+    out = open_folder / "out"
     out.mkdir(mode=0o755)
     os.chown(out, 12345, 12346)
-    argv += [f"HOME={tmp_path}", python, "-c", ORDINARY, str(out)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=tmp_path)
+    argv += [f"HOME={open_folder}", python, "-c", ORDINARY, str(out)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=open_folder)
     assert done.stdout == f"done|0|CapEff:\t{1 << 19:016x}\n"
     found = [path.stat() for path in (out, *out.rglob("*"))]
     assert {(one.st_uid, one.st_gid) for one in found} == {(12345, 12346)}

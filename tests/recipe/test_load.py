@@ -253,6 +253,8 @@ def test_parameters_read_what_a_person_types(toy: Path) -> None:
     assert parameters["verbose"].parse("TRUE") is True
     assert parameters["scale"].parse("2e-3") == 0.002
     assert parameters["gpu_name"].parse("") == ""
+    default = Parameter(type="float", default=1, help="x").value(False)
+    assert str(default) == str(parameters["scale"].parse("1")) == "1.0"  # one command, one key
 
 
 @pytest.mark.parametrize(

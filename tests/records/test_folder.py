@@ -177,8 +177,11 @@ def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
-    with pytest.raises(UsageError, match="there is no run '1';"):
+    with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
+    (store.results / "reference" / "h200" / "toy" / "runs").mkdir(parents=True)
+    with pytest.raises(UsageError, match="did you mean 'h200'"):
+        store.find("toy", "h20")
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:

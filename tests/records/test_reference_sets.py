@@ -20,6 +20,7 @@ from ae.records.results import (
     machine_of,
     reference_sets,
 )
+from ae.statistics import by_process
 
 CLEAN = {"revision": "a" * 40, "dirty": False}
 
@@ -43,7 +44,7 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
         (place / "status.json").write_text(json.dumps(status))
         lines = [
             {"metric": "time", "unit": "us", "samples": [point["time"]], "evidence": "measured",
-             "labels": {"variant": variant}}
+             "labels": {"variant": variant}, **point.get("more", {})}
             for variant in status["variants"]
         ]  # fmt: skip
         (place / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -54,7 +55,8 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
         "schema": 1, "recipe": "toy", "name": name, "created": created,
         "plan": {"recipe": "toy", "lane": "native", "flavour": "cuda", "quick": False,
                  "points": planned, "selection": {}, "reduced": facts.get("reduced", [])},
-        "provenance": {"source": facts.get("source", CLEAN), "command": ["run", "toy"]},
+        "provenance": {"source": facts.get("source", CLEAN), "command": ["run", "toy"],
+                       "host": {"name": facts.get("host", "")}},
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(data))
     return load_run(folder)
@@ -66,6 +68,18 @@ def point(name: str, key: str, time: float, *variants: str, **facts: Any) -> dic
 
 def values(found: Results) -> dict[tuple[str, str], float]:
     return {(row.point, row.labels["variant"]): row.samples[0] for row in found.rows}
+
+
+def test_every_point_of_every_run_is_a_process_of_its_host(tmp_path: Path) -> None:
+    """Or several, where the workload says so. A point that runs twice is not one that is longer."""
+    folder = tmp_path / "reference/h200/toy"
+    rank = {"more": {"process": "rank0"}}
+    keep(run(tmp_path, "01", point("a", "ka", 1.0), point("a-r1", "kb", 2.0), host="left"), folder)
+    keep(run(tmp_path, "02", point("a-r2", "kc", 3.0, **rank), host="right"), folder)
+    rows = load_reference(folder).rows
+    assert by_process(map(vars, rows)) == {
+        ("left", "01/a"): [1.0], ("left", "01/a-r1"): [2.0], ("right", "02/a-r2/rank0"): [3.0],
+    }  # fmt: skip
 
 
 def test_a_set_is_the_union_of_its_runs(tmp_path: Path) -> None:

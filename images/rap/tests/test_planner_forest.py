@@ -84,6 +84,16 @@ def test_local_search_aligns_chains_that_are_shifted():
     )[1] == 9  # fmt: skip
 
 
+@pytest.mark.parametrize("seed", [1, 6, 9])
+def test_a_throw_without_gain_does_not_end_the_search(seed):
+    forest = merge(random_forest(20, 2, seed), 9)
+    one, many = (
+        improve(forest, forest.earliest, rounds=rounds, seed=0, deadline=time.monotonic() + 60)[1]
+        for rounds in (1, 100)
+    )
+    assert one < many
+
+
 def test_a_long_chain_needs_no_recursion():
     nodes = [FusionNode(str(i), "x", str(i - 1) if i else None) for i in range(3000)]
     assert merge(nodes).levels == 3000

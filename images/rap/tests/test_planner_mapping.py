@@ -78,6 +78,17 @@ def test_a_feature_that_is_everywhere_moves_to_one_gpu():
     assert machine.search(data_parallel=False).gpu_of == machine.home
 
 
+def test_a_feature_that_is_everywhere_may_go_home():
+    """Home is not the fastest GPU, but costs no communication."""
+    work = {"a": 20.0, "b": 30.0, "c": 30.0}
+    home = {"a": 2, "b": 1, "c": 1}
+    machine = Machine(work, home, 3, base=[0.0, 50.0, 100.0], per_move=10.0, launch=10.0)
+    assert locality_us(machine) == 130.0
+    found = machine.search()
+    assert found.gpu_of == {"a": 0, "b": 1, "c": 0}
+    assert found.iteration_us == 120.0
+
+
 def test_two_equally_slow_gpus_do_not_end_the_search():
     work = {f"f{index}": 10.0 for index in range(8)}
     home = {name: index % 2 for index, name in enumerate(work)}
@@ -112,6 +123,13 @@ def test_rounds_bound_the_moves_and_a_mapping_is_evaluated_once():
     machine.calls = 0
     machine.search(rounds=1, data_parallel=False)
     assert machine.calls == 1 + len(work)
+
+
+def test_only_features_of_the_slowest_gpu_are_tried():
+    work = {f"f{index}": 10.0 for index in range(6)}
+    machine = Machine(work, {name: int(name in ("f4", "f5")) for name in work}, 3)
+    machine.search(rounds=1, data_parallel=False)
+    assert machine.calls == 1 + 4
 
 
 def test_bad_input_is_refused():

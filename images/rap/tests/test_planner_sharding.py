@@ -6,6 +6,7 @@ from rap_training.planner.sharding import largest_prefix
 
 def test_a_linear_cost_leaves_the_largest_prefix():
     assert largest_prefix(lambda k: 2.0 + k, 10, 7.5) == 5
+    assert largest_prefix(lambda k: 2.0 + k, 10, 7.0) == 5
     assert largest_prefix(lambda k: 2.0 + k, 10, 100.0) == 10
     assert largest_prefix(lambda k: 2.0 + k, 10, 2.9) == 0
     assert largest_prefix(lambda k: 2.0 + k, 0, 100.0) == 0

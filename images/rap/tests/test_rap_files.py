@@ -67,9 +67,9 @@ FAULTS = {
     "empty name": (change("name", to=""), 'the plan: name is ""; fix: a word'),
     "misspelt key": (
         change("node", to=[]),
-        "the plan has the unknown key node; fix: did you mean nodes?",
+        'the plan has the unknown key "node"; fix: did you mean nodes?',
     ),
-    "unknown key": (change("zzz", to=1), "unknown key zzz; fix: one of name, columns, nodes"),
+    "unknown key": (change("zzz", to=1), 'unknown key "zzz"; fix: one of name, columns, nodes'),
     "no columns": (change("columns", to=[]), "the plan has no columns; fix: at least one"),
     "columns no list": (change("columns", to={}), "columns is {}; fix: a list, [...]"),
     "column no object": (change("columns", 0, to="d"), 'columns[0] is "d"; fix: an object'),
@@ -79,7 +79,7 @@ FAULTS = {
     ),
     "column's key": (
         change("columns", 1, "widht", to=2),
-        "columns[1] has the unknown key widht; fix: did you mean width?",
+        'columns[1] has the unknown key "widht"; fix: did you mean width?',
     ),
     "width no number": (
         change("columns", 1, "width", to="3"),
@@ -113,7 +113,7 @@ FAULTS = {
     ),
     "no such parameter": (
         change("nodes", 3, "parameters", "modulo", to=1),
-        "nodes[3]: sigrid_hash has no parameter modulo; fix: did you mean modulus?",
+        'nodes[3]: sigrid_hash has no parameter "modulo"; fix: did you mean modulus?',
     ),
     "parameter missing": (
         change("nodes", 3, "parameters", drop=True),
@@ -205,7 +205,10 @@ def test_a_fault_is_one_sentence_with_a_fix(fault, tmp_path):
         ("{", "not JSON (line 1, column 2: Expecting property name"),
         ("", "not JSON (line 1, column 1: Expecting value)"),
         ("[]", "the plan is []; fix: an object"),
-        ('{"name": "a", "name": "b"}', "the key name is given twice in one object; fix: keep one"),
+        (
+            '{"name": "a", "name": "b"}',
+            'the key "name" is given twice in one object; fix: keep one',
+        ),
         ("[" * 200_000, "nested too deeply; fix"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rap_training.plan import files
 from rap_training.plan.files import dump, load, parse
@@ -53,6 +53,7 @@ def plan_or_sentence(text: str) -> Plan | None:
 
 
 @given(st.text() | VALUES.map(json.dumps))
+@example('{"\\n": null}')
 def test_any_text(text: str) -> None:
     assert plan_or_sentence(text) is None
 

@@ -114,7 +114,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise PlanError(f"the key {key:.40} is given twice in one object; fix: keep one")
+            raise PlanError(f"the key {_show(key)} is given twice in one object; fix: keep one")
         found[key] = value
     return found
 
@@ -148,7 +148,9 @@ def _record(kind: type, data: Any, where: str) -> dict[str, Any]:
     known = {field.name: field for field in fields(kind)}
     for key in data:
         if key not in known:
-            raise PlanError(f"{where} has the unknown key {key:.40}; fix: {_nearest(key, known)}")
+            raise PlanError(
+                f"{where} has the unknown key {_show(key)}; fix: {_nearest(key, known)}"
+            )
     for key, field in known.items():
         required = field.default is MISSING and field.default_factory is MISSING
         if required and key not in data:
@@ -189,7 +191,7 @@ def _node(data: Any, where: str) -> Node:
     for key, value in parameters.items():
         if key not in known:
             fix = _nearest(key, known)
-            raise PlanError(f"{where}: {op} has no parameter {key:.40}; fix: {fix}")
+            raise PlanError(f"{where}: {op} has no parameter {_show(key)}; fix: {fix}")
         numbers = value if isinstance(value, list) else [value]
         if any(isinstance(number, float) and not isfinite(number) for number in numbers):
             raise PlanError(f"{where}: {key} of {op} is not finite; fix: a finite number")
