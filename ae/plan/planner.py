@@ -64,9 +64,7 @@ def make_plan(
             choices, note = choices_of(recipe, selection, name, machine, values_here)
         except (UsageError, EnvironmentFault) as error:
             counted = axis in selection.axes and machine.gpus and selection.gpus != 0
-            if name in selection.experiments:
-                raise
-            if counted and isinstance(error, EnvironmentFault):
+            if name in selection.experiments or (counted and isinstance(error, EnvironmentFault)):
                 raise
             message = error.message.removeprefix(name)
             rest = f": {message}" if message == error.message else message
@@ -155,6 +153,8 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
     """
     ranges = {}
     count = selection.gpus if isinstance(selection.gpus, int) else 0
+    used = [key for _, key in placeholders(recipe.experiments[name].command)]
+    replaced = {recipe.parameters[key].replaces for key in used if selection.settings.get(key)}
     for axis in recipe.experiments[name].axes:
         there, asked = recipe.possible_values(name, axis), selection.axes.get(axis)
         found = tuple(value for value in there if asked is None or value in asked)
@@ -172,7 +172,7 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
             found = (str(count),)
         elif asked is None:
             found = recipe.values_of(name, axis, quick=selection.quick)
-        ranges[axis] = found
+        ranges[axis] = found[:1] if axis in replaced else found
     return ranges
 
 

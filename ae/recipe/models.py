@@ -73,6 +73,7 @@ class Parameter(Part):
     choices: Words | None = None
     help: Text
     unit: str | None = None
+    replaces: Key | None = None  # an axis of whose values one runs where this is set
     size: bool = False  # part of the paper's problem size: with another value no claim is scored
 
     @model_validator(mode="after")
@@ -113,9 +114,7 @@ class Parameter(Part):
         if not isinstance(value, kinds) or (isinstance(value, bool) and self.type != "bool"):
             raise ValueError(f"must be {words}, not {value!r}")
         if isinstance(value, list):
-            if not value or not all(
-                isinstance(word, str) and word and "," not in word for word in value
-            ):
+            if not value or any(not isinstance(w, str) or not w or "," in w for w in value):
                 raise ValueError(f"must be {words}, not {value!r}")
             return tuple(value)
         if isinstance(value, str):
@@ -234,8 +233,7 @@ class Recipe(Part):
         """How many points a plain run of an experiment has, given the GPUs for all of them: one for
         each of its processes."""
         about = self.experiments[experiment]
-        count = math.prod(len(self.values_of(experiment, axis)) for axis in about.axes)
-        count *= about.processes
+        count = about.processes * math.prod(len(self.values_of(experiment, a)) for a in about.axes)
         return count if about.interleave else count * max(1, len(self.variants_of(experiment)))
 
     def gpu_axis(self, experiment: str) -> str:

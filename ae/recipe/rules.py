@@ -63,6 +63,8 @@ def _references(recipe: Recipe, images: Sequence[str]) -> References:
         yield ("variants", name, "baseline"), "variant", variant.baseline, recipe.variants
     for name, axis in recipe.axes.items():
         yield from _each(("axes", name, "quick"), "value", axis.quick, axis.values)
+    for name, about in recipe.parameters.items():
+        yield ("parameters", name, "replaces"), "axis", about.replaces, recipe.axes
     counting = recipe.needs.gpus.axis if recipe.needs.gpus else ""
     yield ("needs", "gpus", "count"), "axis", counting, recipe.axes
     for name, one in recipe.experiments.items():

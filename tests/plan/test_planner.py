@@ -669,3 +669,15 @@ def test_a_figure_brings_its_experiments(toy: Recipe) -> None:
         assert selection.experiments == (own,)
     with pytest.raises(UsageError, match="no figure 'tims'; did you mean 'times'"):
         plan(toy, figures=("tims",))
+
+
+def test_a_parameter_that_replaces_an_axis_runs_one_of_its_values(toy: Recipe) -> None:
+    about = toy.parameters["words"].model_copy(update={"replaces": "dataset"})
+    recipe = toy.model_copy(update={"parameters": {**toy.parameters, "words": about}})
+    assert ids(plan(recipe)) == ids(plan(toy))
+    given = plan(recipe, settings={"words": "gamma"})
+    uses = "{words}" in toy.experiments["apart"].command
+    assert [point.id for point in given.points if "together" in point.id] == ["together-ones"]
+    assert ("apart-ramp-slow" in ids(given)) != uses
+    asked = plan(recipe, settings={"words": "gamma"}, axes={"dataset": ("ramp",)})
+    assert "together-ramp" in ids(asked)

@@ -114,6 +114,7 @@ FAIL = [
     (small(axes={**small()["axes"], "repeat": small()["axes"]["size"]}),
      "the name 'repeat' is taken"),
     (small(needs={"gpus": {**GPUS, "count": "{nothing}"}}), "unknown axis 'nothing' in needs.gpus"),
+    (number(replaces="nothing"), "unknown axis 'nothing' in parameters.n.replaces"),
     (small(needs={"gpus": GPUS}, axes={"size": {"help": "h", "values": {"08": {"summary": "s"}}}}),
      "'08' is not a number of GPUs"),
     (small(needs={"gpus": GPUS}, axes={"size": {"help": "h", "values": {"x": {"summary": "s"}}}}),

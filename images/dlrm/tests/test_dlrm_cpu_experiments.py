@@ -133,7 +133,7 @@ def test_the_hot_copy_holds_the_hottest_rows_and_ids_point_into_it(hot_rows):
     np.testing.assert_array_equal(tables.extended(1)[moved], tables.weight(1)[ids])
     np.testing.assert_array_equal(moved < len(hottest), np.isin(ids, hottest))
     sums = prepare("l2p", config, tables).call(1, 1)
-    expected = embedding_bag(tables.weight(1), ids, tables.offsets)
+    expected = embedding_bag(tables.weight(1), ids, tables.offsets(1))
     np.testing.assert_array_equal(sums, expected)
 
 

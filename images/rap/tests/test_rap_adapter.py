@@ -44,7 +44,7 @@ WARMUP, ITERATIONS = 1, 4
 
 def test_lists_lose_their_padding_and_keep_their_order() -> None:
     loop = Loop(work_of(ONE), Collectives(rank=0, world=1))
-    bad = torch.zeros(1, dtype=torch.int64)
+    bad = torch.zeros(TABLES, dtype=torch.int64)
     slots = [Input(loop.buffers, slot, MODEL.rows) for slot in range(2)]
     for number, batch in enumerate(global_batches()):
         loop.inputs.all(number)
@@ -54,7 +54,7 @@ def test_lists_lose_their_padding_and_keep_their_order() -> None:
         assert lengths.dtype == torch.int32
         assert torch.equal(slots[number % 2].dense(), batch.dense)
         assert torch.equal(slots[number % 2].labels, batch.labels)
-    assert int(bad) == 0
+    assert not bad.any()
 
 
 def test_ids_outside_of_their_table_are_counted_but_not_behind_a_list() -> None:
@@ -66,9 +66,12 @@ def test_ids_outside_of_their_table_are_counted_but_not_behind_a_list() -> None:
     row = next(n for n, length in enumerate(lengths.tolist()) if 2 <= length < ids.shape[1])
     ids[row, 0], ids[row, 1], ids[row, -1] = -1, MODEL.rows[ragged.table], 10**12
     loop.buffers.piece(0, loop.buffers.work.needed_here[0])[0][3] = MODEL.rows[0]
-    bad = torch.zeros(1, dtype=torch.int64)
+    bad = torch.zeros(TABLES, dtype=torch.int64)
     values, lengths = Input(loop.buffers, 0, MODEL.rows).bags(bad)
-    assert int(bad) == 3
+    wanted = [0] * TABLES
+    wanted[ragged.table] += 2
+    wanted[loop.buffers.work.needed_here[0].table] += 1
+    assert bad.tolist() == wanted
     assert len(values) == int(lengths.sum())
     assert int(values.min()) >= 0
     assert int(values.max()) < max(MODEL.rows)
@@ -195,9 +198,11 @@ def test_it_loses_what_our_trainer_loses(world: int, tmp_path: Path) -> None:
 @needs_torchrec
 @pytest.mark.slow
 def test_an_id_outside_of_its_table_is_reported(tmp_path: Path) -> None:
+    output = work_of(ONE).plan.sparse[0]
     assert run_ranks(reported, 1, tmp_path, backend=None) == [
-        "1 ids were outside of their tables and were taken for 0; "
-        "fix: end the plan's chains with sigrid_hash modulo the table's rows"
+        f"1 ids of table 0, node {output.node}, were outside of its {output.rows} rows, "
+        "and were taken for 0; "
+        "fix: end the plan's chain with sigrid_hash modulo the table's rows"
     ]
 
 

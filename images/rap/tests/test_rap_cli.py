@@ -209,10 +209,21 @@ def test_ids_outside_of_a_table(
 ) -> None:
     raw = plan(sparse=[{"node": "item.fill", "rows": 100}, {"node": "item.hash", "rows": 100}])
     arguments = with_plan(tmp_path / "raw.json", raw)
-    assert main([*arguments, "--variants", "ideal", "--gpus", str(gpus)]) == 1
+    assert main([*arguments, "--variants", "ideal", "--gpus", str(gpus)]) == 2
     last = capfd.readouterr().err.splitlines()[-1]
-    assert "ids were outside of their tables and were left out; fix: " in last
+    assert "ids of table 0, node item.fill, were outside of its 100 rows" in last
+    assert "and were left out; fix: " in last
     assert last.startswith("rap_training: rank ")
+
+
+def test_ids_that_a_plan_lets_out_of_a_table_start_no_process(
+    tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sessions, "run_session", lambda *_, **__: pytest.fail("was started"))
+    wide = plan(sparse=[{"node": "item.hash", "rows": 99}])
+    assert main(with_plan(tmp_path / "wide.json", wide)) == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert "the ids of table 0, node item.hash, go from 0 to 99, and the table has 99 rows" in last
 
 
 def machine(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:

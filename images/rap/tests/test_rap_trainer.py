@@ -163,8 +163,12 @@ def test_an_id_outside_of_its_table_adds_nothing_and_is_reported() -> None:
     expected, after = train(loop.start, batches, LR)
     close(torch.tensor(losses), torch.tensor(expected), "losses")
     assert_weights(loop.weights(), after)
-    with pytest.raises(ValueError, match=r"^3 ids were outside of their tables.*; fix: "):
+    with pytest.raises(
+        ValueError, match=r"^1 ids of table 0, node .* more tables, .*; fix: "
+    ) as caught:
         loop.trainer.check()
+    output = loop.buffers.work.plan.sparse[0]
+    assert f"node {output.node}, were outside of its {output.rows} rows" in str(caught.value)
 
 
 def test_a_trainer_takes_any_mapping_but_no_other_placement() -> None:

@@ -100,6 +100,7 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
         "dtype": "bfloat16", "index_dtype": "int32", "samples": "51", "warmup": "7", "seed": "99",
         "distance": "6", "register_cap": "48", "warps_per_sm": "32", "l2_mode": "hint,window",
         "hot_list": "oracle", "hot_rows": "123", "launch": "one_table", "threads": "2",
+        "bags": "file", "bag_file": "/data/bags.txt", "mode": "mean", "shapes": "77x64,9x64",
         "trace": "/data/trace.txt", "distances": "2,4", "warps": "40,48", "archs": "80,90",
     }  # fmt: skip
     assert set(settings) == native_parameters(recipe)
@@ -135,6 +136,8 @@ def test_the_words_are_the_workloads_words(recipe: Recipe) -> None:
     assert tuple(recipe.axes["dataset"].values) == workload.DATASETS
     assert set(native(recipe)) == set(workload.EXPERIMENTS)
     assert set(recipe.parameters["dtype"].choices or ()) == set(workload.DTYPES)
+    assert set(recipe.parameters["bags"].choices or ()) == set(workload.BAGS)
+    assert set(recipe.parameters["mode"].choices or ()) == set(workload.MODES)
     assert set(recipe.parameters["hot_list"].choices or ()) == set(workload.HOT_LISTS)
     assert set(recipe.parameters["launch"].choices or ()) == set(workload.LAUNCHES)
 
@@ -445,7 +448,8 @@ def test_a_cpu_or_a_small_run_proves_and_disproves_nothing_about_gpus() -> None:
 
 
 def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
-    for name in ("tables", "rows", "dim", "batch", "pooling", "dtype", "distance", "register_cap"):
+    for name in ("tables", "rows", "dim", "batch", "pooling", "dtype", "distance", "register_cap",
+                 "bags", "bag_file", "mode", "shapes"):  # fmt: skip
         assert recipe.parameters[name].size, name
     made = plan(recipe, WITH_GPU, settings={"rows": "1000"}, experiments=("embedding",))
     assert made.reduced == ("--set rows=1000",)

@@ -85,6 +85,19 @@ def test_every_setting_reaches_the_workload(recipe: Recipe) -> None:
     assert reached == set(settings)
 
 
+def test_a_plan_of_ones_own_runs_once_and_not_once_a_built_in_plan(recipe: Recipe) -> None:
+    settings = {"plan_file": "/data/mine.json"}
+    chosen = ("fig9", "fig10", "heavy", "capacity")
+    made = plan(recipe, "gpu", settings=settings, experiments=chosen, gpus=1).points
+    plain = plan(recipe, "gpu", experiments=chosen, gpus=1).points
+    for name in chosen:
+        cells = [point.labels["batch"] for point in made if point.experiment == name]
+        before = [point.labels["batch"] for point in plain if point.experiment == name]
+        own = "{plan_file}" in recipe.experiments[name].command
+        assert sorted(cells) == sorted(before)[:: 2 if own else 1], name
+        assert own == (name != "capacity")
+
+
 def test_what_decides_a_variant_can_be_set_wherever_it_takes_part(recipe: Recipe) -> None:
     for name, experiment in native(recipe).items():
         taking_part = [workload.VARIANTS[variant] for variant in recipe.variants_of(name)]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from reprokit.errors import ConfigError, Failure
 from reprokit.options import Options, option
 
 DEVICES = ("cpu", "cuda")
-EXPERIMENTS = ("embedding", "endtoend", "sweep", "pin_cost", "profile", "static")
+EXPERIMENTS = (
+    "embedding", "endtoend", "sweep", "pin_cost", "check_cost", "profile", "static",
+)  # fmt: skip
 GPU_ONLY = {
     "sweep": "the sweep is over a GPU's resident warps, which a CPU does not have",
     "pin_cost": "the pinning modes are ways to use a GPU's L2 cache",
+    "check_cost": "what is looked at is a report of a GPU's kernels",
     "profile": "the profiled counters are those of a GPU",
 }
 DATASETS = ("one_item", "high_hot", "med_hot", "low_hot", "random")
@@ -34,12 +38,16 @@ VARIANTS = (
     "best",
 )
 PINNING = ("l2p", "rpf_l2p", "rpf_l2p_tuned")
+ONE_SHAPE = "tables of different shapes have no one number of hot rows; fix: without --shapes"
 L2_MODES = ("hint", "setaside", "window", "setaside_reset")
 HOT_LISTS = ("profiled", "oracle")
 LAUNCHES = ("one_table", "all_tables", "both")
 DTYPES = ("float32", "float16", "bfloat16")
 INDEX_DTYPES = ("int32", "int64")
 INT32_ROWS = 2**31 - 1
+BAGS = ("uniform", "ragged", "geometric", "file")
+MODES = ("sum", "mean")
+MOST_DIM = 1024
 
 # Rows ahead, as the artifact ships them (docs/papers/dlrm.md, D9); the combined design uses RPF's.
 DEFAULT_DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
@@ -62,9 +70,20 @@ class Config(Options):
     variants: tuple[str, ...] = option(("base",), "comma separated", choices=VARIANTS, empty=True)
     tables: int = option(12, "embedding tables", least=1)
     rows: int = option(500_000, "rows of one table", least=1)
-    dim: int = option(128, "columns of a row", least=1, most=1024)
+    dim: int = option(128, "columns of a row", least=1, most=MOST_DIM)
     batch: int = option(2048, "bags in a batch", least=1)
     pooling: int = option(150, "rows summed in a bag", least=1)
+    bags: str = option(
+        "uniform",
+        "lengths of bags: uniform (all --pooling), ragged (0 to twice that, all as likely), "
+        "geometric (that on average, few long) or file (--bag-file)",
+        choices=BAGS,
+    )
+    bag_file: str = option("", "file of lengths, taken in turn by the bags of table after table")
+    mode: str = option("sum", "what a bag's rows become", choices=MODES)
+    shapes: str = option(
+        "", "ROWSxDIM of tables, comma separated, taken in turn; replaces --rows and --dim"
+    )
     batches: int = option(4, "distinct batches of a table, taken in turn", least=1)
     dtype: str = option("float32", "table type", choices=DTYPES)
     index_dtype: str = option("int64", "type of indices and offsets", choices=INDEX_DTYPES)
@@ -99,7 +118,14 @@ class Config(Options):
             if mode not in L2_MODES:
                 known = ", ".join(L2_MODES)
                 raise ConfigError(f"--l2-mode {mode} is unknown; fix: all, or some of {known}")
-        if self.index_dtype == "int32" and max(self.rows, self.draws) > INT32_ROWS:
+        shapes = self._shapes
+        if (self.bags == "file") != bool(self.bag_file):
+            raise ConfigError("--bags file and --bag-file belong together; fix: give both")
+        if self.experiment == "endtoend" and len({dim for _, dim in shapes}) > 1:
+            raise ConfigError("the model's dot products take one dim; fix: --shapes of one dim")
+        if self.index_dtype == "int32" and (
+            max(self.draws, *(rows for rows, _ in shapes)) > INT32_ROWS
+        ):
             raise ConfigError(
                 "rows and draws per batch must be below 2^31 for --index-dtype int32; "
                 "fix: --index-dtype int64"
@@ -107,13 +133,34 @@ class Config(Options):
 
     @property
     def draws(self) -> int:
-        """Row accesses of one table's batch: bags times pooling."""
+        """Row accesses of one table's batch of uniform bags: bags times pooling."""
         return self.batch * self.pooling
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one table row."""
-        return self.dim * (4 if self.dtype == "float32" else 2)
+        """Bytes of one table row, where all tables are alike."""
+        return self.row_bytes_of(0)
+
+    def rows_of(self, table: int) -> int:
+        """Rows of one table."""
+        return self._shapes[table % len(self._shapes)][0]
+
+    def dim_of(self, table: int) -> int:
+        """Columns of one table."""
+        return self._shapes[table % len(self._shapes)][1]
+
+    def row_bytes_of(self, table: int) -> int:
+        """Bytes of one row of a table."""
+        return self.dim_of(table) * (4 if self.dtype == "float32" else 2)
+
+    @property
+    def distinct_shapes(self) -> int:
+        """How many shapes tables are made of, in turn."""
+        return len(self._shapes)
+
+    @property
+    def _shapes(self) -> tuple[tuple[int, int], ...]:
+        return _read_shapes(self.shapes) or ((self.rows, self.dim),)
 
     @property
     def l2_modes(self) -> tuple[str, ...]:
@@ -136,3 +183,17 @@ class Config(Options):
 def paper_bound(rows: int) -> float:
     """Half-width of the uniform distribution table values are drawn from: sqrt(1/rows)."""
     return math.sqrt(1.0 / rows)
+
+
+@cache
+def _read_shapes(text: str) -> tuple[tuple[int, int], ...]:
+    """Return (rows, dim) of every word of `text`, ROWSxDIM. Raises ConfigError."""
+    found = []
+    for word in text.split(",") if text else ():
+        rows, _, dim = word.strip().partition("x")
+        if not (rows.isdecimal() and dim.isdecimal() and int(rows) and 0 < int(dim) <= MOST_DIM):
+            raise ConfigError(
+                f"--shapes has '{word:.40}'; fix: ROWSxDIM, as 500000x128, dim up to {MOST_DIM}"
+            )
+        found.append((int(rows), int(dim)))
+    return tuple(found)

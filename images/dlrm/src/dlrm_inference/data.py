@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlrm_inference import hotness, traces
+from dlrm_inference.bags import make_offsets
 from dlrm_inference.config import Config, paper_bound
 
 PROFILE_BATCHES = 2  # size of the slice that is never measured, in batches
@@ -88,17 +89,18 @@ SPECS: Mapping[str, Spec] = MappingProxyType(
 class Batches:
     """The row ids of every table and batch, and the slice that hot lists and tuning may look at.
 
-    indices: one C-contiguous array per table, shape (batches, batch * pooling), of the config's
+    rows: of every table.
+    indices: one C-contiguous array per table, shape (batches, ids of a batch), of the config's
         index dtype; a row of it is one batch, its bags one after the other.
-    offsets: (batch + 1,), same dtype: bag i is indices[offsets[i]:offsets[i + 1]]. PyTorch's
-        operator without `include_last_offset` wants offsets[:-1].
+    offsets: one (batch + 1,) per table, same dtype: bag i is indices[offsets[i]:offsets[i + 1]].
+        PyTorch's operator without `include_last_offset` wants offsets[:-1].
     source: one sentence on where the ids came from.
     notes: what a reader of the results must know (ids dropped from a trace, replays).
     """
 
-    rows: int
+    rows: tuple[int, ...]
     indices: tuple[NDArray[np.integer], ...]
-    offsets: NDArray[np.integer]
+    offsets: tuple[NDArray[np.integer], ...]
     source: str
     hot_list: str  # "profiled" or "oracle"
     notes: tuple[str, ...]
@@ -111,18 +113,22 @@ class Batches:
         as the paper's artifact does. Shorter when fewer distinct rows were seen.
         """
         ids = self.indices[table] if self.hot_list == "oracle" else self.profile(table)
-        return hotness.top_rows(ids, self.rows, count)
+        return hotness.top_rows(ids, self.rows[table], count)
 
     def tuning(self) -> Batches:
         """Return one batch of every table to tune on, out of the slice that is never measured.
 
         Its hot lists come from that slice, too. A slice shorter than a batch is replayed.
         """
-        draws = int(self.offsets[-1])
         indices = tuple(
-            np.resize(self.profile(table), (1, draws)) for table in range(len(self.indices))
+            np.resize(self.profile(table), (1, self.draws(table)))
+            for table in range(len(self.indices))
         )
         return replace(self, indices=indices, hot_list="profiled")
+
+    def draws(self, table: int) -> int:
+        """Return the row accesses of one batch of `table`."""
+        return int(self.offsets[table][-1])
 
     def unique_rows(self, table: int, batch: int) -> int:
         """Return the number of distinct rows that one batch of one table reads."""
@@ -135,30 +141,28 @@ def make_batches(config: Config) -> Batches:
     The same config always gives the same ids, and a table's ids do not depend on how many tables
     or batches there are. Raises `traces.TraceError` (a ConfigError) for an unusable trace.
     """
+    offsets = tuple(make_offsets(config, table) for table in range(config.tables))
     if config.trace:
-        return _from_trace(config)
-    indices = tuple(
-        np.stack([_draw(config, table, _MEASURED, b) for b in range(config.batches)])
-        for table in range(config.tables)
-    )
+        return _from_trace(config, offsets)
+
+    def draw(table: int, purpose: int, batches: int) -> list[NDArray[np.integer]]:
+        count = int(offsets[table][-1])
+        return [_draw(config, table, purpose, batch, count) for batch in range(batches)]
 
     def profile(table: int) -> NDArray[np.integer]:
-        return np.concatenate([_draw(config, table, _PROFILE, b) for b in range(PROFILE_BATCHES)])
+        return np.concatenate(draw(table, _PROFILE, PROFILE_BATCHES))
 
     return Batches(
-        rows=config.rows,
-        indices=indices,
-        offsets=make_offsets(config),
+        rows=tuple(map(config.rows_of, range(config.tables))),
+        indices=tuple(
+            np.stack(draw(table, _MEASURED, config.batches)) for table in range(config.tables)
+        ),
+        offsets=offsets,
         source=f"generated, seed {config.seed}: {SPECS[config.dataset].summary}",
         hot_list=config.hot_list,
         notes=(),
         profile=profile,
     )
-
-
-def make_offsets(config: Config) -> NDArray[np.integer]:
-    """Return offsets (batch + 1,) of bags that all hold `pooling` ids."""
-    return np.arange(config.batch + 1, dtype=config.index_dtype) * config.pooling
 
 
 def make_table(
@@ -168,25 +172,27 @@ def make_table(
 
     Written into `out` when given, a C-contiguous array of that shape.
     """
-    weights = np.empty((config.rows, config.dim), np.float32) if out is None else out
+    rows = config.rows_of(table)
+    weights = np.empty((rows, config.dim_of(table)), np.float32) if out is None else out
     _generator(config, table, _WEIGHTS, 0).random(dtype=np.float32, out=weights)
-    bound = np.float32(paper_bound(config.rows))
+    bound = np.float32(paper_bound(rows))
     weights *= 2 * bound
     weights -= bound
     return weights
 
 
-def _draw(config: Config, table: int, purpose: int, batch: int) -> NDArray[np.integer]:
-    """Return one batch of row ids (batch * pooling,)."""
+def _draw(config: Config, table: int, purpose: int, batch: int, draws: int) -> NDArray[np.integer]:
+    """Return one batch of row ids (draws,)."""
     spec, dtype = SPECS[config.dataset], np.dtype(config.index_dtype)
+    rows = config.rows_of(table)
     generator = _generator(config, table, purpose, batch)
     if spec.exponent == 0:
-        return generator.integers(0, config.rows, config.draws, dtype=dtype)
-    mapping = _mapping(config.rows, config.seed, table)
+        return generator.integers(0, rows, draws, dtype=dtype)
+    mapping = _mapping(rows, config.seed, table)
     if spec.exponent is None:
-        return np.full(config.draws, mapping[0], dtype=dtype)
-    cumulative = _cumulative(config.rows, spec.exponent)
-    ranks = _ranks(generator, cumulative, config.draws)
+        return np.full(draws, mapping[0], dtype=dtype)
+    cumulative = _cumulative(rows, spec.exponent)
+    ranks = _ranks(generator, cumulative, draws)
     if spec.burst:
         _add_bursts(generator, cumulative, ranks, spec.burst)
     return mapping[ranks].astype(dtype)
@@ -233,14 +239,16 @@ def _generator(config: Config, table: int, purpose: int, batch: int) -> np.rando
     return np.random.default_rng((config.seed, purpose, table, batch))
 
 
-def _from_trace(config: Config) -> Batches:
+def _from_trace(config: Config, offsets: tuple[NDArray[np.integer], ...]) -> Batches:
     """Cut a trace into a quarter to profile and the rest to measure, replayed when too short.
 
     A file with one table feeds all tables: each starts elsewhere and, but for the first, through
     a permutation of its own. A file with several tables is used in order, starting over at the end.
     """
+    if config.shapes:
+        raise traces.TraceError("a trace is of tables of one size; fix: --trace without --shapes")
     trace = traces.read(config.trace, config.rows)
-    dtype, needed = np.dtype(config.index_dtype), config.batches * config.draws
+    dtype = np.dtype(config.index_dtype)
     shared = len(trace.streams) == 1
 
     def ids(table: int) -> NDArray[np.int64]:
@@ -253,21 +261,22 @@ def _from_trace(config: Config) -> Batches:
         stream = ids(table)
         part = stream[len(stream) // 4 :]
         start = len(part) * table // config.tables if shared else 0
-        taken = np.resize(np.roll(part, -start), needed)
-        return taken.astype(dtype).reshape(config.batches, config.draws)
+        taken = np.resize(np.roll(part, -start), (config.batches, int(offsets[table][-1])))
+        return taken.astype(dtype)
 
     def profile(table: int) -> NDArray[np.integer]:
         stream = ids(table)
         return stream[: len(stream) // 4].astype(dtype)
 
+    needed = config.batches * max(int(bounds[-1]) for bounds in offsets)
     shortest = min(len(stream) - len(stream) // 4 for stream in trace.streams)
     notes = list(trace.notes)
     if shortest < needed:
         notes.append(f"the trace is replayed: {needed} ids are needed, {shortest} are there")
     return Batches(
-        rows=config.rows,
+        rows=(config.rows,) * config.tables,
         indices=tuple(measured(table) for table in range(config.tables)),
-        offsets=make_offsets(config),
+        offsets=offsets,
         source=f"trace {trace.name}",
         hot_list=config.hot_list,
         notes=tuple(notes),

@@ -19,21 +19,19 @@ def write_dataset(out: RecordWriter, config: Config, batches: Batches) -> None:
     Claim D12 is checked on these. The source of the ids and their coverage curve go to
     `environment.json`.
     """
-    counts = [
-        batches.unique_rows(table, batch)
-        for table in range(config.tables)
-        for batch in range(config.batches)
-    ]
+    sets = [(t, b) for t in range(config.tables) for b in range(config.batches)]
+    counts = [batches.unique_rows(table, batch) for table, batch in sets]
+    shares = [100 * n / batches.draws(t) for (t, _), n in zip(sets, counts, strict=True)]
     labels = {"dataset": config.dataset}
     note = "; ".join((batches.source, *batches.notes))
     out.write("unique_rows", "rows", counts, labels, note=note)
-    out.write("unique_share", "%", [100 * count / config.draws for count in counts], labels)
+    out.write("unique_share", "%", shares, labels)
     out.environment(dataset=dataset_facts(config, batches))
 
 
 def dataset_facts(config: Config, batches: Batches) -> dict[str, Any]:
     """Return the source, notes and coverage of the first table's first batch, as JSON data."""
-    served = hotness.coverage(batches.indices[0][0], config.rows, _COVERAGE)
+    served = hotness.coverage(batches.indices[0][0], batches.rows[0], _COVERAGE)
     return {
         "name": config.dataset,
         "source": batches.source,
@@ -43,3 +41,10 @@ def dataset_facts(config: Config, batches: Batches) -> dict[str, Any]:
             f"hottest {share:.1%} of rows": s for share, s in zip(_COVERAGE, served, strict=True)
         },
     }
+
+
+def compulsory_bytes(config: Config, batches: Batches, table: int, batch: int) -> int:
+    """Return what one batch of one table must move at least: distinct rows, ids and results."""
+    row = config.row_bytes_of(table)
+    ids = batches.draws(table) * batches.offsets[table].itemsize
+    return batches.unique_rows(table, batch) * row + ids + config.batch * row

@@ -11,8 +11,9 @@ def embedding_bag(
     indices: NDArray[np.integer],
     offsets: NDArray[np.integer],
     accumulate: type[np.floating] = np.float32,
+    mode: str = "sum",
 ) -> NDArray[np.floating]:
-    """Return the sums (bags, dim) of each bag's rows, added one by one in the bag's order.
+    """Return the sums (bags, dim), or means, of each bag's rows, added in the bag's order.
 
     weight (rows, dim); indices (accesses,); offsets (bags + 1,): bag i is
     indices[offsets[i]:offsets[i + 1]], which may be empty and then sums to zero. With float32 the
@@ -26,6 +27,12 @@ def embedding_bag(
     for position in range(int(lengths.max(initial=0))):
         alive = np.flatnonzero(lengths > position)
         sums[alive] += weight[indices[offsets[alive] + position]].astype(accumulate)
+    return mean(sums, offsets) if mode == "mean" else sums
+
+
+def mean(sums: NDArray[np.floating], offsets: NDArray[np.integer]) -> NDArray[np.floating]:
+    """Divide sums (bags, dim) by each bag's length, in place; an empty bag stays zero."""
+    sums /= np.maximum(np.diff(offsets), 1)[:, None].astype(sums.dtype)
     return sums
 
 

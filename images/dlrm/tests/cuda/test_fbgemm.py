@@ -31,14 +31,21 @@ def test_a_library_that_does_not_load_makes_the_variant_unsupported(tmp_path, mo
 
 
 def test_the_layout_of_several_tables():
-    layout = fbgemm.make_layout(3, 1000, 128, torch.device("cpu"))
+    layout = fbgemm.make_layout([0, 128_000, 256_000], [128] * 3, torch.device("cpu"))
     assert layout.weight_starts.tolist() == [0, 128_000, 256_000]
     assert layout.weight_starts.dtype == torch.int64
     assert layout.column_starts.tolist() == [0, 128, 256, 384]
     assert layout.column_starts.dtype == torch.int32
     assert (layout.columns, layout.dim) == (384, 128)
     with pytest.raises(ValueError, match="4 columns at a time"):
-        fbgemm.make_layout(1, 10, 30, torch.device("cpu"))
+        fbgemm.make_layout([0], [30], torch.device("cpu"))
+    mixed = fbgemm.make_layout([0, 128_000], [128, 64], torch.device("cpu"))
+    assert mixed.column_starts.tolist() == [0, 128, 192]
+    assert (mixed.columns, mixed.dim) == (192, 128)
+
+
+def test_dim_30_is_a_reason_and_no_crash():
+    assert "dim 30 is no multiple" in fbgemm.Fbgemm().why_unsupported([128, 30])
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

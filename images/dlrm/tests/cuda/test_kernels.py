@@ -9,12 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dlrm_inference.cuda import launch  # noqa: E402
-from dlrm_inference.cuda.bench import Stock  # noqa: E402
+from dlrm_inference.config import Config  # noqa: E402
+from dlrm_inference.cuda.bench import Bench, Stock, all_tables  # noqa: E402
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets  # noqa: E402
+from dlrm_inference.cuda.report import raise_if_out_of_range  # noqa: E402
 from dlrm_inference.cuda.stock21 import Stock21  # noqa: E402
 from dlrm_inference.cuda.tensors import UnsupportedError  # noqa: E402
 from dlrm_inference.cuda.variants import VARIANTS  # noqa: E402
+from reprokit.records import RecordWriter  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -181,6 +183,21 @@ def test_fbgemm_for_all_tables_equals_best(monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.allclose(got, want, atol=1e-3)
 
 
+def test_fbgemm_serves_tables_of_different_shapes_in_one_launch(tmp_path) -> None:
+    rival = Fbgemm()
+    if rival.why_unsupported():
+        pytest.skip(rival.why_unsupported())
+    config = Config(
+        device="cuda", tables=3, batch=64, pooling=20, batches=1, bags="ragged", mode="mean",
+        shapes="300x32,5000x128",
+    )  # fmt: skip
+    bench = Bench(config, RecordWriter(tmp_path))
+    (call,) = all_tables(bench, rival).calls
+    want = torch.cat([bench.reference(table, 0) for table in range(3)], dim=1)
+    assert want.shape == (64, 32 + 128 + 32)
+    assert error(call(), want) < TOLERANCE[torch.float32]
+
+
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_what_the_driver_reports_is_what_was_compiled(name: str) -> None:
     device = torch.device("cuda", torch.cuda.current_device())
@@ -191,4 +208,4 @@ def test_what_the_driver_reports_is_what_was_compiled(name: str) -> None:
     if name == "lmpf":
         assert facts.local_bytes > 0
     assert facts.blocks_per_sm >= 1
-    launch.raise_if_out_of_range(device)
+    raise_if_out_of_range(device)

@@ -27,7 +27,7 @@ def inputs():
     batches = data.make_batches(SMALL)
     rows = [torch.from_numpy(table[0].copy()) for table in batches.indices]
     dense = torch.from_numpy(numpy_model.dense_features(SMALL))
-    return dense, rows, torch.from_numpy(batches.offsets)
+    return dense, rows, [torch.from_numpy(each) for each in batches.offsets]
 
 
 def test_it_is_the_model_of_the_cpu_lane(weights, inputs):

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dlrm_inference.config import Config  # noqa: E402
-from dlrm_inference.cuda import design, launch  # noqa: E402
+from dlrm_inference.cuda import design  # noqa: E402
 from dlrm_inference.cuda.bench import Bench  # noqa: E402
+from dlrm_inference.cuda.report import raise_if_out_of_range  # noqa: E402
 from dlrm_inference.cuda.scheme import Scheme  # noqa: E402
 from dlrm_inference.cuda.tuning import choose, compile_all, tune  # noqa: E402
 from dlrm_inference.cuda.variants import VARIANTS  # noqa: E402
@@ -87,9 +88,9 @@ def test_tuning_never_reads_what_is_measured(tmp_path) -> None:
             ids.fill_(SMALL.rows + 1)  # whoever reads this raises
     for tuned in design.TUNED:
         tune(bench, RecordWriter(tmp_path), tuned, "setaside" if "l2p" in tuned else "")
-    launch.raise_if_out_of_range(bench.device)
+    raise_if_out_of_range(bench.device)
     with pytest.raises(IndexError):
-        VARIANTS["base"].forward(bench.weights[0], bench.indices[0][0], bench.offsets, check=True)
+        VARIANTS["base"].forward(*bench.arguments(0, 0), check=True)
 
 
 def test_a_pinning_variant_is_tuned_for_every_l2_mode(tmp_path) -> None:

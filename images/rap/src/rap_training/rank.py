@@ -12,7 +12,6 @@ import torch.distributed as dist
 from reprokit.records import output_folder
 
 from rap_training.backends import backend
-from rap_training.codegen import program
 from rap_training.config import Config
 from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
@@ -25,7 +24,8 @@ from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
-from rap_training.sharing.captured import captured, captured_parts
+from rap_training.sharing.captured import captured
+from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
 from rap_training.sharing.preparation import (
@@ -65,6 +65,8 @@ class Rank:
         # What the variant cpu is tuned on: not what is measured, unless a file has no more rows.
         self.tuning: list[RawBatch] = []
         self._notes: list[str] = []
+        self.plans: dict[str, rap.RapPlan] = {}  # of variants gated by stages
+        self.runs_as: dict[str, str] = {}  # variants that another one takes the place of
         self.workers: Workers | None = None  # of the variant cpu
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))
@@ -154,6 +156,7 @@ class Rank:
         self.plan = plan
         self._buffers.clear()
         self._feeds.clear()
+        self.runs_as.clear()
         for name in ("placement", "trainer", "stage_probes", "costs", "searched"):
             self.__dict__.pop(name, None)
         if self.device.type == "cuda":
@@ -175,7 +178,7 @@ class Rank:
         """Capacity of every training stage."""
         self.tell("progress", words="probing the capacity of training stages")
         buffers = self.buffers(self.unsearched)
-        steps = self._steps(buffers, self._calls(unfused(buffers.work), buffers))
+        steps = self._steps(buffers, self.bind(unfused(buffers.work), buffers))
         for number in range(SLOTS):
             steps.all(number)
         self.trainer.bind(buffers)
@@ -234,17 +237,7 @@ class Rank:
             assert self._ends
             return Remote(variant.name, buffers, self._ends, train, self.collectives)
         if variant.place == "stages":
-            plan = rap.plan_rank(
-                buffers.work, self.costs, solver=self.config.solver,
-                time_limit_s=self.config.solver_seconds,
-                fuse_operators=variant.fusion != "none",
-            )  # fmt: skip
-            self._tell_note(plan.fusion)
-            calls = self._calls(plan.launches, buffers)
-            name = f"{variant.name}_rank{self.rank}"
-            parts = program(plan, self.costs, name, self.generated)
-            if variant.graph:
-                calls, parts = captured_parts(parts, calls, side)
+            calls, parts = gated(self, variant, buffers, side)
             return Side(self._steps(buffers, calls, beside=True), train, side, parts)
         if variant.green:
             side = self._green_lane()
@@ -294,11 +287,12 @@ class Rank:
                     buffers.work, solver=self.config.solver,
                     time_limit_s=self.config.solver_seconds,
                 )  # fmt: skip
-                self._tell_note(fusion)
-            calls = self._calls(chosen, buffers)
+                self.tell_note(fusion)
+            calls = self.bind(chosen, buffers)
         return [[captured(part, lane)] for part in calls] if variant.graph else calls
 
-    def _calls(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
+    def bind(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
+        """Launches as calls, slot by slot."""
         return [
             [self.backend.bind(launch, buffers, slot) for launch in launches]
             for slot in range(SLOTS)
@@ -313,7 +307,7 @@ class Rank:
             self.beside if beside else self.collectives, synchronise=synchronise,
         )  # fmt: skip
 
-    def _tell_note(self, fusion: Fusion) -> None:
+    def tell_note(self, fusion: Fusion) -> None:
         """What the solver has to say, as that it ran out of time; once."""
         if fusion.note and fusion.solver != "asap" and fusion.note not in self._notes:
             self._notes.append(fusion.note)

@@ -1,7 +1,9 @@
 """What every operator of a plan computes, in numpy: the oracle of the kernels, and the CPU backend.
 
-Ids are exact and floats are computed in float32. Source of the semantics: docs/papers/rap.md, 2.6;
-what it leaves open is fixed here:
+Ids are exact, behind boxcox as well, which is computed in float64 by `exact` and rounded once.
+Other floats are computed in float32; behind logit, whose logarithm is the library's, an id may be
+another where the value is within 1e-5 of a border. Source of the semantics: docs/papers/rap.md,
+2.6; what it leaves open is fixed here:
 
 - sigrid_hash works on unsigned 64-bit words that wrap around; see `sigrid_hash`;
 - parameters are rounded to float32 once, before they are applied (a step of one_hot and 1 - eps of
@@ -15,7 +17,6 @@ what it leaves open is fixed here:
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +26,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rap_training import exact
 from rap_training.data.columns import DataError, RawBatch
 from rap_training.plan.graph import Node, Plan
+from rap_training.plan.operators import constant
 
 _MIN, _MAX = -(2**63), 2**63 - 1
 _WORD = 2**64 - 1
@@ -116,16 +119,6 @@ def fill_null(values: NDArray[Any], valid: NDArray[np.uint8], value: float) -> N
     return np.where(valid != 0, values, values.dtype.type(constant(values.dtype.name, value)))
 
 
-def constant(dtype: str, value: float) -> float:
-    """A parameter as it is applied to elements of `dtype`.
-
-    Rounded to float32; for int64 truncated toward zero and limited to its range, an int then.
-    """
-    if dtype == "float32":
-        return float(np.float32(value))
-    return 0 if math.isnan(value) else int(min(max(value, _MIN), _MAX))
-
-
 @_quiet
 def cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Convert; float32 to int64 truncates toward zero and saturates, NaN becomes 0."""
@@ -182,9 +175,12 @@ def logit(values: NDArray[np.float32], eps: float) -> NDArray[np.float32]:
 @_quiet
 def boxcox(values: NDArray[np.float32], lam: float) -> NDArray[np.float32]:
     """Return (x**lam - 1) / lam, or ln x where lam is 0; x that is not above 0 stays as it is."""
-    power = np.float32(lam)
-    powers = np.log(values) if power == 0 else (np.power(values, power) - np.float32(1)) / power
-    return np.where(values > 0, powers, values)
+    power = float(np.float32(lam))
+    finite = (values > 0) & (values < np.inf)
+    logs = exact.log(np.where(finite, values, np.float32(1)).astype(np.float64))
+    logs = np.where(finite, logs, exact.LOG_OF_INFINITY)
+    powers = logs if power == 0 else (exact.exp(power * logs) - 1.0) / power
+    return np.where(values > 0, powers.astype(np.float32), values)
 
 
 def clamp(values: NDArray[Any], lo: float, hi: float) -> NDArray[Any]:

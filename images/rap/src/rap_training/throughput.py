@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
+from rap_training.gating import choose_way
 from rap_training.measure import LEAST, alone_us, sample, training_us
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.green import GreenError
@@ -48,6 +50,8 @@ def measure(
                 reason=str(error),
             )  # fmt: skip
             continue
+        if variant.may_stream:
+            ready[name], _ = choose_way(rank, variant, ready[name], partial(_iteration_us, rank))
         if isinstance(ready[name], FromWorkers):
             _sweep_workers(rank, ready[name])
     counts = {name: _iterations(rank, name, ready[name]) for name in ready}
@@ -61,6 +65,12 @@ def measure(
             found[name].append(seconds / counts[name])
             rank.tell("step", words=f"{name}, repeat {repeat + 1}")
     return found
+
+
+def _iteration_us(rank: Rank, name: str, preparation: Preparation) -> float:
+    count = min(LEAST, rank.config.iterations)
+    warmup = min(rank.config.warmup, count)
+    return 1e6 * sample(rank, name, preparation, warmup, count) / count
 
 
 def _iterations(rank: Rank, name: str, preparation: Preparation) -> int:
@@ -162,8 +172,10 @@ def _say_what_is_measured(rank: Rank) -> None:
 
 def describe(rank: Rank, variant: Variant) -> str:
     """A note for a record: what a variant is."""
-    config = rank.config
+    config, other = rank.config, rank.runs_as.get(variant.name, "")
+    variant = VARIANTS[other] if other else variant
     words = [
+        f"as the variant {other}" if other else "",
         {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
          "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
          "process": "a second process",

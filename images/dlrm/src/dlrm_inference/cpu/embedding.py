@@ -13,6 +13,7 @@ from dlrm_inference.config import Config
 from dlrm_inference.cpu.setup import labels_of, set_up
 from dlrm_inference.cpu.variants import Variant
 from dlrm_inference.data import Batches
+from dlrm_inference.describe import compulsory_bytes
 
 _COPY_BYTES = 128 * 1024**2
 _COPY_SAMPLES = 5
@@ -72,9 +73,8 @@ def _write_limit(config: Config, out: RecordWriter, batches: Batches) -> None:
     note = "one thread copies 128 MiB; a dataset that fits in the caches can beat this limit"
     out.write("copy_bandwidth", "GB/s", rates, labels, warmup=1, note=note)
     rate = float(np.median(rates)) * 1000  # bytes a microsecond
-    fixed = config.draws * np.dtype(config.index_dtype).itemsize + config.batch * config.row_bytes
     limits = [
-        (batches.unique_rows(table, batch) * config.row_bytes + fixed) / rate
+        compulsory_bytes(config, batches, table, batch) / rate
         for table in range(config.tables)
         for batch in range(config.batches)
     ]

@@ -29,8 +29,8 @@ class Dense:
     def __init__(self, config: Config) -> None:
         generator = np.random.default_rng((config.seed, _MODEL_STREAM))
         pairs = (config.tables + 1) * config.tables // 2
-        self._bottom = _layers(generator, (DENSE_FEATURES, _HIDDEN, config.dim))
-        self._top = _layers(generator, (config.dim + pairs, *_TOP))
+        self._bottom = _layers(generator, (DENSE_FEATURES, _HIDDEN, config.dim_of(0)))
+        self._top = _layers(generator, (config.dim_of(0) + pairs, *_TOP))
         self._pairs = np.tril_indices(config.tables + 1, -1)
 
     def bottom(self, features: Array) -> Array:

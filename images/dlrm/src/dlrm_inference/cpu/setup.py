@@ -20,12 +20,12 @@ def set_up(config: Config, out: RecordWriter) -> tuple[Batches, list[Variant]]:
         cannot_run(f"the CPU kernels sum float32 tables only, not {config.dtype}")
     names = []
     for name in config.variants:
-        if reason := reason_not(name):
+        if reason := reason_not(name, config):
             out.skip({"variant": name, "dataset": config.dataset, "device": "cpu"}, reason)
         else:
             names.append(name)
     if not names:
-        cannot_run(f"no variant can run here: {reason_not(config.variants[-1])}")
+        cannot_run(f"no variant can run here: {reason_not(config.variants[-1], config)}")
     batches = make_batches(config)
     write_dataset(out, config, batches)
     hot = any(name in ("l2p", "rpf_l2p") for name in names)
@@ -40,8 +40,8 @@ def set_up(config: Config, out: RecordWriter) -> tuple[Batches, list[Variant]]:
 def _prove(config: Config, tables: Tables, variants: list[Variant]) -> None:
     """Compare each variant's sums of one batch with the reference; this also compiles it."""
     table, batch = config.tables - 1, config.batches - 1
-    ids, offsets = tables.ids(table, batch), tables.offsets
-    expected = reference.embedding_bag(tables.weight(table), ids, offsets)
+    ids, offsets = tables.ids(table, batch), tables.offsets(table)
+    expected = reference.embedding_bag(tables.weight(table), ids, offsets, mode=config.mode)
     for variant in variants:
         if not np.allclose(variant.call(table, batch), expected, rtol=1e-4, atol=1e-6):
             raise WrongResult(f"the sums of variant '{variant.name}' differ from the reference")

@@ -31,17 +31,17 @@ class Tables:
         self._room = min(config.hot_rows or fitting_rows(config), config.rows) if hot else 0
         self._arrays = []
         for table in range(config.tables):
-            array = np.empty((self._room + config.rows, config.dim), np.float32)
+            shape = (self._room + config.rows_of(table), config.dim_of(table))
+            array = np.empty(shape, np.float32)
             array[: self._room] = 0
             data.make_table(config, table, out=array[self._room :])
             self._arrays.append(array)
         self._remapped: list[NDArray[np.integer]] = []
         self._copied: list[int] = []
 
-    @property
-    def offsets(self) -> NDArray[np.integer]:
-        """Offsets (batch + 1,) of every batch."""
-        return self._batches.offsets
+    def offsets(self, table: int) -> NDArray[np.integer]:
+        """Return the offsets (batch + 1,) of every batch of one table."""
+        return self._batches.offsets[table]
 
     @property
     def hot_note(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reprokit.records import Evidence
 
 from dlrm_inference import reference
-from dlrm_inference.config import Config
+from dlrm_inference.config import ONE_SHAPE, Config
 from dlrm_inference.cpu import kernels
 from dlrm_inference.cpu.tables import Tables
 
@@ -49,22 +49,26 @@ class Variant:
     evidence: Evidence = "measured"
 
 
-def reason_not(name: str) -> str:
+def reason_not(name: str, config: Config) -> str:
     """Return why this machine cannot run variant `name`, or an empty string if it can."""
+    if name in _HOT and config.shapes:
+        return ONE_SHAPE
     if name == "stock" and importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed in this image"
     return NO_COUNTERPART.get(name, "")
 
 
 def prepare(name: str, config: Config, tables: Tables) -> Variant:
-    """Make a variant ready to run over `tables`. `reason_not(name)` must be empty."""
+    """Make a variant ready to run over `tables`. `reason_not(name, config)` must be empty."""
     if name == "stock":
         return Variant(name=name, call=_stock(config, tables), labels={})
-    kernel = kernel_of(name, config)
     hot = name in _HOT
+    runs = {
+        dim: Runner(kernel_of(name, config, dim), config.threads, config.mode)
+        for dim in {config.dim_of(t) for t in range(config.tables)}
+    }
     views = [tables.extended(t) if hot else tables.weight(t) for t in range(config.tables)]
     ids = tables.remapped if hot else tables.ids
-    run = Runner(kernel, config.threads)
     labels = {}
     if distance := distance_of(name, config):
         labels["distance"] = str(distance)
@@ -72,11 +76,34 @@ def prepare(name: str, config: Config, tables: Tables) -> Variant:
         labels["hot_list"] = config.hot_list
     return Variant(
         name=name,
-        call=lambda table, batch: run(views[table], ids(table, batch), tables.offsets),
+        call=lambda table, batch: runs[config.dim_of(table)](
+            views[table], ids(table, batch), tables.offsets(table)
+        ),
         labels=labels,
         note=tables.hot_note if hot else "",
         evidence="emulated" if hot else "measured",
     )
+
+
+def prepare_tables(
+    weights: Sequence[NDArray[np.float32]],
+    indices: Sequence[NDArray[np.integer]],
+    offsets: Sequence[NDArray[np.integer]],
+    *,
+    name: str = "best",
+    mode: str = "sum",
+    threads: int = 1,
+) -> Callable[[], Output]:
+    """Return a call that gives all tables' bags side by side, (bags, all columns) float32.
+
+    One entry per table in each sequence: weight (rows, dim), ids (accesses,), offsets (bags + 1,);
+    shapes and lengths of bags may differ, the number of bags not. `name` is a variant of a CPU that
+    pins nothing. The call raises IndexError and ValueError as `Runner` does.
+    """
+    config = Config(variants=(name,), mode=mode, threads=threads)
+    runs = [Runner(kernel_of(name, config, weight.shape[1]), threads, mode) for weight in weights]
+    tables = list(zip(runs, weights, indices, offsets, strict=True))
+    return lambda: np.concatenate([run(*arrays) for run, *arrays in tables], axis=1)
 
 
 def distance_of(name: str, config: Config) -> int:
@@ -86,8 +113,8 @@ def distance_of(name: str, config: Config) -> int:
     return config.distance_of(name) if name in ("rpf", "l1dpf", "rpf_l2p") else 0
 
 
-def kernel_of(name: str, config: Config) -> kernels.Kernel:
-    """Return the kernel behind a variant's name; see `kernels` for its signature."""
+def kernel_of(name: str, config: Config, dim: int = 0) -> kernels.Kernel:
+    """Return the kernel behind a variant's name for tables of `dim` (0: the config's)."""
     distance = distance_of(name, config)
     makers: dict[str, Callable[[], kernels.Kernel]] = {
         "base": lambda: kernels.base,
@@ -95,7 +122,7 @@ def kernel_of(name: str, config: Config) -> kernels.Kernel:
         "rpf": lambda: kernels.rpf(distance),
         "rpf_l2p": lambda: kernels.rpf(distance),
         "l1dpf": lambda: kernels.l1dpf(distance),
-        "best": lambda: kernels.best(config.dim, distance),
+        "best": lambda: kernels.best(dim or config.dim, distance),
     }
     return makers[name]()
 
@@ -103,8 +130,8 @@ def kernel_of(name: str, config: Config) -> kernels.Kernel:
 class Runner:
     """Runs a kernel over a batch, cut into one range of bags per thread, and checks its inputs."""
 
-    def __init__(self, kernel: kernels.Kernel, threads: int = 1) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: kernels.Kernel, threads: int = 1, mode: str = "sum") -> None:
+        self._kernel, self._mode = kernel, mode
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
@@ -114,7 +141,7 @@ class Runner:
         indices: NDArray[np.integer],
         offsets: NDArray[np.integer],
     ) -> Output:
-        """Return sums (bags, dim) float32. Shapes and types: see `kernels`.
+        """Return sums or means (bags, dim) float32. Shapes and types: see `kernels`.
 
         Raises IndexError for an index outside the table, ValueError for offsets that fall, end
         beyond the indices or start elsewhere than 0.
@@ -134,6 +161,8 @@ class Runner:
             bad = [job.result() for job in jobs]
         if max(bad) >= 0:
             reference.check_indices(indices, weight.shape[0])
+        if self._mode == "mean":
+            reference.mean(out, offsets)
         return out
 
 
@@ -143,12 +172,12 @@ def _stock(config: Config, tables: Tables) -> Callable[[int, int], Output]:
 
     torch.set_num_threads(config.threads)
     weights = [torch.from_numpy(tables.weight(t)) for t in range(config.tables)]
-    offsets = torch.from_numpy(tables.offsets[:-1].copy())
+    offsets = [torch.from_numpy(tables.offsets(t)[:-1].copy()) for t in range(config.tables)]
     bag: Any = torch.nn.functional.embedding_bag
 
     def call(table: int, batch: int) -> Output:
         ids = torch.from_numpy(tables.ids(table, batch))
         with torch.inference_mode():
-            return bag(ids, weights[table], offsets, mode="sum").numpy()
+            return bag(ids, weights[table], offsets[table], mode=config.mode).numpy()
 
     return call

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import torch
 from reprokit.records import RecordWriter
 from reprokit.skip import cannot_run
 
-from dlrm_inference.config import Config, WrongResult
-from dlrm_inference.cuda import launch, pin
+from dlrm_inference.config import MODES, ONE_SHAPE, Config, WrongResult
+from dlrm_inference.cuda import pin
 from dlrm_inference.cuda.best import MOST_TABLES, Best
 from dlrm_inference.cuda.design import TUNED
-from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
+from dlrm_inference.cuda.fbgemm import Fbgemm, TableLayout, join_offsets, make_layout
+from dlrm_inference.cuda.report import raise_if_out_of_range
 from dlrm_inference.cuda.scheme import Scheme
 from dlrm_inference.cuda.stock21 import Stock21
 from dlrm_inference.cuda.timing import Target
@@ -31,7 +33,7 @@ _TOLERANCE = {
     torch.float16: 2e-3,
     torch.bfloat16: 1.6e-2,
 }  # of the largest sum
-_CHECKED_TABLES = 2
+_LINE = 128  # elements that a table's start is a multiple of
 
 Forward = Callable[..., torch.Tensor]
 
@@ -39,8 +41,8 @@ Forward = Callable[..., torch.Tensor]
 class Bench:
     """Tables, row ids and offsets of a Config on one GPU.
 
-    weights (tables, rows, dim), one storage; indices[batch][table] (batch size * pooling,);
-    offsets (batch size + 1,). Input set i of the timing loops is table i % tables of batch
+    weights[table] (rows, dim), all parts of `storage`; indices[batch][table] (ids of the batch,);
+    offsets[table] (batch size + 1,). Input set i of the timing loops is table i % tables of batch
     i // tables, so that consecutive launches never share a table.
     """
 
@@ -53,16 +55,16 @@ class Bench:
         self.tuned: dict[tuple[str, str], Scheme] = {}  # by variant and L2 mode; see tuning.py
         self.batches: Batches = make_batches(config)
         write_dataset(out, config, self.batches)
-        self.weights = self._make_weights()
+        self.storage, self.weights = self._make_weights()
         self.indices = self._on_device(self.batches)
-        self.offsets = torch.from_numpy(self.batches.offsets).to(self.device)
+        self.offsets = [torch.from_numpy(each).to(self.device) for each in self.batches.offsets]
 
     def tuning(self) -> Bench:
         """Return a bench over the same tables with row ids of the slice that is never measured."""
         other: Bench = object.__new__(Bench)
         other.config, other.device, other.tuned = replace(self.config, batches=1), self.device, {}
         other.batches = self.batches.tuning()
-        other.weights, other.offsets = self.weights, self.offsets
+        other.storage, other.weights, other.offsets = self.storage, self.weights, self.offsets
         other.indices = self._on_device(other.batches)
         return other
 
@@ -82,7 +84,7 @@ class Bench:
         """Rows to pin: those asked for, else as many as the largest set-aside holds."""
         most = self.config.hot_rows or self.l2.hot_rows(self.config.row_bytes)
         window = self.l2.most_window // self.config.row_bytes
-        return max(1, min(most, window or most, self.config.rows))
+        return max(1, min(most, window or most, self.config.rows_of(0)))
 
     @cached_property
     def hot_rows(self) -> list[torch.Tensor]:
@@ -93,15 +95,14 @@ class Bench:
         ]
 
     @cached_property
-    def hot_first(self) -> tuple[torch.Tensor, list[list[torch.Tensor]]]:
+    def hot_first(self) -> tuple[list[torch.Tensor], list[list[torch.Tensor]]]:
         """The tables with their hot rows first, and the row ids that fit them."""
-        moved = torch.empty_like(self.weights)
-        places = []
+        moved, places = [], []
         for table, hot in enumerate(self.hot_rows):
-            order = pin.hot_first(self.config.rows, hot)
-            torch.index_select(self.weights[table], 0, order, out=moved[table])
+            order = pin.hot_first(len(self.weights[table]), hot)
+            moved.append(self.weights[table].index_select(0, order))
             place = torch.empty_like(order)
-            place[order] = torch.arange(self.config.rows, device=self.device)
+            place[order] = torch.arange(len(order), device=self.device)
             places.append(place)
         indices = [
             [places[t][ids.long()].to(ids.dtype) for t, ids in enumerate(tables)]
@@ -110,20 +111,32 @@ class Bench:
         return moved, indices
 
     def reference(self, table: int, batch: int) -> torch.Tensor:
-        """Return the bags' sums (bags, dim) float64, with nothing of ours in it."""
-        ids = self.indices[batch][table].long()
-        rows = self.weights[table].index_select(0, ids).double()
-        return rows.view(self.config.batch, self.config.pooling, -1).sum(1)
+        """Return the bags' sums or means (bags, dim) float64, with nothing of ours in it."""
+        weight, lengths = self.weights[table], self.offsets[table].diff().long()
+        rows = weight.index_select(0, self.indices[batch][table].long()).double()
+        bag = torch.repeat_interleave(torch.arange(len(lengths), device=self.device), lengths)
+        sums = rows.new_zeros(len(lengths), weight.shape[1]).index_add_(0, bag, rows)
+        return sums / lengths.clamp(min=1)[:, None] if self.config.mode == "mean" else sums
 
     def prove(self, name: str, forward: Forward) -> None:
         """Compare a variant's sums with the reference. Raises WrongResult."""
-        for table in range(min(_CHECKED_TABLES, self.config.tables)):
+        for table in range(min(self.config.tables, self.config.distinct_shapes + 1)):
             want = self.reference(table, 0)
-            got = forward(self.weights[table], self.indices[0][table], self.offsets)
-            launch.raise_if_out_of_range(self.device)
+            got = forward(*self.arguments(table, 0), mode=self.config.mode)
+            raise_if_out_of_range(self.device)
             worst = float((got.double() - want).abs().max() / want.abs().max())
-            if not worst <= _TOLERANCE[self.weights.dtype]:
+            if not worst <= _TOLERANCE[self.storage.dtype]:
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
+
+    def arguments(self, table: int, batch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what a variant's `forward` takes: one table, its ids and its offsets."""
+        return self.weights[table], self.indices[batch][table], self.offsets[table]
+
+    @cached_property
+    def layout(self) -> TableLayout:
+        """Where FBGEMM finds the tables in `storage`."""
+        starts = [weight.storage_offset() for weight in self.weights]
+        return make_layout(starts, [weight.shape[1] for weight in self.weights], self.device)
 
     def in_mode(self, variant: Scheme, l2_mode: str) -> Scheme:
         """Return a pinning variant as it was tuned for an L2 mode; others as they are."""
@@ -131,7 +144,7 @@ class Bench:
 
     def finish(self) -> None:
         """Raises IndexError where a launch saw an index out of range."""
-        launch.raise_if_out_of_range(self.device)
+        raise_if_out_of_range(self.device)
 
     def _on_device(self, batches: Batches) -> list[list[torch.Tensor]]:
         """[batch][table] row ids (batch size * pooling,)."""
@@ -140,16 +153,18 @@ class Bench:
             for tables in zip(*batches.indices, strict=True)
         ]
 
-    def _make_weights(self) -> torch.Tensor:
+    def _make_weights(self) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Uniform in +-sqrt(1 / rows), as the artifact draws them (docs/papers/dlrm.md, 2)."""
         config = self.config
         generator = torch.Generator(self.device).manual_seed(config.seed)
-        shape = (config.tables, config.rows, config.dim)
-        weights = torch.empty(shape, dtype=DTYPES[config.dtype], device=self.device)
-        bound = config.rows**-0.5
-        for table in weights:
-            table.uniform_(-bound, bound, generator=generator)
-        return weights
+        shapes = [(config.rows_of(t), config.dim_of(t)) for t in range(config.tables)]
+        ends = [0, *accumulate(-(-rows * dim // _LINE) * _LINE for rows, dim in shapes)]
+        storage = torch.empty(ends[-1], dtype=DTYPES[config.dtype], device=self.device)
+        weights = []
+        for (rows, dim), start in zip(shapes, ends, strict=False):
+            table = storage[start : start + rows * dim].view(rows, dim)
+            weights.append(table.uniform_(-(rows**-0.5), rows**-0.5, generator=generator))
+        return storage, weights
 
 
 def make_variant(name: str, config: Config) -> Any:
@@ -174,20 +189,34 @@ def make_variant(name: str, config: Config) -> Any:
 
 def why_not(variant: Any, bench: Bench) -> str:
     """Return why a variant cannot serve these tensors here, "" when it can."""
+    if bench.config.shapes and getattr(variant, "pins", False):
+        return ONE_SHAPE
     if isinstance(variant, Stock21):
         capability = torch.cuda.get_device_capability(bench.device)
         reason = variant.why_unsupported(capability, bench.config.index_dtype)
-        if not reason and bench.weights.dtype != torch.float32:
+        if not reason and bench.storage.dtype != torch.float32:
             reason = "PyTorch 2.1's kernel was read out for float32 tables only"
         return reason
     if isinstance(variant, Fbgemm):
-        if bench.weights.dtype not in variant.dtypes:
+        if bench.storage.dtype not in variant.dtypes:
             return f"fbgemm does not write {bench.config.dtype} results"
-        return variant.why_unsupported()
+        return variant.why_unsupported([weight.shape[1] for weight in bench.weights])
     if isinstance(variant, Stock):
         return ""
-    weight, ids = bench.weights[0], bench.indices[0][0]
-    return str(variant.supports(weight, ids, bench.offsets))
+    return str(variant.supports(*bench.arguments(0, 0)))
+
+
+def why_not_together(variant: Any, bench: Bench) -> str:
+    """Return why a variant cannot serve all tables of this bench in one launch, "" when it can."""
+    if isinstance(variant, Fbgemm):
+        return ""
+    if not isinstance(variant, Best):
+        return "it serves one table a launch"
+    if bench.config.tables > MOST_TABLES:
+        return f"one launch takes at most {MOST_TABLES} tables, not {bench.config.tables}"
+    if len({weight.shape[1] for weight in bench.weights}) > 1:
+        return "the tables of one launch must have one dim"
+    return ""
 
 
 class Stock:
@@ -196,46 +225,46 @@ class Stock:
     name = "stock"
 
     def forward(
-        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
     ) -> torch.Tensor:
-        """Return the bags' sums (bags, dim); offsets (bags + 1,)."""
+        """Return the bags' sums or means (bags, dim); offsets (bags + 1,)."""
         operator = torch.ops.aten._embedding_bag_forward_only
         # The last offset is left out: then the operator needs no copy of the offsets.
-        answer = operator(weight, indices, offsets[:-1], False, 0, False, None, False, -1)
+        number = MODES.index(mode)
+        answer = operator(weight, indices, offsets[:-1], False, number, False, None, False, -1)
         result: torch.Tensor = answer[0]
         return result
 
 
 def one_table(bench: Bench, variant: Any) -> Target:
     """Return a variant without pinning, one table a launch."""
-    calls: list[Callable[[], object]] = []
-    for table, batch in bench.sets:
-        arguments = (bench.weights[table], bench.indices[batch][table], bench.offsets)
-        if isinstance(variant, Scheme | Best):
-            calls.append(variant.prepare(*arguments))
-        else:
-            calls.append(_bound(variant.forward, *arguments))
-    return Target(calls=calls)
+    # What can be done once is: a prepared launch is one driver call.
+    make = (
+        variant.prepare if isinstance(variant, Scheme | Best) else partial(partial, variant.forward)
+    )
+    return Target(
+        calls=[make(*bench.arguments(*one), mode=bench.config.mode) for one in bench.sets]
+    )
 
 
-def all_tables(bench: Bench, variant: Any) -> Target | None:
-    """Return a variant that serves all tables in one launch, None when it has no such mode."""
-    if isinstance(variant, Best) and bench.config.tables <= MOST_TABLES:
-        offsets = [bench.offsets] * bench.config.tables
+def all_tables(bench: Bench, variant: Any) -> Target:
+    """Return a variant that serves all tables in one launch; see `why_not_together`."""
+    mode = bench.config.mode
+    if isinstance(variant, Best):
+        weights, offsets = bench.weights, bench.offsets
         return Target(
             calls=[
-                variant.prepare_tables(list(bench.weights), ids, offsets) for ids in bench.indices
+                variant.prepare_tables(weights, ids, offsets, mode=mode) for ids in bench.indices
             ]
         )
-    if isinstance(variant, Fbgemm):
-        joined = join_offsets([bench.offsets] * bench.config.tables)
-        return Target(
-            calls=[
-                _bound(variant.forward_tables, bench.weights, torch.cat(ids), joined)
-                for ids in bench.indices
-            ]
-        )
-    return None
+    together = partial(variant.forward_tables, bench.storage, mode=mode, layout=bench.layout)
+    joined = join_offsets(bench.offsets)
+    return Target(calls=[partial(together, torch.cat(ids), joined) for ids in bench.indices])
 
 
 @contextmanager
@@ -249,7 +278,12 @@ def pinned(bench: Bench, variant: Scheme, mode: str) -> Iterator[Target]:
             weights, indices = bench.hot_first
             calls = [
                 pin.windowed(
-                    variant.prepare(weights[table], indices[batch][table], bench.offsets),
+                    variant.prepare(
+                        weights[table],
+                        indices[batch][table],
+                        bench.offsets[table],
+                        mode=bench.config.mode,
+                    ),
                     weights[table],
                     bench.hot_count,
                     aside,
@@ -275,7 +309,3 @@ def _reset(bench: Bench) -> None:
 
 def _hot_bytes(bench: Bench) -> int:
     return bench.hot_count * bench.config.row_bytes
-
-
-def _bound(forward: Forward, *arguments: object) -> Callable[[], object]:
-    return lambda: forward(*arguments)

@@ -11,6 +11,7 @@ import torch
 
 from dlrm_inference.cuda import launch
 from dlrm_inference.cuda.design import BEST_FEW, BEST_MANY, Shape
+from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
@@ -50,6 +51,7 @@ class _Table(ctypes.Structure):
         ("total", ctypes.c_longlong),
         ("average", ctypes.c_int),
         ("shift", ctypes.c_int),
+        ("number", ctypes.c_ulonglong),
     )
 
 
@@ -60,7 +62,7 @@ def _arguments_type(tables: int) -> type[ctypes.Structure]:
             ("tables", _Table * tables),
             ("bags", ctypes.c_int),
             ("mean", ctypes.c_int),
-            ("error", ctypes.c_void_p),
+            ("report", ctypes.c_void_p),
         )
 
     return _Arguments
@@ -150,9 +152,8 @@ class Best:
             vector=min(vector_of(tensor) for tensor in (*weights, *slices)),
             tables=1 if count == 1 else MOST_TABLES,
         )
-        struct = _arguments_type(case.tables)(
-            bags=bags, mean=mode == "mean", error=launch.error_flag(device).data_ptr()
-        )
+        report = report_of(device)
+        struct = _arguments_type(case.tables)(bags=bags, mean=mode == "mean", report=report.address)
         shape = self.shape(bags * count, device)
         size = first.element_size()
         for t, (weight, index, offset) in enumerate(zip(weights, indices, offsets, strict=True)):
@@ -168,6 +169,7 @@ class Best:
                 total=index.numel(),
                 average=index.numel() // max(bags, 1),
                 shift=max(0, (rows - 1).bit_length() - (shape.buckets - 1).bit_length()),
+                number=report.number(weight, t if count > 1 else -1),
             )
         return Prepared(
             kernel=_load(shape, device, case),
@@ -204,10 +206,10 @@ class Best:
 
     def _launch(self, prepared: Prepared, device: torch.device, check: bool) -> None:
         if not torch.cuda.is_current_stream_capturing():
-            launch.raise_if_out_of_range(device, wait=False)
+            report_of(device).look()
         prepared()
         if check:
-            launch.raise_if_out_of_range(device)
+            raise_if_out_of_range(device)
 
     def _check_tables(
         self,

@@ -80,6 +80,7 @@ class Shape:
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
     min_blocks: int = 0
+    check: int = 1  # 0: ids are not looked at, to measure what looking costs
 
     @property
     def block_warps(self) -> int:
@@ -113,6 +114,7 @@ class Shape:
             "HEAD": self.head,
             "HINT": f'"{self.hint}"',
             "MIN_BLOCKS": self.min_blocks,
+            "CHECK": self.check,
         }
         return compile_source("best", arch, macros)
 

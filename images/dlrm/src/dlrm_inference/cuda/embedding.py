@@ -11,10 +11,13 @@ from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 
 from dlrm_inference.config import PINNING, Config
-from dlrm_inference.cuda.bench import Bench, all_tables, one_table, pinned
+from dlrm_inference.cuda.bench import Bench, all_tables, one_table, pinned, why_not_together
+from dlrm_inference.cuda.best import Best
+from dlrm_inference.cuda.fbgemm import Fbgemm
 from dlrm_inference.cuda.rounds import STATE, in_rounds, with_pin
 from dlrm_inference.cuda.timing import Target, copy_bandwidth, empty_launch
 from dlrm_inference.cuda.tuning import choose
+from dlrm_inference.describe import compulsory_bytes
 
 _Key = tuple[str, str, str]  # variant, L2 mode, metric
 _EVENT_NOTE = "an event pair around a kernel that does nothing; not subtracted anywhere"
@@ -40,7 +43,14 @@ def embedding(config: Config, out: RecordWriter) -> None:
         for name, variant in variants.items():
             _write_attributes(bench, out, name, variant)
     if "all_tables" in config.launches:
-        together = {n: t for n, v in variants.items() if (t := all_tables(bench, v))}
+        together = {}
+        for name, variant in variants.items():
+            if not isinstance(variant, Best | Fbgemm):
+                continue  # it has no such launch
+            if reason := why_not_together(variant, bench):
+                out.skip({**labels, "variant": name, "launch": "all_tables"}, reason)
+            else:
+                together[name] = all_tables(bench, variant)
         for name, samples in in_rounds(bench, together, progress).items():
             out.write(
                 "kernel_time",
@@ -137,14 +147,7 @@ def _write_limit(bench: Bench, out: RecordWriter) -> None:
         note = "bytes read plus bytes written"
         out.write("copy_bandwidth", "GB/s", kept, {**labels, "method": method}, note=note)
     rates = max(measured.values(), key=median)
-    index_bytes = config.draws * bench.offsets.element_size()
-    out_bytes = config.batch * config.row_bytes
-    unique = [
-        bench.batches.unique_rows(table, batch)
-        for table in range(config.tables)
-        for batch in range(config.batches)
-    ]
-    total = median(unique) * config.row_bytes + index_bytes + out_bytes
+    total = median(compulsory_bytes(config, bench.batches, *one) for one in bench.sets)
     note = "bytes that must move at least, each counted once, at the faster measured copy rate"
     out.write(
         "limit_time",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from reprokit.records import RecordWriter
 
 from dlrm_inference.config import Config, WrongResult
 from dlrm_inference.cuda import pin
-from dlrm_inference.cuda.bench import Bench
-from dlrm_inference.cuda.best import MOST_TABLES, Best
+from dlrm_inference.cuda.bench import Bench, why_not_together
+from dlrm_inference.cuda.best import Best
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
 from dlrm_inference.cuda.model import DENSE_FEATURES, DLRM, Stage, switched_stage
 from dlrm_inference.cuda.timing import Target, interleave
@@ -44,7 +45,7 @@ def endtoend(config: Config, out: RecordWriter) -> None:
     bench = Bench(config, out)
     variants = choose(bench, out)
     with torch.no_grad():
-        model = DLRM(bench.weights, config.seed).eval()
+        model = DLRM(bench.weights, config.seed, config.mode).eval()
         generator = torch.Generator(bench.device).manual_seed(config.seed)
         shape = (config.batch, DENSE_FEATURES)
         dense = torch.randn(shape, device=bench.device, generator=generator)
@@ -84,27 +85,34 @@ def _groups(
 
 
 def _entry(bench: Bench, model: DLRM, name: str, variant: Any) -> _Entry:
-    tables, bags = bench.config.tables, bench.config.batch
-    if isinstance(variant, Best) and tables <= MOST_TABLES:
-        weights, offsets = list(bench.weights), [bench.offsets] * tables
-
-        def best(ids: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-            return [variant.forward_tables(weights, ids, offsets).view(bags, tables, -1)]
-
-        stages = [_bound(best, ids) for ids in bench.indices]
-        return _Entry(name=name, launch="all_tables", l2_mode="", stages=stages)
-    if isinstance(variant, Fbgemm):
-        joined = join_offsets([bench.offsets] * tables)
-
-        def fbgemm(ids: torch.Tensor) -> Sequence[torch.Tensor]:
-            return [variant.forward_tables(bench.weights, ids, joined).view(bags, tables, -1)]
-
-        stages = [_bound(fbgemm, torch.cat(ids)) for ids in bench.indices]
+    if isinstance(variant, Best | Fbgemm) and not why_not_together(variant, bench):
+        stages = [_together(bench, variant, ids) for ids in bench.indices]
         return _Entry(name=name, launch="all_tables", l2_mode="", stages=stages)
     forward = None if name == "stock" else _forward(variant)
     stage = switched_stage(model, name, forward)
     stages = [_bound(stage, ids, bench.offsets) for ids in bench.indices]
     return _Entry(name=name, launch="one_table", l2_mode="", stages=stages)
+
+
+def _together(
+    bench: Bench, variant: Best | Fbgemm, ids: Sequence[torch.Tensor]
+) -> Callable[[], Sequence[torch.Tensor]]:
+    """One launch for all tables of one batch."""
+    mode = bench.config.mode
+    if isinstance(variant, Best):
+        call = partial(variant.forward_tables, bench.weights, ids, bench.offsets, mode=mode)
+    else:
+        joined = join_offsets(bench.offsets)
+        call = partial(
+            variant.forward_tables,
+            bench.storage,
+            torch.cat(list(ids)),
+            joined,
+            mode=mode,
+            layout=bench.layout,
+        )
+    shape = (bench.config.batch, bench.config.tables, -1)
+    return lambda: [call().view(shape)]
 
 
 def _pinning_entry(bench: Bench, model: DLRM, name: str, variant: Any, mode: str) -> _Entry:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -49,8 +50,8 @@ class TableLayout:
 
     weight_starts: torch.Tensor
     column_starts: torch.Tensor
-    columns: int  # of the result: tables * dim
-    dim: int
+    columns: int  # of the result: all tables' together
+    dim: int  # of the widest table
 
 
 def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -90,16 +91,28 @@ def load_libraries(folder: Path) -> None:
         raise FbgemmError(f"these FBGEMM libraries have no operator {OPERATOR}; {HOW_TO_FIX}")
 
 
-def make_layout(tables: int, rows: int, dim: int, device: torch.device) -> TableLayout:
-    """Return the layout of tables of (rows, dim) each, stored one after the other."""
-    if dim % LANES:
-        raise ValueError(f"fbgemm reads {LANES} columns at a time; dim {dim} is no multiple of it")
+def make_layout(starts: Sequence[int], dims: Sequence[int], device: torch.device) -> TableLayout:
+    """Return the layout of tables that begin at `starts`, in elements, and have `dims` columns.
+
+    Raises ValueError for a dim that FBGEMM does not read.
+    """
+    for dim in dims:
+        if reason := why_not_dim(dim):
+            raise ValueError(reason)
+    columns = torch.tensor([0, *accumulate(dims)], dtype=torch.int32)
     return TableLayout(
-        weight_starts=torch.arange(tables, dtype=torch.int64, device=device) * (rows * dim),
-        column_starts=torch.arange(tables + 1, dtype=torch.int32, device=device) * dim,
-        columns=tables * dim,
-        dim=dim,
+        weight_starts=torch.tensor(starts, dtype=torch.int64).to(device),
+        column_starts=columns.to(device),
+        columns=sum(dims),
+        dim=max(dims),
     )
+
+
+def why_not_dim(dim: int) -> str:
+    """Return why tables of `dim` columns cannot be read, "" when they can."""
+    if dim % LANES:
+        return f"fbgemm reads {LANES} columns at a time; dim {dim} is no multiple of it"
+    return ""
 
 
 def join_offsets(offsets: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -126,8 +139,11 @@ class Fbgemm:
     def __init__(self) -> None:
         self._layouts: dict[tuple[int, int, int, torch.device], TableLayout] = {}
 
-    def why_unsupported(self) -> str:
-        """Return why FBGEMM cannot run here, "" when its libraries load."""
+    def why_unsupported(self, dims: Sequence[int] = ()) -> str:
+        """Return why FBGEMM cannot serve tables of `dims` here, "" when it can."""
+        for dim in dims:
+            if reason := why_not_dim(dim):
+                return reason
         try:
             load_libraries(find_folder())
         except FbgemmError as error:
@@ -159,19 +175,21 @@ class Fbgemm:
         *,
         mode: str = "sum",
         out: torch.Tensor | None = None,
+        layout: TableLayout | None = None,
     ) -> torch.Tensor:
-        """Return all tables' bags side by side, (bags, tables * dim), from one launch.
+        """Return all tables' bags side by side, (bags, all columns), from one launch.
 
-        weights (tables, rows, dim) contiguous; indices: every table's, concatenated; offsets
-        (tables * bags + 1,) into them, table after table (`join_offsets`).
+        weights (tables, rows, dim) contiguous, or with a `layout` of any tables in it any
+        contiguous tensor; indices: every table's, concatenated; offsets (tables * bags + 1,) into
+        them, table after table (`join_offsets`).
         """
-        self._check(weights, indices, offsets, mode)
+        if layout is None and weights.dim() != 3:
+            raise ValueError("tables must be (tables, rows, dim)")
+        tables = len(weights) if layout is None else len(layout.weight_starts)
+        self._check(weights, tables, indices, offsets, mode)
+        if layout is None:
+            layout = self._layout(weights)
         load_libraries(find_folder())
-        tables, rows, dim = weights.shape
-        key = (tables, rows, dim, weights.device)
-        if key not in self._layouts:
-            self._layouts[key] = make_layout(*key)
-        layout = self._layouts[key]
         result: torch.Tensor = getattr(torch.ops.fbgemm, OPERATOR)(
             weights.view(-1),
             layout.weight_starts,
@@ -186,20 +204,31 @@ class Fbgemm:
         )
         return result if out is None else out.copy_(result)
 
+    def _layout(self, weights: torch.Tensor) -> TableLayout:
+        tables, rows, dim = weights.shape
+        key = (tables, rows, dim, weights.device)
+        if key not in self._layouts:
+            starts = range(0, tables * rows * dim, rows * dim)
+            self._layouts[key] = make_layout(starts, [dim] * tables, weights.device)
+        return self._layouts[key]
+
     def _check(
-        self, weights: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+        self,
+        weights: torch.Tensor,
+        tables: int,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        mode: str,
     ) -> None:
         if mode not in POOLING:
             raise ValueError(f"fbgemm sums or averages; it has no mode '{mode}'")
         if weights.dtype not in SPARSE_TYPES or not weights.is_contiguous():
             raise ValueError("fbgemm takes contiguous float32 or float16 tables")
-        if weights.dim() != 3:
-            raise ValueError("tables must be (tables, rows, dim)")
         if indices.dtype not in (torch.int32, torch.int64) or offsets.dtype != indices.dtype:
             raise ValueError("fbgemm takes int32 or int64 indices, and offsets of the same type")
         if not (indices.is_contiguous() and offsets.is_contiguous()):
             raise ValueError("fbgemm takes contiguous indices and offsets")
         if not weights.device == indices.device == offsets.device:
             raise ValueError("tables, indices and offsets must be on one device")
-        if offsets.numel() < 1 or (offsets.numel() - 1) % weights.shape[0]:
+        if offsets.numel() < 1 or (offsets.numel() - 1) % tables:
             raise ValueError("offsets must hold tables * bags + 1 entries")

@@ -194,27 +194,3 @@ def arch_of(device: torch.device) -> str:
     """Return the architecture to compile for on `device`, as "sm_90"."""
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
-
-
-@cache
-def error_flag(device: torch.device) -> torch.Tensor:
-    """Return the flag of `device` that kernels raise for an index out of range: int32 (1,) in
-    pinned host memory, which the device writes to and the host reads without a copy."""
-    with torch.cuda.device(device):
-        return torch.zeros(1, dtype=torch.int32, pin_memory=True)
-
-
-def raise_if_out_of_range(device: torch.device, *, wait: bool = True) -> None:
-    """Raise IndexError when a kernel met an index outside its table, and clear the flag.
-
-    With `wait` all work queued on the current stream is waited for first; without, only what has
-    already run is seen.
-    """
-    if wait:
-        torch.cuda.current_stream(device).synchronize()
-    flag = error_flag(device)
-    if flag.item():
-        flag.zero_()
-        raise IndexError(
-            "an index of an embedding bag is outside its table; fix: indices must be in [0, rows)"
-        )

@@ -21,48 +21,50 @@ DENSE_FEATURES = 256
 HIDDEN = 128
 TOP = (128, 64, 1)
 
-# (row ids of every table, offsets of bags + 1) -> parts (bags, k, dim) whose k add up to the tables
-Stage = Callable[[Sequence[torch.Tensor], torch.Tensor], Sequence[torch.Tensor]]
+# (row ids, offsets (bags + 1,)) of every table -> parts (bags, k, dim) whose k add up to the tables
+Stage = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 class DLRM(nn.Module):
     """The model over tables that it does not own, so that many variants share one copy of them.
 
-    weights (tables, rows, dim), one storage; every table is a view of it. MLPs are float32 and
-    drawn from `seed`.
+    weights: one (rows, dim) per table, all of one dim; bags are sums, or means by `mode`. MLPs are
+    float32 and drawn from `seed`.
     """
 
-    def __init__(self, weights: torch.Tensor, seed: int = 0) -> None:
+    def __init__(self, weights: Sequence[torch.Tensor], seed: int = 0, mode: str = "sum") -> None:
         super().__init__()
-        tables, _rows, dim = weights.shape
+        tables, dim = len(weights), weights[0].shape[1]
         pairs = torch.tril_indices(tables + 1, tables + 1, -1)
         self.register_buffer("pairs", pairs[0] * (tables + 1) + pairs[1], persistent=False)
         self.embeddings = nn.ModuleList(
-            nn.EmbeddingBag.from_pretrained(table, mode="sum", include_last_offset=True)
+            nn.EmbeddingBag.from_pretrained(table, mode=mode, include_last_offset=True)
             for table in weights
         )
         # The bottom's output takes part in the dot products, so it is as wide as a row.
         self.bottom = _mlp((DENSE_FEATURES, HIDDEN, dim), last=nn.ReLU())
         self.top = _mlp((dim + pairs.shape[1], *TOP), last=nn.Sigmoid())
         _fill(self, seed)
-        self.to(weights.device)
+        self.to(weights[0].device)
 
-    def embed(self, indices: Sequence[torch.Tensor], offsets: torch.Tensor) -> list[torch.Tensor]:
-        """Return every table's sums, each (bags, 1, dim): the stage that variants replace."""
-        pairs = zip(self.embeddings, indices, strict=True)
-        return [table(ids, offsets).unsqueeze(1) for table, ids in pairs]
+    def embed(
+        self, indices: Sequence[torch.Tensor], offsets: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Return every table's bags, each (bags, 1, dim): the stage that variants replace."""
+        inputs = zip(self.embeddings, indices, offsets, strict=True)
+        return [table(ids, bounds).unsqueeze(1) for table, ids, bounds in inputs]
 
     def forward(
         self,
         dense: torch.Tensor,
         indices: Sequence[torch.Tensor],
-        offsets: torch.Tensor,
+        offsets: Sequence[torch.Tensor],
         stage: Stage | None = None,
     ) -> torch.Tensor:
         """Return click probabilities (bags, 1).
 
-        dense (bags, 256) float32; indices: one (accesses,) tensor per table; offsets (bags + 1,),
-        the same for all tables. `stage` replaces `embed`.
+        dense (bags, 256) float32; indices and offsets: one (accesses,) and one (bags + 1,) tensor
+        per table. `stage` replaces `embed`.
         """
         hidden: torch.Tensor = self.bottom(dense)
         parts = (stage or self.embed)(indices, offsets)
@@ -78,11 +80,14 @@ class DLRM(nn.Module):
 def switched_stage(model: DLRM, name: str, forward: Forward | None, key: str = "CUDA") -> Stage:
     """Return the model's own embedding stage with the operator switched to a variant.
 
-    `forward` None with name "stock" is PyTorch's own kernel.
+    `forward` None with name "stock" is PyTorch's own kernel. Ids out of range are left to the next
+    synchronisation: a wait after every stage would be part of its time.
     """
 
-    def stage(indices: Sequence[torch.Tensor], offsets: torch.Tensor) -> Sequence[torch.Tensor]:
-        with embedding_bag_variant(name, forward=forward, key=key):
+    def stage(
+        indices: Sequence[torch.Tensor], offsets: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        with embedding_bag_variant(name, forward=forward, key=key, check=False):
             return model.embed(indices, offsets)
 
     return stage

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from dlrm_inference.cuda.report import raise_if_out_of_range
+
 # (weight, indices, offsets of bags + 1 entries, mode "sum" or "mean") -> (bags, dim)
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, str], torch.Tensor]
 # (table, ids (count,) int64 of its rows to pin, the most frequent first), on one device
@@ -96,10 +98,13 @@ def embedding_bag_variant(
     hot_rows: HotRows = (),
     forward: Forward | None = None,
     key: str = "CUDA",
+    check: bool = True,
 ) -> Iterator[None]:
     """Use the variant `name` inside the block. `stock` is PyTorch's own kernel: nothing changes.
 
-    Arguments and errors as in `install`.
+    Arguments and errors as in `install`. With `check`, leaving the block waits for the device and
+    raises IndexError, naming table and bag, when a kernel met an id outside its table; without,
+    and for a CUDA graph captured here and replayed later, the next synchronisation does.
 
     Blocks do not nest: raises RuntimeError when a variant is installed already.
     """
@@ -113,6 +118,8 @@ def embedding_bag_variant(
     install(name, hot_rows=hot_rows, forward=forward, key=key)
     try:
         yield
+        if check:
+            raise_if_out_of_range()
     finally:
         uninstall()
 

@@ -70,9 +70,11 @@ def set_aside(size: int) -> Iterator[int]:
     try:
         yield int(_checked("cuCtxGetLimit", driver.cuCtxGetLimit(limit)))
     finally:
-        torch.cuda.synchronize()
-        reset()
-        _checked("cuCtxSetLimit", driver.cuCtxSetLimit(limit, before))
+        try:
+            torch.cuda.synchronize()
+        finally:
+            reset()
+            _checked("cuCtxSetLimit", driver.cuCtxSetLimit(limit, before))
 
 
 def reset() -> None:

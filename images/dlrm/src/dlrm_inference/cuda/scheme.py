@@ -10,6 +10,7 @@ import torch
 
 from dlrm_inference.cuda import launch
 from dlrm_inference.cuda.design import BLOCK, GRID, Point
+from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
@@ -37,7 +38,8 @@ class _SchemeArguments(ctypes.Structure):
         ("out_stride", ctypes.c_longlong),
         ("padding_row", ctypes.c_longlong),
         ("mean", ctypes.c_int),
-        ("error", ctypes.c_void_p),
+        ("table", ctypes.c_ulonglong),
+        ("report", ctypes.c_void_p),
         ("ballast", ctypes.c_void_p),
     )
 
@@ -62,15 +64,15 @@ class Scheme(Point):
 
         weight (rows, dim) fp32 with any strides; indices (accesses,) int32 or int64; offsets
         (bags + 1,) of the same type. `out` may have any row stride, but contiguous columns.
-        An index outside the table raises IndexError: at once with `check` (which waits for the
-        kernel), else at the next call or `launch.raise_if_out_of_range`. Raises UnsupportedError.
+        An id outside the table raises IndexError: at once with `check` (which waits for the
+        kernel), else as report.py says. Raises UnsupportedError.
         """
         prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
         if not torch.cuda.is_current_stream_capturing():
-            launch.raise_if_out_of_range(weight.device, wait=False)
+            report_of(weight.device).look()
         prepared()
         if check:
-            launch.raise_if_out_of_range(weight.device)
+            raise_if_out_of_range(weight.device)
         return prepared.out
 
     def prepare(
@@ -85,6 +87,7 @@ class Scheme(Point):
         """Return the launch that `forward` makes, not yet made."""
         check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
         bags, device = offsets.numel() - 1, weight.device
+        report = report_of(device)
         out = make_out(weight, bags, out)
         # The operator of PyTorch writes every index's bag while it gathers; so do these.
         offset_to_bag = torch.empty_like(indices)
@@ -102,7 +105,8 @@ class Scheme(Point):
             out_stride=out.stride(0),
             padding_row=-1,
             mean=mode == "mean",
-            error=launch.error_flag(device).data_ptr(),
+            table=report.number(weight),
+            report=report.address,
         )
         owners = (weight, indices, offsets, out, offset_to_bag)
         return Prepared(

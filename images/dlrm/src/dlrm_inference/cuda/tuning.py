@@ -66,7 +66,7 @@ def tune(bench: Bench, out: RecordWriter, name: str, l2_mode: str = "") -> Schem
     config, held_out = bench.config, bench.tuning()
     space = search_space(name, config.distances, config.warps)
     points = {key: Scheme(**vars(point)) for key, point in space.items()}
-    compile_all(points.values(), bench.device, bench.offsets.dtype)
+    compile_all(points.values(), bench.device, bench.offsets[0].dtype)
     with ExitStack() as stack:
         targets = {}
         for key, point in points.items():

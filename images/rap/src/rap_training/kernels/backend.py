@@ -68,11 +68,12 @@ def prepared(
 ) -> Call:
     """A launch of `programs` programs with everything that Triton works out per launch done once.
 
-    The tensors are kept alive by the call.
+    The tensors are kept alive by the call. Products and sums are rounded one by one, never fused:
+    else `exact`'s bits would not be the CPU's.
     """
     if not hasattr(function, "device_caches"):  # Triton's interpreter compiles nothing
         return lambda: function[(programs,)](*arguments, **constants)
-    compiled = function.warmup(*arguments, **constants, grid=(programs,))
+    compiled = function.warmup(*arguments, **constants, grid=(programs,), enable_fp_fusion=False)
     run = compiled[(programs, 1, 1)]
     given = (*arguments, *constants.values())
     return lambda: run(*given)

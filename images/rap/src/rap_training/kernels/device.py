@@ -9,10 +9,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from rap_training import exact
+
 _FNV_OFFSET: tl.constexpr = tl.constexpr(0xCBF29CE484222325)
 _FNV_PRIME: tl.constexpr = tl.constexpr(0x100000001B3)
 _ONES: tl.constexpr = tl.constexpr(0xFFFFFFFFFFFFFFFF)
 _CITY: tl.constexpr = tl.constexpr(0x9DDFEA08EB382D69)
+FRACTION, ONE = tl.constexpr(exact.FRACTION), tl.constexpr(exact.ONE)
+LOG_TERMS, EXP_TERMS = tl.constexpr(exact.LOG_TERMS), tl.constexpr(exact.EXP_TERMS)
+SQRT2, LN2, PER_LN2 = (tl.constexpr(each) for each in (exact.SQRT2, exact.LN2, exact.PER_LN2))
+LN2_HIGH, LN2_LOW = tl.constexpr(exact.LN2_HIGH), tl.constexpr(exact.LN2_LOW)
+LARGEST, LOG_OF_INFINITY = tl.constexpr(exact.LARGEST), tl.constexpr(exact.LOG_OF_INFINITY)
+BEYOND_FLOAT32: tl.constexpr = tl.constexpr(2.0**128 - 2.0**103)  # what rounds to infinity
 
 
 @triton.jit
@@ -75,11 +83,45 @@ def logit(x, lo, hi):
 
 @triton.jit
 def boxcox(x, lam):
-    """(x^lam - 1) / lam of positive x, ln x for lam 0; x itself otherwise."""
-    positive = tl.where(x > 0, x, 1.0)
-    log = tl.log(positive)
-    power = (tl.exp(lam * log) - 1.0) / tl.where(lam == 0, 1.0, lam)
-    return tl.where(x > 0, tl.where(lam == 0, log, power), x)
+    """(x^lam - 1) / lam of positive x, ln x for lam 0; x itself otherwise. Bit by bit the
+    reference's, so that ids may follow."""
+    finite = (x > 0) & (x < float("inf"))
+    log = _log(tl.where(finite, x, 1.0).to(tl.float64))
+    log = tl.where(finite, log, LOG_OF_INFINITY)
+    wide = lam.to(tl.float64)
+    power = (_exp(wide * log) - 1.0) / tl.where(lam == 0, 1.0, wide)
+    power = tl.where(lam == 0, log, power)
+    power = tl.where(power >= BEYOND_FLOAT32, float("inf"), power)
+    power = tl.where(power <= -BEYOND_FLOAT32, float("-inf"), power)
+    return tl.where(x > 0, power.to(tl.float32), x)
+
+
+@triton.jit
+def _log(x):
+    """`exact.log`, operation by operation."""
+    bits = x.to(tl.int64, bitcast=True)
+    m = ((bits & FRACTION) | ONE).to(tl.float64, bitcast=True)
+    large = m > SQRT2
+    exponent = (bits >> 52) - 1023 + large.to(tl.int64)
+    m = tl.where(large, m * 0.5, m)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    series = tl.zeros_like(z) + 1.0 / (2 * LOG_TERMS - 1)
+    for past in tl.static_range(1, LOG_TERMS):
+        series = series * z + 1.0 / (2 * (LOG_TERMS - past) - 1)
+    return exponent.to(tl.float64) * LN2 + (s + s) * series
+
+
+@triton.jit
+def _exp(y):
+    """`exact.exp`, operation by operation."""
+    y = tl.minimum(tl.maximum(y, -LARGEST), LARGEST)
+    k = tl.floor(y * PER_LN2 + 0.5)
+    r = (y - k * LN2_HIGH) - k * LN2_LOW
+    series = tl.zeros_like(r) + 1.0
+    for past in tl.static_range(EXP_TERMS):
+        series = series * (r * (1.0 / (EXP_TERMS - past))) + 1.0
+    return series * ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
 
 
 @triton.jit

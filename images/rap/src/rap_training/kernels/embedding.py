@@ -70,7 +70,7 @@ def forward(
     tl.store(pooled + place[:, None] * DIM + column, total, mask=mask[:, None] & inside)
     count = tl.sum(wrong, 0)
     if count > 0:
-        tl.atomic_add(bad, count)
+        tl.atomic_add(bad + tl.load(at + 2), count)
 
 
 @triton.jit

@@ -12,7 +12,8 @@ import torch
 from rap_training.kernels.horizontal import COLUMNS
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Node, PlanError
-from rap_training.reference import constant, map_table, salt_hash
+from rap_training.plan.operators import constant
+from rap_training.reference import map_table, salt_hash
 from rap_training.work import Instance
 
 BLOCK = 512

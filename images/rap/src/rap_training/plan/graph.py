@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from rap_training.plan.bounds import Bounds, bounds
 from rap_training.plan.operators import OPERATORS, PlanError, ValueType
 
 __all__ = ["MOST_WIDTH", "Column", "Node", "Plan", "PlanError", "SparseOutput", "ValueType"]
@@ -115,6 +116,15 @@ class Plan:
                 )
         return types
 
+    @cached_property
+    def bounds(self) -> Mapping[str, Bounds]:
+        """Least and largest value of every node, None where only the data know."""
+        found: dict[str, Bounds] = {column.name: None for column in self.columns}
+        for node in self.order:
+            dtype = self.types[node.input].dtype
+            found[node.name] = bounds(node.op, dtype, node.parameters, found[node.input])
+        return found
+
     def chain(self, name: str) -> tuple[Node, ...]:
         """The nodes from a raw column to the node `name`, in the order they are applied."""
         found: list[Node] = []
@@ -199,7 +209,7 @@ class Plan:
                 raise PlanError(
                     f"{where}: the dense output {name} is {kind}; fix: a float32 of fixed width"
                 )
-        for output in self.sparse:
+        for table, output in enumerate(self.sparse):
             if self.types[output.node].dtype != "int64":
                 raise PlanError(
                     f"{where}: the sparse output {output.node} is "
@@ -208,4 +218,11 @@ class Plan:
             if output.rows < 1:
                 raise PlanError(
                     f"{where}: the table of {output.node} has {output.rows} rows; fix: at least 1"
+                )
+            reached = self.bounds[output.node]
+            if reached and not 0 <= reached[0] <= reached[1] < output.rows:
+                raise PlanError(
+                    f"{where}: the ids of table {table}, node {output.node}, go from {reached[0]} "
+                    f"to {reached[1]}, and the table has {output.rows} rows; "
+                    "fix: end the chain with sigrid_hash modulo the table's rows, or a larger table"
                 )

@@ -5,9 +5,11 @@ What they compute stands in `rap_training.reference`; kernels are tested against
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 from reprokit.errors import ConfigError
 
 
@@ -70,6 +72,16 @@ class Operator:
             words = ", ".join(f"{name} {value!r:.40}" for name, value in given.items())
             raise PlanError(f"{where}: {self.name} cannot work with {words}; {problem}")
         return self.shape(value, given)
+
+
+def constant(dtype: str, value: float) -> float:
+    """A parameter as it is applied to elements of `dtype`.
+
+    Rounded to float32; for int64 truncated toward zero and limited to its range, an int then.
+    """
+    if dtype == "float32":
+        return float(np.float32(value))
+    return 0 if math.isnan(value) else int(min(max(value, -(2**63)), 2**63 - 1))
 
 
 def ngram_width(width: int, n: int) -> int:

@@ -197,6 +197,11 @@ class Side:
             self._side.submit(lambda: self._steps.exchange(following))
         self._ready[following % SLOTS] = self._side.record()
 
+    def queue_launches(self, slot: int = 0) -> int:
+        """Queue the launches of a slot by themselves; return how many there are."""
+        self._side.submit(lambda: self._steps.launch(slot))
+        return len(self._steps.calls[slot])
+
     def stop(self) -> None:
         """See Preparation."""
         self._side.finish()

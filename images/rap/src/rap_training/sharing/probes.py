@@ -90,7 +90,7 @@ def kernel(shape: Shape, backend: Backend, device: torch.device) -> Call:
         dense=("d.fill",),
         sparse=tuple(
             SparseOutput(node=[n for n in nodes if n.name.startswith(f"{c.name}.")][-1].name,
-                         rows=1)
+                         rows=1 << 62)  # more than any id; no table is made
             for c in columns
         ),
     )  # fmt: skip

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.train.collectives import Collectives
-from rap_training.train.dlrm import OUTSIDE, Trainer
-from rap_training.train.embedding import draw_table
+from rap_training.train.dlrm import Trainer
+from rap_training.train.embedding import draw_table, raise_outside
 from rap_training.train.model import Model, initial_layers
 from rap_training.train.torchrec import TorchRecTrainer, Weights
 from rap_training.work import Piece, Work
@@ -48,7 +48,7 @@ class TorchRecAdapter:
         )  # fmt: skip
         for table, memory in self.trainer.tables().items():
             draw_table(memory, table, seed)
-        self.bad = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros(len(model.rows), dtype=torch.int64, device=device)
         self._inputs: dict[int, list[Input]] = {}
         self._losses: dict[int, torch.Tensor] = {}
         self.bind(buffers)
@@ -91,8 +91,7 @@ class TorchRecAdapter:
     def check(self) -> None:
         """See Trainer. Such ids were taken for row 0, as FBGEMM does."""
         self._settle()
-        if count := int(self.bad.item()):
-            raise ValueError(OUTSIDE.format(count=count, done="taken for 0"))
+        raise_outside(self.buffers.work.plan, dict(enumerate(self.bad.tolist())), "taken for 0")
 
     def _settle(self) -> None:
         if self.device.type == "cuda":
@@ -143,6 +142,7 @@ class Input:
         of_list = widths.repeat_interleave(work.batch)
         lists = torch.arange(len(of_list)).repeat_interleave(of_list)
         first = of_list.cumsum(0) - of_list
+        self._last = ((widths * work.batch).cumsum(0) - 1).to(device)  # place of every table
         places = _Places(
             limits=limits.repeat_interleave(widths * work.batch),
             lists=lists,
@@ -155,18 +155,24 @@ class Input:
         return torch.cat(self._dense, dim=1)
 
     def bags(self, bad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids int64 [ids] and lengths int32 [tables * batch]; ids outside are added to `bad`.
+        """Ids int64 [ids] and lengths int32 [tables * batch]; ids outside are added to `bad`,
+        int64 [tables].
 
         The host waits for the number of ids where lists are ragged.
         """
         ids, lengths = torch.cat(self._ids), torch.cat(self._lengths)
         inside = (ids >= 0) & (ids < self._places.limits)
         if not self._ragged:
-            bad += (~inside).sum()
+            self._count(~inside, bad)
             return torch.where(inside, ids, 0), lengths
         listed = self._places.steps < lengths[self._places.lists]
-        bad += (listed & ~inside).sum()
+        self._count(listed & ~inside, bad)
         return torch.where(inside, ids, 0)[listed], lengths
+
+    def _count(self, wrong: torch.Tensor, bad: torch.Tensor) -> None:
+        """Add what is true of `wrong` [places] to `bad`, table by table."""
+        until = wrong.cumsum(0)[self._last]
+        bad += until.diff(prepend=until.new_zeros(1))
 
 
 def own_rows(work: Work) -> tuple[Piece, ...]:

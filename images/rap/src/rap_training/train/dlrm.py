@@ -27,15 +27,16 @@ from rap_training.launches import Call
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.train.collectives import Collectives
-from rap_training.train.embedding import Embedding, TorchEmbedding, initial_weights
+from rap_training.train.embedding import (
+    Embedding,
+    TorchEmbedding,
+    initial_weights,
+    raise_outside,
+)
 from rap_training.train.model import Interaction, Model, initial_layers, pair_tables
 from rap_training.train.segments import segments
 
 _STEP = "step"  # the graph of all stages with what stands in front of them
-OUTSIDE = (
-    "{count} ids were outside of their tables and were {done}; "
-    "fix: end the plan's chains with sigrid_hash modulo the table's rows"
-)
 
 
 @dataclass(kw_only=True)
@@ -93,7 +94,7 @@ class Trainer:
         order = [table for tables in owned for table in tables]
         self._pairs, self._square = pair_tables(order, device)
         self._make_dense(bucket_bytes)
-        self.bad = torch.zeros(1, dtype=torch.int64, device=device)
+        self.bad = torch.zeros(len(work.tables), dtype=torch.int64, device=device)
         self._rate, self._sparse_rate = (torch.zeros(1, device=device) for _ in range(2))
         self.learn(True)
         self._bindings: dict[tuple[int, ...], Binding] = {}
@@ -211,11 +212,10 @@ class Trainer:
         return float(self._at.losses[slot].item())
 
     def check(self) -> None:
-        """Raise ValueError if an id of any batch so far was outside of its table."""
+        """Raise DataError if an id of any batch so far was outside of its table."""
         self._settle()
-        count = int(self.bad.item())
-        if count:
-            raise ValueError(OUTSIDE.format(count=count, done="left out"))
+        work = self.buffers.work
+        raise_outside(work.plan, dict(zip(work.tables, self.bad.tolist(), strict=True)), "left out")
 
     @property
     def layers(self) -> list[tuple[torch.Tensor, torch.Tensor]]:

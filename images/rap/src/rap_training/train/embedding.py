@@ -2,17 +2,19 @@
 
 All tables of a rank stand in one matrix, so one launch serves all. Rows named twice in a batch
 get the sum of their gradients, as exact SGD has it. Ids outside of a table add nothing and are
-counted: `bad` is read where a measurement ends (docs/papers/rap.md, 2.3; semantics: sum pooling,
-SGD).
+counted by table: `bad` is read where a measurement ends (docs/papers/rap.md, 2.3; semantics: sum
+pooling, SGD).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 
+from rap_training.data.columns import DataError
+from rap_training.plan.graph import Plan
 from rap_training.train.segments import Segment
 
 
@@ -33,7 +35,7 @@ class TorchEmbedding:
         self, weights: torch.Tensor, pooled: torch.Tensor, gradient: torch.Tensor,
         slots: Sequence[Sequence[Segment]], bad: torch.Tensor, rate: torch.Tensor,
     ) -> None:  # fmt: skip
-        """`weights` float32 [rows of all tables, dim]; `bad` int64 [1], `rate` float32 [1]."""
+        """`weights` float32 [rows of all tables, dim]; `bad` int64 [tables], `rate` float32 [1]."""
         self.weights, self.pooled, self.gradient = weights, pooled, gradient
         self.slots, self.bad, self.rate = slots, bad, rate
 
@@ -41,7 +43,7 @@ class TorchEmbedding:
         """See Embedding."""
         for segment in self.slots[slot]:
             index, keep = self._index(segment)
-            self.bad += (self._listed(segment) & ~keep).sum()
+            self.bad[segment.place] += (self._listed(segment) & ~keep).sum()
             rows = self.weights[index] * keep.unsqueeze(-1)
             pooled = self._view(self.pooled, segment)
             pooled.copy_(rows.sum(1).view(pooled.shape))
@@ -73,6 +75,23 @@ class TorchEmbedding:
     def _index(self, segment: Segment) -> tuple[torch.Tensor, torch.Tensor]:
         keep = self._listed(segment) & (segment.ids >= 0) & (segment.ids < segment.limit)
         return torch.where(keep, segment.ids, 0) + segment.first, keep
+
+
+def raise_outside(plan: Plan, counts: Mapping[int, int], done: str) -> None:
+    """Raise DataError naming table and node where `counts` has ids outside of a table, by table.
+
+    `done` says what became of them.
+    """
+    wrong = [table for table, count in counts.items() if count]
+    if wrong:
+        first = wrong[0]
+        output = plan.sparse[first]
+        more = f", and ids of {len(wrong) - 1} more tables" if len(wrong) > 1 else ""
+        raise DataError(
+            f"{counts[first]} ids of table {first}, node {output.node}, were outside of its "
+            f"{output.rows} rows{more}, and were {done}; "
+            "fix: end the plan's chain with sigrid_hash modulo the table's rows"
+        )
 
 
 def initial_weights(

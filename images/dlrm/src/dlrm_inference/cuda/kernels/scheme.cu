@@ -19,7 +19,7 @@
 //              occupancy to a wanted number of warps and leaves the L1 cache its size
 //
 // The bounds check stands in the loop, before every row load, as in PyTorch 2.1 to 2.9. Where
-// theirs asserts (and kills the context), ours calls a function that is not inlined, sets a flag
+// theirs asserts (and kills the context), ours calls a function that is not inlined, reports the id
 // and goes on with row 0: the same branch and call in the loop, and an error the host can raise.
 
 #define SLICE 32
@@ -40,15 +40,19 @@ struct Arguments {
   long long out_stride;
   long long padding_row;  // this row counts for nothing; -1 for none
   int mean;
-  int* error;
-  float* ballast;  // always null
+  unsigned long long table;    // its number, in the upper half (cuda/report.py)
+  unsigned long long* report;  // gets table and bag of an id out of range
+  float* ballast;              // always null
 };
 
-__device__ __noinline__ void report_out_of_range(int* error) { *error = 1; }
+__device__ __noinline__ void report_out_of_range(unsigned long long* report,
+                                                 unsigned long long place) {
+  *report = place;
+}
 
-__device__ __forceinline__ long long checked(const Arguments& a, long long row) {
+__device__ __forceinline__ long long checked(const Arguments& a, long long bag, long long row) {
   if (row < 0 || row >= a.rows) {
-    report_out_of_range(a.error);
+    report_out_of_range(a.report, a.table | bag);
     row = 0;
   }
   return row;
@@ -113,7 +117,7 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
 #if SCHEME == 0
 #pragma unroll 1
     for (; e < end; ++e) {
-      const long long row = checked(a, a.indices[e]);
+      const long long row = checked(a, bag, a.indices[e]);
       const float value = base[row * a.row_stride];
       if (column == 0 && a.offset_to_bag) a.offset_to_bag[e] = bag;
       add(a, row, e, value, sum, count);
@@ -130,7 +134,7 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
       long long row[DISTANCE];
       float value[DISTANCE];
 #pragma unroll
-      for (int i = 0; i < DISTANCE; ++i) row[i] = checked(a, a.indices[e + i]);
+      for (int i = 0; i < DISTANCE; ++i) row[i] = checked(a, bag, a.indices[e + i]);
 #pragma unroll
       for (int i = 0; i < DISTANCE; ++i) value[i] = base[row[i] * a.row_stride];
 #if SCHEME == 2
@@ -159,7 +163,7 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
     }
 #pragma unroll 1
     for (; e < end; ++e) {
-      const long long row = checked(a, a.indices[e]);
+      const long long row = checked(a, bag, a.indices[e]);
       const float value = base[row * a.row_stride];
       if (column == 0 && a.offset_to_bag) a.offset_to_bag[e] = bag;
       add(a, row, e, value, sum, count);
@@ -170,7 +174,7 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
 #pragma unroll 1
     for (int i = 0; i < DISTANCE; ++i) {
       if (begin + i < end)
-        copy_async(&slots[i][thread], base + checked(a, a.indices[begin + i]) * a.row_stride);
+        copy_async(&slots[i][thread], base + checked(a, bag, a.indices[begin + i]) * a.row_stride);
       asm volatile("cp.async.commit_group;" ::: "memory");
     }
     int slot = 0;
@@ -182,7 +186,7 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
       add(a, a.indices[e], e, value, sum, count);
       if (e + DISTANCE < end)
         copy_async(&slots[slot][thread],
-                   base + checked(a, a.indices[e + DISTANCE]) * a.row_stride);
+                   base + checked(a, bag, a.indices[e + DISTANCE]) * a.row_stride);
       asm volatile("cp.async.commit_group;" ::: "memory");
       slot = slot + 1 == DISTANCE ? 0 : slot + 1;
     }
@@ -192,12 +196,12 @@ extern "C" __global__ void scheme(const __grid_constant__ Arguments a) {
     // Rolling: row e + DISTANCE is asked for while row e is added; nothing beyond the bag is.
 #pragma unroll 1
     for (int i = 0; i < DISTANCE && begin + i < end; ++i)
-      prefetch_l1(base + checked(a, a.indices[begin + i]) * a.row_stride);
+      prefetch_l1(base + checked(a, bag, a.indices[begin + i]) * a.row_stride);
 #pragma unroll 1
     for (; e < end; ++e) {
       if (e + DISTANCE < end)
-        prefetch_l1(base + checked(a, a.indices[e + DISTANCE]) * a.row_stride);
-      const long long row = checked(a, a.indices[e]);
+        prefetch_l1(base + checked(a, bag, a.indices[e + DISTANCE]) * a.row_stride);
+      const long long row = checked(a, bag, a.indices[e]);
       const float value = base[row * a.row_stride];
       if (column == 0 && a.offset_to_bag) a.offset_to_bag[e] = bag;
       add(a, row, e, value, sum, count);

@@ -1,0 +1,67 @@
+"""RAP is a plain stream where that is not slower, and says which term decided."""
+
+import pytest
+from rap_training.planner.choice import TIE, Estimate, choose
+
+
+def way(**changed):
+    """A schedule of few launches: training of 1,000 us that hides all."""
+    given = {"training_us": 1000.0, "overflow_us": 0.0, "launches": 5, "gates": 1,
+             "launch_us": 5.0, "gate_us": 4.0}  # fmt: skip
+    return Estimate(**{**given, **changed})
+
+
+def test_an_iteration_is_the_slower_of_host_and_device():
+    assert way().us == 1000.0
+    assert way(overflow_us=200.0).us == 1200.0
+    hosted = way(launches=400)
+    assert (hosted.host_us, hosted.device_us, hosted.us) == (2004.0, 1000.0, 2004.0)
+
+
+def test_a_light_plan_is_a_stream_by_the_model_alone():
+    """Few features, a short step: what the gates cost is all there is."""
+    small = {"training_us": 30.0, "launches": 4}
+    choice = choose(way(gates=5, **small), way(gates=1, **small))
+    assert choice.stream
+    assert choice.reason == (
+        "a plain stream: 40.0 us an iteration gated, 30.0 us as a stream, predicted; "
+        "gates decide: 20.0 us against 4.0"
+    )
+
+
+def test_many_launches_are_worth_gates_and_fusion():
+    gated, stream = way(launches=40, gates=5), way(launches=495)
+    choice = choose(gated, stream)
+    assert not choice.stream
+    assert choice.reason.startswith("gated by training stages: 1000.0 us an iteration gated")
+    assert choice.reason.endswith("launches decide: 2475.0 us against 200.0")
+
+
+def test_work_that_training_does_not_hide_is_a_term():
+    choice = choose(way(gates=5), way(overflow_us=300.0))
+    assert not choice.stream
+    assert choice.reason.endswith("overflow decide: 300.0 us against 0.0")
+
+
+@pytest.mark.parametrize(
+    ("gated", "plain", "stream"),
+    [
+        ([100.0, 101.0, 99.0], [103.5, 104.0, 103.0], False),
+        ([103.5, 104.0, 103.0], [100.0, 101.0, 99.0], True),
+        ([100.0] * 3, [100.0] * 3, True),  # not slower
+        ([100.0] * 3, [100.0 * (1 + TIE / 2)] * 3, True),
+        ([100.0] * 3, [100.0 * (1 + 2 * TIE)] * 3, False),
+        ([100.0, 100.0, 900.0], [101.0, 101.0, 5.0], False),  # one spike decides nothing
+    ],
+)
+def test_what_was_measured_decides_whatever_the_model_says(gated, plain, stream):
+    for models in ((way(), way(overflow_us=500.0)), (way(overflow_us=500.0), way())):
+        choice = choose(*models, (gated, plain))
+        assert choice.stream is stream
+        assert "measured in 3 turns" in choice.reason
+
+
+def test_a_model_that_sees_no_difference_says_so():
+    choice = choose(way(), way(), ([100.0], [90.0]))
+    assert choice.stream
+    assert choice.reason.endswith("by the cost model no term decides")

@@ -1,0 +1,132 @@
+"""`rap` on a rank: its schedule, or the stream that a probe finds not slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from rap_plans import every_operator
+from rap_sessions import SMALL
+from rap_training import throughput
+from rap_training.gating import TURNS, choose_way, estimates
+from rap_training.plan.files import dump
+from rap_training.rank import Rank
+from rap_training.sharing.preparation import Preparation, Side
+from rap_training.sharing.variants import VARIANTS
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+RAP = VARIANTS["rap"]
+
+
+class Told(list[tuple[str, dict[str, Any]]]):
+    def __call__(self, kind: str, **what: Any) -> None:
+        self.append((kind, what))
+
+    def records(self, metric: str) -> list[dict[str, Any]]:
+        return [what for kind, what in self if kind == "record" and what["metric"] == metric]
+
+
+@pytest.fixture(scope="module")
+def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
+    folder = tmp_path_factory.mktemp("choice")
+    (folder / "every.json").write_text(dump(every_operator()))
+    config = replace(
+        SMALL, gpus=1, batch=20, batches=3, plan_file=str(folder / "every.json"),
+        variants=("stream", "rap", "ideal"), out=str(folder),
+    )  # fmt: skip
+    there = Rank(config, 0, Told())
+    yield there
+    there.close()
+
+
+def clock(times: dict[str, float], asked: list[str], name: str, way: Preparation) -> float:
+    assert isinstance(way, Side)
+    assert (way._stages is None) == (name == "stream")
+    asked.append(name)
+    return times[name]
+
+
+@pytest.mark.parametrize(("gated", "plain"), [(100.0, 97.0), (97.0, 100.0)])
+def test_the_way_that_is_not_slower_is_taken_and_said(
+    rank: Rank, gated: float, plain: float
+) -> None:
+    rank.tell = told = Told()
+    asked: list[str] = []
+    times = {"rap": gated, "stream": plain}
+    schedule = rank.preparation(RAP)
+    way, choice = choose_way(rank, RAP, schedule, partial(clock, times, asked))
+    assert asked.count("rap") == asked.count("stream") == TURNS
+    assert asked[:4] == ["rap", "stream", "stream", "rap"]  # in turns, neither always first
+    assert choice.stream == (plain < gated)
+    assert (way is schedule) == (not choice.stream)
+    assert rank.runs_as == ({"rap": "stream"} if choice.stream else {})
+    words = f"{gated:.1f} us an iteration gated, {plain:.1f} us as a stream, measured in 5 turns"
+    assert any(words in what["words"] for kind, what in told if kind == "progress")
+    ways = {what["labels"]["way"]: what["samples"] for what in told.records("tried_iteration_time")}
+    assert ways == {"gated": [gated] * TURNS, "stream": [plain] * TURNS}
+    described = throughput.describe(rank, RAP)
+    wanted = "as the variant stream; beside training; none fusion" if choice.stream else "gated by"
+    assert described.startswith(wanted)
+
+
+def test_the_model_counts_launches_gates_and_what_is_not_hidden(rank: Rank) -> None:
+    schedule = rank.preparation(RAP)
+    stream = rank.preparation(VARIANTS["stream"])
+    assert isinstance(stream, Side)
+    gated, plain = estimates(rank, RAP, stream)
+    operators = len(schedule.buffers.work.instances)
+    assert plain.launches == operators
+    assert 0 < gated.launches < operators
+    assert (gated.gates, plain.gates) == (len(rank.plans["rap"].stages), 1)
+    assert gated.training_us == plain.training_us > 0
+    assert gated.overflow_us == rank.plans["rap"].schedule.overflow_us
+    assert gated.gate_us > 0
+
+
+def test_a_new_plan_forgets_the_choice(rank: Rank) -> None:
+    rank.runs_as["rap"] = "stream"
+    rank.use(rank.plan)
+    assert rank.runs_as == {}
+
+
+def test_what_is_measured_as_rap_is_what_was_chosen(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank.tell = told = Told()
+    sampled: dict[str, list[bool]] = {}
+    real = throughput.sample
+
+    def spied(rank: Rank, name: str, way: Preparation, warmup: int, count: int) -> float:
+        sampled.setdefault(name, []).append(getattr(way, "_stages", None) is None)
+        return real(rank, name, way, warmup, count)
+
+    monkeypatch.setattr(throughput, "sample", spied)
+    found = throughput.measure(rank, ("stream", "rap", "ideal"))
+    assert all(min(seconds) > 0 for seconds in found.values())
+    chosen = rank.runs_as.get("rap") == "stream"
+    tried = told.records("tried_iteration_time")
+    ours, plain = (median(what["samples"]) for what in tried)
+    assert chosen == (plain <= ours * 1.005)
+    assert sampled["rap"][TURNS:] == [chosen] * len(sampled["rap"][TURNS:])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch", [64, 256, 4096])
+def test_rap_is_never_slower_than_a_stream_on_a_gpu(tmp_path: Path, batch: int) -> None:
+    """One GPU, plan 0: where gates do not pay, rap is the stream; noise of 2 % allowed."""
+    told = Told()
+    config = replace(
+        SMALL, device="cuda", gpus=1, batch=batch, scale=0.01, iterations=200, warmup=30,
+        repeats=7, batches=4, variants=("stream", "rap"), out=str(tmp_path), solver_seconds=5.0,
+    )  # fmt: skip
+    there = Rank(config, 0, told)
+    found = throughput.measure(there, config.variants)
+    there.close()
+    assert median(found["rap"]) <= 1.02 * median(found["stream"])
+    (reason,) = [what["value"] for kind, what in told if what.get("name") == "rap_is"]
+    assert "decide" in reason
