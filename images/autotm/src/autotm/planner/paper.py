@@ -47,6 +47,9 @@ def plan(
             found, seconds=chosen.seconds if waits else ran.seconds, bound=chosen.bound,
             gap=1.0 - chosen.bound / chosen.seconds if chosen.seconds else 0.0,
             solve_seconds=time.perf_counter() - began,
-            notes={**found.notes, "programme": chosen.seconds, "replayed": ran.seconds, "retries": float(turn)},
+            notes={
+                **found.notes, "programme": chosen.seconds, "replayed": ran.seconds,
+                "retries": float(turn),
+            },
         )  # fmt: skip
     raise problem
