@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-
 from autotm.graph import Graph, Kind, Machine, Op, Tensor
+from hypothesis import strategies as st
 
 
 @st.composite
 def graphs(draw: st.DrawFn, most: int = 5) -> Graph:
     """A chain with skips: forward ops, then a gradient op for each that reads what it read."""
-    tensors = [Tensor(0, draw(st.integers(1, 3)), "parameter"), Tensor(1, draw(st.integers(1, 3)), "input")]  # fmt: skip
+    small = st.integers(1, 3)
+    tensors = [Tensor(0, draw(small), "parameter"), Tensor(1, draw(small), "input")]
     ops: list[Op] = []
     depth = draw(st.integers(1, most))
     made = [1]

@@ -15,7 +15,7 @@ VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
     "OursOffload", "OursRecompute", "OursHalfDuplex",
 )  # fmt: skip
-RATIOS = {"1to0": 0.0, "8to1": 1 / 9, "4to1": 1 / 5, "1to1": 1 / 2, "0to1": 1.0}  # share of DRAM
+RATIOS = {"p1d0": 0.0, "p8d1": 1 / 9, "p4d1": 1 / 5, "p1d1": 1 / 2, "p0d1": 1.0}  # share of DRAM
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ CACHE = 192 * 10**9
 def run(config: Config, out: RecordWriter) -> None:
     """Both formulations at the limit; the cache once for each pair of rates of its misses.
 
-    Those stand in the label `miss`, as read/write in GB/s.
+    Those stand in the label `miss`, as r<read>w<write> in GB/s.
     """
     host = config.hosts[0]
     graph = timed_on_host(build(config.network), host)
@@ -30,7 +30,7 @@ def run(config: Config, out: RecordWriter) -> None:
             continue
         for read, write in zip(config.miss_read, config.miss_write, strict=True):
             found = cached(graph, host, CACHE, miss_read=read * 1e9, miss_write=write * 1e9)
-            labels = {"variant": variant, "miss": f"{read:g}/{write:g}"}
+            labels = {"variant": variant, "miss": f"r{read:g}w{write:g}"}
             out.write("iteration_time", "s", [found.seconds], labels, "simulated")
             out.write("slow_read", "GB", [found.read / 1e9], labels, "simulated")
             out.write("slow_written", "GB", [found.written / 1e9], labels, "simulated")

@@ -16,14 +16,14 @@ WHOLE = ("DRAM", "PMM")  # all of it in one tier, whatever the ratio
 def run(config: Config, out: RecordWriter) -> None:
     """Every variant at every ratio and pair of slow rates.
 
-    The rates stand in the label `slow`, as read/write in GB/s.
+    The rates stand in the label `slow`, as r<read>w<write> in GB/s.
     """
     network = build(config.network)
     pool = footprint(network).pool
     progress = Progress(len(config.hosts) * len(config.ratios) * len(config.variants))
     for host in config.hosts:
         graph = timed_on_host(network, host)
-        slow = f"{host.slow_read / 1e9:g}/{host.slow_write / 1e9:g}"
+        slow = f"r{host.slow_read / 1e9:g}w{host.slow_write / 1e9:g}"
         for ratio in config.ratios:
             for variant in config.variants:
                 if variant not in WHOLE or ratio == config.ratios[0]:
