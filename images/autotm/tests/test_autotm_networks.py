@@ -73,7 +73,7 @@ def test_a_cache_that_holds_everything_misses_nothing_the_second_time() -> None:
     warm = cached(graph, Host(), 16 * 10**9)
     assert (warm.read, warm.written) == (0, 0)
     assert warm.seconds == pytest.approx(graph.seconds)
-    assert cached(graph, Host(), 10**9).seconds > 1.5 * graph.seconds
+    assert cached(graph, Host(), 10**9).seconds > 1.1 * graph.seconds
 
 
 def test_a_pool_gives_back_what_was_taken() -> None:
@@ -106,8 +106,8 @@ def test_a_deep_network_is_planned_within_one_percent_and_beats_the_paper() -> N
           "outputs_in_dram"}),
         (["large", "--network", "vgg19_64", "--variants", "MemoryMode,Synchronous",
           "--fast-gb", "3"], {"iteration_time", "slow_read", "slow_written"}),
-        (["planner", "--network", "perceptron_16", "--variants", "Synchronous,Ours",
-          "--caps", "0.95"], {"iteration_time", "bound", "gap", "solve_time", "peak"}),
+        (["planner", "--network", "vgg19_64", "--variants", "Synchronous,Ours",
+          "--caps", "0.8"], {"iteration_time", "bound", "gap", "solve_time", "peak"}),
     ],
 )  # fmt: skip
 def test_every_experiment_writes_its_records(
