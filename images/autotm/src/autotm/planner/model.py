@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 INFINITY = float("inf")
 BRANCH = 10.0  # s of branch and bound after rounding
@@ -130,7 +131,7 @@ class Model:
             if time.perf_counter() > until:
                 return False
             order = np.argsort(np.where(far > 1e-6, far, 2.0), kind="stable")
-            count = max(1, int(0.3 * np.sum(far > 1e-6)))
+            count = min(max(10, int(0.4 * np.sum(far > 1e-6))), int(np.sum(far > 1e-6)))
             while True:
                 pick = order[:count]
                 _bound(solver, whole[pick], np.round(values[pick]), np.round(values[pick]))
@@ -180,8 +181,9 @@ class Model:
 
 
 def _bound(
-    solver: highspy.Highs, columns: Sequence[int], low: Sequence[float], high: Sequence[float]
-) -> None:
+    solver: highspy.Highs, columns: NDArray[np.int32], low: NDArray[np.float64],
+    high: NDArray[np.float64],
+) -> None:  # fmt: skip
     solver.changeColsBounds(len(columns), columns, low, high)
 
 
