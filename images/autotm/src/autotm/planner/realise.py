@@ -65,9 +65,11 @@ class Schedule:
         self.steps: list[int] = []
         self.first: list[int] = []  # per op, the step of its first run
         self.rerun: dict[tuple[int, int], int] = {}  # (op, before op) -> step
+        self._again: dict[int, list[int]] = {}
         for n in range(len(graph.ops)):
             for op in chosen.again.get(n, ()):
                 self.rerun[op, n] = len(self.steps)
+                self._again.setdefault(op, []).append(len(self.steps))
                 self.steps.append(op)
             self.first.append(len(self.steps))
             self.steps.append(n)
@@ -84,24 +86,27 @@ class Schedule:
         """Bytes in the arena."""
         return aligned(self.graph.tensors[tensor].bytes, self.machine.align)
 
-    def _readers(self, tensor: int, point: int) -> list[int]:
-        """Steps of ops made again before op `point` that read the tensor."""
-        pairs = ((user, point) for user in self.graph.uses[tensor])
-        return [self.rerun[pair] for pair in pairs if pair in self.rerun]
+    def _readers(self, tensor: int, after: int, point: int) -> list[int]:
+        """Steps of ops made again after op `after` and before op `point` that read the tensor."""
+        low, high = self.first[after], self.first[point]
+        users = self.graph.uses[tensor]
+        return [step for user in users for step in self._again.get(user, ()) if low < step < high]
 
     def _line(self, tensor: int, held: Held) -> None:
         own = self.graph.producer[tensor]
         assert own is not None
         begin, end, source, arrived = 0, 0, "op", 0
         for j, point in enumerate(held.points):
-            readers = self._readers(tensor, point) if j else []
+            stayed = j > 0 and held.stays[j - 1]
+            after = held.points[j - 1] if stayed else point - 1
+            readers = self._readers(tensor, after, point) if j else []
             if held.arrives[j] is not None:
                 source, arrived = held.arrives[j] or "", j
                 begin = min([self.first[point], *readers])
                 if source == "op":
                     begin = self.rerun[own, point] if j else self.first[point]
                 end = begin
-            elif not j or not held.stays[j - 1]:
+            elif not stayed:
                 continue
             end = max([end, *readers, *([self.first[point]] if held.need[j] else [])])
             if held.stays[j]:
@@ -139,10 +144,11 @@ class Schedule:
             for tensor in self.graph.ops[op].outputs:
                 if (tensor, step) in self._taken:
                     continue
-                readers = [each for each in self._readers(tensor, point) if each > step]
-                if any(w.stay.begin <= step <= w.stay.end for w in self._of(tensor)):
-                    readers = []
-                stay = Stay(tensor, 0, step, max([step, *readers]), "op", step)
+                readers = [each for each in self._readers(tensor, point - 1, point) if each > step]
+                last = max([step, *readers])
+                if any(w.stay.begin <= step and last <= w.stay.end for w in self._of(tensor)):
+                    last = step
+                stay = Stay(tensor, 0, step, last, "op", step)
                 self.windows.append(Window(stay))
 
     def _of(self, tensor: int) -> Iterable[Window]:
