@@ -1,0 +1,337 @@
+"""One training iteration as a list of calls on storages: AOTAutograd's joint graph, flattened.
+
+The joint graph is functional and has static shapes. A view is no call: it is another way to look
+at the same storage (`View`), so that every operand of every call is a view of a storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._functorch._aot_autograd import descriptors as aot
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+from autotm.executor.errors import CaptureError
+from autotm.graph import ENDS, Graph, Kind, Op, Tensor
+
+Role = tuple[str, Any]  # ("parameter" | "buffer", name), ("input", position), ("tangent" | ...)
+_DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
+
+
+@dataclass(frozen=True)
+class View:
+    """Part of storage `tensor`: elements of `dtype`, `size` and `stride`, from element `offset`."""
+
+    tensor: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator: `args` and `kwargs` hold a View where the operator gets a tensor.
+
+    outputs: a View per returned value, None for one that nobody reads. forward: it is needed
+    before the loss is known. seeded: it draws random numbers.
+    """
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[View | None, ...]
+    forward: bool
+    seeded: bool
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A training iteration.
+
+    graph: what the planner sees, with an op for each call in the same order, its seconds 0.
+    roles: for each parameter or input, where it comes from. constants: tensors of the graph itself.
+    loss: the view that is the loss. gradients: parameter name to its view. updates: buffer name to
+    the view of its new value. inputs: the sample's tensors, flat, that calls must resemble.
+    """
+
+    graph: Graph
+    calls: tuple[Call, ...]
+    roles: dict[int, Role]
+    constants: dict[int, torch.Tensor]
+    loss: View
+    gradients: dict[str, View]
+    updates: dict[str, View]
+    inputs: tuple[torch.Tensor, ...]
+    device: torch.device
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes outside the arena: parameters, buffers, inputs, gradients, the loss."""
+        return sum(each.bytes for each in self.graph.tensors if each.kind in ENDS)
+
+
+class _Lossy(nn.Module):
+    """A module and its loss as one module: the last argument goes to the loss."""
+
+    def __init__(self, module: nn.Module, loss: Callable[..., torch.Tensor] | None) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        if self.loss is None:
+            return self.module(*args)
+        return self.loss(self.module(*args[:-1]), args[-1])
+
+
+def whole(
+    module: nn.Module, loss: Callable[..., torch.Tensor] | None, args: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The plain loss, as a person writes it. Raises nothing of its own."""
+    return _Lossy(module, loss)(*args)
+
+
+def capture(
+    module: nn.Module,
+    sample: Sequence[torch.Tensor],
+    loss: Callable[..., torch.Tensor] | None = None,
+) -> Capture:
+    """The joint graph of `loss(module(*sample[:-1]), sample[-1])`, or of `module(*sample)`.
+
+    Nothing is computed and no buffer changes. Raises CaptureError where the graph is not static.
+    """
+    _check_sample(module, sample)
+    with contextlib.ExitStack() as stack:
+        try:
+            exported = aot_export_joint_with_descriptors(
+                stack, _Lossy(module, loss), tuple(sample)
+            )
+        except Exception as error:  # noqa: BLE001 - tracing runs the person's code
+            raise CaptureError(_why(error)) from error
+        graph_module = exported.graph_module
+    graph_module.graph.eliminate_dead_code()
+    return _Flattening(graph_module, tuple(sample)).result(type(module).__name__)
+
+
+def _check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
+    if not all(isinstance(each, torch.Tensor) for each in sample):
+        raise CaptureError("the sample must be tensors alone: pass other arguments by a lambda")
+    devices = {each.device for each in (*module.parameters(), *module.buffers(), *sample)}
+    if len(devices) != 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise CaptureError(f"module and sample must be on one device, and are on {names or 'none'}")
+    if not any(each.requires_grad for each in module.parameters()):
+        raise CaptureError("no parameter of the module requires a gradient: nothing to train")
+
+
+def _why(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    text = f"{type(error).__name__} {error}".lower()
+    if any(word in text for word in _DATA_DEPENDENT) or "guard on" in text:
+        return (
+            "the module's control flow or shapes depend on the values of tensors, so it has no "
+            f"static graph; take that part out of the module ({type(error).__name__})"
+        )
+    return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
+
+
+class _Storages(fx.Interpreter):
+    """Runs a graph on fake tensors; keeps what each node gave."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self.values[n] = value
+        return value
+
+    @property
+    def values(self) -> dict[fx.Node, Any]:
+        return self.__dict__.setdefault("_values", {})
+
+
+class _Flattening:
+    """A joint graph on its way to calls on storages."""
+
+    def __init__(self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...]) -> None:
+        self._module = module
+        self._sample = sample
+        self._device = sample[0].device
+        self._tensors: list[Tensor] = []
+        self._views: dict[fx.Node, Any] = {}
+        self._roles: dict[int, Role] = {}
+        self._constants: dict[int, torch.Tensor] = {}
+        nodes = list(module.graph.nodes)
+        self._holders = [node for node in nodes if node.op == "placeholder"]
+        fake = [node.meta["val"] for node in self._holders]
+        interpreter = _Storages(module)
+        with _mode(fake):
+            interpreter.run(*fake)
+        self._values = interpreter.values
+        self._body = [node for node in nodes if node.op not in ("placeholder", "output")]
+        # A stable order with everything before the loss first; nothing there needs a tangent.
+        self._body.sort(key=_is_backward)
+        self._end = next(node for node in nodes if node.op == "output")
+
+    def result(self, name: str) -> Capture:
+        for node in self._holders:
+            self._hold(node)
+        calls = [call for node in self._body if (call := self._visit(node)) is not None]
+        loss, gradients, updates = self._ends()
+        ends = {view.tensor for view in (loss, *gradients.values(), *updates.values())}
+        for tensor in ends - set(self._roles):
+            self._become(tensor, "output")
+        ops = tuple(_op(index, call) for index, call in enumerate(calls))
+        graph = Graph(tuple(self._tensors), ops, name)
+        return Capture(graph, tuple(calls), self._roles, self._constants, loss, gradients, updates,
+                       self._sample, self._device)  # fmt: skip
+
+    def _become(self, tensor: int, kind: Kind) -> None:
+        old = self._tensors[tensor]
+        self._tensors[tensor] = Tensor(tensor, old.bytes, kind, old.name)
+
+    def _new(self, value: torch.Tensor, kind: Kind, name: str) -> View:
+        tensor = len(self._tensors)
+        self._tensors.append(Tensor(tensor, value.untyped_storage().nbytes(), kind, name))
+        return _view(tensor, value)
+
+    def _hold(self, node: fx.Node) -> None:
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            raise CaptureError("the module takes numbers that change: only tensors can be inputs")
+        desc = node.meta["desc"]
+        kind: Kind = "input"
+        role: Role
+        if isinstance(desc, aot.ParamAOTInput):
+            kind, role = "parameter", ("parameter", desc.target.removeprefix("module."))
+        elif isinstance(desc, aot.BufferAOTInput):
+            kind, role = "parameter", ("buffer", desc.target.removeprefix("module."))
+        elif isinstance(desc, aot.PlainAOTInput):
+            role = ("input", desc.idx)
+        elif isinstance(desc, aot.TangentAOTInput):
+            role = ("tangent", 0)
+        else:
+            raise CaptureError(f"the module has an input of a kind that is not supported: {desc}")
+        view = self._new(value, kind, str(role[1]) if role[0] != "tangent" else "tangent")
+        self._views[node] = view
+        self._roles[view.tensor] = role
+
+    def _visit(self, node: fx.Node) -> Call | None:
+        if node.op == "get_attr":
+            value = getattr(self._module, str(node.target))
+            self._views[node] = view = self._new(value, "parameter", str(node.target))
+            self._roles[view.tensor] = ("constant", view.tensor)
+            self._constants[view.tensor] = value.to(self._device)
+            return None
+        if node.target.__name__ == "getitem":
+            self._views[node] = self._views[node.args[0]][node.args[1]]
+            return None
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
+        value = self._values[node]
+        base = self._base(node, value)
+        if base is not None:
+            self._views[node] = _view(base, value)
+            return None
+        many = isinstance(value, (tuple, list))
+        read = {user.args[1] for user in node.users} if many else {0}
+        forward = not _is_backward(node)
+        outputs = tuple(
+            self._output(node, each, forward) if place in read else None
+            for place, each in enumerate(value if many else (value,))
+        )
+        self._views[node] = outputs if many else outputs[0]
+        args = fx.node.map_arg(node.args, self._views.__getitem__)
+        kwargs = fx.node.map_arg(node.kwargs, self._views.__getitem__)
+        seeded = torch.Tag.nondeterministic_seeded in node.target.tags
+        return Call(node.target, tuple(args), dict(kwargs), outputs, forward, seeded)
+
+    def _output(self, node: fx.Node, value: Any, forward: bool) -> View | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        # A few numbers on another device (a random state) are not worth a place in the arena.
+        elsewhere = value.device != self._device
+        kind: Kind = "output" if elsewhere else "activation" if forward else "gradient"
+        return self._new(value, kind, node.name)
+
+    def _base(self, node: fx.Node, value: Any) -> int | None:
+        """The storage that a node only looks at, if it writes nothing new."""
+        if not isinstance(value, torch.Tensor):
+            return None
+        storage = value.untyped_storage()._cdata
+        for operand in node.all_input_nodes:
+            old = self._values.get(operand)
+            if isinstance(old, torch.Tensor) and old.untyped_storage()._cdata == storage:
+                return self._views[operand].tensor
+        return None
+
+    def _ends(self) -> tuple[View, dict[str, View], dict[str, View]]:
+        losses: list[View] = []
+        gradients: dict[str, View] = {}
+        updates: dict[str, View] = {}
+        for node, desc in zip(self._end.args[0], self._end.meta["desc"], strict=True):
+            if node is None:
+                continue
+            view = self._views[node]
+            if isinstance(desc, aot.PlainAOTOutput):
+                losses.append(view)
+            elif isinstance(desc, aot.GradAOTOutput) and isinstance(
+                desc.grad_of, aot.ParamAOTInput
+            ):
+                gradients[desc.grad_of.target.removeprefix("module.")] = view
+            elif isinstance(desc, aot.InputMutationAOTOutput) and isinstance(
+                desc.mutated_input, aot.BufferAOTInput
+            ):
+                updates[desc.mutated_input.target.removeprefix("module.")] = view
+            elif isinstance(desc, aot.InputMutationAOTOutput):
+                raise CaptureError(
+                    "the module writes an input or a parameter in place; clone it first, as in x = x.clone()"
+                )
+            elif isinstance(desc, aot.GradAOTOutput):
+                raise CaptureError(
+                    "an input requires a gradient, and only parameters get one; pass x.detach()"
+                )
+            else:
+                raise CaptureError(f"the module gives back what is not supported: {desc}")
+        if len(losses) != 1 or losses[0].size != ():
+            raise CaptureError("the module (with its loss) must give back one number, the loss")
+        return losses[0], gradients, updates
+
+
+def _mode(fake: list[Any]) -> Any:
+    modes = [each.fake_mode for each in fake if hasattr(each, "fake_mode")]
+    return modes[0] if modes else contextlib.nullcontext()
+
+
+def _is_backward(node: fx.Node) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward"
+
+
+def _view(tensor: int, value: torch.Tensor) -> View:
+    return View(tensor, value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+
+
+def views_of(value: Any) -> list[View]:
+    """Every View in arguments, in order."""
+    if isinstance(value, View):
+        return [value]
+    if isinstance(value, dict):
+        return [view for each in value.values() for view in views_of(each)]
+    if isinstance(value, (tuple, list)):
+        return [view for each in value for view in views_of(each)]
+    return []
+
+
+def _op(index: int, call: Call) -> Op:
+    inputs = dict.fromkeys(view.tensor for view in views_of((call.args, call.kwargs)))
+    outputs = tuple(view.tensor for view in call.outputs if view is not None)
+    again = torch.Tag.nondeterministic_bitwise not in call.target.tags
+    name = str(call.target).removeprefix("aten.").removesuffix(".default")
+    return Op(index, name, tuple(inputs), outputs, 0.0, recomputable=again)
