@@ -15,17 +15,22 @@ import torch
 from torch import fx, nn
 from torch._functorch._aot_autograd import descriptors as aot
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.func import functional_call
 
 from autotm.executor.errors import CaptureError
-from autotm.graph import ENDS, Graph, Kind, Op, Tensor
+from autotm.graph import ENDS, STAYS, Graph, Kind, Op, Tensor
 
+Loss = Callable[..., torch.Tensor]
 Role = tuple[str, Any]  # ("parameter" | "buffer", name), ("input", position), ("tangent" | ...)
 _DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
 
 
 @dataclass(frozen=True)
 class View:
-    """Part of storage `tensor`: elements of `dtype`, `size` and `stride`, from element `offset`."""
+    """Part of storage `tensor`: elements of `dtype`, `size` and `stride`, from element `offset`.
+
+    For parameters and inputs the offset counts from where that tensor begins in its storage.
+    """
 
     tensor: int
     dtype: torch.dtype
@@ -77,46 +82,52 @@ class Capture:
 
 
 class _Lossy(nn.Module):
-    """A module and its loss as one module: the last argument goes to the loss."""
+    """A module and its loss as one module, in which a tensor with two names stands once."""
 
-    def __init__(self, module: nn.Module, loss: Callable[..., torch.Tensor] | None) -> None:
+    def __init__(self, module: nn.Module, loss: Loss | None) -> None:
         super().__init__()
-        self.module = module
-        self.loss = loss
+        self._pair = (module, loss)  # not a child: its parameters have their names here
+        self.names: dict[str, str] = {}
+        for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
+            for position, (name, value) in enumerate(named):
+                if kind == "p":
+                    self.register_parameter(f"p{position}", value)  # type: ignore[arg-type]
+                else:
+                    self.register_buffer(f"b{position}", value)
+                self.names[f"{kind}{position}"] = name
 
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        if self.loss is None:
-            return self.module(*args)
-        return self.loss(self.module(*args[:-1]), args[-1])
+        module, loss = self._pair
+        state = {name: getattr(self, mine) for mine, name in self.names.items()}
+        if loss is None:
+            return functional_call(module, state, args)
+        return loss(functional_call(module, state, args[:-1]), args[-1])
 
 
-def whole(
-    module: nn.Module, loss: Callable[..., torch.Tensor] | None, args: Sequence[torch.Tensor]
-) -> torch.Tensor:
+def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:
     """The plain loss, as a person writes it. Raises nothing of its own."""
-    return _Lossy(module, loss)(*args)
+    return module(*args) if loss is None else loss(module(*args[:-1]), args[-1])
 
 
 def capture(
     module: nn.Module,
     sample: Sequence[torch.Tensor],
-    loss: Callable[..., torch.Tensor] | None = None,
+    loss: Loss | None = None,
 ) -> Capture:
     """The joint graph of `loss(module(*sample[:-1]), sample[-1])`, or of `module(*sample)`.
 
     Nothing is computed and no buffer changes. Raises CaptureError where the graph is not static.
     """
     _check_sample(module, sample)
+    lossy = _Lossy(module, loss)
     with contextlib.ExitStack() as stack:
         try:
-            exported = aot_export_joint_with_descriptors(
-                stack, _Lossy(module, loss), tuple(sample)
-            )
+            exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
         except Exception as error:  # noqa: BLE001 - tracing runs the person's code
             raise CaptureError(_why(error)) from error
         graph_module = exported.graph_module
     graph_module.graph.eliminate_dead_code()
-    return _Flattening(graph_module, tuple(sample)).result(type(module).__name__)
+    return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
 
 
 def _check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
@@ -160,11 +171,15 @@ class _Storages(fx.Interpreter):
 class _Flattening:
     """A joint graph on its way to calls on storages."""
 
-    def __init__(self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...], names: dict[str, str]
+    ) -> None:
         self._module = module
+        self._names = names
         self._sample = sample
         self._device = sample[0].device
         self._tensors: list[Tensor] = []
+        self._origin: list[int] = []
         self._views: dict[fx.Node, Any] = {}
         self._roles: dict[int, Role] = {}
         self._constants: dict[int, torch.Tensor] = {}
@@ -199,8 +214,15 @@ class _Flattening:
 
     def _new(self, value: torch.Tensor, kind: Kind, name: str) -> View:
         tensor = len(self._tensors)
-        self._tensors.append(Tensor(tensor, value.untyped_storage().nbytes(), kind, name))
-        return _view(tensor, value)
+        held = kind in STAYS
+        size = value.numel() * value.itemsize if held else value.untyped_storage().nbytes()
+        self._tensors.append(Tensor(tensor, size, kind, name))
+        self._origin.append(value.storage_offset() if held else 0)
+        return self._view(tensor, value)
+
+    def _view(self, tensor: int, value: torch.Tensor) -> View:
+        offset = value.storage_offset() - self._origin[tensor]
+        return View(tensor, value.dtype, tuple(value.shape), value.stride(), offset)
 
     def _hold(self, node: fx.Node) -> None:
         value = node.meta["val"]
@@ -210,9 +232,9 @@ class _Flattening:
         kind: Kind = "input"
         role: Role
         if isinstance(desc, aot.ParamAOTInput):
-            kind, role = "parameter", ("parameter", desc.target.removeprefix("module."))
+            kind, role = "parameter", ("parameter", self._names[desc.target])
         elif isinstance(desc, aot.BufferAOTInput):
-            kind, role = "parameter", ("buffer", desc.target.removeprefix("module."))
+            kind, role = "parameter", ("buffer", self._names[desc.target])
         elif isinstance(desc, aot.PlainAOTInput):
             role = ("input", desc.idx)
         elif isinstance(desc, aot.TangentAOTInput):
@@ -238,7 +260,7 @@ class _Flattening:
         value = self._values[node]
         base = self._base(node, value)
         if base is not None:
-            self._views[node] = _view(base, value)
+            self._views[node] = self._view(base, value)
             return None
         many = isinstance(value, (tuple, list))
         read = {user.args[1] for user in node.users} if many else {0}
@@ -285,11 +307,11 @@ class _Flattening:
             elif isinstance(desc, aot.GradAOTOutput) and isinstance(
                 desc.grad_of, aot.ParamAOTInput
             ):
-                gradients[desc.grad_of.target.removeprefix("module.")] = view
+                gradients[self._names[desc.grad_of.target]] = view
             elif isinstance(desc, aot.InputMutationAOTOutput) and isinstance(
                 desc.mutated_input, aot.BufferAOTInput
             ):
-                updates[desc.mutated_input.target.removeprefix("module.")] = view
+                updates[self._names[desc.mutated_input.target]] = view
             elif isinstance(desc, aot.InputMutationAOTOutput):
                 raise CaptureError(
                     "the module writes an input or a parameter in place; clone it first, as in x = x.clone()"
@@ -312,10 +334,6 @@ def _mode(fake: list[Any]) -> Any:
 
 def _is_backward(node: fx.Node) -> bool:
     return node.meta.get("partitioner_tag") == "is_backward"
-
-
-def _view(tensor: int, value: torch.Tensor) -> View:
-    return View(tensor, value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
 
 
 def views_of(value: Any) -> list[View]:

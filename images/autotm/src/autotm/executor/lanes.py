@@ -1,0 +1,198 @@
+"""Where tensors live and who moves them: an arena, a host arena, and three lanes.
+
+Lane `compute` runs the operators in the caller's order; lanes `out` and `in` copy to the host and
+back, each in its own order, beside it. On a GPU the lanes are CUDA streams, marks are events and
+the host arena is pinned once. On a CPU both arenas are plain memory and each copy lane is a thread,
+so that the same program runs there, as concurrently.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from autotm.executor.errors import PinnedError
+
+Mark = Any  # a point in a lane that another lane can wait for
+Delay = Callable[[str], float]  # lane -> seconds that the next copy is late: for tests of races
+
+
+class Lanes(Protocol):
+    """Arenas of bytes (uint8, 1-d) and lanes `compute`, `out`, `in`."""
+
+    arena: torch.Tensor
+    host: torch.Tensor
+
+    def mark(self) -> Mark:
+        """The end of what compute has been given so far."""
+
+    def copy(
+        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+    ) -> Mark:
+        """Copy in a lane after some marks; gives the mark of its end."""
+
+    def wait(self, mark: Mark) -> None:
+        """Compute goes on after this mark."""
+
+    def close(self) -> None:
+        """Wait for all lanes; give the memory back."""
+
+
+class _Done:
+    """A mark of a thread: set at the end, with what went wrong."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: BaseException | None = None
+
+    def set(self, error: BaseException | None = None) -> None:
+        self._error = error
+        self._event.set()
+
+    def wait(self) -> None:
+        self._event.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class CpuLanes:
+    """Two plain arenas and two threads. delay: seconds by which a copy is held up, by lane."""
+
+    def __init__(self, arena: int, host: int, delay: Delay | None = None) -> None:
+        self.arena = torch.empty(arena, dtype=torch.uint8)
+        self.host = torch.empty(host, dtype=torch.uint8)
+        self._queues: dict[str, queue.SimpleQueue[Any]] = {
+            "out": queue.SimpleQueue(),
+            "in": queue.SimpleQueue(),
+        }
+        self._threads = [
+            threading.Thread(target=_serve, args=(todo, name, delay), daemon=True)
+            for name, todo in self._queues.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+        # Without it, whoever forgets to close leaves threads behind.
+        self._finalizer = weakref.finalize(self, _stop, tuple(self._queues.values()))
+
+    def mark(self) -> Mark:
+        return None  # the caller's thread is compute: what it was given is done
+
+    def copy(
+        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+    ) -> Mark:
+        done = _Done()
+        self._queues[lane].put((done, target, source, [mark for mark in after if mark is not None]))
+        return done
+
+    def wait(self, mark: Mark) -> None:
+        if mark is not None:
+            mark.wait()
+
+    def close(self) -> None:
+        self._finalizer()
+        for thread in self._threads:
+            thread.join()
+
+
+def _serve(todo: queue.SimpleQueue[Any], lane: str, delay: Delay | None) -> None:
+    sleeping = threading.Event()
+    while (item := todo.get()) is not None:
+        done, target, source, after = item
+        try:
+            for mark in after:
+                mark.wait()
+            if delay is not None:
+                sleeping.wait(delay(lane))
+            target.copy_(source)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+            done.set(error)
+        else:
+            done.set()
+
+
+def _stop(queues: tuple[queue.SimpleQueue[Any], ...]) -> None:
+    for todo in queues:
+        todo.put(None)
+
+
+class CudaLanes:
+    """An arena of a GPU, a pinned host arena, and two streams beside the caller's.
+
+    delay: seconds by which a copy is held up on its stream (a spinning kernel), by lane.
+    Raises PinnedError where the host's memory cannot be pinned, torch.OutOfMemoryError as usual.
+    """
+
+    def __init__(
+        self, arena: int, host: int, device: torch.device, delay: Delay | None = None
+    ) -> None:
+        self._device = device
+        self._delay = delay
+        self.arena = torch.empty(arena, dtype=torch.uint8, device=device)
+        self.host = pinned(host)
+        self._finalizer = weakref.finalize(self, unpin, self.host)  # it outlives these lanes
+        self._streams = {name: torch.cuda.Stream(device) for name in ("out", "in")}
+
+    def mark(self) -> Mark:
+        return torch.cuda.current_stream(self._device).record_event()
+
+    def copy(
+        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+    ) -> Mark:
+        stream = self._streams[lane]
+        for mark in after:
+            stream.wait_event(mark)
+        with torch.cuda.stream(stream):
+            if self._delay is not None:
+                torch.cuda._sleep(int(self._delay(lane) * 1.5e9))  # cycles
+            target.copy_(source, non_blocking=True)
+        return stream.record_event()
+
+    def wait(self, mark: Mark) -> None:
+        torch.cuda.current_stream(self._device).wait_event(mark)
+
+    def close(self) -> None:
+        torch.cuda.synchronize(self._device)
+        self.arena = self.host = torch.empty(0, dtype=torch.uint8)
+        self._finalizer()
+
+
+def pinned(size: int) -> torch.Tensor:
+    """`size` bytes of host memory that a GPU can copy from beside its work, until `unpin`.
+
+    Registered by hand: PyTorch's own pinned memory is rounded up to a power of two. Raises
+    PinnedError.
+    """
+    try:
+        memory = torch.empty(size, dtype=torch.uint8)
+    except RuntimeError as error:
+        raise PinnedError(_no_memory(size)) from error
+    runtime: Any = torch.cuda.cudart()
+    if size and int(runtime.cudaHostRegister(memory.data_ptr(), size, 0)) != 0:
+        raise PinnedError(_no_memory(size))
+    return memory
+
+
+def unpin(memory: torch.Tensor) -> None:
+    """Let go of what `pinned` gave; every copy must have ended."""
+    runtime: Any = torch.cuda.cudart()
+    if memory.numel():
+        runtime.cudaHostUnregister(memory.data_ptr())
+
+
+def _no_memory(size: int) -> str:
+    return (
+        f"{size / 1e9:.2f} GB of pinned host memory for tensors that leave cannot be had: raise "
+        "the budget, or the limits of host memory (ulimit -l, docker run --ulimit memlock=-1)"
+    )
+
+
+def lanes_on(device: torch.device, arena: int, host: int, delay: Delay | None = None) -> Lanes:
+    """Arenas of these bytes and lanes on a device. Raises PinnedError."""
+    if device.type == "cuda":
+        return CudaLanes(arena, host, device, delay)
+    return CpuLanes(arena, host, delay)
