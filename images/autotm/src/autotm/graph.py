@@ -234,10 +234,12 @@ class Plan:
         raise KeyError(f"tensor {tensor} is away at step {step}")
 
     def copies(self) -> Iterator[tuple[str, Stay]]:
-        """("out", stay) and ("in", stay) of every copy, in the order in which they may start."""
-        found = [(stay.saved, 0, stay) for stay in self.stays if stay.saved is not None]
-        found += [(stay.begin - 1, 1, stay) for stay in self.stays if stay.source == "host"]
-        for _, direction, stay in sorted(found, key=lambda each: each[:2]):
+        """("out", stay) and ("in", stay) of every copy, in the order of their streams."""
+        found = [(each.saved, 0, each.end, each) for each in self.stays if each.saved is not None]
+        found += [
+            (each.begin - 1, 1, each.ready, each) for each in self.stays if each.source == "host"
+        ]
+        for _, direction, _, stay in sorted(found, key=lambda each: each[:3]):
             yield ("in" if direction else "out"), stay
 
     def to_json(self) -> str:
