@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - its customary name
+from torch.nn import functional as F
 
 
 class Residual(nn.Module):
@@ -76,8 +76,8 @@ class Mlp(nn.Sequential):
 
 class ConvNet(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Flatten(), nn.Linear(72, 5))  # fmt: skip
+        super().__init__(nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 5))  # fmt: skip
 
 
 def resnet() -> nn.Module:

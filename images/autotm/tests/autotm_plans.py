@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autotm.graph import Graph, Plan, Stay, aligned
+from autotm.graph import ENDS, STAYS, Graph, Plan, Stay, aligned
 
 Decide = Callable[[int, int], str]  # (tensor, step) -> "keep", "drop" or "save", after a use
+ALIGN = 512
 Ahead = Callable[[int, int], int]  # (tensor, steps at most) -> how many steps a copy in is early
 
 
@@ -33,22 +34,23 @@ class Planner:
         self.done: set[int] = set()
 
     def plan(self) -> Plan:
+        for tensor in self.graph.tensors:
+            if tensor.kind in STAYS:
+                self.present[tensor.id] = _Open(tensor.id, 0, "start", 0)
         for op in self.graph.ops:
             self._run(op.index)
             for tensor in op.operands:
-                if self._held(tensor) and tensor in self.present:
+                if self.graph.tensors[tensor].kind not in ENDS and tensor in self.present:
                     self._after(tensor, op.index)
-        for tensor in list(self.present):
+        for tensor, still in list(self.present.items()):
+            if self.graph.tensors[tensor].kind in ENDS:
+                still.last = len(self.steps) - 1
             self._close(tensor)
         stays = _placed(self.graph, [self._stay(each) for each in self.closed])
-        peak = max(
-            (stay.address + self.graph.tensors[stay.tensor].bytes for stay in stays), default=0
-        )
+        sizes = [aligned(tensor.bytes, ALIGN) for tensor in self.graph.tensors]
+        peak = max((stay.address + sizes[stay.tensor] for stay in stays), default=0)
         choices = tuple("keep" for _ in self.graph.tensors)
         return Plan(self.graph.name, "test", tuple(self.steps), stays, choices, 0, peak, 0, 0, 0)
-
-    def _held(self, tensor: int) -> bool:
-        return self.graph.tensors[tensor].bytes > 0
 
     def _run(self, op: int) -> None:
         node = self.graph.ops[op]
@@ -56,9 +58,9 @@ class Planner:
             self._fetch(tensor, set(node.inputs))
         step = len(self.steps)
         self.steps.append(op)
-        for tensor in filter(self._held, node.inputs):
+        for tensor in node.inputs:
             self.present[tensor].last = step
-        for tensor in filter(self._held, node.outputs):
+        for tensor in node.outputs:
             new = _Open(tensor, step, "op", step)
             if tensor in self.present:  # made again, though nobody needs it
                 self.closed.append(new)
@@ -67,7 +69,7 @@ class Planner:
         self.done.add(op)
 
     def _fetch(self, tensor: int, pinned: set[int]) -> None:
-        if not self._held(tensor) or tensor in self.present:
+        if tensor in self.present:
             return
         now = len(self.steps)
         if tensor in self.host:
@@ -114,7 +116,7 @@ def _placed(graph: Graph, stays: list[Stay]) -> tuple[Stay, ...]:
         for low, high in taken:
             if address + size <= low:
                 break
-            address = max(address, aligned(high, 512))
+            address = max(address, aligned(high, ALIGN))
         found.append(replace(stay, address=address))
     return tuple(found)
 

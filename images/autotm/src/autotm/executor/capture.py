@@ -123,7 +123,7 @@ def capture(
     with contextlib.ExitStack() as stack:
         try:
             exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
-        except Exception as error:  # noqa: BLE001 - tracing runs the person's code
+        except Exception as error:
             raise CaptureError(_why(error)) from error
         graph_module = exported.graph_module
     graph_module.graph.eliminate_dead_code()
@@ -314,7 +314,7 @@ class _Flattening:
                 updates[self._names[desc.mutated_input.target]] = view
             elif isinstance(desc, aot.InputMutationAOTOutput):
                 raise CaptureError(
-                    "the module writes an input or a parameter in place; clone it first, as in x = x.clone()"
+                    "the module writes an input or a parameter in place; clone it first (x.clone())"
                 )
             elif isinstance(desc, aot.GradAOTOutput):
                 raise CaptureError(

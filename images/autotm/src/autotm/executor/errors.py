@@ -21,7 +21,3 @@ class BudgetError(AutotmError):
 
 class PinnedError(AutotmError):
     """The host memory for tensors that leave cannot be had."""
-
-
-class PlanError(AutotmError):
-    """A plan reads what is not there, or writes over what is needed."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotm.check import PlanError
 from autotm.executor.capture import Capture
-from autotm.executor.errors import PlanError
 from autotm.graph import Graph, Plan, Stay, aligned
 
 HOST_ALIGN = 4096
@@ -99,25 +99,22 @@ class _Compiling:
         for number, op in enumerate(self._plan.steps):
             steps.append(self._step(number, op, op in seen, arrivals.get(number, [])))
             seen.add(op)
-        arena = max((stay.address + self._bytes(stay) for stay in self._stays), default=0)
         host = sum(aligned(self._graph.tensors[each].bytes, HOST_ALIGN) for each in self._host)
-        return Program(tuple(steps), tuple(copies), self._split(), arena, host)
+        return Program(tuple(steps), tuple(copies), self._split(), self._plan.peak_bytes, host)
 
     def _bytes(self, stay: Stay) -> int:
         return self._graph.tensors[stay.tensor].bytes
 
     def _copies(self) -> tuple[list[Copy], dict[int, list[int]]]:
         """All copies as they may start; and for each step the copies that it awaits."""
-        starts = [(stay.saved, 0, stay.begin, stay) for stay in self._stays
-                  if stay.saved is not None]  # fmt: skip
-        starts += [(stay.begin - 1, 1, stay.ready, stay) for stay in self._stays
-                   if stay.source == "host"]  # fmt: skip
         copies: list[Copy] = []
         arrivals: dict[int, list[int]] = {}
         saved: dict[int, int] = {}
         offset = 0
-        for after, inwards, _, stay in sorted(starts, key=lambda each: each[:3]):
-            index, low = len(copies), stay.address
+        for way, stay in self._plan.copies():
+            if not self._bytes(stay):
+                continue
+            index, low, inwards = len(copies), stay.address, way == "in"
             if inwards:
                 if stay.tensor not in saved:
                     raise PlanError(f"tensor {stay.tensor} comes back before it has left")
@@ -130,6 +127,7 @@ class _Compiling:
                 self._host[stay.tensor] = offset
                 offset += aligned(self._bytes(stay), HOST_ALIGN)
                 self._outs.append((index, low, low + self._bytes(stay), stay.end))
+            after = stay.begin - 1 if inwards or stay.saved is None else stay.saved
             copies.append(Copy(index, not inwards, stay.tensor, low, self._host[stay.tensor],
                                self._bytes(stay), after, tuple(waits)))  # fmt: skip
         return copies, arrivals

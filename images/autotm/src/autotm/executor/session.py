@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.capture import Call, Capture, View, views_of
+from autotm.executor.capture import Capture, View, views_of
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
 from autotm.executor.program import Program, Step
