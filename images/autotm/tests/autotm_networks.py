@@ -93,7 +93,24 @@ def _words() -> tuple[torch.Tensor, ...]:
     return torch.randint(0, 20, (2, 6)), torch.randint(0, 20, (12,))
 
 
+class Decay(nn.Module):
+    """What it computes depends on a buffer that it changes: made again, it needs the old one."""
+
+    scale: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 8), nn.Linear(8, 5)
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.first(x) * self.scale.clone())
+        self.scale.mul_(0.5)
+        return self.last(torch.sigmoid(h * h))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]] = {
+    "decay": (Decay, lambda: (torch.randn(6, 12), torch.randint(0, 5, (6,)))),
     "mlp": (Mlp, lambda: (torch.randn(6, 12), torch.randint(0, 5, (6,)))),
     "conv": (ConvNet, _image),
     "residual": (resnet, _image),

@@ -77,7 +77,7 @@ class CpuLanes:
         for thread in self._threads:
             thread.start()
         # Without it, whoever forgets to close leaves threads behind.
-        self._finalizer = weakref.finalize(self, _stop, tuple(self._queues.values()))
+        self._finalizer = weakref.finalize(self, _stop, tuple(self._queues.values()), self._threads)
 
     def mark(self) -> Mark:
         return None  # the caller's thread is compute: what it was given is done
@@ -95,8 +95,7 @@ class CpuLanes:
 
     def close(self) -> None:
         self._finalizer()
-        for thread in self._threads:
-            thread.join()
+        self.arena = self.host = torch.empty(0, dtype=torch.uint8)
 
 
 def _serve(todo: queue.SimpleQueue[Any], lane: str, delay: Delay | None) -> None:
@@ -115,9 +114,11 @@ def _serve(todo: queue.SimpleQueue[Any], lane: str, delay: Delay | None) -> None
             done.set()
 
 
-def _stop(queues: tuple[queue.SimpleQueue[Any], ...]) -> None:
+def _stop(queues: tuple[queue.SimpleQueue[Any], ...], threads: list[threading.Thread]) -> None:
     for todo in queues:
         todo.put(None)
+    for thread in threads:
+        thread.join()
 
 
 class CudaLanes:
