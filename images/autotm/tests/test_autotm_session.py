@@ -10,7 +10,8 @@ import pytest
 import torch
 from autotm.check import check
 from autotm.executor.arena import arena_graph
-from autotm.executor.capture import Capture, capture, whole
+from autotm.executor.calls import Capture
+from autotm.executor.capture import capture, whole
 from autotm.executor.lanes import CpuLanes
 from autotm.executor.program import Program, compile_plan
 from autotm.executor.session import Session, look, outside_of

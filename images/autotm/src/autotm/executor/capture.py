@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,68 +16,12 @@ from torch._functorch._aot_autograd import descriptors as aot
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch.func import functional_call
 
+from autotm.executor.calls import Call, Capture, Role, View, views_of
 from autotm.executor.errors import CaptureError
-from autotm.graph import ENDS, STAYS, Graph, Kind, Op, Tensor
+from autotm.graph import STAYS, Graph, Kind, Op, Tensor
 
 Loss = Callable[..., torch.Tensor]
-Role = tuple[str, Any]  # ("parameter" | "buffer", name), ("input", position), ("tangent" | ...)
 _DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
-
-
-@dataclass(frozen=True)
-class View:
-    """Part of storage `tensor`: elements of `dtype`, `size` and `stride`, from element `offset`.
-
-    For parameters and inputs the offset counts from where that tensor begins in its storage.
-    """
-
-    tensor: int
-    dtype: torch.dtype
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True)
-class Call:
-    """One operator: `args` and `kwargs` hold a View where the operator gets a tensor.
-
-    outputs: a View per returned value, None for one that nobody reads. forward: it is needed
-    before the loss is known. seeded: it draws random numbers.
-    """
-
-    target: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outputs: tuple[View | None, ...]
-    forward: bool
-    seeded: bool
-
-
-@dataclass(frozen=True)
-class Capture:
-    """A training iteration.
-
-    graph: what the planner sees, with an op for each call in the same order, its seconds 0.
-    roles: for each parameter or input, where it comes from. constants: tensors of the graph itself.
-    loss: the view that is the loss. gradients: parameter name to its view. updates: buffer name to
-    the view of its new value. inputs: the sample's tensors, flat, that calls must resemble.
-    """
-
-    graph: Graph
-    calls: tuple[Call, ...]
-    roles: dict[int, Role]
-    constants: dict[int, torch.Tensor]
-    loss: View
-    gradients: dict[str, View]
-    updates: dict[str, View]
-    inputs: tuple[torch.Tensor, ...]
-    device: torch.device
-
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes outside the arena: parameters, buffers, inputs, gradients, the loss."""
-        return sum(each.bytes for each in self.graph.tensors if each.kind in ENDS)
 
 
 class _Lossy(nn.Module):
@@ -265,8 +208,9 @@ class _Flattening:
         many = isinstance(value, (tuple, list))
         read = {user.args[1] for user in node.users} if many else {0}
         forward = not _is_backward(node)
+        shared: dict[Any, int] = {}  # storage -> tensor: results may be parts of one
         outputs = tuple(
-            self._output(node, each, forward) if place in read else None
+            self._output(node, each, forward, shared) if place in read else None
             for place, each in enumerate(value if many else (value,))
         )
         self._views[node] = outputs if many else outputs[0]
@@ -275,13 +219,20 @@ class _Flattening:
         seeded = torch.Tag.nondeterministic_seeded in node.target.tags
         return Call(node.target, tuple(args), dict(kwargs), outputs, forward, seeded)
 
-    def _output(self, node: fx.Node, value: Any, forward: bool) -> View | None:
+    def _output(
+        self, node: fx.Node, value: Any, forward: bool, shared: dict[Any, int]
+    ) -> View | None:
         if not isinstance(value, torch.Tensor):
             return None
+        storage = value.untyped_storage()._cdata
+        if storage in shared:
+            return self._view(shared[storage], value)
         # A few numbers on another device (a random state) are not worth a place in the arena.
         elsewhere = value.device != self._device
         kind: Kind = "output" if elsewhere else "activation" if forward else "gradient"
-        return self._new(value, kind, node.name)
+        view = self._new(value, kind, node.name)
+        shared[storage] = view.tensor
+        return view
 
     def _base(self, node: fx.Node, value: Any) -> int | None:
         """The storage that a node only looks at, if it writes nothing new."""
@@ -336,20 +287,9 @@ def _is_backward(node: fx.Node) -> bool:
     return node.meta.get("partitioner_tag") == "is_backward"
 
 
-def views_of(value: Any) -> list[View]:
-    """Every View in arguments, in order."""
-    if isinstance(value, View):
-        return [value]
-    if isinstance(value, dict):
-        return [view for each in value.values() for view in views_of(each)]
-    if isinstance(value, (tuple, list)):
-        return [view for each in value for view in views_of(each)]
-    return []
-
-
 def _op(index: int, call: Call) -> Op:
     inputs = dict.fromkeys(view.tensor for view in views_of((call.args, call.kwargs)))
-    outputs = tuple(view.tensor for view in call.outputs if view is not None)
+    outputs = dict.fromkeys(view.tensor for view in call.outputs if view is not None)
     again = torch.Tag.nondeterministic_bitwise not in call.target.tags
     name = str(call.target).removeprefix("aten.").removesuffix(".default")
-    return Op(index, name, tuple(inputs), outputs, 0.0, recomputable=again)
+    return Op(index, name, tuple(inputs), tuple(outputs), 0.0, recomputable=again)

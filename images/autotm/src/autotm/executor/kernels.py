@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.capture import Call, View
+from autotm.executor.calls import Call, View
 
 _aten = torch.ops.aten
 Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
@@ -120,7 +120,8 @@ class Kernel:
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
-    if views and len(views) == len(call.outputs) and all(map(inside, views)):
+    apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
+    if views and apart and all(map(inside, views)):
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0)

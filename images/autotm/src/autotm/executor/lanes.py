@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -23,21 +24,34 @@ Delay = Callable[[str], float]  # lane -> seconds that the next copy is late: fo
 
 
 class Lanes(Protocol):
-    """Arenas of bytes (uint8, 1-d) and lanes `compute`, `out`, `in`."""
+    """Arenas of bytes (uint8, 1-d) and lanes `compute`, `out`, `in`.
+
+    trace: None, or where copies put (lane, label, stamp at begin, stamp at end).
+    """
 
     arena: torch.Tensor
     host: torch.Tensor
+    trace: list[tuple[str, str, Any, Any]] | None
 
     def mark(self) -> Mark:
         """The end of what compute has been given so far."""
 
     def copy(
-        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+        self, lane: str, label: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
     ) -> Mark:
         """Copy in a lane after some marks; gives the mark of its end."""
 
     def wait(self, mark: Mark) -> None:
         """Compute goes on after this mark."""
+
+    def stamp(self) -> Any:
+        """A moment of compute."""
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        """Seconds between two stamps of any lanes, once all lanes are idle."""
+
+    def idle(self) -> None:
+        """Wait for all lanes."""
 
     def close(self) -> None:
         """Wait for all lanes; give the memory back."""
@@ -66,6 +80,7 @@ class CpuLanes:
     def __init__(self, arena: int, host: int, delay: Delay | None = None) -> None:
         self.arena = torch.empty(arena, dtype=torch.uint8)
         self.host = torch.empty(host, dtype=torch.uint8)
+        self.trace: list[tuple[str, str, Any, Any]] | None = None
         self._queues: dict[str, queue.SimpleQueue[Any]] = {
             "out": queue.SimpleQueue(),
             "in": queue.SimpleQueue(),
@@ -83,15 +98,27 @@ class CpuLanes:
         return None  # the caller's thread is compute: what it was given is done
 
     def copy(
-        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+        self, lane: str, label: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
     ) -> Mark:
         done = _Done()
-        self._queues[lane].put((done, target, source, [mark for mark in after if mark is not None]))
+        waits = [mark for mark in after if mark is not None]
+        self._queues[lane].put((done, target, source, waits, label, self.trace))
         return done
 
     def wait(self, mark: Mark) -> None:
         if mark is not None:
             mark.wait()
+
+    def stamp(self) -> Any:
+        return time.perf_counter()
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(end - begin)
+
+    def idle(self) -> None:
+        nothing = torch.empty(0, dtype=torch.uint8)
+        for lane in self._queues:
+            self.wait(self.copy(lane, "", nothing, nothing, []))
 
     def close(self) -> None:
         self._finalizer()
@@ -101,13 +128,16 @@ class CpuLanes:
 def _serve(todo: queue.SimpleQueue[Any], lane: str, delay: Delay | None) -> None:
     sleeping = threading.Event()
     while (item := todo.get()) is not None:
-        done, target, source, after = item
+        done, target, source, after, label, trace = item
         try:
             for mark in after:
                 mark.wait()
             if delay is not None:
                 sleeping.wait(delay(lane))
+            begin = time.perf_counter()
             target.copy_(source)
+            if trace is not None and label:
+                trace.append((lane, label, begin, time.perf_counter()))
         except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
             done.set(error)
         else:
@@ -133,6 +163,7 @@ class CudaLanes:
     ) -> None:
         self._device = device
         self._delay = delay
+        self.trace: list[tuple[str, str, Any, Any]] | None = None
         self.arena = torch.empty(arena, dtype=torch.uint8, device=device)
         self.host = pinned(host)
         self._finalizer = weakref.finalize(self, unpin, self.host)  # it outlives these lanes
@@ -142,7 +173,7 @@ class CudaLanes:
         return torch.cuda.current_stream(self._device).record_event()
 
     def copy(
-        self, lane: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
+        self, lane: str, label: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
     ) -> Mark:
         stream = self._streams[lane]
         for mark in after:
@@ -150,14 +181,28 @@ class CudaLanes:
         with torch.cuda.stream(stream):
             if self._delay is not None:
                 torch.cuda._sleep(int(self._delay(lane) * 1.5e9))  # cycles
+            begin = self.stamp() if self.trace is not None else None
             target.copy_(source, non_blocking=True)
+            if self.trace is not None:
+                self.trace.append((lane, label, begin, self.stamp()))
         return stream.record_event()
 
     def wait(self, mark: Mark) -> None:
         torch.cuda.current_stream(self._device).wait_event(mark)
 
-    def close(self) -> None:
+    def stamp(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def idle(self) -> None:
         torch.cuda.synchronize(self._device)
+
+    def close(self) -> None:
+        self.idle()
         self.arena = self.host = torch.empty(0, dtype=torch.uint8)
         self._finalizer()
 

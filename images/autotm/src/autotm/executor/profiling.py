@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.capture import Call, Capture, View
+from autotm.executor.calls import Call, Capture, View
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
 from autotm.graph import ENDS
@@ -122,28 +122,28 @@ def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Meas
 def _measure(kernel: Kernel, device: torch.device, inside: set[int], repeats: int) -> Measured:
     call = kernel.call
     made: dict[int, torch.Tensor] = {}
-    args, kwargs = _filled(call.args, device, made), _filled(call.kwargs, device, made)
+    args, kwargs = operands(call.args, device, made), operands(call.kwargs, device, made)
     outs = [
-        _filled(view, device, made) if view is not None and view.tensor in inside else None
+        operands(view, device, made) if view is not None and view.tensor in inside else None
         for view in call.outputs
     ]
-    state = _random_states(device)
 
     def run() -> None:
         kernel.run(outs, args, kwargs)
 
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        try:
-            for _ in range(WARMUP):
-                run()
-            if device.type == "cuda":
-                return Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
-            return Measured(seconds_of(run, repeats), kernel.outside)
-        finally:
-            _random_states(device, state)
+    with (
+        torch.no_grad(),
+        torch.autocast(device.type, enabled=False),
+        unchanged_random(device),
+    ):
+        for _ in range(WARMUP):
+            run()
+        if device.type == "cuda":
+            return Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
+        return Measured(seconds_of(run, repeats), kernel.outside)
 
 
-def _filled(value: Any, device: torch.device, made: dict[int, torch.Tensor]) -> Any:
+def operands(value: Any, device: torch.device, made: dict[int, torch.Tensor]) -> Any:
     """Operands with numbers in them: zeros where they are indices, else small random ones."""
     if isinstance(value, View):
         last = sum((size - 1) * step for size, step in zip(value.size, value.stride, strict=True))
@@ -156,20 +156,15 @@ def _filled(value: Any, device: torch.device, made: dict[int, torch.Tensor]) -> 
             made[value.tensor] = old
         return torch.as_strided(old, value.size, value.stride, value.offset)
     if isinstance(value, dict):
-        return {name: _filled(each, device, made) for name, each in value.items()}
+        return {name: operands(each, device, made) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(_filled(each, device, made) for each in value)
+        return type(value)(operands(each, device, made) for each in value)
     return value
 
 
-def _random_states(device: torch.device, state: Any = None) -> Any:
-    if state is not None:
-        torch.set_rng_state(state[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(state[1], device)
-        return state
-    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return torch.get_rng_state(), cuda
+def unchanged_random(device: torch.device) -> Any:
+    """Within, random numbers may be drawn; afterwards they go on as if none had been."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def seconds_of(run: Callable[[], object], repeats: int) -> float:
@@ -250,5 +245,3 @@ def link(device: torch.device, size: int = 1 << 26, repeats: int = REPEATS) -> L
         unpin(host)
         unpin(other)
     return Link(size / out, size / back, duplex=at_once < 1.5 * max(out, back))
-
-

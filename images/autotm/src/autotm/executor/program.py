@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotm.check import PlanError
-from autotm.executor.capture import Capture
+from autotm.executor.calls import Capture
 from autotm.graph import Graph, Plan, Stay, aligned
 
 HOST_ALIGN = 4096

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.capture import Capture, View, views_of
+from autotm.executor.calls import Call, Capture, View, mapped, views_of
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
 from autotm.executor.program import Program, Step
@@ -27,7 +27,6 @@ class _Prepared:
     args: Callable[[dict[int, torch.Tensor]], tuple[Any, ...]]
     kwargs: Callable[[dict[int, torch.Tensor]], dict[str, Any]]
     outs: tuple[torch.Tensor | None, ...]
-    given: tuple[tuple[int, int], ...]  # (place of a result, tensor outside the arena)
 
 
 @dataclass
@@ -98,13 +97,18 @@ class Session:
     def _inside(self, view: View) -> bool:
         return view.tensor not in self._ends
 
-    def _go(self, run: _Run, begin: int, end: int) -> None:
-        with torch.no_grad():
-            for number in range(begin, end):
+    def _go(self, run: _Run, first: int, last: int) -> None:
+        # What a person's autocast casts is in the graph already.
+        with torch.no_grad(), torch.autocast(self._capture.device.type, enabled=False):
+            for number in range(first, last):
                 prepared = self._steps[number]
                 for copy in prepared.step.waits:
                     self._lanes.wait(run.marks[copy])
+                begin = self._lanes.stamp() if self._lanes.trace is not None else None
                 self._compute(run, prepared)
+                if self._lanes.trace is not None:
+                    end = self._lanes.stamp()
+                    self._lanes.trace.append(("compute", str(number), begin, end))
                 if number in self._after:
                     self._start(run, number)
 
@@ -115,7 +119,7 @@ class Session:
             host = self._lanes.host[copy.host : copy.host + copy.bytes]
             lane, target, source = ("out", host, device) if copy.out else ("in", device, host)
             after = [here, *(run.marks[each] for each in copy.waits)]
-            run.marks[copy.index] = self._lanes.copy(lane, target, source, after)
+            run.marks[copy.index] = self._lanes.copy(lane, str(copy.tensor), target, source, after)
 
     def _compute(self, run: _Run, prepared: _Prepared) -> None:
         step = prepared.step
@@ -134,8 +138,7 @@ class Session:
                 generator.set_state(now)
             return  # what lies outside the arena is still there from the first time
         if results is not None:
-            for place, tensor in prepared.given:
-                run.outside[tensor] = results[place]
+            run.outside.update(laid(prepared.kernel.call, results, self._sizes, self._ends))
 
     def _prepare(self, step: Step, kernel: Kernel) -> _Prepared:
         call = kernel.call
@@ -143,26 +146,20 @@ class Session:
             None if view is None or not self._inside(view) else self._at(view, step.writes)
             for view in call.outputs
         )
-        given = tuple(
-            (place, view.tensor)
-            for place, view in enumerate(call.outputs)
-            if view is not None and not self._inside(view)
-        )
         return _Prepared(
             step,
             kernel,
             self._filled(call.args, step),
             self._filled(call.kwargs, step),
             outs,
-            given,
         )
 
     def _filled(self, value: Any, step: Step) -> Callable[[dict[int, torch.Tensor]], Any]:
         """Operands in the arena now, the others at each run."""
-        fixed = _mapped(value, lambda v: self._at(v, step.reads) if self._inside(v) else v)
+        fixed = mapped(value, lambda v: self._at(v, step.reads) if self._inside(v) else v)
         if not views_of(fixed):
             return lambda outside: fixed
-        return lambda outside: _mapped(fixed, lambda view: look(outside[view.tensor], view))
+        return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
 
     def _at(self, view: View, addresses: dict[int, int]) -> torch.Tensor:
         size = self._sizes[view.tensor]
@@ -192,16 +189,6 @@ def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
     return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
 
 
-def _mapped(value: Any, function: Callable[[View], Any]) -> Any:
-    if isinstance(value, View):
-        return function(value)
-    if isinstance(value, dict):
-        return {key: _mapped(each, function) for key, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_mapped(each, function) for each in value)
-    return value
-
-
 def _generator(device: torch.device) -> torch.Generator:
     if device.type == "cuda":
         index = device.index if device.index is not None else torch.cuda.current_device()
@@ -209,21 +196,40 @@ def _generator(device: torch.device) -> torch.Generator:
     return torch.default_generator
 
 
+def laid(
+    call: Call, results: Sequence[Any], sizes: Sequence[int], wanted: set[int] | None = None
+) -> dict[int, torch.Tensor]:
+    """Results by tensor, laid out as the graph expects; copied only where they are not."""
+    found: dict[int, torch.Tensor] = {}
+    for view, result in zip(call.outputs, results, strict=True):
+        if view is None or (wanted is not None and view.tensor not in wanted):
+            continue
+        if result.stride() == view.stride and result.storage_offset() == view.offset:
+            whole = result.untyped_storage().nbytes() // result.itemsize
+            base = result if not view.offset else torch.as_strided(result, (whole,), (1,), 0)
+            found.setdefault(view.tensor, base)
+            continue
+        count = sizes[view.tensor] // view.dtype.itemsize
+        base = found.get(view.tensor)
+        if base is None:
+            base = found[view.tensor] = result.new_empty(count)
+        torch.as_strided(base, view.size, view.stride, view.offset).copy_(result)
+    return found
+
+
 def plain(capture: Capture, outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     """Every call once, in order, nothing planned: what a session's results must equal.
 
     Gives all tensors of the graph back by id; it holds them all.
     """
-    found = dict(outside)
-    with torch.no_grad():
+    found, sizes = dict(outside), [each.bytes for each in capture.graph.tensors]
+    with torch.no_grad(), torch.autocast(capture.device.type, enabled=False):
         for call in capture.calls:
-            args = _mapped(call.args, lambda view: look(found[view.tensor], view))
-            kwargs = _mapped(call.kwargs, lambda view: look(found[view.tensor], view))
+            args = mapped(call.args, lambda view: look(found[view.tensor], view))
+            kwargs = mapped(call.kwargs, lambda view: look(found[view.tensor], view))
             results = call.target(*args, **kwargs)
             many = results if isinstance(results, (tuple, list)) else [results]
-            for view, result in zip(call.outputs, many, strict=True):
-                if view is not None:
-                    found[view.tensor] = result
+            found.update(laid(call, many, sizes))
     return found
 
 
