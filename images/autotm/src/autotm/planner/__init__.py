@@ -1,0 +1,1 @@
+"""Planners: the paper's three formulations, its baselines, and ours."""

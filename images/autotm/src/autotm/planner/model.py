@@ -1,0 +1,179 @@
+"""A mixed-integer programme, row by row, solved by HiGHS with its bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import highspy
+import numpy as np
+
+INFINITY = float("inf")
+
+
+class NoPlan(ValueError):
+    """The programme has no solution, or none was found in time. One sentence."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Values of the variables; objective and proven bound; seconds of the solver."""
+
+    values: Sequence[float]
+    objective: float
+    bound: float
+    seconds: float
+    rows: int
+    integers: int
+
+    def on(self, variable: int) -> bool:
+        """Whether a binary variable is 1."""
+        return self.values[variable] > 0.5
+
+
+@dataclass
+class Model:
+    """Minimises; variables and rows are added in any order."""
+
+    costs: list[float] = field(default_factory=list)
+    lows: list[float] = field(default_factory=list)
+    highs: list[float] = field(default_factory=list)
+    integer: list[int] = field(default_factory=list)
+    offset: float = 0.0
+    _rows: list[tuple[float, float]] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _columns: list[int] = field(default_factory=list)
+    _factors: list[float] = field(default_factory=list)
+
+    def number(self, cost: float = 0.0, low: float = 0.0, high: float = INFINITY) -> int:
+        """A continuous variable."""
+        self.costs.append(cost)
+        self.lows.append(low)
+        self.highs.append(high)
+        self.integer.append(0)
+        return len(self.costs) - 1
+
+    def binary(self, cost: float = 0.0, high: float = 1.0) -> int:
+        """A variable that is 0 or 1."""
+        variable = self.number(cost, 0.0, high)
+        self.integer[variable] = 1
+        return variable
+
+    def row(
+        self, terms: Mapping[int, float], low: float = -INFINITY, high: float = INFINITY
+    ) -> None:
+        """low <= sum of factor * variable <= high."""
+        self._rows.append((low, high))
+        self._starts.append(len(self._columns))
+        for variable, factor in terms.items():
+            if factor:
+                self._columns.append(variable)
+                self._factors.append(factor)
+
+    def solve(
+        self, seconds: float, gap: float, start: Sequence[float] | None = None, threads: int = 2
+    ) -> Solution:
+        """The best solution that branch and bound finds. Raises NoPlan when there is none."""
+        began = time.perf_counter()
+        solver = self._solver(seconds, gap, threads, relaxed=False)
+        if start is not None:
+            chosen = [i for i, whole in enumerate(self.integer) if whole]
+            values = np.round(np.array([start[i] for i in chosen], dtype=float))
+            solver.setSolution(len(chosen), np.array(chosen, dtype=np.int32), values)
+        if not _ran(solver):
+            status = solver.modelStatusToString(solver.getModelStatus())
+            raise NoPlan(f"HiGHS found no plan: {status}")
+        info = solver.getInfo()
+        bound = info.mip_dual_bound if any(self.integer) else info.objective_function_value
+        return self._solution(solver, bound, began)
+
+    def dive(self, seconds: float, gap: float, threads: int = 2) -> Solution:
+        """Round the linear relaxation, a share of the binaries at a time; it is the bound as well.
+
+        Where the result is further than `gap` from that bound, or rounding fails, branch and bound
+        goes on from it for what is left of the time.
+        """
+        began = time.perf_counter()
+        solver = self._solver(seconds, gap, threads, relaxed=True)
+        if not _ran(solver):
+            status = solver.modelStatusToString(solver.getModelStatus())
+            raise NoPlan(f"no plan keeps within the capacity: {status}")
+        bound = solver.getInfo().objective_function_value
+        found = self._solution(solver, bound, began) if self._rounded(solver) else None
+        left = seconds - (time.perf_counter() - began)
+        if found is not None and (found.objective - bound <= gap * found.objective or left < 1):
+            return found
+        try:
+            better = self.solve(left, gap, found and found.values, threads)
+        except NoPlan:
+            if found is None:
+                raise
+            return found
+        if found is not None and better.objective >= found.objective:
+            better = found
+        bound = max(bound, better.bound)
+        return replace(better, bound=bound, seconds=time.perf_counter() - began)
+
+    def _rounded(self, solver: highspy.Highs) -> bool:
+        """Fix all binaries in turns, the nearest to whole first, solving again after each."""
+        free = np.flatnonzero(np.array(self.integer))
+        while len(free):
+            values = np.array(solver.getSolution().col_value)[free]
+            far = np.abs(values - np.round(values))
+            order = np.argsort(far, kind="stable")
+            count = max(int(np.sum(far < 1e-6)), 0) + max(1, int(0.3 * np.sum(far >= 1e-6)))
+            pick = order[:count]
+            whole = np.round(values[pick])
+            columns = free[pick].astype(np.int32)
+            solver.changeColsBounds(len(columns), columns, whole, whole)
+            if not _ran(solver):
+                doubtful = far[pick] >= 1e-6
+                zero = np.where(doubtful, 0.0, whole)
+                solver.changeColsBounds(len(columns), columns, zero, np.where(doubtful, 1.0, whole))
+                solver.changeColsBounds(
+                    int(doubtful.sum()), columns[doubtful], zero[doubtful], zero[doubtful]
+                )
+                if not _ran(solver):
+                    return False
+            free = np.delete(free, pick)
+        return True
+
+    def _solution(self, solver: highspy.Highs, bound: float, began: float) -> Solution:
+        return Solution(
+            list(solver.getSolution().col_value), solver.getInfo().objective_function_value, bound,
+            time.perf_counter() - began, len(self._rows), sum(self.integer),
+        )  # fmt: skip
+
+    def _solver(self, seconds: float, gap: float, threads: int, *, relaxed: bool) -> highspy.Highs:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.costs), len(self._rows)
+        lp.offset_ = self.offset
+        lp.col_cost_ = np.array(self.costs, dtype=float)
+        lp.col_lower_ = np.array(self.lows, dtype=float)
+        lp.col_upper_ = np.array(self.highs, dtype=float)
+        lp.row_lower_ = np.array([low for low, _ in self._rows], dtype=float)
+        lp.row_upper_ = np.array([high for _, high in self._rows], dtype=float)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.array([*self._starts, len(self._columns)], dtype=np.int32)
+        lp.a_matrix_.index_ = np.array(self._columns, dtype=np.int32)
+        lp.a_matrix_.value_ = np.array(self._factors, dtype=float)
+        if not relaxed:
+            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+            lp.integrality_ = [kinds[each] for each in self.integer]
+        solver = highspy.Highs()
+        for name, value in (
+            ("output_flag", False), ("time_limit", float(seconds)), ("mip_rel_gap", gap),
+            ("threads", threads), ("random_seed", 0),
+        ):  # fmt: skip
+            solver.setOptionValue(name, value)
+        solver.passModel(lp)
+        return solver
+
+
+def _ran(solver: highspy.Highs) -> bool:
+    """Solve; whether there is a feasible point."""
+    solver.run()
+    return bool(
+        solver.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    )

@@ -1,0 +1,264 @@
+"""Turns decisions into a plan: steps, stays with their windows of copies, addresses."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from autotm.graph import ENDS, STAYS, Choice, Graph, Machine, Plan, Stay, aligned
+from autotm.planner.model import NoPlan
+from autotm.planner.packing import height_at_least, pack
+
+
+@dataclass
+class Held:
+    """What is decided for one tensor: per point, how it is there, and what follows.
+
+    arrives: None, or `op` or `host` where it has to be brought for that point. stays: it remains
+    in the arena until the next point. need: the op at the point reads or writes it; else it is
+    there for what is made again before that op. leaves: the point after which it is copied out.
+    """
+
+    points: list[int]
+    need: list[bool]
+    arrives: list[str | None]
+    stays: list[bool]
+    leaves: int | None = None
+
+
+@dataclass
+class Decisions:
+    """A solved programme: choices, ops that are run again before an op, waits (s) before an op.
+
+    last: until which op a tensor without a line lives, where that is not its natural end.
+    """
+
+    held: dict[int, Held]
+    again: Mapping[int, list[int]]
+    waits: list[float]
+    seconds: float
+    bound: float
+    last: dict[int, int]
+
+
+@dataclass
+class Window:
+    """A stay under construction; `early` and `late` say how far its copies may spread."""
+
+    stay: Stay
+    out: bool = False
+    back: bool = False
+
+
+class Schedule:
+    """Steps and stays of decisions, before addresses."""
+
+    def __init__(self, graph: Graph, machine: Machine, chosen: Decisions) -> None:
+        self.graph, self.machine, self.chosen = graph, machine, chosen
+        self.steps: list[int] = []
+        self.first: list[int] = []  # per op, the step of its first run
+        self.rerun: dict[tuple[int, int], int] = {}  # (op, before op) -> step
+        for n in range(len(graph.ops)):
+            for op in chosen.again.get(n, ()):
+                self.rerun[op, n] = len(self.steps)
+                self.steps.append(op)
+            self.first.append(len(self.steps))
+            self.steps.append(n)
+        self.windows: list[Window] = []
+        self._taken: set[tuple[int, int]] = set()  # (tensor, step) that has a stay from its op
+        for tensor, held in chosen.held.items():
+            self._line(tensor, held)
+        self._always()
+        self._scratch()
+        self._spread()
+
+    def size(self, tensor: int) -> int:
+        """Bytes in the arena."""
+        return aligned(self.graph.tensors[tensor].bytes, self.machine.align)
+
+    def _readers(self, tensor: int, point: int) -> list[int]:
+        """Steps of ops made again before op `point` that read the tensor."""
+        pairs = ((user, point) for user in self.graph.uses[tensor])
+        return [self.rerun[pair] for pair in pairs if pair in self.rerun]
+
+    def _line(self, tensor: int, held: Held) -> None:
+        own = self.graph.producer[tensor]
+        assert own is not None
+        begin, source = 0, "op"
+        for j, point in enumerate(held.points):
+            readers = self._readers(tensor, point) if j else []
+            if held.arrives[j] is not None:
+                source = held.arrives[j] or ""
+                begin = min([self.first[point], *readers])
+                if source == "op":
+                    begin = self.rerun[own, point] if j else self.first[point]
+            elif j and not held.stays[j - 1]:
+                continue
+            if held.stays[j]:
+                continue
+            end = self.first[point] if held.need[j] else max([begin, *readers])
+            stay = Stay(tensor, 0, begin, end, source, begin)  # type: ignore[arg-type]
+            leaves = held.leaves == j
+            if leaves:
+                stay = replace(stay, saved=end)
+            self.windows.append(Window(stay, leaves, source == "host"))
+            if source == "op":
+                self._taken.add((tensor, begin))
+
+    def _always(self) -> None:
+        final = len(self.steps) - 1
+        for each in self.graph.tensors:
+            if each.id in self.chosen.held:
+                continue
+            if each.kind in STAYS:
+                self.windows.append(Window(Stay(each.id, 0, 0, final, "start", 0)))
+                continue
+            first, last = self.graph.life(each.id)
+            begin = self.first[first]
+            end = self.first[max(last, self.chosen.last.get(each.id, last))]
+            end = final if each.kind in ENDS else end
+            self.windows.append(Window(Stay(each.id, 0, begin, end, "op", begin)))
+            self._taken.add((each.id, begin))
+
+    def _scratch(self) -> None:
+        """Outputs of repeated ops: read by another one made again for the same op, or by nobody."""
+        for (op, point), step in self.rerun.items():
+            for tensor in self.graph.ops[op].outputs:
+                if (tensor, step) in self._taken:
+                    continue
+                readers = [each for each in self._readers(tensor, point) if each > step]
+                if any(w.stay.begin <= step <= w.stay.end for w in self._of(tensor)):
+                    readers = []
+                stay = Stay(tensor, 0, step, max([step, *readers]), "op", step)
+                self.windows.append(Window(stay))
+
+    def _of(self, tensor: int) -> Iterable[Window]:
+        if not hasattr(self, "_index"):
+            self._index: dict[int, list[Window]] = {}
+            for window in self.windows:
+                self._index.setdefault(window.stay.tensor, []).append(window)
+        return self._index.get(tensor, ())
+
+    def _spread(self) -> None:
+        """Let copies run as long as the link takes them: out from the front, in from the back."""
+        begins, ends, now = [], [], 0.0
+        for index in self.steps:
+            waited = index < len(self.chosen.waits) and self.first[index] == len(begins)
+            now += self.chosen.waits[index] if waited else 0.0
+            begins.append(now)
+            now += self.graph.ops[index].seconds
+            ends.append(now)
+        free = 0.0
+        for window in sorted((w for w in self.windows if w.out), key=lambda w: w.stay.end):
+            stay = window.stay
+            free = max(free, ends[stay.end]) + self._seconds(stay, self.machine.to_host)
+            after = bisect_left(begins, free - 1e-12)  # the first step that begins when it is out
+            coming = min(w.stay.begin for w in self._of(stay.tensor) if w.stay.begin > stay.end)
+            window.stay = replace(stay, end=max(stay.end, min(after - 1, coming - 1)))
+        latest = now
+        for window in sorted((w for w in self.windows if w.back), key=lambda w: -w.stay.ready):
+            stay = window.stay
+            latest = min(latest, begins[stay.ready]) - self._seconds(stay, self.machine.from_host)
+            begin = bisect_right(ends, latest + 1e-12)  # after the last step that has ended by then
+            gone = max(w.stay.end for w in self._of(stay.tensor) if w.stay.end < stay.ready)
+            window.stay = replace(stay, begin=min(stay.ready, max(begin, gone + 1)))
+
+    def _seconds(self, stay: Stay, rate: float) -> float:
+        return self.machine.latency + self.graph.tensors[stay.tensor].bytes / rate
+
+    def fit(self, room: int) -> None:
+        """Shorten windows of copies until the stays of every step are within `room` bytes."""
+        count = len(self.steps)
+        change = [0] * (count + 1)
+        for window in self.windows:
+            change[window.stay.begin] += self.size(window.stay.tensor)
+            change[window.stay.end + 1] -= self.size(window.stay.tensor)
+        live, outs, backs = 0, self._starts(True), self._starts(False)
+        going: list[Window] = []
+        coming: list[Window] = []
+        for step in range(count):
+            live += change[step]
+            going = [w for w in going + outs.get(step, []) if w.stay.end >= step]
+            coming = [w for w in coming + backs.get(step, []) if w.stay.ready > step]
+            while live > room:
+                late = max(coming, key=lambda w: w.stay.ready, default=None)
+                old = next(
+                    (w for w in going if w.stay.saved is not None and w.stay.saved < step), None
+                )
+                if late is not None and (old is None or self._cheaper(late, old, step)):
+                    size = self.size(late.stay.tensor)
+                    late.stay = replace(late.stay, begin=step + 1)
+                    change[step + 1] += size
+                    coming.remove(late)
+                    if step + 1 < late.stay.ready:
+                        backs.setdefault(step + 1, []).append(late)
+                elif old is not None:
+                    size = self.size(old.stay.tensor)
+                    change[old.stay.end + 1] += size
+                    old.stay = replace(old.stay, end=step - 1)
+                    going.remove(old)
+                else:
+                    raise NoPlan(f"step {step} needs {live} bytes of {room}, whatever is moved")
+                live -= size
+
+    def _cheaper(self, late: Window, old: Window, step: int) -> bool:
+        """Whether to fetch later costs less than to wait for what is leaving: who is far off."""
+        return late.stay.ready - step > old.stay.end - step
+
+    def _starts(self, out: bool) -> dict[int, list[Window]]:
+        found: dict[int, list[Window]] = {}
+        for w in sorted(
+            self.windows, key=lambda w: w.stay.saved if w.stay.saved is not None else 0
+        ):
+            if out and w.out and w.stay.saved is not None and w.stay.end > w.stay.saved:
+                found.setdefault(w.stay.saved + 1, []).append(w)
+            if not out and w.back and w.stay.begin < w.stay.ready:
+                found.setdefault(w.stay.begin, []).append(w)
+        return found
+
+    def placed(self, room: int) -> tuple[list[Stay], int, int]:
+        """Stays with addresses, the height they reach, and the least that any packing reaches."""
+        boxes = [(w.stay.begin, w.stay.end, self.size(w.stay.tensor)) for w in self.windows]
+        addresses, height = pack(boxes, room)
+        stays = [
+            replace(w.stay, address=address)
+            for w, address in zip(self.windows, addresses, strict=True)
+        ]
+        return stays, height, height_at_least(boxes)
+
+
+def realise(
+    graph: Graph, machine: Machine, chosen: Decisions, formulation: str, rounds: int = 6
+) -> Plan:
+    """Stays, windows and addresses within the machine's capacity. Raises NoPlan.
+
+    Where the packing is too high, copies are given less time, so that less lies beside each other.
+    """
+    room = machine.capacity
+    schedule = Schedule(graph, machine, chosen)
+    for _ in range(rounds):
+        schedule.fit(room)
+        stays, height, least = schedule.placed(machine.capacity)
+        if height <= machine.capacity:
+            return Plan(
+                graph.name, formulation, tuple(schedule.steps), tuple(stays),
+                _choices(graph, schedule), chosen.seconds, height, chosen.bound, 0.0, 0.0,
+                {"fragmentation": height / max(least, 1) - 1.0},
+            )  # fmt: skip
+        room -= height - machine.capacity
+    raise NoPlan(f"the stays do not pack into {machine.capacity} bytes, but into {height}")
+
+
+def _choices(graph: Graph, schedule: Schedule) -> tuple[Choice, ...]:
+    moved = {w.stay.tensor for w in schedule.windows if w.back}
+    made = {
+        tensor for op, _ in schedule.rerun for tensor in graph.ops[op].outputs
+        if any(w.stay.source == "op" and w.stay.begin > schedule.first[op]
+               and w.stay.end > w.stay.begin for w in schedule._of(tensor))
+    }  # fmt: skip
+    words: dict[tuple[bool, bool], Choice] = {
+        (False, False): "keep", (True, False): "offload", (False, True): "recompute",
+        (True, True): "both",
+    }  # fmt: skip
+    return tuple(words[each.id in moved, each.id in made] for each in graph.tensors)
