@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,11 @@ from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.executor.timeline import chrome, measured, predicted
 from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
 
-ALIGN = 512
+ALIGN, HALVINGS = 512, 6
 Planner = Callable[[Graph, Machine], Plan]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -75,7 +77,7 @@ def fit(
     outside = max((each.outside for each in times), default=0)
     rates = link(found.device)
     machine = _machine(found, graph, cap, outside, rates)
-    plan = (planner or _ours)(graph, machine)
+    plan = _planned(graph, machine, planner or ours, cap)
     check(graph, machine, plan)
     program = compile_plan(found, graph, plan)
     lanes = lanes_on(found.device, program.arena_bytes, program.host_bytes)
@@ -114,8 +116,24 @@ def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) 
     return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=ALIGN)
 
 
-def _ours(graph: Graph, machine: Machine) -> Plan:
-    raise NotImplementedError
+def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
+    """The plan; or a BudgetError with the least arena, halved down to, that has one."""
+    try:
+        return planner(graph, machine)
+    except NoPlan as error:
+        low, high = machine.capacity, aligned(2 * graph.peak_bytes, ALIGN)
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2 // ALIGN * ALIGN
+            try:
+                high = planner(graph, replace(machine, capacity=middle)).peak_bytes
+            except NoPlan:
+                low = middle
+        lowest = cap - machine.capacity + high
+        raise BudgetError(
+            f"a budget of {size(cap)} cannot be met: the least for which a plan was found is "
+            f"{size(lowest)}; raise it or take a smaller batch",
+            lowest,
+        ) from error
 
 
 class _Step(torch.autograd.Function):
