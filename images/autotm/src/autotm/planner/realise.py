@@ -85,7 +85,7 @@ class Schedule:
     def _line(self, tensor: int, held: Held) -> None:
         own = self.graph.producer[tensor]
         assert own is not None
-        begin, source = 0, "op"
+        begin, end, source = 0, 0, "op"
         for j, point in enumerate(held.points):
             readers = self._readers(tensor, point) if j else []
             if held.arrives[j] is not None:
@@ -93,11 +93,12 @@ class Schedule:
                 begin = min([self.first[point], *readers])
                 if source == "op":
                     begin = self.rerun[own, point] if j else self.first[point]
+                end = begin
             elif j and not held.stays[j - 1]:
                 continue
+            end = max([end, *readers, *([self.first[point]] if held.need[j] else [])])
             if held.stays[j]:
                 continue
-            end = self.first[point] if held.need[j] else max([begin, *readers])
             stay = Stay(tensor, 0, begin, end, source, begin)  # type: ignore[arg-type]
             leaves = held.leaves == j
             if leaves:
