@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +15,10 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
-from autotm.executor.errors import BudgetError, CaptureError
+from autotm.executor.capture import capture
+from autotm.executor.errors import BudgetError, CaptureError, PinnedError
+from autotm.executor.lanes import pinned
+from autotm.executor.profiling import Cache, profile
 from autotm.fitting import Fitted, bytes_of
 from autotm.graph import Graph, Machine, Plan
 from torch import nn
@@ -213,3 +220,65 @@ def test_autocast_is_that_of_the_fit() -> None:
     assert torch.equal(loss, want)
     for mine, other in zip(module.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(mine.grad, other.grad)
+
+
+class Convolution(nn.Module):
+    def __init__(self, stride: int, padding: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.how = stride, padding
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, self.weight, None, *self.how)[:, :, :2, :2].sum()
+
+
+def test_a_file_of_times_is_used_again_and_survives_a_torn_line(tmp_path: Path) -> None:
+    module, sample = autotm_networks.network("conv")
+    file = tmp_path / "times" / "cpu.jsonl"
+    first = autotm.fit(module, sample, LOSS, budget="1GB", cache=file, planner=both)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines) + '\n{"key": "torn')
+    again = autotm.fit(module, sample, LOSS, budget="1GB", cache=file, planner=both)
+    assert len(file.read_text().splitlines()) == len(lines) + 1
+    assert [op.seconds for op in again.fit.graph.ops] == [op.seconds for op in first.fit.graph.ops]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_convolutions_that_differ_in_stride_or_padding_have_times_of_their_own() -> None:
+    cache, counts = Cache(), []
+    for stride, padding in ((1, 1), (2, 1), (1, 0), (1, 1)):
+        call = Convolution(stride, padding)
+        profile(capture(call, (torch.randn(1, 3, 8, 8),)), cache, 1)
+        counts.append(len(cache))
+    assert counts[0] < counts[1] < counts[2] == counts[3]
+
+
+def test_a_killed_process_leaves_nothing_but_whole_times(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, torch, autotm, autotm_networks\n"
+        "from autotm.executor import profiling\n"
+        "real, count = profiling._measure, [0]\n"
+        "def dying(*args):\n"
+        "    count[0] += 1\n"
+        "    if count[0] == 6: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*args)\n"
+        "profiling._measure = dying\n"
+        "module, sample = autotm_networks.network('conv')\n"
+        "autotm.fit(module, sample, torch.nn.functional.cross_entropy, budget='1GB',\n"
+        "           cache=sys.argv[1])\n"
+    )
+    before = set(Path("/dev/shm").iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "times.jsonl")], check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert len(Cache(tmp_path / "times.jsonl")) == 5
+    assert list(tmp_path.iterdir()) == [tmp_path / "times.jsonl"]
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
+def test_host_memory_that_cannot_be_had_is_one_sentence() -> None:
+    with pytest.raises(PinnedError, match="raise the budget") as error:
+        pinned(1 << 60)
+    assert "\n" not in str(error.value)

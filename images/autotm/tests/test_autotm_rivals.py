@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import autotm_networks
+import autotm_plans
 import pytest
 import torch
+from autotm.rivals.compare import Comparison, peak_bytes
 from autotm.rivals.search import Point, at_cap, dominating, front, hypervolume, search
 from autotm.rivals.steps import Rival, blocks, rivals
 from torch import nn
@@ -93,3 +95,37 @@ def test_fronts() -> None:
     assert [each.rival for each in dominating(points[2], points)] == ["b"]
     assert dominating(points[0], points) == []
     assert hypervolume(points, 30, 6.0) == 20 * 1 + 10 * 2
+
+
+def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
+    module, sample = autotm_networks.network("mlp")
+    only = ("plain", "save_on_cpu", "checkpoint")
+    found = Comparison(
+        module, sample, LOSS, repeats=2, only=only,
+        planner=lambda graph, machine: autotm_plans.mixed(graph),
+    )  # fmt: skip
+    need = found.need()
+    cell = found.cell(10 * need)
+    assert {point.rival for point in cell.points} == {*only, "autotm"}
+    plain = [point for point in cell.points if point.rival == "plain"]
+    assert [point.peak for point in plain] == [need]
+    again = [point for point in cell.points if point.rival == "checkpoint"]
+    assert min(point.peak for point in again) < need
+    assert cell.best is not None
+    assert cell.ours is not None
+    assert set(cell.turns) == {"autotm", cell.best.rival}
+    assert {len(times) for times in cell.turns.values()} == {4}
+    assert found.cell(1).note.startswith("a budget of 1 B cannot be met")
+
+
+def test_the_peak_of_a_step_is_what_is_allocated_at_a_time() -> None:
+    x = torch.randn(1 << 18)
+
+    def run() -> None:
+        y = x * 2
+        z = y + 1
+        del y
+        torch.neg(z)
+
+    # Numbers become tensors of a few bytes.
+    assert 0 <= peak_bytes(run, torch.device("cpu")) - 2 * x.nbytes < 64

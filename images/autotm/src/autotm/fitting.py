@@ -71,10 +71,14 @@ def fit(
     """
     inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     cap = bytes_of(budget)
-    found = settled(capture(module, inputs, loss))
+    found = capture(module, inputs, loss)
+    before = _allocated(found.device)
+    found = settled(found)
     times = profile(found, Cache(Path(cache) if cache is not None else None))
     graph = arena_graph(found.graph, [each.seconds for each in times])
-    outside = max((each.outside for each in times), default=0)
+    # What libraries keep from their first call on is workspace too.
+    kept = max(0, _allocated(found.device) - before)
+    outside = kept + max((each.outside for each in times), default=0)
     rates = link(found.device)
     machine = _machine(found, graph, cap, outside, rates)
     plan = _planned(graph, machine, planner or ours, cap)
@@ -94,6 +98,10 @@ class Fit:
     plan: Plan
     budget: int
     outside: int
+
+
+def _allocated(device: torch.device) -> int:
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
 def least(found: Capture, graph: Graph, outside: int) -> int:

@@ -8,6 +8,7 @@ so that the same program runs there, as concurrently.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -18,6 +19,9 @@ from typing import Any, Protocol
 import torch
 
 from autotm.executor.errors import PinnedError
+from autotm.graph import aligned
+
+PAGE = 4096
 
 Mark = Any  # a point in a lane that another lane can wait for
 Delay = Callable[[str], float]  # lane -> seconds that the next copy is late: for tests of races
@@ -210,24 +214,37 @@ class CudaLanes:
 def pinned(size: int) -> torch.Tensor:
     """`size` bytes of host memory that a GPU can copy from beside its work, until `unpin`.
 
-    Registered by hand: PyTorch's own pinned memory is rounded up to a power of two. Raises
-    PinnedError.
+    Registered by hand, in pages of its own: PyTorch's own pinned memory is rounded up to a power of
+    two. Raises PinnedError.
     """
     try:
-        memory = torch.empty(size, dtype=torch.uint8)
+        memory = torch.empty(aligned(size, PAGE) + PAGE, dtype=torch.uint8)
     except RuntimeError as error:
         raise PinnedError(_no_memory(size)) from error
-    runtime: Any = torch.cuda.cudart()
-    if size and int(runtime.cudaHostRegister(memory.data_ptr(), size, 0)) != 0:
-        raise PinnedError(_no_memory(size))
+    first = -memory.data_ptr() % PAGE
+    memory = memory[first : first + size]
+    if size:
+        found = _runtime().cudaHostRegister(memory.data_ptr(), aligned(size, PAGE), 0)
+        if int(found) != 0:
+            _forget_error()
+            raise PinnedError(_no_memory(size))
     return memory
 
 
 def unpin(memory: torch.Tensor) -> None:
     """Let go of what `pinned` gave; every copy must have ended."""
-    runtime: Any = torch.cuda.cudart()
     if memory.numel():
-        runtime.cudaHostUnregister(memory.data_ptr())
+        _runtime().cudaHostUnregister(memory.data_ptr())
+
+
+def _runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def _forget_error() -> None:
+    """The runtime keeps its last error for whoever asks next: the next kernel's launch."""
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device="cuda")
 
 
 def _no_memory(size: int) -> str:

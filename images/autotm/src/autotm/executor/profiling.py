@@ -217,8 +217,9 @@ class Link:
     duplex: bool
 
 
-def link(device: torch.device, size: int = 1 << 26, repeats: int = REPEATS) -> Link:
-    """Copies of `size` bytes, timed. Raises PinnedError."""
+def link(device: torch.device, size: int = 0, repeats: int = REPEATS) -> Link:
+    """Copies of `size` bytes, timed; by default of some that are typical. Raises PinnedError."""
+    size = size or (1 << 26 if device.type == "cuda" else 1 << 22)
     here, there = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
     if device.type != "cuda":
         rate = size / seconds_of(lambda: there.copy_(here), repeats)
