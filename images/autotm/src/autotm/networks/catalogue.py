@@ -12,17 +12,17 @@ from autotm.networks.inception import inception_v4
 BUILD: dict[str, Callable[[int], Graph]] = {
     "vgg19": vgg19,
     "vgg416": vgg416,
-    "inception_v4": inception_v4,
+    "inception": inception_v4,
     "resnet200": resnet200,
     "densenet264": densenet264,
     "perceptron": perceptron,
 }
-CONVENTIONAL = ("inception_v4_1024", "resnet200_512", "vgg19_2048", "densenet264_512")
-LARGE = ("vgg416_320", "inception_v4_6144", "resnet200_2560", "densenet264_3072")
+CONVENTIONAL = ("inception_1024", "resnet200_512", "vgg19_2048", "densenet264_512")
+LARGE = ("vgg416_320", "inception_6144", "resnet200_2560", "densenet264_3072")
 GPU = tuple(
     f"{net}_{batch}"
     for net, batches in (
-        ("inception_v4", (64, 128, 256)),
+        ("inception", (64, 128, 256)),
         ("resnet200", (32, 64, 128)),
         ("densenet264", (32, 64, 128)),
         ("vgg19", (64, 128)),

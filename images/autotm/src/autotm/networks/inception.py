@@ -32,7 +32,7 @@ class _Stack:
 
 def inception_v4(batch: int) -> Graph:
     """4 blocks A, 7 B, 3 C; reductions (192, 224, 256, 384)."""
-    tape = Tape("inception_v4", batch)
+    tape = Tape("inception", batch)
     net = _Stack(tape)
     x = _stem(tape, net, tape.input(3, 299, 299))
     for _ in range(4):

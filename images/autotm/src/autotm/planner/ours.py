@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from autotm.check import check
 from autotm.graph import ENDS, STAYS, Graph, Machine, Plan, aligned
+from autotm.planner import paper
 from autotm.planner.model import Model, NoPlan, Solution
 from autotm.planner.points import Limits, Lines, lines_of
 from autotm.planner.realise import Decisions, Held, realise
 
+SMALL = 60  # ops
 MS, MB = 1e3, 1e-6  # the programme counts in milliseconds and megabytes
 
 
@@ -176,14 +178,13 @@ class Programme:
 
     def _time(self) -> None:
         model, machine = self.model, self.machine
-        room, cap = machine.capacity * MB, 0.0
+        room = machine.capacity * MB
         out_rate, in_rate = machine.to_host * MB / MS, machine.from_host * MB / MS
         again: dict[int, dict[int, float]] = {}
         for (op, point), variable in self.at.again.items():
             again.setdefault(point, {})[variable] = self.graph.ops[op].seconds * MS
         memory = queue = ahead = None
         self.waits = []
-        del cap
         for n, op in enumerate(self.graph.ops):
             wait = model.number(1.0)
             self.waits.append(wait)
@@ -280,34 +281,55 @@ def plan(
     """Our plan, replayed: its seconds are the replay's, its bound the programme's. Raises NoPlan.
 
     Whole tensors and addresses take a little more than the programme counts: where they do not
-    fit, it is solved again for as much less.
+    fit, it is solved again for less. In a small graph a tensor is much of the memory; there the
+    paper's plans, which are plans of this model too, are tried as well.
     """
     began = time.perf_counter()
-    limits = limits or limits_for(graph)
-    room, bound, problem = machine.capacity, 0.0, NoPlan("no plan")
-    for _ in range(6):
-        left = seconds - (time.perf_counter() - began)
-        chosen = Programme(graph, replace(machine, capacity=room), limits).solve(
-            max(left, 2.0), gap
-        )
-        bound = bound or chosen.bound
+    known = limits or limits_for(graph)
+    found, bound, problem = _planned(graph, machine, known, seconds, gap)
+    if len(graph.ops) <= SMALL and known.offload:
+        for other in ("synchronous", "asynchronous"):
+            try:
+                theirs = paper.plan(graph, machine, other, seconds=seconds, gap=gap)
+            except NoPlan:
+                continue
+            replayed = theirs.notes["replayed"]
+            if found is None or replayed < found.seconds:
+                found = replace(theirs, formulation="ours", seconds=replayed)
+    if found is None:
+        raise problem
+    share = max(1.0 - bound / found.seconds, 0.0) if found.seconds else 0.0
+    spent = time.perf_counter() - began
+    return replace(found, bound=bound, gap=share, solve_seconds=spent)
+
+
+def _planned(
+    graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float
+) -> tuple[Plan | None, float, NoPlan]:
+    """The plan of the programme, its bound, and what was in the way where there is no plan."""
+    began = time.perf_counter()
+    room, bound, problem = machine.capacity, 0.0, NoPlan("no plan was found in time")
+    for turn in range(6):
+        left = max(seconds - (time.perf_counter() - began), 2.0)
         try:
+            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, gap)
+            bound = bound or chosen.bound
             found = realise(graph, machine, chosen, "ours")
         except NoPlan as error:
-            problem, room = error, room - machine.capacity // 50
+            if turn == 0 or bound == 0.0:
+                problem = error
+            if bound == 0.0:
+                break
+            room -= machine.capacity // 50
             continue
         ran = check(graph, machine, found)
-        spent = time.perf_counter() - began
-        share = max(1.0 - bound / ran.seconds, 0.0) if ran.seconds else 0.0
-        return replace(
-            found, seconds=ran.seconds, bound=bound, gap=share, solve_seconds=spent,
-            notes={**found.notes, "programme": chosen.seconds},
-        )  # fmt: skip
-    raise problem
+        notes = {**found.notes, "programme": chosen.seconds, "turns": float(turn)}
+        return replace(found, seconds=ran.seconds, notes=notes), bound, problem
+    return None, bound, problem
 
 
 def limits_for(graph: Graph) -> Limits:
     """All of a small graph; of a large one tensors and gaps that are worth a copy."""
-    if len(graph.ops) <= 60:
+    if len(graph.ops) <= SMALL:
         return Limits(depth=8, reach=len(graph.ops))
     return Limits(least_bytes=graph.peak_bytes // 5000, least_ops=8)

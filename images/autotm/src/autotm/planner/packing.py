@@ -12,24 +12,39 @@ Box = tuple[int, int, int]  # first step, last step (inclusive), bytes (aligned)
 def pack(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
     """Addresses of the boxes and the height they reach, the least of several orders.
 
-    Ends with the first order that fits into `room` bytes. Best fit: each box takes the tightest
-    hole among those that live beside it.
+    Ends with the first order that fits into `room` bytes. Each box takes the lowest or the tightest
+    hole among those that live beside it; where none of the orders fits, the box that ends highest
+    is placed before all others, and again.
     """
-    orders: list[Callable[[Box], tuple[int, ...]]] = [
+    keys: list[Callable[[Box], tuple[int, ...]]] = [
         lambda box: (box[0] - box[1], -box[2]),
         lambda box: (-box[2], box[0] - box[1]),
         lambda box: (-(box[1] - box[0] + 1) * box[2],),
         lambda box: (box[0], box[0] - box[1], -box[2]),
     ]
     best: tuple[list[int], int] | None = None
-    for order in orders:
+    tried: list[tuple[int, list[int], list[int], bool]] = []
+    for key in keys:
         for tight in (False, True):
-            found = _placed(boxes, sorted(range(len(boxes)), key=lambda i: order(boxes[i])), tight)
-            if best is None or found[1] < best[1]:
-                best = found
-            if best[1] <= room:
+            order = sorted(range(len(boxes)), key=lambda i: key(boxes[i]))
+            addresses, height = _placed(boxes, order, tight)
+            tried.append((height, order, addresses, tight))
+            if best is None or height < best[1]:
+                best = addresses, height
+            if height <= room:
                 return best
     assert best is not None
+    for _, order, first, tight in sorted(tried, key=lambda each: each[0])[:2]:
+        addresses = first
+        for _ in range(max(4, 20_000 // len(boxes))):
+            high = max(range(len(boxes)), key=lambda i: addresses[i] + boxes[i][2])
+            order.remove(high)
+            order.insert(0, high)
+            addresses, height = _placed(boxes, order, tight)
+            if height < best[1]:
+                best = addresses, height
+            if height <= room:
+                return best
     return best
 
 

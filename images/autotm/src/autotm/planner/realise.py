@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from autotm.graph import ENDS, STAYS, Choice, Graph, Machine, Plan, Stay, aligned
 from autotm.planner.model import NoPlan
@@ -18,6 +18,8 @@ class Held:
     arrives: None, or `op` or `host` where it has to be brought for that point. stays: it remains
     in the arena until the next point. need: the op at the point reads or writes it; else it is
     there for what is made again before that op. leaves: the point after which it is copied out.
+    until, since: ops beside which copies run: the last one of the copy out, and by point the first
+    one of the copy back.
     """
 
     points: list[int]
@@ -25,6 +27,8 @@ class Held:
     arrives: list[str | None]
     stays: list[bool]
     leaves: int | None = None
+    until: int | None = None
+    since: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Decisions:
     """A solved programme: choices, ops that are run again before an op, waits (s) before an op.
 
     last: until which op a tensor without a line lives, where that is not its natural end.
+    spread: copies may run beside as many steps as they take; else `until` and `since` say it.
     """
 
     held: dict[int, Held]
@@ -40,6 +45,7 @@ class Decisions:
     seconds: float
     bound: float
     last: dict[int, int]
+    spread: bool = True
 
 
 @dataclass
@@ -71,7 +77,8 @@ class Schedule:
             self._line(tensor, held)
         self._always()
         self._scratch()
-        self._spread()
+        if chosen.spread:
+            self._spread()
 
     def size(self, tensor: int) -> int:
         """Bytes in the arena."""
@@ -85,16 +92,16 @@ class Schedule:
     def _line(self, tensor: int, held: Held) -> None:
         own = self.graph.producer[tensor]
         assert own is not None
-        begin, end, source = 0, 0, "op"
+        begin, end, source, arrived = 0, 0, "op", 0
         for j, point in enumerate(held.points):
             readers = self._readers(tensor, point) if j else []
             if held.arrives[j] is not None:
-                source = held.arrives[j] or ""
+                source, arrived = held.arrives[j] or "", j
                 begin = min([self.first[point], *readers])
                 if source == "op":
                     begin = self.rerun[own, point] if j else self.first[point]
                 end = begin
-            elif j and not held.stays[j - 1]:
+            elif not j or not held.stays[j - 1]:
                 continue
             end = max([end, *readers, *([self.first[point]] if held.need[j] else [])])
             if held.stays[j]:
@@ -103,6 +110,10 @@ class Schedule:
             leaves = held.leaves == j
             if leaves:
                 stay = replace(stay, saved=end)
+                if held.until is not None:
+                    stay = replace(stay, end=self.first[held.until])
+            if arrived in held.since:
+                stay = replace(stay, begin=self.first[held.since[arrived]])
             self.windows.append(Window(stay, leaves, source == "host"))
             if source == "op":
                 self._taken.add((tensor, begin))
@@ -238,7 +249,7 @@ def realise(
     """
     room = machine.capacity
     schedule = Schedule(graph, machine, chosen)
-    for _ in range(rounds):
+    for turn in range(rounds):
         schedule.fit(room)
         stays, height, least = schedule.placed(machine.capacity)
         if height <= machine.capacity:
@@ -247,7 +258,9 @@ def realise(
                 _choices(graph, schedule), chosen.seconds, height, chosen.bound, 0.0, 0.0,
                 {"fragmentation": height / max(least, 1) - 1.0},
             )  # fmt: skip
-        room -= height - machine.capacity
+        if not chosen.spread:
+            break
+        room -= max(height - machine.capacity, machine.capacity // 400 << turn)
     raise NoPlan(f"the stays do not pack into {machine.capacity} bytes, but into {height}")
 
 

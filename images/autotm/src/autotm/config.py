@@ -1,0 +1,64 @@
+"""A run's settings, checked once. Defaults are the paper's, or the simulation's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reprokit.errors import ConfigError
+from reprokit.options import Options, option
+
+from autotm.networks.catalogue import build
+from autotm.sim.tiers import Gpu, Host
+
+EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner")
+VARIANTS = (
+    "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
+    "OursOffload", "OursRecompute", "OursHalfDuplex",
+)  # fmt: skip
+RATIOS = {"p1d0": 0.0, "p8d1": 1 / 9, "p4d1": 1 / 5, "p1d1": 1 / 2, "p0d1": 1.0}  # share of DRAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Options):
+    """One command line. Rates are GB/s; the slow rates are those of kernels, not of copies."""
+
+    experiment: str = option(choices=EXPERIMENTS)
+    device: str = option("cpu", choices=("cpu", "cuda"))
+    network: str = option("vgg19_16", "<network>_<batch>")
+    variants: tuple[str, ...] = option(("Synchronous",), "comma separated", choices=VARIANTS)
+    ratios: tuple[str, ...] = option(tuple(RATIOS), "PMM to DRAM", choices=tuple(RATIOS))
+    slow_read: tuple[float, ...] = option((20.0,), "of slow memory, one for each run", above=0)
+    slow_write: tuple[float, ...] = option((4.0,), "of slow memory, one for each run", above=0)
+    limits: tuple[float, ...] = option((0.1, 0.2, 0.5, 1.0), "fast memory over need", least=0)
+    fast_gb: float = option(185.0, "fast memory of the experiment large", above=0)
+    miss_read: tuple[float, ...] = option((20.0,), "of the cache's misses", above=0)
+    miss_write: tuple[float, ...] = option((8.0,), "of the cache's misses", above=0)
+    caps: tuple[float, ...] = option((0.6,), "device memory over need, in planner", above=0)
+    cap_gb: float = option(0.0, "device memory in GB beside them; 0: none", least=0)
+    link: float = option(12.0, "GB/s each way, in planner", above=0)
+    window: int = option(5, "ops before and after a use, Asynchronous; the paper: 15", least=1)
+    solver_seconds: float = option(120.0, "limit of one solve", above=0)
+    gap: float = option(0.01, "at which a solve ends", least=0)
+    out: str = option("", "folder for records, else $AE_OUT")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.slow_read) != len(self.slow_write):
+            raise ConfigError("--slow-read and --slow-write differ in length; fix: give pairs")
+        if len(self.miss_read) != len(self.miss_write):
+            raise ConfigError("--miss-read and --miss-write differ in length; fix: give pairs")
+        try:
+            build(self.network)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    @property
+    def hosts(self) -> list[Host]:
+        """A simulated host for each pair of slow rates."""
+        pairs = zip(self.slow_read, self.slow_write, strict=True)
+        return [Host(slow_read=read * 1e9, slow_write=write * 1e9) for read, write in pairs]
+
+    @property
+    def gpu(self) -> Gpu:
+        """The simulated GPU of the experiment planner."""
+        return Gpu(link=self.link * 1e9)

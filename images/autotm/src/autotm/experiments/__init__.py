@@ -1,0 +1,1 @@
+"""Experiments of the recipe, a module each: `run(config, out)`."""

@@ -1,0 +1,75 @@
+"""Plans for a GPU with too little memory: the paper's formulations, ours, and parts of ours."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+
+from autotm.check import check
+from autotm.config import Config
+from autotm.graph import Graph, Machine, Plan
+from autotm.networks.catalogue import build
+from autotm.planner import ours, paper
+from autotm.planner.model import NoPlan
+from autotm.sim.tiers import timed_on_gpu
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """Every variant at every cap; a plan counts when the replay finds nothing wrong with it."""
+    graph = timed_on_gpu(build(config.network), config.gpu)
+    out.write("iteration_time", "s", [graph.seconds], {"variant": "uncapped"}, "simulated")
+    caps = {f"{cap:g}": int(cap * graph.peak_bytes) for cap in config.caps}
+    if config.cap_gb:
+        caps[f"{config.cap_gb:g}GB"] = int(config.cap_gb * 1e9)
+    progress = Progress(len(caps) * len(config.variants))
+    for cap, capacity in caps.items():
+        machine = Machine(capacity, config.gpu.link, config.gpu.link)
+        for variant in config.variants:
+            labels = {"variant": variant, "cap": cap}
+            began = time.perf_counter()
+            try:
+                plan = planned(config, graph, machine, variant)
+            except NoPlan as error:
+                out.skip(labels, str(error))
+            else:
+                _write(out, graph, machine, plan, labels, time.perf_counter() - began)
+            progress.step(f"{cap} {variant}")
+
+
+def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Plan:
+    """The plan of one variant. Raises NoPlan."""
+    seconds, gap = config.solver_seconds, config.gap
+    if variant in ("Synchronous", "Asynchronous"):
+        formulation = "synchronous" if variant == "Synchronous" else "asynchronous"
+        return paper.plan(
+            graph, machine, formulation, seconds=seconds, gap=gap, window=config.window
+        )
+    limits = ours.limits_for(graph)
+    if variant == "OursOffload":
+        limits = replace(limits, depth=0)
+    if variant == "OursRecompute":
+        limits = replace(limits, offload=False)
+    if variant == "OursHalfDuplex":
+        machine = replace(machine, duplex=False)
+    return ours.plan(graph, machine, limits, seconds=seconds, gap=gap / 2)
+
+
+def _write(
+    out: RecordWriter, graph: Graph, machine: Machine, plan: Plan, labels: dict[str, str],
+    spent: float,
+) -> None:  # fmt: skip
+    ran = check(graph, machine, plan)
+    for metric, unit, value, evidence in (
+        ("iteration_time", "s", plan.seconds, "simulated"),
+        ("bound", "s", plan.bound, "simulated"),
+        ("gap", "%", 100 * plan.gap, "simulated"),
+        ("solve_time", "s", spent, "measured"),
+        ("peak", "GB", plan.peak_bytes / 1e9, "simulated"),
+        ("moved_out", "GB", ran.out_bytes / 1e9, "simulated"),
+        ("moved_in", "GB", ran.in_bytes / 1e9, "simulated"),
+        ("recomputed", "s", ran.recompute_seconds, "simulated"),
+    ):
+        out.write(metric, unit, [value], labels, evidence)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Simulated tiers: what a kernel takes by where its operands lie, and who decides that."""

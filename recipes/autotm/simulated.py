@@ -1,0 +1,193 @@
+"""Figures of the native lane: simulated iterations, by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import nan, prod
+from typing import Any
+
+import pandas as pd
+
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import in_order, pool
+
+SPREAD = "simulated: one value each, which does not scatter"
+COLOURS = {
+    "NUMA": PALETTE["grey"], "Static": PALETTE["sky"], "Synchronous": PALETTE["blue"],
+    "Asynchronous": PALETTE["green"], "Ours": PALETTE["vermilion"],
+    "OursOffload": PALETTE["orange"], "OursRecompute": PALETTE["purple"],
+    "OursHalfDuplex": PALETTE["black"],
+}  # fmt: skip
+RATIOS = {"p1d0": "1:0", "p8d1": "8:1", "p4d1": "4:1", "p1d1": "1:1", "p0d1": "0:1"}
+COSTS = PALETTE["orange"]
+
+
+def _times(frame: pd.DataFrame, experiment: str, keys: list[str]) -> dict[tuple[str, ...], Any]:
+    """The row of every combination of labels among an experiment's iteration times."""
+    part = frame[frame["experiment"] == experiment]
+    there = [key for key in keys if key in part]
+    found = pool(part, "iteration_time", there)
+    if found.empty:
+        raise NoData(f"no iteration time of the experiment {experiment}")
+    rows = found.to_dict("records")
+    return {tuple(str(row.get(key, "")) for key in keys): row for row in rows}
+
+
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    if not rows:
+        raise NoData("no two policies were run on the same network")
+    return pd.DataFrame(rows)
+
+
+def _row(value: float, base: Mapping[str, Any], **labels: str) -> dict[str, Any]:
+    return {**labels, "value": value, "n": base["n"], "evidence": base["evidence"]}
+
+
+def speedup(frame: pd.DataFrame) -> Plot:
+    """Figure 7: all-PMM time over the time at each ratio; dashed, all DRAM."""
+    times = _times(frame, "ratios", ["host_net", "ratio", "variant"])
+    rows, marks = [], dict[str, float]()
+    for (net, ratio, variant), row in times.items():
+        base = times.get((net, "any", "PMM"))
+        if base and ratio in ("p8d1", "p4d1", "p1d1"):
+            name = f"{RATIOS[ratio]} {variant}"
+            rows.append(
+                _row(base["median"] / row["median"], row, net=net, bar=name, policy=variant)
+            )
+        if base and variant == "DRAM":
+            marks[net] = base["median"] / row["median"]
+    return _bars(_table(rows), "Speed-up over all slow memory", "speed-up", marks)
+
+
+def losses(frame: pd.DataFrame) -> Plot:
+    """Geometric mean of the loss against all DRAM at 4:1, for each pair of slow rates."""
+    times = _times(frame, "sweep", ["host_net", "slow", "ratio", "variant"])
+    shares: dict[tuple[str, str], list[float]] = {}
+    kept: dict[tuple[str, str], Any] = {}
+    for (net, slow, _, variant), row in times.items():
+        base = times.get((net, slow, "any", "DRAM"))
+        if base and variant != "DRAM":
+            shares.setdefault((slow, variant), []).append(base["median"] / row["median"])
+            kept[slow, variant] = row
+    rows = [
+        _row(100 * (1 - prod(found) ** (1 / len(found))), kept[key], net=key[0], bar=key[1],
+             policy=key[1])
+        for key, found in shares.items()
+    ]  # fmt: skip
+    title = "Loss against all DRAM at 4:1, by what kernels read and write of slow memory (GB/s)"
+    return _bars(_table(rows), title, "loss (%)", {})
+
+
+def hardware_cache(frame: pd.DataFrame) -> Plot:
+    """Figure 8: time with DRAM as a cache over the time of each formulation."""
+    times = _times(frame, "large", ["large_net", "miss", "variant"])
+    rows = []
+    for (net, miss, variant), base in times.items():
+        if variant != "MemoryMode":
+            continue
+        for policy in ("Static", "Synchronous"):
+            if row := times.get((net, "", policy)):
+                name = f"{policy}, misses {miss}"
+                value = base["median"] / row["median"]
+                rows.append(_row(value, row, net=net, bar=name, policy=policy))
+    nets = {row["net"]: 1.0 for row in rows}
+    return _bars(_table(rows), "Speed-up over DRAM as a hardware cache", "speed-up", nets)
+
+
+def costs(frame: pd.DataFrame) -> Plot:
+    """Figure 9: performance under Synchronous and cost of memory, over all DRAM."""
+    times = _times(frame, "ratios", ["host_net", "ratio", "variant"])
+    prices = pool(frame, "memory_cost", ["ratio"])
+    if prices.empty:
+        raise NoData("no memory cost: run the experiment graphs as well")
+    price = dict(zip(prices["ratio"], prices["median"], strict=True))
+    rows = []
+    for (net, ratio, variant), row in times.items():
+        base = times.get((net, "any", "DRAM"))
+        if variant == "Synchronous" and base and ratio in price and ratio != "p0d1":
+            name = RATIOS[ratio]
+            performance = base["median"] / row["median"]
+            rows.append(_row(performance, row, net=net, bar=name, policy=variant))
+            rows.append(_row(price[ratio], row, net=net, bar=f"{name} cost", policy="cost"))
+    return _bars(_table(rows), "Performance and cost of memory over all DRAM", "share", {})
+
+
+def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]) -> Plot:
+    """A panel per network, the same bars in each."""
+    names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
+    policies = dict(zip(table["bar"], table["policy"], strict=True))
+    figure, axes = new_panels(len(nets), len(names), title=title)
+    reach = max(float(table["value"].max()), *marks.values(), 0.0)
+    for axis, net in zip(axes, nets, strict=True):
+        own = table[table["net"] == net].set_index("bar")["value"].reindex(names)
+        values = [float(value) for value in own]
+        bars(
+            axis,
+            names,
+            values,
+            low=values,
+            high=values,
+            colours=[COLOURS.get(policies[name], COSTS) for name in names],
+            texts=["not run" if pd.isna(value) else f"{value:.3g}" for value in values],
+            reach=reach,
+            mark=marks.get(net),
+        )
+        axis.set_title(net)
+        axis.set_xlabel(unit)
+    return Plot(figure=figure, table=table, spread=SPREAD)
+
+
+def limits(frame: pd.DataFrame) -> Plot:
+    """Figure 10: slowdown, share of the operands in DRAM, bytes moved, over the DRAM limit."""
+    part = frame[frame["experiment"] == "limits"]
+    keys = ["case_net", "limit", "dram", "variant"]
+    times = _times(frame, "limits", keys)
+    rows = []
+    for (net, limit, dram, variant), row in times.items():
+        base = times.get((net, "1", "all", "DRAM"))
+        if base and variant != "DRAM":
+            found = {"slowdown": row["median"] / base["median"]}
+            here = part[(part["limit"] == limit) & (part["dram"] == dram)]
+            for metric in ("inputs_in_dram", "outputs_in_dram", "moved_out", "moved_in"):
+                pooled = pool(here[here["variant"] == variant], metric, ["case_net"])
+                found[metric] = float(pooled["median"].iloc[0]) if len(pooled) else nan
+            rows.append(_row(found["slowdown"], row, net=net, dram=dram, policy=variant) | found)
+    table = _table(rows)
+    figure, shared = new_panels(3, 6, title=f"Less and less DRAM: {table['net'].iloc[0]}", across=3)
+    for axis in shared:  # the panels have axes of their own
+        axis.remove()
+    axes = figure.subplots(1, 3)
+    lines = (
+        ("slowdown", (("slowdown", "-", ""),)),
+        ("share in DRAM", (("inputs_in_dram", "-", "in"), ("outputs_in_dram", "--", "out"))),
+        ("GB moved", (("moved_in", "-", "to DRAM"), ("moved_out", "--", "from DRAM"))),
+    )
+    for axis, (label, drawn) in zip(axes, lines, strict=True):
+        for policy in in_order(table["policy"], list(COLOURS)):
+            own = table[table["policy"] == policy]
+            own = own.assign(gb=own["dram"].astype(float)).sort_values("gb")
+            if label == "GB moved" and policy == "Static":
+                continue
+            for column, style, word in drawn:
+                axis.plot(own["gb"], own[column], style, marker="o", markersize=3,
+                          color=COLOURS[policy], label=f"{policy} {word}".strip())  # fmt: skip
+        axis.set_xlabel("DRAM (GB)")
+        axis.set_title(label)
+        axis.set_ylim(bottom=0)
+        axis.grid(True)
+        axis.legend(fontsize=6.5)
+    return Plot(figure=figure, table=table, spread=SPREAD)
+
+
+def plans(frame: pd.DataFrame) -> Plot:
+    """Predicted time over the uncapped time, per cap and planner."""
+    times = _times(frame, "planner", ["net", "cap", "variant"])
+    rows = []
+    for (net, cap, variant), row in times.items():
+        base = times.get((net, "", "uncapped"))
+        if base and variant != "uncapped":
+            value = row["median"] / base["median"]
+            rows.append(_row(value, row, net=net, bar=f"{cap} {variant}", policy=variant))
+    table = _table(rows)
+    nets = dict.fromkeys(table["net"], 1.0)
+    return _bars(table, "Time over the uncapped time, by cap", "slowdown", nets)
