@@ -1,15 +1,17 @@
-"""Random small training graphs, and machines for them."""
+"""Random small training graphs, and machines for them; a tensor has some MiB."""
 
 from __future__ import annotations
 
 from autotm.graph import Graph, Kind, Machine, Op, Tensor
 from hypothesis import strategies as st
 
+MIB = 1 << 20
+
 
 @st.composite
 def graphs(draw: st.DrawFn, most: int = 5) -> Graph:
     """A chain with skips: forward ops, then a gradient op for each that reads what it read."""
-    small = st.integers(1, 3)
+    small = st.integers(1, 3).map(MIB.__mul__)
     tensors = [Tensor(0, draw(small), "parameter"), Tensor(1, draw(small), "input")]
     ops: list[Op] = []
     depth = draw(st.integers(1, most))
@@ -19,7 +21,7 @@ def graphs(draw: st.DrawFn, most: int = 5) -> Graph:
     def op(inputs: tuple[int, ...], kind: Kind, extra: int = 0) -> int:
         outputs = []
         for _ in range(1 + extra):
-            tensors.append(Tensor(len(tensors), draw(st.integers(1, 6)), kind))
+            tensors.append(Tensor(len(tensors), MIB * draw(st.integers(1, 6)), kind))
             outputs.append(len(tensors) - 1)
         seconds = float(draw(st.integers(0, 4)))
         again = draw(st.integers(0, 4)) > 0
@@ -48,6 +50,6 @@ def machines(draw: st.DrawFn, graph: Graph) -> Machine:
         always + sum(graph.tensors[t].bytes for t in op.operands if t not in fixed)
         for op in graph.ops
     )
-    capacity = draw(st.integers(least, max(least, graph.peak_bytes)))
-    rates = st.sampled_from((0.5, 1.0, 2.0))
-    return Machine(capacity, draw(rates), draw(rates), duplex=draw(st.booleans()), align=1)
+    capacity = draw(st.integers(least // MIB, max(least, graph.peak_bytes) // MIB))
+    rates = st.sampled_from((0.5 * MIB, 1.0 * MIB, 2.0 * MIB))
+    return Machine(MIB * capacity, draw(rates), draw(rates), duplex=draw(st.booleans()), align=1)

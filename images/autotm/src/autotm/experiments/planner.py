@@ -43,7 +43,9 @@ def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Pla
     """The plan of one variant. Raises NoPlan."""
     seconds, gap = config.solver_seconds, config.gap
     if variant in ("Synchronous", "Asynchronous"):
-        formulation = "synchronous" if variant == "Synchronous" else "asynchronous"
+        formulation: paper.Formulation = (
+            "synchronous" if variant == "Synchronous" else "asynchronous"
+        )
         return paper.plan(
             graph, machine, formulation, seconds=seconds, gap=gap, window=config.window
         )
@@ -54,7 +56,7 @@ def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Pla
         limits = replace(limits, offload=False)
     if variant == "OursHalfDuplex":
         machine = replace(machine, duplex=False)
-    return ours.plan(graph, machine, limits, seconds=seconds, gap=gap / 2)
+    return ours.plan(graph, machine, limits, seconds=seconds, gap=gap)
 
 
 def _write(

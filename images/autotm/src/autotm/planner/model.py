@@ -10,6 +10,7 @@ import highspy
 import numpy as np
 
 INFINITY = float("inf")
+BRANCH = 10.0  # s of branch and bound after rounding
 
 
 class NoPlan(ValueError):
@@ -92,7 +93,7 @@ class Model:
         """Round the linear relaxation, a share of the binaries at a time; it is the bound as well.
 
         Where the result is further than `gap` from that bound, or rounding fails, branch and bound
-        goes on from it for what is left of the time.
+        goes on from it for some seconds.
         """
         began = time.perf_counter()
         solver = self._solver(seconds, gap, threads, relaxed=True)
@@ -101,11 +102,11 @@ class Model:
             raise NoPlan(f"no plan keeps within the capacity: {status}")
         bound = solver.getInfo().objective_function_value
         found = self._solution(solver, bound, began) if self._rounded(solver) else None
-        left = seconds - (time.perf_counter() - began)
+        left = min(seconds - (time.perf_counter() - began), BRANCH)
         if found is not None and (found.objective - bound <= gap * found.objective or left < 1):
             return found
         try:
-            better = self.solve(left, gap, found and found.values, threads)
+            better = self.solve(left, gap, found.values if found else None, threads)
         except NoPlan:
             if found is None:
                 raise
@@ -161,7 +162,7 @@ class Model:
         if not relaxed:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             lp.integrality_ = [kinds[each] for each in self.integer]
-        solver = highspy.Highs()
+        solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in (
             ("output_flag", False), ("time_limit", float(seconds)), ("mip_rel_gap", gap),
             ("threads", threads), ("random_seed", 0),

@@ -1,296 +1,45 @@
-"""Ours: per tensor keep, recompute, offload or both, over a link whose copies span kernels.
-
-Between two points of a tensor's line it is in the arena or not. What leaves joins a queue that the
-link drains beside the kernels, and its bytes count until they are gone; what comes back is fetched
-ahead, and its bytes count from then on. A kernel waits only where the link is behind. Queues are
-counted by the byte, not by the tensor, so the optimum is a bound of what `realise` makes of it.
-"""
+"""Our planner: a programme with a bound, made into a plan with addresses, and replayed."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from autotm.check import check
-from autotm.graph import ENDS, STAYS, Graph, Machine, Plan, aligned
+from autotm.graph import STAYS, Graph, Machine, Plan, aligned
 from autotm.planner import paper
-from autotm.planner.model import Model, NoPlan, Solution
-from autotm.planner.points import Limits, Lines, lines_of
-from autotm.planner.realise import Decisions, Held, realise
+from autotm.planner.model import INFINITY, NoPlan
+from autotm.planner.points import Limits
+from autotm.planner.programme import Programme
+from autotm.planner.realise import realise
 
-SMALL = 60  # ops
-MS, MB = 1e3, 1e-6  # the programme counts in milliseconds and megabytes
-
-
-@dataclass
-class _Variables:
-    stay: dict[tuple[int, int], int] = field(default_factory=dict)
-    there: dict[tuple[int, int], int] = field(default_factory=dict)
-    load: dict[tuple[int, int], int] = field(default_factory=dict)
-    leave: dict[tuple[int, int], int] = field(default_factory=dict)
-    again: dict[tuple[int, int], int] = field(default_factory=dict)  # (op, before op)
-
-
-class Programme:
-    """The mixed-integer programme of one graph and machine."""
-
-    def __init__(self, graph: Graph, machine: Machine, limits: Limits) -> None:
-        self.graph, self.machine, self.limits = graph, machine, limits
-        self.found: Lines = lines_of(graph, limits)
-        self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
-        self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
-        self._fixed: dict[int, float] = {}
-        self._out: dict[int, dict[int, float]] = {}  # after op -> variable -> MB
-        self._in: dict[int, dict[int, float]] = {}  # before op -> variable -> MB
-        self._ats: dict[int, list[int]] = {}  # op -> before which ops it may run again
-        self._wants()
-        for tensor in self.found.lines:
-            self._line(tensor)
-        self._always()
-        self._time()
-
-    def solve(self, seconds: float, gap: float) -> Decisions:
-        """The best decisions that are found in the time. Raises NoPlan."""
-        solution = self.model.dive(seconds, gap)
-        return self._read(solution)
-
-    def _mb(self, tensor: int) -> float:
-        return aligned(self.graph.tensors[tensor].bytes, self.machine.align) * MB
-
-    def _change(self, slot: int, terms: dict[int, float], fixed: float = 0.0) -> None:
-        row = self._births.setdefault(slot, {})
-        for variable, factor in terms.items():
-            row[variable] = row.get(variable, 0.0) + factor
-        self._fixed[slot] = self._fixed.get(slot, 0.0) + fixed
-
-    def _wants(self) -> None:
-        """A binary for each op that may run again before another."""
-        for op, point in sorted(self.found.again):
-            cost = self.graph.ops[op].seconds * MS
-            self.at.again[op, point] = self.model.binary(cost)
-            self._ats.setdefault(op, []).append(point)
-
-    def _line(self, tensor: int) -> None:
-        """Presence over the points; slot 2n is just before op n, slot 2n + 1 is op n."""
-        line, model, at = self.found.lines[tensor], self.model, self.at
-        size, count = self._mb(tensor), len(line.points)
-        link = size + self.machine.latency * self.machine.to_host * MB
-        back = size + self.machine.latency * self.machine.from_host * MB
-        for j in range(count):
-            at.there[tensor, j] = model.number(0, 1, 1) if line.need[j] else model.binary()
-            if j + 1 < count:
-                at.stay[tensor, j] = model.number(0, 1, 1) if line.hold[j] else model.binary()
-        leaves: dict[int, list[int]] = {}  # by gap
-        loads: dict[int, list[int]] = {}
-        for j in range(1, count):
-            there, before = at.there[tensor, j], at.stay[tensor, j - 1]
-            point, gap = line.points[j], line.gap[j - 1]
-            if not line.need[j - 1]:
-                model.row({before: 1, at.there[tensor, j - 1]: -1}, high=0)
-            if not line.need[j]:
-                model.row({before: 1, there: -1}, high=0)
-            arrive = {before: 1.0, there: -1.0}
-            if self.limits.offload and not line.hold[j - 1]:
-                if gap not in leaves:  # of a gap, only its first segment can be left with a copy
-                    leave = at.leave[tensor, j - 1] = model.number(0, 0, 1)
-                    model.row({leave: 1, before: 1}, high=1)
-                    leaves[gap] = [leave]
-                    self._out.setdefault(line.points[j - 1], {})[leave] = link
-                load = at.load[tensor, j] = model.number(0, 0, 1)
-                loads.setdefault(gap, []).append(load)
-                self._in.setdefault(point, {})[load] = back
-                arrive[load] = 1.0
-            if line.again[j]:
-                arrive[at.again[line.points[0], point]] = 1.0
-            model.row(arrive, low=0)
-        for gap, coming in loads.items():
-            left = [leave for other, some in leaves.items() if other <= gap for leave in some]
-            model.row({**dict.fromkeys(coming, 1.0), **dict.fromkeys(left, -1.0)}, high=0)
-        if len(leaves) > 1:
-            model.row({leave: 1.0 for some in leaves.values() for leave in some}, high=1)
-        self._space(tensor, size)
-        self._inputs(tensor, size)
-
-    def _space(self, tensor: int, size: float) -> None:
-        line, at = self.found.lines[tensor], self.at
-        now: int | None = None  # the variable that says whether it takes its bytes
-        for j, point in enumerate(line.points):
-            stay = at.stay.get((tensor, j))
-            if j:
-                now = self._become(2 * point, now, at.there[tensor, j], size)
-            if line.need[j]:
-                now = self._become(2 * point + 1, now, at.there[tensor, j], size)
-                now = self._become(2 * point + 2, now, stay, size)
-            else:
-                now = self._become(2 * point + 1, now, stay, size)
-
-    def _become(self, slot: int, before: int | None, after: int | None, size: float) -> int | None:
-        terms: dict[int, float] = {}
-        if before is not None:
-            terms[before] = -size
-        if after is not None:
-            terms[after] = terms.get(after, 0.0) + size
-        self._change(slot, terms)
-        return after
-
-    def _inputs(self, tensor: int, size: float) -> None:
-        """An op that runs again before `point` finds its movable inputs there.
-
-        Made for that alone, an input takes its bytes until op `point` begins.
-        """
-        line, at = self.found.lines[tensor], self.at
-        place = {point: j for j, point in enumerate(line.points)}
-        users = self.graph.uses[tensor]
-        spots = {point for user in users for point in self._ats.get(user, ())}
-        for point in sorted(spots):
-            if point <= line.points[0]:
-                continue
-            terms: dict[int, float] = {}
-            if point in place:
-                if line.need[place[point]]:
-                    continue
-                terms[at.there[tensor, place[point]]] = -1.0
-            else:
-                segment = line.covers(point)
-                if segment is not None:
-                    terms[at.stay[tensor, segment]] = -1.0
-                own = at.again.get((line.points[0], point))
-                if own is not None:
-                    terms[own] = -1.0
-                    self._change(2 * point, {own: size})
-                    self._change(2 * point + 1, {own: -size})
-            for user in users:
-                again = at.again.get((user, point))
-                if again is not None:
-                    self.model.row({again: 1.0, **terms}, high=0)
-
-    def _always(self) -> None:
-        """What never moves: parameters, inputs, outputs and small tensors."""
-        for each in self.graph.tensors:
-            if each.id in self.found.lines:
-                continue
-            begin, end = self.graph.life(each.id)
-            end = self.found.last.get(each.id, end)
-            slot = 0 if each.kind in STAYS else 2 * begin + 1
-            self._change(slot, {}, self._mb(each.id))
-            if each.kind not in ENDS:
-                self._change(2 * end + 2, {}, -self._mb(each.id))
-
-    def _time(self) -> None:
-        model, machine = self.model, self.machine
-        room = machine.capacity * MB
-        out_rate, in_rate = machine.to_host * MB / MS, machine.from_host * MB / MS
-        again: dict[int, dict[int, float]] = {}
-        for (op, point), variable in self.at.again.items():
-            again.setdefault(point, {})[variable] = self.graph.ops[op].seconds * MS
-        memory = queue = ahead = None
-        self.waits = []
-        for n, op in enumerate(self.graph.ops):
-            wait = model.number(1.0)
-            self.waits.append(wait)
-            spare = {wait: 1.0, **again.get(n, {})}
-            took = op.seconds * MS
-            early_out, late_out = model.number(), model.number(0, 0, out_rate * took)
-            early_in, late_in = model.number(), model.number(0, 0, in_rate * took)
-            self._shared(early_out, early_in, spare, 0.0, out_rate, in_rate)
-            self._shared(late_out, late_in, {}, took, out_rate, in_rate)
-            # waiting to leave, when op n begins and when it has ended
-            waiting, after = model.number(), model.number()
-            terms = {waiting: 1.0, early_out: 1.0}
-            for variable, size in self._out.get(n - 1, {}).items():
-                terms[variable] = terms.get(variable, 0.0) - size
-            if queue is not None:
-                terms[queue] = -1.0
-            model.row(terms, 0, 0)
-            model.row({after: 1, waiting: -1, late_out: 1}, 0, 0)
-            # fetched ahead of need, likewise
-            middle, end = model.number(), model.number()
-            terms = {middle: 1.0, early_in: -1.0}
-            for variable, size in self._in.get(n, {}).items():
-                terms[variable] = terms.get(variable, 0.0) + size
-            if ahead is not None:
-                terms[ahead] = -1.0
-            model.row(terms, 0, 0)
-            model.row({end: 1, middle: -1, late_in: -1}, 0, 0)
-            for slot in (2 * n, 2 * n + 1):
-                now = model.number(0, 0, room)
-                change = {now: 1.0}
-                for variable, size in self._births.get(slot, {}).items():
-                    change[variable] = change.get(variable, 0.0) - size
-                if memory is not None:
-                    change[memory] = -1.0
-                fixed = self._fixed.get(slot, 0.0)
-                model.row(change, fixed, fixed)
-                memory = now
-                if slot % 2 or n in again:
-                    full = {now: 1.0, waiting: 1.0, (end if slot % 2 else middle): 1.0}
-                    model.row(full, high=room)
-            queue, ahead = after, end
-
-    def _shared(
-        self, out: int, back: int, spare: dict[int, float], took: float, out_rate: float,
-        in_rate: float,
-    ) -> None:  # fmt: skip
-        """What the link carries in some time: each way by itself, or both in turn."""
-        if self.machine.duplex:
-            for variable, rate in ((out, out_rate), (back, in_rate)):
-                if spare:
-                    self.model.row(
-                        {variable: 1 / rate, **{k: -v for k, v in spare.items()}}, high=took
-                    )
-            return
-        self.model.row(
-            {out: 1 / out_rate, back: 1 / in_rate, **{k: -v for k, v in spare.items()}}, high=took
-        )
-
-    def _read(self, solution: Solution) -> Decisions:
-        held: dict[int, Held] = {}
-        at = self.at
-        chosen = {key for key, variable in at.again.items() if solution.on(variable)}
-        for tensor, line in self.found.lines.items():
-            count = len(line.points)
-            stays = [j + 1 < count and solution.on(at.stay[tensor, j]) for j in range(count)]
-            arrives: list[str | None] = ["op"] + [None] * (count - 1)
-            for j in range(1, count):
-                if not solution.on(at.there[tensor, j]) or stays[j - 1]:
-                    continue
-                made = line.again[j] and (line.points[0], line.points[j]) in chosen
-                arrives[j] = "op" if made else "host"
-            loads = [j for j in range(count) if arrives[j] == "host"]
-            leaves = None
-            if loads:
-                leaves = next(j for j in range(loads[0]) if not stays[j] and _in(arrives, stays, j))
-            held[tensor] = Held(line.points, line.need, arrives, stays, leaves)
-        again: dict[int, list[int]] = {}
-        for op, point in sorted(chosen):
-            again.setdefault(point, []).append(op)
-        waits = [max(solution.values[wait], 0.0) / MS for wait in self.waits]
-        total, bound = solution.objective / MS, solution.bound / MS
-        return Decisions(held, again, waits, total, bound, self.found.last)
-
-
-def _in(arrives: list[str | None], stays: list[bool], j: int) -> bool:
-    """Whether the tensor is in the arena at point `j`."""
-    return arrives[j] is not None or (j > 0 and stays[j - 1])
+SMALL = 60  # ops: all that can be decided is
+FEW = 300  # ops: whole tensors are much of the memory
+SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
 
 
 def plan(
     graph: Graph, machine: Machine, limits: Limits | None = None, *, seconds: float = 60.0,
-    gap: float = 0.005,
+    gap: float = 0.01,
 ) -> Plan:  # fmt: skip
     """Our plan, replayed: its seconds are the replay's, its bound the programme's. Raises NoPlan.
 
-    Whole tensors and addresses take a little more than the programme counts: where they do not
-    fit, it is solved again for less. In a small graph a tensor is much of the memory; there the
-    paper's plans, which are plans of this model too, are tried as well.
+    Whole tensors and addresses take more than the programme counts: where they do not fit, or wait
+    for each other, it is solved again for less. In a small graph a tensor is much of the memory;
+    there the paper's plans, which are plans of this model too, are tried as well.
     """
     began = time.perf_counter()
+    least, op = least_bytes(graph, machine)
+    if least > machine.capacity:
+        raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
     known = limits or limits_for(graph)
     found, bound, problem = _planned(graph, machine, known, seconds, gap)
-    if len(graph.ops) <= SMALL and known.offload:
+    if len(graph.ops) <= FEW and known.offload and _gap(found, bound) > gap:
         for other in ("synchronous", "asynchronous"):
             try:
-                theirs = paper.plan(graph, machine, other, seconds=seconds, gap=gap)
+                theirs = paper.plan(
+                    graph, machine, other, seconds=min(seconds, 20.0), gap=gap, window=5
+                )
             except NoPlan:
                 continue
             replayed = theirs.notes["replayed"]
@@ -298,34 +47,54 @@ def plan(
                 found = replace(theirs, formulation="ours", seconds=replayed)
     if found is None:
         raise problem
-    share = max(1.0 - bound / found.seconds, 0.0) if found.seconds else 0.0
     spent = time.perf_counter() - began
-    return replace(found, bound=bound, gap=share, solve_seconds=spent)
+    return replace(found, bound=bound, gap=_gap(found, bound), solve_seconds=spent)
+
+
+def least_bytes(graph: Graph, machine: Machine) -> tuple[int, int]:
+    """What the most demanding op needs by itself beside what never moves, and which op it is."""
+    size = [aligned(each.bytes, machine.align) for each in graph.tensors]
+    always = {each.id for each in graph.tensors if each.kind in STAYS}
+    base = sum(size[tensor] for tensor in always)
+    needs = [
+        base + sum(size[tensor] for tensor in op.operands if tensor not in always)
+        for op in graph.ops
+    ]
+    most = max(range(len(needs)), key=needs.__getitem__)
+    return needs[most], most
+
+
+def _gap(found: Plan | None, bound: float) -> float:
+    if found is None:
+        return INFINITY
+    return max(1.0 - bound / found.seconds, 0.0) if found.seconds else 0.0
 
 
 def _planned(
     graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float
 ) -> tuple[Plan | None, float, NoPlan]:
-    """The plan of the programme, its bound, and what was in the way where there is no plan."""
-    began = time.perf_counter()
-    room, bound, problem = machine.capacity, 0.0, NoPlan("no plan was found in time")
-    for turn in range(6):
-        left = max(seconds - (time.perf_counter() - began), 2.0)
+    """The best plan of the programme, its bound, and what was in the way where there is none."""
+    began, bound, problem = time.perf_counter(), 0.0, NoPlan("no plan was found in time")
+    best: Plan | None = None
+    for turn, share in enumerate(SHORTER):
+        left = seconds - (time.perf_counter() - began)
+        if turn and (left < 1 or _gap(best, bound) <= max(gap, 0.0)):
+            break
+        room = int(machine.capacity * (1 - share))
         try:
-            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, gap)
+            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, gap / 2)
             bound = bound or chosen.bound
             found = realise(graph, machine, chosen, "ours")
         except NoPlan as error:
-            if turn == 0 or bound == 0.0:
-                problem = error
-            if bound == 0.0:
+            problem = problem if turn else error
+            if not bound:
                 break
-            room -= machine.capacity // 50
             continue
         ran = check(graph, machine, found)
-        notes = {**found.notes, "programme": chosen.seconds, "turns": float(turn)}
-        return replace(found, seconds=ran.seconds, notes=notes), bound, problem
-    return None, bound, problem
+        if best is None or ran.seconds < best.seconds:
+            notes = {**found.notes, "programme": chosen.seconds, "turn": float(turn)}
+            best = replace(found, seconds=ran.seconds, notes=notes)
+    return best, bound, problem
 
 
 def limits_for(graph: Graph) -> Limits:

@@ -154,7 +154,9 @@ class Schedule:
 
     def _spread(self) -> None:
         """Let copies run as long as the link takes them: out from the front, in from the back."""
-        begins, ends, now = [], [], 0.0
+        begins: list[float] = []
+        ends: list[float] = []
+        now = 0.0
         for index in self.steps:
             waited = index < len(self.chosen.waits) and self.first[index] == len(begins)
             now += self.chosen.waits[index] if waited else 0.0

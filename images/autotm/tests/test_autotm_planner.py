@@ -1,0 +1,257 @@
+"""Planners: against enumeration, each other, and a replay that knows none of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import pytest
+from autotm.check import PlanError, check
+from autotm.graph import Graph, Machine, Op, Plan, Stay, Tensor
+from autotm.planner import ours, paper
+from autotm.planner.formulations import FREE, TwoTiers, fixed_bytes
+from autotm.planner.model import NoPlan
+from autotm.planner.overlapped import Overlapped
+from autotm.planner.packing import height_at_least, pack
+from autotm.planner.points import Limits
+from autotm.planner.realise import Decisions, Held, realise
+from autotm_random import MIB, graphs, machines
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FEW = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+LONG = pytest.mark.timeout(600)
+
+
+def users(graph: Graph) -> dict[int, tuple[int, ...]]:
+    return {
+        each.id: (graph.producer[each.id] or 0, *graph.uses[each.id])
+        for each in graph.tensors
+        if each.kind in FREE
+    }
+
+
+def live(graph: Graph, away: set[tuple[int, int]]) -> list[int]:
+    """Bytes of free tensors at each op; `away`: (tensor, gap) that is not there in between."""
+    found = [0] * len(graph.ops)
+    for tensor, ops in users(graph).items():
+        there = set(ops)
+        for j, (a, b) in enumerate(pairwise(ops)):
+            if (tensor, j) not in away:
+                there |= set(range(a, b))
+        for op in there:
+            found[op] += graph.tensors[tensor].bytes
+    return found
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_synchronous_is_the_best_of_all_choices(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=3))
+    machine = data.draw(machines(graph))
+    room = machine.capacity - fixed_bytes(graph, machine)
+    gaps = [(t, j) for t, ops in users(graph).items() for j in range(len(ops) - 1)]
+    best = float("inf")
+    for chosen in product((False, True), repeat=len(gaps)):
+        away = {gap for gap, gone in zip(gaps, chosen, strict=True) if gone}
+        if max(live(graph, away)) > room:
+            continue
+        size = {tensor: graph.tensors[tensor].bytes for tensor, _ in away}
+        cost = sum(size[tensor] / machine.from_host for tensor, _ in away)
+        best = min(best, cost + sum(each / machine.to_host for each in size.values()))
+    found = TwoTiers(graph, machine, room, static=False).solve(gap=0.0)
+    assert found.seconds == pytest.approx(best + graph.seconds, abs=1e-6)
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_static_is_the_best_of_all_places(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=2))
+    ops = []
+    for op in graph.ops:
+        extra = [data.draw(st.integers(0, 3)) for _ in op.operands]
+        times = [
+            op.seconds + max([cost for bit, cost in enumerate(extra) if mask >> bit & 1], default=0)
+            for mask in range(2 ** len(extra))
+        ]
+        ops.append(replace(op, placed=tuple(times)))
+    graph = replace(graph, ops=tuple(ops))
+    free = list(users(graph))
+    room = MIB * data.draw(st.integers(0, graph.peak_bytes // MIB))
+    best = float("inf")
+    for places in product((False, True), repeat=len(free)):
+        away = {t for t, gone in zip(free, places, strict=True) if gone}
+        kept = [0] * len(graph.ops)
+        for tensor in set(free) - away:
+            begin, end = graph.life(tensor)
+            for op in range(begin, end + 1):
+                kept[op] += graph.tensors[tensor].bytes
+        if max(kept) <= room:
+            masks = (
+                sum(1 << bit for bit, t in enumerate(op.operands) if t in away) for op in graph.ops
+            )
+            best = min(best, sum(op.placed[m] for op, m in zip(graph.ops, masks, strict=True)))
+    machine = Machine(room, 1.0 * MIB, 1.0 * MIB, align=1)
+    found = TwoTiers(graph, machine, room, static=True).solve(gap=0.0)
+    assert found.seconds == pytest.approx(best, abs=1e-6)
+    moving = TwoTiers(graph, machine, room, static=False).solve(gap=0.0)
+    assert moving.seconds <= found.seconds + 1e-6
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_without_a_window_asynchronous_is_synchronous(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    machine = data.draw(machines(graph))
+    room = machine.capacity - fixed_bytes(graph, machine)
+    waits = TwoTiers(graph, machine, room, static=False).solve(gap=0.0).seconds
+    alone, _, _ = Overlapped(graph, machine, room, window=0).solve(gap=0.0)
+    beside, _, _ = Overlapped(graph, machine, room, window=3).solve(gap=0.0)
+    assert alone.seconds == pytest.approx(waits, abs=1e-6)
+    assert beside.seconds <= waits + 1e-6
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_ours_is_never_worse_than_the_paper_and_all_plans_replay(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    machine = data.draw(machines(graph))
+    theirs = []
+    for formulation in ("synchronous", "asynchronous"):
+        try:
+            plan = paper.plan(graph, machine, formulation, seconds=20, gap=0.0, window=5)
+        except NoPlan:
+            continue
+        ran = check(graph, machine, plan)
+        assert ran.peak_bytes <= machine.capacity
+        assert ran.seconds <= plan.notes["programme"] + 1e-6
+        theirs.append(ran.seconds)
+    try:
+        own = ours.plan(graph, machine, seconds=20, gap=0.0)
+    except NoPlan:
+        assert not theirs
+        return
+    ran = check(graph, machine, own)
+    assert ran.peak_bytes <= machine.capacity
+    assert own.seconds == pytest.approx(ran.seconds)
+    assert own.seconds <= min(theirs, default=float("inf")) + 1e-6
+    assert own.bound <= own.seconds + 1e-6
+    assert Plan.from_json(own.to_json()) == own
+
+
+@LONG
+@settings(FEW, max_examples=15)
+@given(st.data())
+def test_no_plan_that_moves_is_below_the_bound(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=2))
+    machine = data.draw(machines(graph))
+    best = float("inf")
+    lines = [(t, ops) for t, ops in users(graph).items() if len(ops) > 1]
+    choices = [[None, *windows(ops)] for _, ops in lines]
+    for chosen in product(*choices):
+        held = {t: moved(ops, window) for (t, ops), window in zip(lines, chosen, strict=True)}
+        decisions = Decisions(held, {}, [0.0] * len(graph.ops), 0.0, 0.0, {}, spread=False)
+        try:
+            plan = realise(graph, machine, decisions, "enumerated")
+        except NoPlan:
+            continue
+        best = min(best, check(graph, machine, plan).seconds)
+    try:
+        own = ours.plan(graph, machine, Limits(depth=0), seconds=20, gap=0.0)
+    except NoPlan:
+        assert best == float("inf")
+        return
+    assert own.bound <= best + 1e-6
+    assert own.seconds <= best + 1e-6
+
+
+def windows(ops: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(gap, last op beside the copy out, first op beside the copy back) of one gap at a time."""
+    return [
+        (j, until, since)
+        for j, (a, b) in enumerate(pairwise(ops))
+        for until in range(a, b)
+        for since in range(until + 1, b + 1)
+    ]
+
+
+def moved(ops: tuple[int, ...], window: tuple[int, int, int] | None) -> Held:
+    count = len(ops)
+    held = Held(list(ops), [True] * count, ["op", *[None] * (count - 1)], [True] * count)
+    held.stays[-1] = False
+    if window is not None:
+        j, until, since = window
+        held.stays[j], held.arrives[j + 1], held.leaves = False, "host", j
+        held.until, held.since = until, {j + 1: since}
+    return held
+
+
+@FEW
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=30))
+def test_packed_boxes_never_overlap(raw: list[tuple[int, int, int]]) -> None:
+    boxes = [(min(a, b), max(a, b), size) for a, b, size in raw]
+    if not boxes:
+        return
+    addresses, height = pack(boxes, 0)
+    assert height_at_least(boxes) <= height
+    for i, (a, b, size) in enumerate(boxes):
+        assert addresses[i] >= 0
+        assert addresses[i] + size <= height
+        for j in range(i):
+            c, d, other = boxes[j]
+            if a <= d and c <= b:
+                apart = addresses[i] + size <= addresses[j] or addresses[j] + other <= addresses[i]
+                assert apart
+
+
+CHAIN = Graph(
+    (Tensor(0, 4, "input"), Tensor(1, 4, "activation"), Tensor(2, 4, "activation"),
+     Tensor(3, 4, "output")),
+    (Op(0, "a", (0,), (1,), 1.0), Op(1, "b", (0,), (2,), 2.0, recomputable=False),
+     Op(2, "c", (1, 2), (3,), 1.0)),
+)  # fmt: skip
+ROOM = Machine(16, 1.0, 2.0, align=1)
+KEPT = (
+    Stay(0, 0, 0, 2, "start", 0), Stay(1, 4, 0, 2, "op", 0), Stay(2, 8, 1, 2, "op", 1),
+    Stay(3, 12, 2, 2, "op", 2),
+)  # fmt: skip
+AWAY = (KEPT[0], Stay(1, 4, 0, 0, "op", 0, saved=0), KEPT[2], KEPT[3],
+        Stay(1, 4, 2, 2, "host", 2))  # fmt: skip
+
+
+def plan_of(stays: tuple[Stay, ...], steps: tuple[int, ...] = (0, 1, 2), peak: int = 16) -> Plan:
+    return Plan("", "by hand", steps, stays, ("keep",) * 4, 0.0, peak, 0.0, 0.0, 0.0)
+
+
+def test_the_replay_counts_waits_for_copies() -> None:
+    assert check(CHAIN, ROOM, plan_of(KEPT)).seconds == 4.0
+    ran = check(CHAIN, ROOM, plan_of(AWAY))  # out until 5, then back until 7
+    assert (ran.seconds, ran.starts, ran.out_bytes, ran.in_bytes) == (8.0, [0.0, 1.0, 7.0], 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("stays", "steps", "words"),
+    [
+        (KEPT[:1] + KEPT[2:], (0, 1, 2), "has no place"),
+        ((KEPT[0], replace(KEPT[1], end=1), *KEPT[2:]), (0, 1, 2), "away"),
+        ((*KEPT[:2], replace(KEPT[2], address=6), KEPT[3]), (0, 1, 2), "overlap"),
+        ((*KEPT[:3], replace(KEPT[3], address=13)), (0, 1, 2), "over the cap"),
+        ((*AWAY[:1], replace(AWAY[1], saved=None), *AWAY[2:]), (0, 1, 2), "never saved"),
+        ((*AWAY[:1], replace(AWAY[1], end=2), *AWAY[2:]), (0, 1, 2), "never saved"),
+        (KEPT, (0, 2, 1), "runs op 2 before"),
+        (KEPT, (0, 1), "never runs"),
+        (KEPT, (0, 1, 1, 2), "cannot be repeated"),
+    ],
+)
+def test_the_replay_refuses(stays: tuple[Stay, ...], steps: tuple[int, ...], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        check(CHAIN, ROOM, plan_of(stays, steps))
+
+
+def test_what_cannot_be_met_is_named() -> None:
+    with pytest.raises(NoPlan, match=r"c \(op 2\) needs 16 bytes"):
+        ours.plan(CHAIN, replace(ROOM, capacity=15))
