@@ -51,6 +51,7 @@ class Capture:
     roles: for each parameter or input, where it comes from. constants: tensors of the graph itself.
     loss: the view that is the loss. gradients: parameter name to its view. updates: buffer name to
     the view of its new value. inputs: the sample's tensors, flat, that calls must resemble.
+    hosted: results that operators leave on the host, a few numbers each.
     """
 
     graph: Graph
@@ -62,6 +63,7 @@ class Capture:
     updates: dict[str, View]
     inputs: tuple[torch.Tensor, ...]
     device: torch.device
+    hosted: frozenset[int] = frozenset()
 
     @property
     def resident_bytes(self) -> int:

@@ -14,7 +14,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -113,18 +113,21 @@ def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Meas
         name = key(one, capture.device)
         measured = cache.get(name)
         if measured is None:
-            measured = _measure(one, capture.device, inside, repeats)
+            measured = _measure(one, capture, inside, repeats)
             cache.put(name, measured)
         found.append(measured)
     return found
 
 
-def _measure(kernel: Kernel, device: torch.device, inside: set[int], repeats: int) -> Measured:
-    call = kernel.call
+def _measure(kernel: Kernel, capture: Capture, inside: set[int], repeats: int) -> Measured:
+    call, device = kernel.call, capture.device
     made: dict[int, torch.Tensor] = {}
-    args, kwargs = operands(call.args, device, made), operands(call.kwargs, device, made)
+    args = operands(call.args, device, made, capture.hosted)
+    kwargs = operands(call.kwargs, device, made, capture.hosted)
     outs = [
-        operands(view, device, made) if view is not None and view.tensor in inside else None
+        operands(view, device, made, capture.hosted)
+        if view is not None and view.tensor in inside
+        else None
         for view in call.outputs
     ]
 
@@ -143,22 +146,25 @@ def _measure(kernel: Kernel, device: torch.device, inside: set[int], repeats: in
         return Measured(seconds_of(run, repeats), kernel.outside)
 
 
-def operands(value: Any, device: torch.device, made: dict[int, torch.Tensor]) -> Any:
+def operands(
+    value: Any, device: torch.device, made: dict[int, torch.Tensor], hosted: Set[int]
+) -> Any:
     """Operands with numbers in them: zeros where they are indices, else small random ones."""
     if isinstance(value, View):
         last = sum((size - 1) * step for size, step in zip(value.size, value.stride, strict=True))
         count = value.offset + last + 1 if prod(value.size) else 0
         old = made.get(value.tensor)
         if old is None or old.numel() < count or old.dtype != value.dtype:
-            old = torch.zeros(count, dtype=value.dtype, device=device)
+            where = torch.device("cpu") if value.tensor in hosted else device
+            old = torch.zeros(count, dtype=value.dtype, device=where)
             if value.dtype.is_floating_point:
                 old.normal_()
             made[value.tensor] = old
         return torch.as_strided(old, value.size, value.stride, value.offset)
     if isinstance(value, dict):
-        return {name: operands(each, device, made) for name, each in value.items()}
+        return {name: operands(each, device, made, hosted) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(operands(each, device, made) for each in value)
+        return type(value)(operands(each, device, made, hosted) for each in value)
     return value
 
 

@@ -1,11 +1,13 @@
-"""Types as operators really give them: what fake tensors foretell is not always so.
+"""Types and devices as operators really give them: what fake tensors foretell is not always so.
 
 Under autocast a CPU's batch normalisation, say, keeps its statistics in float32 where its fake
-says bfloat16. Each kind of call is run once, by itself, on made-up operands.
+says bfloat16; an attention's random state may lie on the host. Each kind of call is run once, by
+itself, on made-up operands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +20,10 @@ from autotm.graph import Graph
 
 
 def settled(capture: Capture) -> Capture:
-    """The capture with the types that the operators give here. Raises CaptureError."""
+    """The capture with what the operators give here. Raises CaptureError."""
     told: dict[int, torch.dtype] = {}  # tensor -> type as foretold
     true: dict[int, torch.dtype] = {}
+    elsewhere: set[int] = set()  # on another device: too small to be worth a place in the arena
 
     def view(old: View) -> View:
         if old.tensor in true and old.dtype == told[old.tensor]:
@@ -34,24 +37,27 @@ def settled(capture: Capture) -> Capture:
             now = replace(call, args=mapped(call.args, view), kwargs=mapped(call.kwargs, view))
             kind = repr((call.target, mapped(now.args, _like), mapped(now.kwargs, _like)))
             if kind not in known:
-                known[kind] = _given(now, capture.device)
-            for each, dtype in zip(now.outputs, known[kind], strict=True):
-                if each is not None and each.dtype != dtype:
-                    told[each.tensor], true[each.tensor] = each.dtype, dtype
+                known[kind] = _given(now, capture.device, elsewhere)
+            for each, given in zip(now.outputs, known[kind], strict=True):
+                if each is not None and each.dtype != given[0]:
+                    told[each.tensor], true[each.tensor] = each.dtype, given[0]
+                if each is not None and given[1] != capture.device.type:
+                    elsewhere.add(each.tensor)
             calls.append(replace(now, outputs=mapped(now.outputs, view)))
-    tensors = tuple(
-        replace(each, bytes=each.bytes // told[each.id].itemsize * true[each.id].itemsize)
-        if each.id in true
-        else each
-        for each in capture.graph.tensors
-    )
+    tensors = list(capture.graph.tensors)
+    for each, dtype in true.items():
+        size = tensors[each].bytes // told[each].itemsize * dtype.itemsize
+        tensors[each] = replace(tensors[each], bytes=size)
+    for each in elsewhere:
+        tensors[each] = replace(tensors[each], kind="output")
     return replace(
         capture,
-        graph=Graph(tensors, capture.graph.ops, capture.graph.name),
+        graph=Graph(tuple(tensors), capture.graph.ops, capture.graph.name),
         calls=tuple(calls),
         loss=view(capture.loss),
         gradients=mapped(capture.gradients, view),
         updates=mapped(capture.updates, view),
+        hosted=frozenset(elsewhere),
     )
 
 
@@ -59,12 +65,13 @@ def _like(view: View) -> Any:
     return view.dtype, view.size, view.stride
 
 
-def _given(call: Call, device: torch.device) -> list[Any]:
-    """The types of what a call gives back, None where it is no tensor."""
+def _given(call: Call, device: torch.device, hosted: Set[int]) -> list[Any]:
+    """Type and kind of device of what a call gives back, None where it is no tensor."""
     made: dict[int, torch.Tensor] = {}
     with unchanged_random(device):
         results = call.target(
-            *operands(call.args, device, made), **operands(call.kwargs, device, made)
+            *operands(call.args, device, made, hosted),
+            **operands(call.kwargs, device, made, hosted),
         )
     many = results if isinstance(results, (tuple, list)) else [results]
     for view, result in zip(call.outputs, many, strict=True):
@@ -73,4 +80,7 @@ def _given(call: Call, device: torch.device) -> list[Any]:
                 f"{call.target} gives back {tuple(result.shape)} and was expected to give "
                 f"{view.size}: its result depends on values, so it has no place in a plan"
             )
-    return [result.dtype if isinstance(result, torch.Tensor) else None for result in many]
+    return [
+        (result.dtype, result.device.type) if isinstance(result, torch.Tensor) else None
+        for result in many
+    ]
