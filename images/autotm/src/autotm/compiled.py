@@ -48,7 +48,7 @@ def _bytes(node: fx.Node) -> int:
     return value.numel() * value.itemsize if isinstance(value, Tensor) else 0
 
 
-class Solver(_Base):  # type: ignore[misc, valid-type]
+class Solver(_Base):
     """For `activation_memory_budget_solver`. cost: seconds to compute a node again.
 
     `last` has the seconds to be recomputed and the bound of the last call. Raises

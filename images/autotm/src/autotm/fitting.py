@@ -155,7 +155,7 @@ class _Step(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[Any, ...]:
         if any(each._version != version for each, version in ctx.read):
             raise RuntimeError(

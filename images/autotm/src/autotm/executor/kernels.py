@@ -107,7 +107,7 @@ class Kernel:
         Gives all results back, or None where every one was written in place.
         """
         if self.into is not None:
-            self.into(outs, args, kwargs)  # type: ignore[arg-type] - then none is None
+            self.into([out for out in outs if out is not None], args, kwargs)  # none is None
             return None
         found = self.call.target(*args, **kwargs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]

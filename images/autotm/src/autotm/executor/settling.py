@@ -45,11 +45,11 @@ def settled(capture: Capture) -> Capture:
                     elsewhere.add(each.tensor)
             calls.append(replace(now, outputs=mapped(now.outputs, view)))
     tensors = list(capture.graph.tensors)
-    for each, dtype in true.items():
-        size = tensors[each].bytes // told[each].itemsize * dtype.itemsize
-        tensors[each] = replace(tensors[each], bytes=size)
-    for each in elsewhere:
-        tensors[each] = replace(tensors[each], kind="output")
+    for tensor, dtype in true.items():
+        size = tensors[tensor].bytes // told[tensor].itemsize * dtype.itemsize
+        tensors[tensor] = replace(tensors[tensor], bytes=size)
+    for tensor in elsewhere:
+        tensors[tensor] = replace(tensors[tensor], kind="output")
     return replace(
         capture,
         graph=Graph(tuple(tensors), capture.graph.ops, capture.graph.name),
