@@ -130,6 +130,7 @@ def test_plan_figure_and_claims(tmp_path: Path) -> None:
         read = LANE.parse.read_run(write(tmp_path / "stdout.log", text), labels)
         found += rows(read, labels, "gpu", variant)
     assert LANE.draw(found, "managed")["managed"].table is not None
-    assert LANE.verdicts(found, "NVIDIA GeForce RTX 2080 Ti") == {
+    verdicts = LANE.verdicts(found, "NVIDIA GeForce RTX 2080 Ti")
+    assert {name: verdict for name, verdict in verdicts.items() if name.startswith("F12")} == {
         "F12": "not transcribed", "F12-async": "not run", "F12-managed": "not run",
     }  # fmt: skip

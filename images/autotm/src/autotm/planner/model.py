@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import highspy
 import numpy as np
+from numpy.typing import NDArray
 
 INFINITY = float("inf")
 BRANCH = 10.0  # s of branch and bound after rounding
@@ -101,7 +102,9 @@ class Model:
             status = solver.modelStatusToString(solver.getModelStatus())
             raise NoPlan(f"no plan keeps within the capacity: {status}")
         bound = solver.getInfo().objective_function_value
-        found = self._solution(solver, bound, began) if self._rounded(solver) else None
+        found = (
+            self._solution(solver, bound, began) if self._rounded(solver, began + seconds) else None
+        )
         left = min(seconds - (time.perf_counter() - began), BRANCH)
         if found is not None and (found.objective - bound <= gap * found.objective or left < 1):
             return found
@@ -116,28 +119,33 @@ class Model:
         bound = max(bound, better.bound)
         return replace(better, bound=bound, seconds=time.perf_counter() - began)
 
-    def _rounded(self, solver: highspy.Highs) -> bool:
-        """Fix all binaries in turns, the nearest to whole first, solving again after each."""
-        free = np.flatnonzero(np.array(self.integer))
-        while len(free):
-            values = np.array(solver.getSolution().col_value)[free]
-            far = np.abs(values - np.round(values))
-            order = np.argsort(far, kind="stable")
-            count = max(int(np.sum(far < 1e-6)), 0) + max(1, int(0.3 * np.sum(far >= 1e-6)))
-            pick = order[:count]
-            whole = np.round(values[pick])
-            columns = free[pick].astype(np.int32)
-            solver.changeColsBounds(len(columns), columns, whole, whole)
-            if not _ran(solver):
-                doubtful = far[pick] >= 1e-6
-                zero = np.where(doubtful, 0.0, whole)
-                solver.changeColsBounds(len(columns), columns, zero, np.where(doubtful, 1.0, whole))
-                solver.changeColsBounds(
-                    int(doubtful.sum()), columns[doubtful], zero[doubtful], zero[doubtful]
-                )
-                if not _ran(solver):
-                    return False
-            free = np.delete(free, pick)
+    def _rounded(self, solver: highspy.Highs, until: float) -> bool:
+        """Round the binaries that are not whole, the nearest first, solving again in between.
+
+        What is whole already stays free. Where rounding leaves nothing, fewer are rounded, and a
+        single one the other way. False where that fails as well, or when it is `until`.
+        """
+        whole = np.flatnonzero(np.array(self.integer)).astype(np.int32)
+        values = np.array(solver.getSolution().col_value)[whole]
+        while (far := np.abs(values - np.round(values))).max(initial=0.0) > 1e-6:
+            if time.perf_counter() > until:
+                return False
+            order = np.argsort(np.where(far > 1e-6, far, 2.0), kind="stable")
+            count = min(max(10, int(0.4 * np.sum(far > 1e-6))), int(np.sum(far > 1e-6)))
+            while True:
+                pick = order[:count]
+                _bound(solver, whole[pick], np.round(values[pick]), np.round(values[pick]))
+                if _ran(solver):
+                    break
+                if count == 1:
+                    other = 1.0 - np.round(values[pick])
+                    _bound(solver, whole[pick], other, other)
+                    if not _ran(solver):
+                        return False
+                    break
+                _bound(solver, whole[pick], np.zeros(count), np.ones(count))
+                count = max(1, count // 4)
+            values = np.array(solver.getSolution().col_value)[whole]
         return True
 
     def _solution(self, solver: highspy.Highs, bound: float, began: float) -> Solution:
@@ -170,6 +178,13 @@ class Model:
             solver.setOptionValue(name, value)
         solver.passModel(lp)
         return solver
+
+
+def _bound(
+    solver: highspy.Highs, columns: NDArray[np.int32], low: NDArray[np.float64],
+    high: NDArray[np.float64],
+) -> None:  # fmt: skip
+    solver.changeColsBounds(len(columns), columns, low, high)
 
 
 def _ran(solver: highspy.Highs) -> bool:
