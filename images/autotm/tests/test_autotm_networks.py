@@ -24,7 +24,7 @@ from autotm.sim.tiers import Gpu, Host, all_slow, timed_on_gpu, timed_on_host
         ("inception_6144", 1096, 659, 0.02),
         ("resnet200_2560", 1752, 651, 0.02),
         ("densenet264_3072", 2644, 688, 0.02),
-        ("vgg19_2048", 122, 136.5, 0.005),  # the brief's own count
+        ("vgg19_2048", 122, 136.5, 0.005),  # our own count
         ("resnet200_512", 1752, 130.1, 0.005),
     ],
 )

@@ -10,7 +10,7 @@ from reprokit.options import Options, option
 from autotm.networks.catalogue import build
 from autotm.sim.tiers import Gpu, Host
 
-EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner")
+EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals")
 VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
     "OursOffload", "OursRecompute", "OursHalfDuplex",

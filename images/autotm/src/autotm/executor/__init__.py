@@ -1,0 +1,1 @@
+"""From a PyTorch module to a training step under a cap: captured, measured, run where planned."""

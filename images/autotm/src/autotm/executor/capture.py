@@ -1,0 +1,296 @@
+"""One training iteration as a list of calls on storages: AOTAutograd's joint graph, flattened.
+
+The joint graph is functional and has static shapes. A view is no call: it is another way to look
+at the same storage (`View`), so that every operand of every call is a view of a storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._functorch._aot_autograd import descriptors as aot
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.func import functional_call
+
+from autotm.executor.calls import Call, Capture, Role, View, views_of
+from autotm.executor.errors import CaptureError
+from autotm.graph import STAYS, Graph, Kind, Op, Tensor
+
+Loss = Callable[..., torch.Tensor]
+_DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
+
+
+class _Lossy(nn.Module):
+    """A module and its loss as one module, in which a tensor with two names stands once."""
+
+    def __init__(self, module: nn.Module, loss: Loss | None) -> None:
+        super().__init__()
+        self._pair = (module, loss)  # not a child: its parameters have their names here
+        self.names: dict[str, str] = {}
+        for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
+            for position, (name, value) in enumerate(named):
+                if kind == "p":
+                    self.register_parameter(f"p{position}", value)  # type: ignore[arg-type]
+                else:
+                    self.register_buffer(f"b{position}", value)
+                self.names[f"{kind}{position}"] = name
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        module, loss = self._pair
+        state = {name: getattr(self, mine) for mine, name in self.names.items()}
+        if loss is None:
+            found: torch.Tensor = functional_call(module, state, args)
+            return found
+        return loss(functional_call(module, state, args[:-1]), args[-1])
+
+
+def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The plain loss, as a person writes it. Raises nothing of its own."""
+    return module(*args) if loss is None else loss(module(*args[:-1]), args[-1])
+
+
+def capture(
+    module: nn.Module,
+    sample: Sequence[torch.Tensor],
+    loss: Loss | None = None,
+) -> Capture:
+    """The joint graph of `loss(module(*sample[:-1]), sample[-1])`, or of `module(*sample)`.
+
+    Nothing is computed and no buffer changes. Raises CaptureError where the graph is not static.
+    """
+    _check_sample(module, sample)
+    lossy = _Lossy(module, loss)
+    with contextlib.ExitStack() as stack:
+        try:
+            exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
+        except Exception as error:
+            raise CaptureError(_why(error)) from error
+        graph_module = exported.graph_module
+    graph_module.graph.eliminate_dead_code()
+    return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
+
+
+def _check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
+    if not all(isinstance(each, torch.Tensor) for each in sample):
+        raise CaptureError("the sample must be tensors alone: pass other arguments by a lambda")
+    devices = {each.device for each in (*module.parameters(), *module.buffers(), *sample)}
+    if len(devices) != 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise CaptureError(f"module and sample must be on one device, and are on {names or 'none'}")
+    if not any(each.requires_grad for each in module.parameters()):
+        raise CaptureError("no parameter of the module requires a gradient: nothing to train")
+
+
+def _why(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    text = f"{type(error).__name__} {error}".lower()
+    if any(word in text for word in _DATA_DEPENDENT) or "guard on" in text:
+        return (
+            "the module's control flow or shapes depend on the values of tensors, so it has no "
+            f"static graph; take that part out of the module ({type(error).__name__})"
+        )
+    return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
+
+
+class _Storages(fx.Interpreter):
+    """Runs a graph on fake tensors; keeps what each node gave."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        self.values[n] = value
+        return value
+
+    @property
+    def values(self) -> dict[fx.Node, Any]:
+        return self.__dict__.setdefault("_values", {})
+
+
+class _Flattening:
+    """A joint graph on its way to calls on storages."""
+
+    def __init__(
+        self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...], names: dict[str, str]
+    ) -> None:
+        self._module = module
+        self._names = names
+        self._sample = sample
+        self._device = sample[0].device
+        self._tensors: list[Tensor] = []
+        self._origin: list[int] = []
+        self._views: dict[fx.Node, Any] = {}
+        self._roles: dict[int, Role] = {}
+        self._constants: dict[int, torch.Tensor] = {}
+        nodes = list(module.graph.nodes)
+        self._holders = [node for node in nodes if node.op == "placeholder"]
+        fake = [node.meta["val"] for node in self._holders]
+        interpreter = _Storages(module)
+        with _mode(fake):
+            interpreter.run(*fake)
+        self._values = interpreter.values
+        self._body = [node for node in nodes if node.op not in ("placeholder", "output")]
+        # A stable order with everything before the loss first; nothing there needs a tangent.
+        self._body.sort(key=_is_backward)
+        self._end = next(node for node in nodes if node.op == "output")
+
+    def result(self, name: str) -> Capture:
+        for node in self._holders:
+            self._hold(node)
+        calls = [call for node in self._body if (call := self._visit(node)) is not None]
+        loss, gradients, updates = self._ends()
+        ends = {view.tensor for view in (loss, *gradients.values(), *updates.values())}
+        for tensor in ends - set(self._roles):
+            self._become(tensor, "output")
+        ops = tuple(_op(index, call) for index, call in enumerate(calls))
+        graph = Graph(tuple(self._tensors), ops, name)
+        return Capture(graph, tuple(calls), self._roles, self._constants, loss, gradients, updates,
+                       self._sample, self._device)  # fmt: skip
+
+    def _become(self, tensor: int, kind: Kind) -> None:
+        old = self._tensors[tensor]
+        self._tensors[tensor] = Tensor(tensor, old.bytes, kind, old.name)
+
+    def _new(self, value: torch.Tensor, kind: Kind, name: str) -> View:
+        tensor = len(self._tensors)
+        held = kind in STAYS
+        size = value.numel() * value.itemsize if held else value.untyped_storage().nbytes()
+        self._tensors.append(Tensor(tensor, size, kind, name))
+        self._origin.append(value.storage_offset() if held else 0)
+        return self._view(tensor, value)
+
+    def _view(self, tensor: int, value: torch.Tensor) -> View:
+        offset = value.storage_offset() - self._origin[tensor]
+        return View(tensor, value.dtype, tuple(value.shape), value.stride(), offset)
+
+    def _hold(self, node: fx.Node) -> None:
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            raise CaptureError("the module takes numbers that change: only tensors can be inputs")
+        desc = node.meta["desc"]
+        kind: Kind = "input"
+        role: Role
+        if isinstance(desc, aot.ParamAOTInput):
+            kind, role = "parameter", ("parameter", self._names[desc.target])
+        elif isinstance(desc, aot.BufferAOTInput):
+            kind, role = "parameter", ("buffer", self._names[desc.target])
+        elif isinstance(desc, aot.PlainAOTInput):
+            role = ("input", desc.idx)
+        elif isinstance(desc, aot.TangentAOTInput):
+            role = ("tangent", 0)
+        else:
+            raise CaptureError(f"the module has an input of a kind that is not supported: {desc}")
+        view = self._new(value, kind, str(role[1]) if role[0] != "tangent" else "tangent")
+        self._views[node] = view
+        self._roles[view.tensor] = role
+
+    def _visit(self, node: fx.Node) -> Call | None:
+        if node.op == "get_attr":
+            value = getattr(self._module, str(node.target))
+            self._views[node] = view = self._new(value, "parameter", str(node.target))
+            self._roles[view.tensor] = ("constant", view.tensor)
+            self._constants[view.tensor] = value.to(self._device)
+            return None
+        if node.target.__name__ == "getitem":
+            self._views[node] = self._views[node.args[0]][node.args[1]]
+            return None
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
+        value = self._values[node]
+        base = self._base(node, value)
+        if base is not None:
+            self._views[node] = self._view(base, value)
+            return None
+        many = isinstance(value, (tuple, list))
+        read = {user.args[1] for user in node.users} if many else {0}
+        forward = not _is_backward(node)
+        shared: dict[Any, int] = {}  # storage -> tensor: results may be parts of one
+        outputs = tuple(
+            self._output(node, each, forward, shared) if place in read else None
+            for place, each in enumerate(value if many else (value,))
+        )
+        self._views[node] = outputs if many else outputs[0]
+        args = fx.node.map_arg(node.args, self._views.__getitem__)
+        kwargs = fx.node.map_arg(node.kwargs, self._views.__getitem__)
+        seeded = torch.Tag.nondeterministic_seeded in node.target.tags
+        return Call(node.target, tuple(args), dict(kwargs), outputs, forward, seeded)
+
+    def _output(
+        self, node: fx.Node, value: Any, forward: bool, shared: dict[Any, int]
+    ) -> View | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        storage = value.untyped_storage()._cdata
+        if storage in shared:
+            return self._view(shared[storage], value)
+        # A few numbers on another device (a random state) are not worth a place in the arena.
+        elsewhere = value.device != self._device
+        kind: Kind = "output" if elsewhere else "activation" if forward else "gradient"
+        view = self._new(value, kind, node.name)
+        shared[storage] = view.tensor
+        return view
+
+    def _base(self, node: fx.Node, value: Any) -> int | None:
+        """The storage that a node only looks at, if it writes nothing new."""
+        if not isinstance(value, torch.Tensor):
+            return None
+        storage = value.untyped_storage()._cdata
+        for operand in node.all_input_nodes:
+            old = self._values.get(operand)
+            if isinstance(old, torch.Tensor) and old.untyped_storage()._cdata == storage:
+                return self._views[operand].tensor
+        return None
+
+    def _ends(self) -> tuple[View, dict[str, View], dict[str, View]]:
+        losses: list[View] = []
+        gradients: dict[str, View] = {}
+        updates: dict[str, View] = {}
+        for node, desc in zip(self._end.args[0], self._end.meta["desc"], strict=True):
+            if node is None:
+                continue
+            view = self._views[node]
+            if isinstance(desc, aot.PlainAOTOutput):
+                losses.append(view)
+            elif isinstance(desc, aot.GradAOTOutput) and isinstance(
+                desc.grad_of, aot.ParamAOTInput
+            ):
+                gradients[self._names[desc.grad_of.target]] = view
+            elif isinstance(desc, aot.InputMutationAOTOutput) and isinstance(
+                desc.mutated_input, aot.BufferAOTInput
+            ):
+                updates[self._names[desc.mutated_input.target]] = view
+            elif isinstance(desc, aot.InputMutationAOTOutput):
+                raise CaptureError(
+                    "the module writes an input or a parameter in place; clone it first (x.clone())"
+                )
+            elif isinstance(desc, aot.GradAOTOutput):
+                raise CaptureError(
+                    "an input requires a gradient, and only parameters get one; pass x.detach()"
+                )
+            else:
+                raise CaptureError(f"the module gives back what is not supported: {desc}")
+        if len(losses) != 1 or losses[0].size != ():
+            raise CaptureError("the module (with its loss) must give back one number, the loss")
+        return losses[0], gradients, updates
+
+
+def _mode(fake: list[Any]) -> Any:
+    modes = [each.fake_mode for each in fake if hasattr(each, "fake_mode")]
+    return modes[0] if modes else contextlib.nullcontext()
+
+
+def _is_backward(node: fx.Node) -> bool:
+    return node.meta.get("partitioner_tag") == "is_backward"
+
+
+def _op(index: int, call: Call) -> Op:
+    inputs = dict.fromkeys(view.tensor for view in views_of((call.args, call.kwargs)))
+    outputs = dict.fromkeys(view.tensor for view in call.outputs if view is not None)
+    again = torch.Tag.nondeterministic_bitwise not in call.target.tags
+    name = str(call.target).removeprefix("aten.").removesuffix(".default")
+    return Op(index, name, tuple(inputs), tuple(outputs), 0.0, recomputable=again)

@@ -1,0 +1,135 @@
+"""Iterations of a fitted step: forward and backward in turn, and what they cost and give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from autotm.executor.calls import Capture, View
+from autotm.executor.lanes import Lanes
+from autotm.executor.profiling import unchanged_random
+from autotm.executor.session import Session, look, outside_of, plain
+from autotm.graph import STAYS
+from autotm.report import Measurement
+
+
+class Iteration:
+    """A session with a module's tensors: one forward, its backward, again."""
+
+    def __init__(self, found: Capture, session: Session, lanes: Lanes) -> None:
+        self.capture, self.session, self.lanes = found, session, lanes
+        self._turn = 0
+        self._waiting: int | None = None
+        self._tangent = next(
+            (tensor for tensor, (role, _) in found.roles.items() if role == "tangent"), None
+        )
+
+    def forward(
+        self, module: nn.Module, inputs: Sequence[torch.Tensor]
+    ) -> tuple[int, torch.Tensor, list[torch.Tensor]]:
+        """A turn's number, the loss, and what must not change until its backward.
+
+        Buffers that the module changes have their new values.
+        """
+        self._turn += 1
+        self._waiting = None
+        outside = outside_of(self.capture, module, inputs)
+        given = self.session.forward(outside)
+        self._waiting = self._turn
+        for name, view in self.capture.updates.items():
+            module.get_buffer(name).copy_(look(given[view.tensor], view))
+        read = [
+            each
+            for tensor, each in outside.items()
+            if self.capture.roles[tensor][0] in ("parameter", "input")
+        ]
+        return self._turn, self._own(given, self.capture.loss), read
+
+    def backward(self, turn: int, tangent: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The gradients by name. Raises RuntimeError where another forward came between."""
+        if turn != self._waiting:
+            raise RuntimeError(
+                "the activations of this loss are gone: call backward once, and before the next "
+                "forward (for a loss alone, wrap the call in torch.no_grad())"
+            )
+        self._waiting = None
+        given = self.session.backward({} if self._tangent is None else {self._tangent: tangent})
+        return {name: self._own(given, view) for name, view in self.capture.gradients.items()}
+
+    def _own(self, given: dict[int, torch.Tensor], view: View) -> torch.Tensor:
+        """A result that shares its memory with nothing else that is given back."""
+        ends = [self.capture.loss, *self.capture.gradients.values()]
+        many = sum(other.tensor == view.tensor for other in ends) > 1
+        found = look(given[view.tensor], view)
+        held = self.capture.graph.tensors[view.tensor].kind in STAYS
+        return found.clone() if many or held else found
+
+    def once(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Gradients by name, and the loss as ``; no buffer of the module changes."""
+        given = self.session.forward(outside_of(self.capture, module, inputs))
+        found = {"": self._own(given, self.capture.loss)}
+        self._waiting = self._turn
+        found.update(self.backward(self._turn, torch.ones_like(found[""])))
+        return found
+
+    def plainly(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The same without a plan: everything is kept."""
+        outside = outside_of(self.capture, module, inputs)
+        if self._tangent is not None:
+            loss = self.capture.loss
+            outside[self._tangent] = torch.ones(
+                loss.size, dtype=loss.dtype, device=self.capture.device
+            )
+        given = plain(self.capture, outside)
+        return {
+            name: self._own(given, view)
+            for name, view in {"": self.capture.loss, **self.capture.gradients}.items()
+        }
+
+
+def measure(
+    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor], repeats: int
+) -> Measurement:
+    """Whole iterations, timed after a first one; peaks; gradients against the plain run.
+
+    Neither the module nor the state of random numbers is changed.
+    """
+    device = iteration.capture.device
+    arena = iteration.lanes.arena.numel()
+    cuda = device.type == "cuda"
+    differ = _differ(iteration, module, inputs)
+    if cuda:
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device) - arena if cuda else 0
+    times = []
+    for _ in range(repeats):
+        iteration.lanes.idle()
+        begin = time.perf_counter()
+        _same_state(device, lambda: iteration.once(module, inputs))
+        iteration.lanes.idle()
+        times.append(time.perf_counter() - begin)
+    allocated = torch.cuda.max_memory_allocated(device) - before if cuda else None
+    free, total = torch.cuda.mem_get_info(device) if cuda else (0, 0)
+    return Measurement(tuple(times), arena, allocated, total - free if cuda else None, differ)
+
+
+def _differ(
+    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor]
+) -> tuple[str, ...] | None:
+    mine = _same_state(iteration.capture.device, lambda: iteration.once(module, inputs))
+    try:
+        theirs = _same_state(iteration.capture.device, lambda: iteration.plainly(module, inputs))
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return None
+    return tuple(name or "loss" for name in mine if not torch.equal(mine[name], theirs[name]))
+
+
+def _same_state(device: torch.device, run: Callable[[], Any]) -> Any:
+    with unchanged_random(device):
+        return run()

@@ -1,0 +1,143 @@
+"""How an operator writes where the plan says: by its own out variant, or by a copy.
+
+Functional operators allocate what they give back. Where PyTorch has a real out variant (a kernel of
+its own, not one that copies inside), it writes the arena at once. Otherwise the result lies for a
+moment outside the arena and is copied in; those bytes are counted (`Kernel.outside`) and taken
+from the budget. Values are the same bits either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+
+from autotm.executor.calls import Call, View
+
+_aten = torch.ops.aten
+Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
+
+
+def _relu(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    torch.clamp_min(args[0], 0, out=outs[0])
+
+
+def _copy(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].copy_(args[0])
+
+
+def _fill(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].fill_(args[1])
+
+
+def _ones(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].fill_(1)
+
+
+def _zeros(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].zero_()
+
+
+def _scalar(function: Callable[..., Any]) -> Into:
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        function(*args, **kwargs, out=outs[0])
+
+    return into
+
+
+# Operators whose functional kernel is these very calls.
+_KNOWN: dict[Any, Into] = {
+    _aten.relu.default: _relu,
+    _aten.clone.default: _copy,
+    _aten._to_copy.default: _copy,
+    _aten.full_like.default: _fill,
+    _aten.full.default: _fill,
+    _aten.ones_like.default: _ones,
+    _aten.zeros_like.default: _zeros,
+    _aten.zeros.default: _zeros,
+    _aten.add.Scalar: _scalar(torch.add),
+    _aten.sub.Scalar: _scalar(torch.sub),
+    _aten.mul.Scalar: _scalar(torch.mul),
+    _aten.div.Scalar: _scalar(torch.div),
+}
+
+
+@cache
+def out_variant(target: Any, device: str) -> tuple[Any, tuple[str, ...]] | None:
+    """The out variant of `target` with a kernel of its own on `device`, and its outputs' names."""
+    wanted = [(each.name, str(each.type)) for each in target._schema.arguments]
+    for name in target.overloadpacket.overloads():
+        found = getattr(target.overloadpacket, name)
+        outs = tuple(each.name for each in found._schema.arguments if each.is_out)
+        rest = [(each.name, str(each.type)) for each in found._schema.arguments if not each.is_out]
+        if len(outs) != len(target._schema.returns) or rest != wanted:
+            continue
+        key = {"cpu": "CPU", "cuda": "CUDA"}.get(device, "")
+        if key and torch._C._dispatch_has_kernel_for_dispatch_key(str(found._schema.name)
+                                                                  + f".{name}", key):  # fmt: skip
+            return found, outs
+    return None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One call on a device. `run(outs, args, kwargs)` writes `outs`; see there.
+
+    direct: it writes where it should at once. outside: bytes of results that first lie elsewhere;
+    what the kernel itself needs beside them (workspace) only a measurement tells.
+    """
+
+    call: Call
+    into: Into | None
+    outside: int
+
+    @property
+    def direct(self) -> bool:
+        return self.into is not None
+
+    def run(
+        self, outs: Sequence[torch.Tensor | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Any] | None:
+        """Run it. outs: where each result goes; None for one that is given back or not wanted.
+
+        Gives all results back, or None where every one was written in place.
+        """
+        if self.into is not None:
+            self.into([out for out in outs if out is not None], args, kwargs)  # none is None
+            return None
+        found = self.call.target(*args, **kwargs)
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        for out, result in zip(outs, results, strict=True):
+            if out is not None:
+                out.copy_(result)
+        return results
+
+
+def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
+    """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
+    views = [view for view in call.outputs if view is not None]
+    apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
+    if views and apart and all(map(inside, views)):
+        into = _into(call, device)
+        if into is not None:
+            return Kernel(call, into, 0)
+    outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
+    return Kernel(call, None, outside)
+
+
+def _into(call: Call, device: str) -> Into | None:
+    if call.target in _KNOWN:
+        return _KNOWN[call.target]
+    found = out_variant(call.target, device)
+    if found is None or call.seeded:
+        return None
+    target, names = found
+
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        target(*args, **kwargs, **dict(zip(names, outs, strict=True)))
+
+    return into

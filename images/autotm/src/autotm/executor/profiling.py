@@ -1,0 +1,254 @@
+"""How long each operator takes here, and what it needs outside the arena: measured once, kept.
+
+An operator is timed as the executor runs it (with the copy into the arena, where there is one), on
+operands in the memory where it will find them. What is kept is named by everything that the time
+may depend on: operator, shapes, strides and types of all operands, every other argument (padding
+and stride of a convolution), how it writes, device, PyTorch and its settings. A file of times is
+only ever appended to, a line at a time, so that a killed process leaves nothing behind that
+matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autotm.executor.calls import Call, Capture, View
+from autotm.executor.kernels import Kernel, kernel
+from autotm.executor.lanes import pinned, unpin
+from autotm.graph import ENDS
+
+REPEATS, WARMUP = 5, 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Median seconds; bytes outside the arena while it runs (results that are copied in, and on a
+    GPU the kernel's workspace; on a CPU the workspace is not known).
+    """
+
+    seconds: float
+    outside: int
+
+
+class Cache:
+    """Times by key, in a JSON-lines file or in memory. A torn last line is left out."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._found: dict[str, Measured] = {}
+        if path is not None and path.is_file():
+            for line in path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                    self._found[entry["key"]] = Measured(entry["seconds"], entry["outside"])
+                except (ValueError, KeyError, TypeError):
+                    continue
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, key: str) -> Measured | None:
+        return self._found.get(key)
+
+    def put(self, key: str, measured: Measured) -> None:
+        """Keep it, with one write that no other process's can be mixed with."""
+        self._found[key] = measured
+        if self._path is None:
+            return
+        entry = {"key": key, "seconds": measured.seconds, "outside": measured.outside}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        target = os.open(self._path, flags, 0o644)
+        try:
+            os.write(target, (json.dumps(entry) + "\n").encode())
+        finally:
+            os.close(target)
+
+
+def settings(device: torch.device) -> str:
+    """What times depend on beside the operator."""
+    shared = [torch.__version__, torch.are_deterministic_algorithms_enabled()]
+    if device.type != "cuda":
+        return f"cpu {torch.get_num_threads()} {shared}"
+    dnn, blas = torch.backends.cudnn, torch.backends.cuda.matmul
+    flags = [dnn.enabled, dnn.benchmark, dnn.deterministic, dnn.allow_tf32, blas.allow_tf32]
+    return f"{torch.cuda.get_device_name(device)} {flags} {shared}"
+
+
+def key(kernel: Kernel, device: torch.device) -> str:
+    """A name for everything that the time of a call may depend on."""
+    call = kernel.call
+    wanted = [_words(view) if view is not None else None for view in call.outputs]
+    how = "direct" if kernel.direct else f"copied {kernel.outside}"
+    words = [str(call.target), _words(call.args), _words(call.kwargs), wanted, how]
+    return json.dumps([*words, settings(device)])
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, View):
+        return [str(value.dtype), value.size, value.stride]
+    if isinstance(value, dict):
+        return {name: _words(each) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_words(each) for each in value]
+    return repr(value)
+
+
+def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Measured]:
+    """A time for each call of the capture, in order; only what the cache lacks is measured."""
+    inside = {each.id for each in capture.graph.tensors if each.kind not in ENDS}
+    found = []
+    for call in capture.calls:
+        one = kernel(call, lambda view: view.tensor in inside, capture.device.type)
+        name = key(one, capture.device)
+        measured = cache.get(name)
+        if measured is None:
+            measured = _measure(one, capture, inside, repeats)
+            cache.put(name, measured)
+        found.append(measured)
+    return found
+
+
+def _measure(kernel: Kernel, capture: Capture, inside: set[int], repeats: int) -> Measured:
+    call, device = kernel.call, capture.device
+    made: dict[int, torch.Tensor] = {}
+    args = operands(call.args, device, made, capture.hosted)
+    kwargs = operands(call.kwargs, device, made, capture.hosted)
+    outs = [
+        operands(view, device, made, capture.hosted)
+        if view is not None and view.tensor in inside
+        else None
+        for view in call.outputs
+    ]
+
+    def run() -> None:
+        kernel.run(outs, args, kwargs)
+
+    with (
+        torch.no_grad(),
+        torch.autocast(device.type, enabled=False),
+        unchanged_random(device),
+    ):
+        for _ in range(WARMUP):
+            run()
+        if device.type == "cuda":
+            return Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
+        return Measured(seconds_of(run, repeats), kernel.outside)
+
+
+def operands(
+    value: Any, device: torch.device, made: dict[int, torch.Tensor], hosted: Set[int]
+) -> Any:
+    """Operands with numbers in them: zeros where they are indices, else small random ones."""
+    if isinstance(value, View):
+        last = sum((size - 1) * step for size, step in zip(value.size, value.stride, strict=True))
+        count = value.offset + last + 1 if prod(value.size) else 0
+        old = made.get(value.tensor)
+        if old is None or old.numel() < count or old.dtype != value.dtype:
+            where = torch.device("cpu") if value.tensor in hosted else device
+            old = torch.zeros(count, dtype=value.dtype, device=where)
+            if value.dtype.is_floating_point:
+                old.normal_()
+            made[value.tensor] = old
+        return torch.as_strided(old, value.size, value.stride, value.offset)
+    if isinstance(value, dict):
+        return {name: operands(each, device, made, hosted) for name, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(operands(each, device, made, hosted) for each in value)
+    return value
+
+
+def unchanged_random(device: torch.device) -> Any:
+    """Within, random numbers may be drawn; afterwards they go on as if none had been."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def seconds_of(run: Callable[[], object], repeats: int) -> float:
+    """Median seconds of a call, by the host's clock."""
+    found = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - begin)
+    return statistics.median(found)
+
+
+def _cuda_seconds(run: Callable[[], object], repeats: int) -> float:
+    """Median of the device's time, or of the host's to launch it where that is longer."""
+    events = [[torch.cuda.Event(enable_timing=True) for _ in "be"] for _ in range(repeats)]
+    torch.cuda._sleep(2_000_000)  # about a millisecond, so that launches wait in line
+    host = []
+    for begin, end in events:
+        begin.record()
+        start = time.perf_counter()
+        run()
+        host.append(time.perf_counter() - start)
+        end.record()
+    torch.cuda.synchronize()
+    device = statistics.median(begin.elapsed_time(end) for begin, end in events) / 1e3
+    return max(device, statistics.median(host))
+
+
+def _cuda_outside(run: Callable[[], object], call: Call, inside: set[int]) -> int:
+    """Bytes that a call allocates at its peak, but for results that stay outside the arena."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    kept = sum(
+        prod(view.size) * view.dtype.itemsize
+        for view in call.outputs
+        if view is not None and view.tensor not in inside
+    )
+    return max(0, torch.cuda.max_memory_allocated() - before - kept)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Bytes per second to the host and back, alone; duplex: both at once lose less than a third."""
+
+    to_host: float
+    from_host: float
+    duplex: bool
+
+
+def link(device: torch.device, size: int = 0, repeats: int = REPEATS) -> Link:
+    """Copies of `size` bytes, timed; by default of some that are typical. Raises PinnedError."""
+    size = size or (1 << 26 if device.type == "cuda" else 1 << 22)
+    here, there = (torch.empty(size, dtype=torch.uint8, device=device) for _ in range(2))
+    if device.type != "cuda":
+        rate = size / seconds_of(lambda: there.copy_(here), repeats)
+        return Link(rate, rate, duplex=False)
+    host, other = pinned(size), pinned(size)
+    streams = [torch.cuda.Stream(device) for _ in range(2)]
+
+    def both(ways: Sequence[bool]) -> None:
+        if ways[0]:
+            with torch.cuda.stream(streams[0]):
+                host.copy_(here, non_blocking=True)
+        if ways[1]:
+            with torch.cuda.stream(streams[1]):
+                there.copy_(other, non_blocking=True)
+        torch.cuda.synchronize(device)
+
+    try:
+        both((True, True))
+        out, back, at_once = (
+            seconds_of(lambda ways=ways: both(ways), repeats)  # type: ignore[misc]
+            for ways in ((True, False), (False, True), (True, True))
+        )
+    finally:
+        unpin(host)
+        unpin(other)
+    return Link(size / out, size / back, duplex=at_once < 1.5 * max(out, back))

@@ -1,0 +1,89 @@
+"""Who did what when, in three lanes: as predicted, as measured, as Perfetto shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotm.check import check
+from autotm.executor.lanes import Lanes
+from autotm.graph import Graph, Machine, Plan
+
+LANES = {"compute": "compute", "out": "device to host", "in": "host to device"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something in a lane, from `begin` (s, since the iteration began) for `seconds`."""
+
+    lane: str
+    name: str
+    begin: float
+    seconds: float
+
+
+def predicted(graph: Graph, machine: Machine, plan: Plan) -> list[Span]:
+    """The timeline that the plan expects, ops and copies."""
+    replay = check(graph, machine, plan)
+    found = [
+        Span("compute", _step(graph, plan, number), begin, end - begin)
+        for number, (begin, end) in enumerate(zip(replay.starts, replay.ends, strict=True))
+    ]
+    found += [
+        Span(way, _tensor(graph, tensor), begin, end - begin)
+        for way, tensor, begin, end in replay.copies
+        if graph.tensors[tensor].bytes
+    ]
+    return found
+
+
+def measured(graph: Graph, plan: Plan, lanes: Lanes) -> list[Span]:
+    """What the lanes' trace holds of one iteration; waits for the lanes."""
+    lanes.idle()
+    trace = lanes.trace or []
+    if not trace:
+        return []
+    origin = next(begin for lane, _, begin, _ in trace if lane == "compute")
+    return [
+        Span(
+            lane,
+            _step(graph, plan, int(label)) if lane == "compute" else _tensor(graph, int(label)),
+            lanes.seconds(origin, begin),
+            lanes.seconds(begin, end),
+        )
+        for lane, label, begin, end in trace
+    ]
+
+
+def chrome(timelines: Mapping[str, Sequence[Span]]) -> str:
+    """Timelines by name as the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing read."""
+    events: list[dict[str, object]] = []
+    for process, (title, spans) in enumerate(timelines.items(), 1):
+        events.append(_meta("process_name", process, 0, title))
+        for thread, (lane, name) in enumerate(LANES.items(), 1):
+            events.append(_meta("thread_name", process, thread, name))
+            events += [
+                {
+                    "ph": "X", "pid": process, "tid": thread, "name": span.name,
+                    "ts": span.begin * 1e6, "dur": span.seconds * 1e6,
+                }
+                for span in spans
+                if span.lane == lane
+            ]  # fmt: skip
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
+
+
+def _meta(kind: str, process: int, thread: int, name: str) -> dict[str, object]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _step(graph: Graph, plan: Plan, number: int) -> str:
+    op = plan.steps[number]
+    again = " (again)" if op in plan.steps[:number] else ""
+    return f"{graph.ops[op].name}{again}"
+
+
+def _tensor(graph: Graph, tensor: int) -> str:
+    each = graph.tensors[tensor]
+    return f"{each.name} {each.bytes / 1e6:.3g} MB"

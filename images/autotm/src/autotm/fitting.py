@@ -1,0 +1,242 @@
+"""`autotm.fit`: a module that trains within a budget, used as any other.
+
+step = autotm.fit(model, (x, y), loss=F.cross_entropy, budget="12GiB")
+loss = step(x, y)
+loss.backward()
+optimizer.step()
+print(step.report())
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from autotm.check import check
+from autotm.executor.arena import arena_graph
+from autotm.executor.calls import Capture
+from autotm.executor.capture import Loss, capture, whole
+from autotm.executor.errors import BudgetError
+from autotm.executor.iteration import Iteration, measure
+from autotm.executor.lanes import lanes_on
+from autotm.executor.profiling import Cache, Link, link, profile
+from autotm.executor.program import compile_plan
+from autotm.executor.session import Session
+from autotm.executor.settling import settled
+from autotm.executor.timeline import chrome, measured, predicted
+from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan as ours
+from autotm.report import Measurement, page, size
+
+ALIGN, HALVINGS = 512, 6
+Planner = Callable[[Graph, Machine], Plan]
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def bytes_of(budget: str | int) -> int:
+    """ "12GiB", "10.2 GB" or a number of bytes, in bytes. Raises ValueError."""
+    if isinstance(budget, int):
+        return budget
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]i?)?b?\s*", budget.lower())
+    try:
+        assert found is not None
+        return int(float(found[1]) * _UNITS[found[2] or ""])
+    except (AssertionError, ValueError):
+        raise ValueError(f"{budget!r} is no size: write it as 12GiB or 10.2GB") from None
+
+
+def fit(
+    module: nn.Module,
+    sample: torch.Tensor | Sequence[torch.Tensor],
+    loss: Loss | None = None,
+    *,
+    budget: str | int,
+    cache: str | Path | None = None,
+    planner: Planner | None = None,
+) -> Fitted:
+    """A module whose training step (forward and backward) takes at most `budget` bytes.
+
+    The step computes `loss(module(*sample[:-1]), sample[-1])`, or `module(*sample)` where no loss
+    is given; its shapes are the sample's. The budget pays for parameters, buffers, inputs,
+    gradients, activations and the operators' workspace; not for the optimizer's state and the
+    driver's own memory. cache: a file of operators' times, made if it is not there. planner: in
+    place of autotm's. Raises CaptureError, BudgetError, PinnedError, ValueError.
+    """
+    inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
+    cap = bytes_of(budget)
+    found = capture(module, inputs, loss)
+    before = _allocated(found.device)
+    found = settled(found)
+    times = profile(found, Cache(Path(cache) if cache is not None else None))
+    graph = arena_graph(found.graph, [each.seconds for each in times])
+    # What libraries keep from their first call on is workspace too.
+    kept = max(0, _allocated(found.device) - before)
+    outside = kept + max((each.outside for each in times), default=0)
+    rates = link(found.device)
+    machine = _machine(found, graph, cap, outside, rates)
+    plan = _planned(graph, machine, planner or ours, cap)
+    check(graph, machine, plan)
+    program = compile_plan(found, graph, plan)
+    lanes = lanes_on(found.device, program.arena_bytes, program.host_bytes)
+    iteration = Iteration(found, Session(found, program, lanes), lanes)
+    return Fitted(module, loss, Fit(graph, machine, plan, cap, outside), iteration)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was decided: the graph as the planner saw it, the machine, the plan, bytes."""
+
+    graph: Graph
+    machine: Machine
+    plan: Plan
+    budget: int
+    outside: int
+
+
+def _allocated(device: torch.device) -> int:
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def least(found: Capture, graph: Graph, outside: int) -> int:
+    """Bytes below which no plan can be: all that stays outside, and the largest operator."""
+    sizes = [aligned(tensor.bytes, ALIGN) for tensor in graph.tensors]
+    largest = max((sum(sizes[each] for each in op.operands) for op in graph.ops), default=0)
+    return found.resident_bytes + outside + largest
+
+
+def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) -> Machine:
+    lowest = least(found, graph, outside)
+    if cap < lowest:
+        raise BudgetError(
+            f"a budget of {size(cap)} cannot be met: the step needs at least {size(lowest)} "
+            f"({size(found.resident_bytes)} of parameters, inputs and gradients, {size(outside)} "
+            "of workspace, the rest for its largest operator); raise it or take a smaller batch",
+            lowest,
+        )
+    capacity = (cap - found.resident_bytes - outside) // ALIGN * ALIGN
+    return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=ALIGN)
+
+
+def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
+    """The plan; or a BudgetError with the least arena, halved down to, that has one."""
+    try:
+        return planner(graph, machine)
+    except NoPlan as error:
+        low, high = machine.capacity, aligned(2 * graph.peak_bytes, ALIGN)
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2 // ALIGN * ALIGN
+            try:
+                high = planner(graph, replace(machine, capacity=middle)).peak_bytes
+            except NoPlan:
+                low = middle
+        lowest = cap - machine.capacity + high
+        raise BudgetError(
+            f"a budget of {size(cap)} cannot be met: the least for which a plan was found is "
+            f"{size(lowest)}; raise it or take a smaller batch",
+            lowest,
+        ) from error
+
+
+class _Step(torch.autograd.Function):
+    """Both halves of a planned iteration, as autograd sees them."""
+
+    @staticmethod
+    def forward(ctx: Any, fitted: Fitted, inputs: Any, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.fitted = fitted
+        ctx.turn, loss, read = fitted.iteration.forward(fitted.module, inputs)
+        ctx.read = [(each, each._version) for each in read]
+        return loss
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[Any, ...]:
+        if any(each._version != version for each, version in ctx.read):
+            raise RuntimeError(
+                "a parameter or an input was changed in place between forward and backward; step "
+                "the optimizer after backward"
+            )
+        found = ctx.fitted.iteration.backward(ctx.turn, tangents[0])
+        return None, None, *(found[name] for name in ctx.fitted.trained)
+
+
+class Fitted(nn.Module):
+    """A module with its loss, fitted into a budget. Called with what the sample was made of.
+
+    In evaluation mode or without gradients it runs the plain module. One backward belongs to each
+    forward. `fit` has the plan.
+    """
+
+    def __init__(
+        self, module: nn.Module, loss: Loss | None, fit: Fit, iteration: Iteration
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self._loss = (loss,)  # not a child
+        self.fit = fit
+        self.iteration = iteration
+        self.trained = tuple(iteration.capture.gradients)
+        self.measurement: Measurement | None = None
+        self._like = [_likeness(each) for each in iteration.capture.inputs]
+        self._state = self._states()
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
+        if not (self.training and torch.is_grad_enabled()):
+            return whole(self.module, self._loss[0], inputs)
+        if [_likeness(each) for each in inputs] != self._like:
+            got = ", ".join(str(tuple(each.shape)) for each in inputs)
+            want = ", ".join(str(each[0]) for each in self._like)
+            raise ValueError(
+                f"this step was fitted for inputs {want}, and got {got} (or another type, layout "
+                "or device); fit again for other inputs"
+            )
+        if self._states() != self._state:
+            raise ValueError("the module has changed since it was fitted; fit it again")
+        parameters = [self.module.get_parameter(name) for name in self.trained]
+        loss: torch.Tensor = _Step.apply(self, inputs, *parameters)  # type: ignore[no-untyped-call]
+        return loss
+
+    def _states(self) -> list[Any]:
+        modes = [module.training for module in self.module.modules()]
+        return [*modes, *((*_likeness(each), each.requires_grad) for each in self.parameters())]
+
+    def measure(self, repeats: int = 5) -> Measurement:
+        """Times and peaks of the sample's iteration, and whether its gradients are the plain
+        run's. Changes neither the module nor its gradients.
+        """
+        found = self.iteration
+        self.measurement = measure(found, self.module, found.capture.inputs, repeats)
+        return self.measurement
+
+    def report(self) -> str:
+        """A page: what moves, what is made again, time and peak as predicted and measured."""
+        fit = self.fit
+        return page(self.iteration.capture, fit.graph, fit.machine, fit.plan, fit.budget,
+                    fit.outside, self.measurement)  # fmt: skip
+
+    def timeline(self, path: str | Path) -> None:
+        """Write one measured iteration and the predicted one for ui.perfetto.dev."""
+        fit, found = self.fit, self.iteration
+        found.lanes.trace = []
+        try:
+            measure(found, self.module, found.capture.inputs, 0)
+            spans = measured(fit.graph, fit.plan, found.lanes)
+        finally:
+            found.lanes.trace = None
+        expected = predicted(fit.graph, fit.machine, fit.plan)
+        Path(path).write_text(chrome({"measured": spans, "predicted": expected}))
+
+    def close(self) -> None:
+        """Give the arenas back; only plain runs are possible afterwards."""
+        self.iteration.session.close()
+
+
+def _likeness(value: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(value.shape), value.stride(), value.dtype, value.device

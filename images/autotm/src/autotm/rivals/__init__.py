@@ -1,0 +1,1 @@
+"""What else trains within less memory: each rival with a knob, searched at a measured peak."""

@@ -1,0 +1,105 @@
+"""A rival's knob at a cap: by measured peaks alone, which need not be monotonic in the knob."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+CLOSE = 0.01
+TRIES = 12
+
+
+@dataclass(frozen=True)
+class Point:
+    """A rival at a knob: measured peak in bytes, seconds of an iteration."""
+
+    rival: str
+    knob: float
+    peak: int
+    seconds: float
+
+
+def search(
+    rival: str,
+    knobs: Sequence[float],
+    measure: Callable[[float], tuple[int, float] | None],
+    cap: int,
+    *,
+    whole: bool,
+    tries: int = TRIES,
+) -> list[Point]:
+    """Every point that was measured on the way to a peak within 1 % below `cap`.
+
+    knobs: a first grid, ascending. measure: peak and seconds at a knob, None where it cannot run.
+    whole: only whole numbers are knobs. Between neighbours of the grid of which one is above the
+    cap and the other below, the interval is halved, `tries` times at most, closest first.
+    """
+    found: dict[float, Point | None] = {}
+
+    def look(knob: float) -> None:
+        if knob not in found:
+            got = measure(knob)
+            found[knob] = Point(rival, knob, *got) if got is not None else None
+
+    for knob in knobs:
+        look(knob)
+    for _ in range(tries):
+        best = at_cap([each for each in found.values() if each is not None], cap)
+        if best is not None and best.peak >= (1 - CLOSE) * cap:
+            break
+        middle = _between(found, cap, whole)
+        if middle is None:
+            break
+        look(middle)
+    return [point for _, point in sorted(found.items()) if point is not None]
+
+
+def _between(found: dict[float, Point | None], cap: int, whole: bool) -> float | None:
+    """A knob between two neighbours on both sides of the cap, from the closest below it."""
+    order = sorted(found)
+    choices = []
+    for low, high in pairwise(order):
+        middle = (low + high) // 2 if whole else (low + high) / 2
+        if middle in found or (not whole and high - low < 1e-3):
+            continue
+        sides = [_fits(found[low], cap), _fits(found[high], cap)]
+        if sides[0] != sides[1]:
+            inside = found[low] if sides[0] else found[high]
+            assert inside is not None
+            choices.append((inside.peak, middle))
+    return max(choices)[1] if choices else None
+
+
+def _fits(point: Point | None, cap: int) -> bool:
+    return point is not None and point.peak <= cap
+
+
+def at_cap(points: Iterable[Point], cap: int) -> Point | None:
+    """The fastest point that keeps the cap."""
+    fitting = [point for point in points if point.peak <= cap]
+    return min(fitting, key=lambda point: point.seconds, default=None)
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """The points that no other one beats in peak and time, by peak."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda each: (each.peak, each.seconds)):
+        if not found or point.seconds < found[-1].seconds:
+            found.append(point)
+    return found
+
+
+def dominating(ours: Point, others: Iterable[Point]) -> list[Point]:
+    """Those that are both faster and smaller than ours: there must be none."""
+    return [each for each in others if each.peak < ours.peak and each.seconds < ours.seconds]
+
+
+def hypervolume(points: Iterable[Point], peak: float, seconds: float) -> float:
+    """The area that a front dominates below a reference corner."""
+    area, top = 0.0, seconds
+    for point in front(points):
+        if point.peak < peak and point.seconds < top:
+            area += (peak - point.peak) * (top - point.seconds)
+            top = point.seconds
+    return area

@@ -1,0 +1,284 @@
+"""`autotm.fit` as a person uses it, and what it says to what it cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import autotm
+import autotm_networks
+import autotm_plans
+import pytest
+import torch
+from autotm.executor.capture import capture
+from autotm.executor.errors import BudgetError, CaptureError, PinnedError
+from autotm.executor.lanes import pinned
+from autotm.executor.profiling import Cache, profile
+from autotm.fitting import Fitted, bytes_of
+from autotm.graph import Graph, Machine, Plan
+from torch import nn
+
+LOSS = nn.functional.cross_entropy
+
+
+def both(graph: Graph, machine: Machine) -> Plan:
+    return autotm_plans.mixed(graph)
+
+
+def fitted(name: str = "residual", planner: object = both) -> tuple[Fitted, nn.Module, tuple]:
+    module, sample = autotm_networks.network(name)
+    return autotm.fit(module, sample, LOSS, budget="1GiB", planner=planner), module, sample
+
+
+@pytest.mark.parametrize("name", sorted(autotm_networks.NETWORKS))
+def test_training_is_the_plain_training(name: str) -> None:
+    step, module, sample = fitted(name)
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(step.parameters(), 0.1, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = step(*sample)
+        loss.backward()
+        optimizer.step()
+    theirs, _ = autotm_networks.network(name)
+    torch.manual_seed(3)
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.1, momentum=0.9)
+    for _ in range(3):
+        optimizer.zero_grad()
+        want = LOSS(theirs(*sample[:-1]), sample[-1])
+        want.backward()
+        optimizer.step()
+    assert torch.equal(loss, want)
+    for got, other in zip(module.state_dict().values(), theirs.state_dict().values(), strict=True):
+        assert torch.equal(got, other)
+    step.close()
+
+
+def test_gradients_accumulate_and_scale() -> None:
+    step, module, sample = fitted("conv")
+    (step(*sample) * 3).backward()
+    step(*sample).backward()
+    got = [each.grad.clone() for each in module.parameters()]
+    module.zero_grad()
+    (LOSS(module(sample[0]), sample[1]) * 3).backward()
+    LOSS(module(sample[0]), sample[1]).backward()
+    for mine, parameter in zip(got, module.parameters(), strict=True):
+        torch.testing.assert_close(mine, parameter.grad)
+
+
+def test_without_gradients_the_plain_module_runs() -> None:
+    step, module, sample = fitted("conv")
+    before = module.get_buffer("1.num_batches_tracked").clone()
+    step.eval()
+    assert step(*sample).grad_fn is not None
+    assert torch.equal(module.get_buffer("1.num_batches_tracked"), before)
+    step.train()
+    with torch.no_grad():
+        assert step(*sample).grad_fn is None
+
+
+def test_measuring_reports_and_changes_nothing(tmp_path: Path) -> None:
+    step, module, _ = fitted("transformer")
+    before = {name: each.clone() for name, each in module.state_dict().items()}
+    state = torch.get_rng_state()
+    found = step.measure(3)
+    assert found.differ == ()
+    assert found.arena == step.fit.plan.peak_bytes
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+    text = step.report()
+    assert "bit for bit" in text
+    assert "made again" in text
+    assert len(text.splitlines()) < 50
+    step.timeline(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    spans = [each for each in events if each["ph"] == "X"]
+    for process in (1, 2):
+        lanes = [each["tid"] for each in spans if each["pid"] == process]
+        assert lanes.count(1) == len(step.fit.plan.steps)
+        assert lanes.count(2) == sum(s.saved is not None for s in step.fit.plan.stays)
+        assert lanes.count(3) == sum(s.source == "host" for s in step.fit.plan.stays)
+
+
+def test_a_backward_out_of_turn_is_refused() -> None:
+    step, _, sample = fitted("mlp")
+    first = step(*sample)
+    step(*sample)
+    with pytest.raises(RuntimeError, match="activations of this loss are gone"):
+        first.backward()
+    second = step(*sample)
+    second.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="activations of this loss are gone"):
+        second.backward()
+
+
+def test_a_parameter_changed_before_backward_is_refused() -> None:
+    step, module, sample = fitted("mlp")
+    loss = step(*sample)
+    with torch.no_grad():
+        module.get_parameter("0.weight").mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        loss.backward()
+
+
+def test_other_shapes_and_a_changed_module_are_refused() -> None:
+    step, module, sample = fitted("mlp")
+    with pytest.raises(ValueError, match=r"\(6, 12\), \(6,\), and got \(3, 12\), \(3,\)"):
+        step(sample[0][:3], sample[1][:3])
+    module.get_parameter("0.weight").requires_grad_(False)
+    with pytest.raises(ValueError, match="has changed"):
+        step(*sample)
+
+
+class Branches(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.linear, self.how = nn.Linear(4, 2), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.how == "item" and x.sum().item() > 0:
+            x = x * 2
+        if self.how == "shape":
+            x = x[x[:, 0] > 0]
+        if self.how == "inplace":
+            x.add_(1)
+        if self.how == "numpy":
+            x = torch.from_numpy(x.numpy())
+        return self.linear(x).sum() if self.how != "vector" else self.linear(x)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("item", "depend on the values"),
+        ("shape", "depend on the values"),
+        ("inplace", "clone it first"),
+        ("numpy", "could not be captured"),
+        ("vector", "one number, the loss"),
+    ],
+)
+def test_what_has_no_static_graph_is_one_sentence(how: str, says: str) -> None:
+    with pytest.raises(CaptureError, match=says) as error:
+        autotm.fit(Branches(how), torch.randn(3, 4), budget="1GiB", planner=both)
+    assert "\n" not in str(error.value)
+
+
+def test_samples_that_cannot_be() -> None:
+    linear = nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+    with pytest.raises(CaptureError, match="tensors alone"):
+        autotm.fit(linear, (torch.randn(1, 4), 3), budget=1, planner=both)
+    with pytest.raises(CaptureError, match="on cpu, meta"):
+        autotm.fit(linear, torch.randn(1, 4, device="meta"), budget=1, planner=both)
+    with pytest.raises(CaptureError, match="input requires a gradient"):
+        autotm.fit(Branches(""), torch.randn(3, 4, requires_grad=True), budget=1, planner=both)
+
+
+def test_a_budget_that_cannot_be_met_names_the_least() -> None:
+    module, sample = autotm_networks.network("unet")
+    before = threading.active_count()
+    with pytest.raises(BudgetError, match="at least") as error:
+        autotm.fit(module, sample, LOSS, budget="1kB", planner=both)
+    assert 1000 < error.value.least < 1e6
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "want"), [("12GiB", 12 << 30), ("10.2 GB", 10_200_000_000), ("7", 7), (5, 5)]
+)
+def test_sizes(text: str | int, want: int) -> None:
+    assert bytes_of(text) == want
+
+
+def test_no_size() -> None:
+    with pytest.raises(ValueError, match="write it as 12GiB"):
+        bytes_of("much")
+
+
+def test_a_closed_step_leaves_no_thread() -> None:
+    before = threading.active_count()
+    step, _, sample = fitted("mlp")
+    step(*sample).backward()
+    step.close()
+    assert threading.active_count() == before
+
+
+def test_autocast_is_that_of_the_fit() -> None:
+    module, sample = autotm_networks.network("residual")
+    with torch.autocast("cpu", torch.bfloat16):
+        step = autotm.fit(module, sample, LOSS, budget="1GiB", planner=both)
+        loss = step(*sample)
+    loss.backward()
+    theirs, _ = autotm_networks.network("residual")
+    with torch.autocast("cpu", torch.bfloat16):
+        want = LOSS(theirs(sample[0]), sample[1])
+    want.backward()
+    assert torch.equal(loss, want)
+    for mine, other in zip(module.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(mine.grad, other.grad)
+
+
+class Convolution(nn.Module):
+    def __init__(self, stride: int, padding: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
+        self.how = stride, padding
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.conv2d(x, self.weight, None, *self.how)[:, :, :2, :2].sum()
+
+
+def test_a_file_of_times_is_used_again_and_survives_a_torn_line(tmp_path: Path) -> None:
+    module, sample = autotm_networks.network("conv")
+    file = tmp_path / "times" / "cpu.jsonl"
+    first = autotm.fit(module, sample, LOSS, budget="1GB", cache=file, planner=both)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines) + '\n{"key": "torn')
+    again = autotm.fit(module, sample, LOSS, budget="1GB", cache=file, planner=both)
+    assert len(file.read_text().splitlines()) == len(lines) + 1
+    assert [op.seconds for op in again.fit.graph.ops] == [op.seconds for op in first.fit.graph.ops]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_convolutions_that_differ_in_stride_or_padding_have_times_of_their_own() -> None:
+    cache, counts = Cache(), []
+    for stride, padding in ((1, 1), (2, 1), (1, 0), (1, 1)):
+        call = Convolution(stride, padding)
+        profile(capture(call, (torch.randn(1, 3, 8, 8),)), cache, 1)
+        counts.append(len(cache))
+    assert counts[0] < counts[1] < counts[2] == counts[3]
+
+
+def test_a_killed_process_leaves_nothing_but_whole_times(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, torch, autotm, autotm_networks\n"
+        "from autotm.executor import profiling\n"
+        "real, count = profiling._measure, [0]\n"
+        "def dying(*args):\n"
+        "    count[0] += 1\n"
+        "    if count[0] == 6: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(*args)\n"
+        "profiling._measure = dying\n"
+        "module, sample = autotm_networks.network('conv')\n"
+        "autotm.fit(module, sample, torch.nn.functional.cross_entropy, budget='1GB',\n"
+        "           cache=sys.argv[1])\n"
+    )
+    before = set(Path("/dev/shm").iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "times.jsonl")], check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert len(Cache(tmp_path / "times.jsonl")) == 5
+    assert list(tmp_path.iterdir()) == [tmp_path / "times.jsonl"]
+    assert set(Path("/dev/shm").iterdir()) <= before
+
+
+def test_host_memory_that_cannot_be_had_is_one_sentence() -> None:
+    with pytest.raises(PinnedError, match="raise the budget") as error:
+        pinned(1 << 60)
+    assert "\n" not in str(error.value)

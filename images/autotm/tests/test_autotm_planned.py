@@ -1,0 +1,70 @@
+"""Our planner's plans, run: within the cap, with the plain run's bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import autotm
+import autotm_networks
+import autotm_plans
+import pytest
+from autotm.executor.errors import BudgetError
+from autotm.fitting import Fitted
+from autotm.graph import Graph, Machine, Plan
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan as ours
+from torch import nn
+
+LOSS = nn.functional.cross_entropy
+
+
+def slow(graph: Graph, machine: Machine) -> Plan:
+    """Planned for a link over which nothing is worth to be sent."""
+    return ours(graph, replace(machine, to_host=1e5, from_host=1e5))
+
+
+def bounds(name: str) -> tuple[int, int]:
+    """The least budget that can be, and one with which everything is kept."""
+    module, sample = autotm_networks.network(name)
+    with pytest.raises(BudgetError) as error:
+        autotm.fit(module, sample, LOSS, budget=1)
+    step = autotm.fit(module, sample, LOSS, budget="1GB", planner=lambda g, m: autotm_plans.kept(g))
+    step.close()
+    return error.value.least, 10**9 - step.fit.machine.capacity + step.fit.plan.peak_bytes
+
+
+def fitted(name: str, share: float, planner: object = None) -> Fitted:
+    least, most = bounds(name)
+    module, sample = autotm_networks.network(name)
+    budget = int(least + share * (most - least))
+    return autotm.fit(module, sample, LOSS, budget=budget, planner=planner)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("planner", [ours, slow], ids=["fast link", "slow link"])
+@pytest.mark.parametrize("name", ["residual", "transformer", "unet"])
+def test_a_capped_step_has_the_plain_bits(name: str, planner: object) -> None:
+    step = fitted(name, 0.6, planner)
+    made_again = len(step.fit.plan.steps) - len(step.fit.graph.ops)
+    moved = sum(stay.saved is not None for stay in step.fit.plan.stays)
+    assert made_again + moved > 0
+    assert made_again > 0 or planner is not slow or name == "transformer"
+    found = step.measure(1)
+    assert found.differ == ()
+    assert found.arena == step.fit.plan.peak_bytes <= step.fit.machine.capacity
+    step.close()
+
+
+def only_kept(graph: Graph, machine: Machine) -> Plan:
+    found = autotm_plans.kept(graph)
+    if found.peak_bytes > machine.capacity:
+        raise NoPlan("no room")
+    return found
+
+
+def test_a_budget_for_which_no_plan_is_found_names_the_least_one() -> None:
+    module, sample = autotm_networks.network("unet")
+    least, most = bounds("unet")
+    with pytest.raises(BudgetError, match="the least for which a plan was found") as error:
+        autotm.fit(module, sample, LOSS, budget=least, planner=only_kept)
+    assert most - 512 < error.value.least <= most  # addresses are multiples of 512
+    autotm.fit(module, sample, LOSS, budget=most, planner=only_kept).close()

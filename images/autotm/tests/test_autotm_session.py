@@ -1,0 +1,110 @@
+"""The executor: the bits of the plain run, for every plan, in an arena that is never left."""
+
+from __future__ import annotations
+
+import random
+
+import autotm_networks
+import autotm_plans
+import pytest
+import torch
+from autotm.check import check
+from autotm.executor.arena import arena_graph
+from autotm.executor.calls import Capture
+from autotm.executor.capture import capture, whole
+from autotm.executor.lanes import CpuLanes
+from autotm.executor.program import Program, compile_plan
+from autotm.executor.session import Session, look, outside_of
+from autotm.graph import Machine, Plan
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+LOSS = nn.functional.cross_entropy
+NAMES = sorted(autotm_networks.NETWORKS)
+_CAPTURED: dict[str, Capture] = {}
+
+
+def captured(name: str) -> Capture:
+    if name not in _CAPTURED:
+        module, sample = autotm_networks.network(name)
+        _CAPTURED[name] = capture(module, sample, LOSS)
+    return _CAPTURED[name]
+
+
+def by_hand(name: str, iterations: int = 2) -> tuple[list[torch.Tensor], nn.Module]:
+    """Losses and the module after plain iterations; the gradients of the last are in it."""
+    module, sample = autotm_networks.network(name)
+    losses = []
+    torch.manual_seed(7)
+    for _ in range(iterations):
+        module.zero_grad()
+        loss = whole(module, LOSS, sample)
+        loss.backward()
+        losses.append(loss.detach())
+    return losses, module
+
+
+def planned(name: str, plan: Plan, delay: object = None) -> tuple[list[torch.Tensor], nn.Module]:
+    """The same iterations by a session; nothing but the arena may hold activations."""
+    found, program = captured(name), compiled(name, plan)
+    module, sample = autotm_networks.network(name)
+    lanes = CpuLanes(program.arena_bytes, program.host_bytes, delay)  # type: ignore[arg-type]
+    lanes.arena.fill_(0xFF)  # NaN, wherever something is read before it is written
+    lanes.host.fill_(0xFF)
+    session = Session(found, program, lanes)
+    losses = []
+    torch.manual_seed(7)
+    tangent = next(t for t, (role, _) in found.roles.items() if role == "tangent")
+    for _ in range(2):
+        found_now = session.forward(outside_of(found, module, sample))
+        losses.append(look(found_now[found.loss.tensor], found.loss).clone())
+        for buffer, view in found.updates.items():
+            module.get_buffer(buffer).copy_(look(found_now[view.tensor], view))
+        found_now = session.backward({tangent: torch.ones(())})
+        for parameter, view in found.gradients.items():
+            module.get_parameter(parameter).grad = look(found_now[view.tensor], view).clone()
+    session.close()
+    return losses, module
+
+
+def compiled(name: str, plan: Plan) -> Program:
+    found = captured(name)
+    graph = arena_graph(found.graph)
+    assert check(graph, Machine(plan.peak_bytes, 1e9, 1e9), plan).peak_bytes == plan.peak_bytes
+    return compile_plan(found, graph, plan)
+
+
+def assert_same(
+    got: tuple[list[torch.Tensor], nn.Module], want: tuple[list[torch.Tensor], nn.Module]
+) -> None:
+    assert all(map(torch.equal, got[0], want[0]))
+    for (name, mine), theirs in zip(got[1].named_parameters(), want[1].parameters(), strict=True):
+        assert mine.grad is not None, name
+        assert torch.equal(mine.grad, theirs.grad), name
+    for (name, mine), theirs in zip(got[1].named_buffers(), want[1].buffers(), strict=True):
+        assert torch.equal(mine, theirs), name
+
+
+@pytest.mark.parametrize("kind", autotm_plans.KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_losses_and_buffers_are_those_of_the_plain_run(name: str, kind: str) -> None:
+    plan = autotm_plans.KINDS[kind](arena_graph(captured(name).graph))
+    moved = sum(stay.saved is not None for stay in plan.stays)
+    again = len(plan.steps) - len(captured(name).graph.ops)
+    assert (moved > 0) == (kind in ("offload", "both"))
+    assert again > 0 or kind not in ("recompute", "both")
+    assert_same(planned(name, plan), by_hand(name))
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(NAMES))
+def test_random_plans_with_copies_late_by_chance(seed: int, name: str) -> None:
+    draw = random.Random(seed)
+    rates = [draw.random() for _ in range(3)]
+    plan = autotm_plans.Planner(
+        arena_graph(captured(name).graph),
+        lambda tensor, step: draw.choices(("keep", "drop", "save"), rates)[0],
+        lambda tensor, most: draw.randint(0, most),
+    ).plan()
+    assert_same(planned(name, plan, lambda lane: draw.choice((0, 0, 0.002))), by_hand(name))
