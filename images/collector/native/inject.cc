@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "callbacks.h"
+#include "driver_calls.h"
 
 namespace accel_trace {
 namespace {
@@ -69,13 +70,6 @@ SanitizerResult patch(Lock& lock, const Sanitizer_ResourceModuleData& data) {
     }
     return tool->api.PatchModule(data.module);
   });
-#ifndef AT_TENSOR
-  if (tool->options.analyses() && tool->options.classes & kClassBulk) {
-    tool->note_once("tensor", 1,
-                    "copies by tensor map (TMA), as kernels for compute capability 9.0 and later may "
-                    "make, are not seen: this Sanitizer does not patch them");
-  }
-#endif
   for (const char* name : unseen) {
     tool->note_once(name, 1,
                     std::string("accesses of the kind ") + name +
@@ -98,6 +92,10 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
     }
   }
   tool->functions.clear();  // handles may come back for other functions
+  if (tool->options.analyses()) {
+    CubinCode code = read_cubin(data.pCubin, data.cubinSize);
+    if (!code.empty()) tool->unpatched->code[data.module] = std::move(code);
+  }
   event::Module event{};
   event.module = number(data.module);
   event.context = number(data.context);
@@ -110,6 +108,7 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
 
 void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   tool->functions.clear();
+  tool->unpatched->code.erase(data.module);
   event::Module event{};
   event.module = number(data.module);
   event.context = number(data.context);
@@ -296,6 +295,9 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
   if (!tool || !tool->active || !data || OwnWork::nested()) return;
   const OwnWork own;
   try {
+    if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) {
+      return on_driver_call(id, *static_cast<const Sanitizer_CallbackData*>(data));
+    }
     Lock lock(tool->mutex);
     switch (domain) {
       case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(lock, id, data); break;

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "driver_calls.h"
 #include "workspace.h"
 
 namespace accel_trace {
@@ -47,6 +48,7 @@ std::string subscribe(Tool& self) {
   // Nobody needs it, and it comes with every launch.
   self.api.EnableCallback(0, handle, SANITIZER_CB_DOMAIN_LAUNCH,
                           SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP);
+  if (self.options.analyses()) watch_driver_calls(self, handle);
   return "";
 }
 
@@ -123,6 +125,10 @@ void write_last_facts(Tool& self) {
   self.fact("launches", std::to_string(self.launches));
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
+  if (self.unpatched->maps.made()) {
+    self.fact("tensor_maps", std::to_string(self.unpatched->maps.made()));
+    self.fact("parameters_read", std::to_string(self.unpatched->parameters_read));
+  }
   if (self.lazy_functions) self.fact("lazy_functions", std::to_string(self.lazy_functions));
   const uint64_t lost = self.pieces->table().lost_bytes();
   if (lost) {
@@ -154,6 +160,7 @@ uint64_t thread_number() {
 
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   pieces = std::make_unique<Pieces>(painting_of(options));
+  unpatched = std::make_unique<Unpatched>();
   log.prepare(options.folder);
 }
 
@@ -185,6 +192,7 @@ const Function& Tool::function_of(const Sanitizer_LaunchData& data) {
   function.raw = raw;
   function.name = log.text(name.empty() ? "unnamed" : name);
   function.patched = patched.count(data.module) != 0;
+  function.code = unpatched->find(data.module, function.raw);
   function.matches = !options.kernels.is_set() || options.kernels.found_in(name) ||
                      options.kernels.found_in(function.raw);
   return function;

@@ -22,6 +22,8 @@
 namespace accel_trace {
 
 class Workspace;
+struct KernelCode;
+struct Unpatched;
 using Lock = std::unique_lock<std::mutex>;
 
 // What is known of a function, found again by its handle at every launch.
@@ -30,6 +32,7 @@ struct Function {
   Text name = 0;
   bool matches = true;  // the filter on names
   bool patched = false;
+  const KernelCode* code = nullptr;  // what no patch sees of it; null: nothing
 };
 
 struct Region {
@@ -45,6 +48,7 @@ struct Tool {
   Sanitizer api;
   Log log;
   std::unique_ptr<Pieces> pieces;
+  std::unique_ptr<Unpatched> unpatched;
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
   std::unordered_set<CUmodule> patched;   // modules

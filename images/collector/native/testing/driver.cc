@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "machine.h"
 
@@ -135,7 +137,7 @@ void destroy_context(int number) {
 
 void break_context(int number) { context_of(number).broken = true; }
 
-void load_module(int number, int context, bool refuses) {
+void load_module(int number, int context, bool refuses, const std::string& cubin) {
   Machine& m = machine();
   auto module = std::make_unique<Module>();
   module->context = &context_of(context);
@@ -144,6 +146,12 @@ void load_module(int number, int context, bool refuses) {
   data.context = module->context->handle();
   data.module = module->handle();
   data.cubinSize = 4242;
+  if (!cubin.empty()) {
+    std::ifstream file(cubin, std::ios::binary);
+    module->cubin.assign(std::istreambuf_iterator<char>(file), {});
+    data.pCubin = module->cubin.data();
+    data.cubinSize = module->cubin.size();
+  }
   {
     Guard guard(m.mutex);
     m.modules[number] = std::move(module);
@@ -248,6 +256,7 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     begun.userdata = userdata;
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
+    data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(machine().instance));
     data.launchData = launch_data(stream, node, begun);
     data.launchData.apiContext = stream.context->handle();
     data.launchData.apiStream = stream.handle();

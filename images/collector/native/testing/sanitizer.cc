@@ -92,8 +92,9 @@ SanitizerResult sanitizerEnableDomain(uint32_t enable, Sanitizer_SubscriberHandl
   return SANITIZER_SUCCESS;
 }
 
-SanitizerResult sanitizerEnableCallback(uint32_t, Sanitizer_SubscriberHandle,
-                                        Sanitizer_CallbackDomain, Sanitizer_CallbackId) {
+SanitizerResult sanitizerEnableCallback(uint32_t enable, Sanitizer_SubscriberHandle,
+                                        Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id) {
+  if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) machine().driver_calls[id] = enable != 0;
   return SANITIZER_SUCCESS;
 }
 

@@ -84,7 +84,7 @@ struct Player {
                                 static_cast<uint64_t>(i % 3) * 0x100000;
           synthetic::allocate(1, {base, 65536}, "device");
           named("accel_trace_operator", true, "op");
-          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}};
+          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}, {}};
           kernel.accesses.push_back({synthetic::Type::global, 1, 4, base, 4, 100});
           synthetic::launch(1000 + t, kernel, false);
           named("accel_trace_operator", false, nullptr);
@@ -121,7 +121,7 @@ struct Player {
     if (command == "context") synthetic::make_context(whole(w[1]), whole(w[2]));
     else if (command == "destroy") synthetic::destroy_context(whole(w[1]));
     else if (command == "break") synthetic::break_context(whole(w[1]));
-    else if (command == "module") synthetic::load_module(whole(w[1]), whole(w[2]), word(3) == "refuse");
+    else if (command == "module") synthetic::load_module(whole(w[1]), whole(w[2]), word(3) == "refuse", word(4));
     else if (command == "unload") synthetic::unload_module(whole(w[1]));
     else if (command == "lazy") synthetic::load_lazily(whole(w[1]), whole(w[2]));
     else if (command == "stream") synthetic::make_stream(whole(w[1]), whole(w[2]));
@@ -143,15 +143,35 @@ struct Player {
       graph = command == "graph";
       refused = word(graph ? 2 : 4).rfind("refuse", 0) == 0;
       upload = graph && word(2) == "upload";
-      if (!graph) kernels.push_back({whole(w[2]), w[3], {}});
+      if (!graph) kernels.push_back({whole(w[2]), w[3], {}, {}});
     }
-    else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}});
+    else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}, {}});
     else if (command == "access") {
       // access TYPE FLAGS SIZE BASE STRIDE COUNT
       kernels.back().accesses.push_back({type_of(w[1]), static_cast<uint32_t>(value(w[2])),
                                          static_cast<uint32_t>(value(w[3])), value(w[4]),
                                          value(w[5]), value(w[6])});
     }
+    else if (command == "map") {
+      // map NUMBER TYPE ADDRESS RANK EXTENT... STRIDE...
+      std::vector<uint64_t> extents, strides;
+      const size_t rank = value(w[4]);
+      for (size_t i = 5; i < w.size(); ++i) (i < 5 + rank ? extents : strides).push_back(value(w[i]));
+      synthetic::encode_map(whole(w[1]), static_cast<uint32_t>(value(w[2])), value(w[3]), extents, strides);
+    }
+    else if (command == "move_map") synthetic::move_map(whole(w[1]), value(w[2]));
+    else if (command == "argument") {
+      // argument SIZE [BYTE MAP]...: the next one of the last kernel
+      synthetic::Argument argument{value(w[1]), {}};
+      for (size_t i = 2; i + 1 < w.size(); i += 2) argument.maps.emplace_back(value(w[i]), whole(w[i + 1]));
+      kernels.back().arguments.push_back(argument);
+    }
+    else if (command == "call") {
+      // call [buffer|capture]: as `go`, but through the driver's function
+      synthetic::call_launch(stream, kernels.at(0), word(1) == "buffer", word(1) == "capture");
+    }
+    else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
+    else if (command == "instantiate") synthetic::instantiate(whole(w[1]));
     else if (command == "go") go();
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
     else if (command == "copy") synthetic::copy(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), whole(w[6]));

@@ -1,0 +1,243 @@
+#include "driver_calls.h"
+
+// after sanitizer.h, which declares what it names
+#include <generated_cuda_meta.h>
+
+#include <algorithm>
+
+namespace accel_trace {
+namespace {
+
+// The functions that encode a tensor map begin with the same arguments. Named by number: older
+// headers lack the last.
+constexpr Sanitizer_CallbackId kEncodings[] = {
+    SANITIZER_CBID_DRIVER_API_cuTensorMapEncodeTiled,
+    SANITIZER_CBID_DRIVER_API_cuTensorMapEncodeIm2col,
+    781,  // cuTensorMapEncodeIm2colWide
+};
+constexpr Sanitizer_CallbackId kReplace = SANITIZER_CBID_DRIVER_API_cuTensorMapReplaceAddress;
+constexpr Sanitizer_CallbackId kLaunches[] = {
+    SANITIZER_CBID_DRIVER_API_cuLaunchKernel,
+    SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz,
+    SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx,
+    SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz,
+    SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
+    SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
+};
+constexpr Sanitizer_CallbackId kCaptures[] = {
+    SANITIZER_CBID_DRIVER_API_cuStreamEndCapture,
+    SANITIZER_CBID_DRIVER_API_cuStreamEndCapture_ptsz,
+};
+
+template <size_t N>
+bool is_in(Sanitizer_CallbackId id, const Sanitizer_CallbackId (&list)[N]) {
+  return std::find(list, list + N, id) != list + N;
+}
+
+// What this thread is about to launch, between the beginning and the end of the driver's function.
+struct Call {
+  bool any = false;
+  bool launched = false;  // the launch was reported, so it is not captured
+  void** parameters = nullptr;
+  void** extra = nullptr;
+};
+thread_local Call call;
+thread_local bool replaces = false;
+thread_local TensorMap replaced;
+
+Call parameters_of(Sanitizer_CallbackId id, const void* arguments) {
+  Call out;
+  out.any = true;
+  if (id == kLaunches[0] || id == kLaunches[1]) {
+    const auto& launch = *static_cast<const cuLaunchKernel_params*>(arguments);
+    out.parameters = launch.kernelParams;
+    out.extra = launch.extra;
+  } else if (id == kLaunches[2] || id == kLaunches[3]) {
+    const auto& launch = *static_cast<const cuLaunchKernelEx_params*>(arguments);
+    out.parameters = launch.kernelParams;
+    out.extra = launch.extra;
+  } else {
+    out.parameters = static_cast<const cuLaunchCooperativeKernel_params*>(arguments)->kernelParams;
+  }
+  return out;
+}
+
+// The parameters of the launch that this thread makes, as one buffer or one by one.
+std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
+  std::vector<TensorMap> found;
+  if (!launch.any) return found;
+  const TensorMaps& maps = tool->unpatched->maps;
+  if (launch.extra) {
+    const char* buffer = nullptr;
+    size_t bytes = 0;
+    for (void** word = launch.extra; *word != CU_LAUNCH_PARAM_END; word += 2) {
+      if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = static_cast<const char*>(word[1]);
+      if (*word == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<const size_t*>(word[1]);
+    }
+    maps.search(buffer, bytes, sizeof(uint64_t), found);
+  } else if (launch.parameters && code) {
+    for (const KernelCode::Parameter& parameter : code->parameters) {
+      // A structure that holds a map is aligned as the map is.
+      maps.search(launch.parameters[parameter.ordinal], parameter.size, 64, found);
+    }
+  }
+  tool->unpatched->parameters_read += launch.extra || (launch.parameters && code);
+  return found;
+}
+
+void encoded(const void* arguments) {
+  const auto& made = *static_cast<const cuTensorMapEncodeTiled_params*>(arguments);
+  TensorMap map;
+  if (!made.tensorMap ||
+      !describe(made.tensorDataType, made.tensorRank, reinterpret_cast<uint64_t>(made.globalAddress),
+                made.globalDim, made.globalStrides, map)) {
+    return;
+  }
+  tool->unpatched->maps.add(made.tensorMap, map);
+}
+
+void replace(bool over, const void* arguments) {
+  const auto& change = *static_cast<const cuTensorMapReplaceAddress_params*>(arguments);
+  if (!change.tensorMap) return;
+  if (over && replaces) {
+    replaced.address = reinterpret_cast<uint64_t>(change.globalAddress);
+    tool->unpatched->maps.add(change.tensorMap, replaced);
+  } else if (!over) {
+    const TensorMap* const map = tool->unpatched->maps.find(change.tensorMap);
+    replaces = map != nullptr;
+    if (map) replaced = *map;
+  }
+}
+
+// A launch that the driver took and that was not reported went into a graph.
+void captured(const char* name) {
+  Unpatched& unpatched = *tool->unpatched;
+  if (!name) return;
+  std::vector<TensorMap> maps = maps_in(call, unpatched.find(name));
+  if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
+}
+
+void capture_ended(const void* arguments) {
+  Unpatched& unpatched = *tool->unpatched;
+  const auto& end = *static_cast<const cuStreamEndCapture_params*>(arguments);
+  if (end.phGraph && *end.phGraph) unpatched.graphs[*end.phGraph] = std::move(unpatched.capturing);
+  unpatched.capturing.clear();
+}
+
+bool succeeded(const Sanitizer_CallbackData& data) {
+  return data.functionReturnValue &&
+         *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
+}
+
+void write_map(const TensorMap& map, uint64_t launch) {
+  event::TensorMap event{};
+  event.launch = launch;
+  event.address = map.address;
+  event.span = map.span;
+  event.size = map.bytes;
+  event.type = map.type;
+  event.rank = map.rank;
+  event.extent_0 = map.extent[0];
+  event.extent_1 = map.extent[1];
+  event.extent_2 = map.extent[2];
+  event.extent_3 = map.extent[3];
+  event.extent_4 = map.extent[4];
+  event.stride_1 = map.stride[0];
+  event.stride_2 = map.stride[1];
+  event.stride_3 = map.stride[2];
+  event.stride_4 = map.stride[3];
+  tool->log.add(event);
+}
+
+}  // namespace
+
+const KernelCode* Unpatched::find(CUmodule module, const std::string& name) const {
+  const auto in = code.find(module);
+  if (in == code.end()) return nullptr;
+  const auto found = in->second.find(name);
+  return found == in->second.end() ? nullptr : &found->second;
+}
+
+const KernelCode* Unpatched::find(const std::string& name) const {
+  for (const auto& [module, kernels] : code) {
+    const auto found = kernels.find(name);
+    if (found != kernels.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
+  const auto watch = [&](Sanitizer_CallbackId id) {
+    return self.api.EnableCallback(1, handle, SANITIZER_CB_DOMAIN_DRIVER_API, id);
+  };
+  bool all = true;
+  for (const Sanitizer_CallbackId id : kLaunches) all &= watch(id) == SANITIZER_SUCCESS;
+  for (const Sanitizer_CallbackId id : kCaptures) all &= watch(id) == SANITIZER_SUCCESS;
+  all &= watch(kEncodings[0]) == SANITIZER_SUCCESS && watch(kEncodings[1]) == SANITIZER_SUCCESS;
+  all &= watch(kReplace) == SANITIZER_SUCCESS;
+  watch(kEncodings[2]);  // of CUDA 12.8 and later
+  if (!all) {
+    self.note(2, "this Sanitizer does not report the calls that make tensor maps: what kernels copy "
+                 "by them (TMA) is not known");
+  }
+}
+
+void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
+  const bool over = data.callbackSite == SANITIZER_API_EXIT;
+  if (is_in(id, kLaunches)) {
+    if (!over) {
+      call = parameters_of(id, data.functionParams);
+      return;
+    }
+    if (call.any && !call.launched && succeeded(data)) {
+      Lock lock(tool->mutex);
+      captured(data.symbolName);
+    }
+    call = Call{};
+    return;
+  }
+  if (over && !succeeded(data)) return;
+  if (id == kReplace) {
+    Lock lock(tool->mutex);
+    replace(over, data.functionParams);
+  } else if (over) {
+    Lock lock(tool->mutex);
+    if (is_in(id, kCaptures)) capture_ended(data.functionParams);
+    if (is_in(id, kEncodings)) encoded(data.functionParams);
+  }
+}
+
+void launch_reported() { call.launched = true; }
+
+void graph_instantiated(const Sanitizer_GraphExecData& data) {
+  Unpatched& unpatched = *tool->unpatched;
+  const auto captured = unpatched.graphs.find(data.graph);
+  if (captured != unpatched.graphs.end()) unpatched.instances[data.graphExec] = captured->second;
+}
+
+void graph_instance_ends(const Sanitizer_GraphExecData& data) {
+  tool->unpatched->instances.erase(data.graphExec);
+}
+
+void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
+                     CUgraphExec instance) {
+  Unpatched& unpatched = *tool->unpatched;
+  if (in_graph) {
+    const auto graph = unpatched.instances.find(instance);
+    if (graph != unpatched.instances.end()) {
+      for (const Unpatched::Captured& node : graph->second) {
+        if (node.name != function.raw) continue;
+        for (const TensorMap& map : node.maps) write_map(map, launch);
+      }
+    }
+  } else {
+    for (const TensorMap& map : maps_in(call, function.code)) write_map(map, launch);
+  }
+  if (!function.code || !function.code->uses) return;
+  event::Uses uses{};
+  uses.launch = launch;
+  uses.what = function.code->uses;
+  tool->log.add(uses);
+}
+
+}  // namespace accel_trace
