@@ -290,6 +290,11 @@ struct Lost {
   uint64_t launch;
 };
 
+struct Nothing {
+  static constexpr uint16_t kind = 43;
+  uint64_t launch;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

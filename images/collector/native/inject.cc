@@ -168,7 +168,13 @@ namespace {
 void context_made(const Sanitizer_ResourceContextData& data) {
   // From here on ours runs before the driver's own end: what was registered last runs first.
   static bool registered = false;
-  if (!registered) registered = atexit(finish_gpu) == 0;
+  if (!registered) {
+    registered = atexit(finish_gpu) == 0;
+    at_quick_exit([] {
+      finish_gpu();
+      finish_log();  // no destructor runs
+    });
+  }
   tool->devices[data.context] = static_cast<uint32_t>(data.device);
   event::Context event{};
   event.context = number(data.context);
@@ -275,7 +281,7 @@ void was_set(const Sanitizer_MemsetData& data) {
 
 namespace {
 
-void on_synchronize(Sanitizer_CallbackId id, const void* data) {
+void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   if (id != SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED &&
       id != SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED) {
     return;
@@ -283,9 +289,17 @@ void on_synchronize(Sanitizer_CallbackId id, const void* data) {
   const bool one = id == SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED;
   event::Sync event{};
   event.what = one ? 1 : 2;
-  event.stream = one ? number(static_cast<const Sanitizer_SynchronizeData*>(data)->stream) : 0;
+  const auto& wait = *static_cast<const Sanitizer_SynchronizeData*>(data);
+  event.stream = one ? number(wait.stream) : 0;
   tool->log.add(event);
-  tool->log.settle();  // a program that dies mostly does so after a wait that failed
+  const auto found = tool->workspaces.find(wait.context);
+  if (found == tool->workspaces.end() || tool->gpu_over || (one && !wait.hStream)) {
+    tool->log.settle();  // a program that dies mostly does so after a wait that failed
+    return;
+  }
+  const uint64_t before = tool->log.events();
+  found->second->drain_waited(lock, one ? wait.hStream : nullptr);
+  if (tool->log.events() != before) tool->log.flush();  // for good, whatever ends the program next
 }
 
 }  // namespace
@@ -312,7 +326,7 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
           was_set(*static_cast<const Sanitizer_MemsetData*>(data));
         }
         break;
-      case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(id, data); break;
+      case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(lock, id, data); break;
       case SANITIZER_CB_DOMAIN_GRAPHS: on_graph(lock, id, data); break;
       default: break;
     }

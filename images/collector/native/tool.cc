@@ -177,6 +177,12 @@ void Tool::note_once(const char* key, uint32_t level, const std::string& text) {
   if (noted_.insert(key).second) note(level, text);
 }
 
+void Tool::note_tensor_copies() {
+  note_once("tensor copies", 1,
+            "kernels copied by tensor map (TMA), whose addresses the interface does not tell: what "
+            "they touched that way is known by descriptor alone");
+}
+
 void Tool::fact(const char* name, const std::string& value) {
   event::Fact event{};
   event.name = log.text(name);

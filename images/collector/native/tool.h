@@ -77,6 +77,7 @@ struct Tool {
   ~Tool();
   void note(uint32_t level, const std::string& text);
   void note_once(const char* key, uint32_t level, const std::string& text);
+  void note_tensor_copies();
   void fact(const char* name, const std::string& value);
   const Function& function_of(const Sanitizer_LaunchData& data);
   bool wants(const Function& function, uint64_t launch);

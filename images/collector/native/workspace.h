@@ -24,6 +24,8 @@ class Workspace {
   void cancel(uint32_t row);  // it was not
   // Waits for the launches submitted so far, writes their events, and frees their rows.
   void drain(Lock& lock);
+  // The same for launches that the program has waited for: those of a stream, or all with null.
+  void drain_waited(Lock& lock, Sanitizer_StreamHandle stream);
   // Mode trace, after the stream was synchronised: the events of its submitted launches.
   void finish_traced(Lock& lock, Sanitizer_StreamHandle stream);
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
@@ -67,7 +69,11 @@ class Workspace {
   bool build_ring(Lock& lock, Sanitizer_StreamHandle stream);
   size_t free_row();
   bool drain_rows(Lock& lock);
+  std::vector<uint32_t> submitted(Sanitizer_StreamHandle stream);
+  bool take_in(Lock& lock, const std::vector<uint32_t>& rows);
+  void said_nothing(uint64_t launch);
   void report(const Row& row, const char* data);
+  void lost(uint64_t launch);
   bool clear(Lock& lock, const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream);
   Replica* replica_of(Lock& lock, Sanitizer_StreamHandle stream);
   bool fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from accel_trace import events as ev
 from accel_trace import unpatched
-from native_support import START, TESTING, Log, built, need_tools, play, program
+from native_support import (
+    TESTING,
+    Log,
+    built,
+    launch,
+    need_tools,
+    play,
+    program,
+    touched,
+)
 
 A = 0x7F0000000000
 BF16 = 9
@@ -118,11 +127,44 @@ def test_nothing_is_watched_where_nothing_is_analysed(tmp_path: Path) -> None:
     assert (maps(log), uses(log), len(log.of(ev.Launch))) == ([], {}, 1)
 
 
+def touching(address: int, stream: int = 1) -> list[str]:
+    return launch(f"global 1 4 {address:#x} 4 9", stream=stream)
+
+
+def test_what_the_program_waited_for_is_kept_when_it_is_killed(tmp_path: Path) -> None:
+    script = [
+        *begin("stream 2 1"), f"alloc 1 {A:#x} 512", *touching(A), *touching(A, 2), *touching(A),
+        "sync 1", *launch(stream=2), "sync_context 1", *touching(A), "kill",
+    ]  # fmt: skip
+    run = play(script[:-3], tmp_path, ok=False)
+    assert [touched(run.log, i) for i in range(4)] == [[(A, 512)]] * 3 + [[]]
+    run = play(script, tmp_path, ok=False)
+    assert not run.log.whole
+    assert [touched(run.log, i) for i in range(5)] == [[(A, 512)]] * 3 + [[], []]
+    assert [event.launch for event in run.log.of(ev.Nothing)] == [3]
+    stream_alone = play([*script[: script.index("sync 1") + 1], "kill"], tmp_path, ok=False)
+    assert [len(touched(stream_alone.log, i)) for i in range(3)] == [1, 0, 1]
+
+
+def test_a_quick_exit_keeps_all(tmp_path: Path) -> None:
+    script = [*begin(), f"alloc 1 {A:#x} 512", *touching(A), "quick_exit 4"]
+    run = play(script, tmp_path, ok=False)
+    assert (run.returncode, run.log.whole) == (4, True)
+    assert touched(run.log, 0) == [(A, 512)]
+
+
+def test_what_goes_with_the_context_is_said_to_be_lost(tmp_path: Path) -> None:
+    script = [*begin(), f"alloc 1 {A:#x} 512", *touching(A), "sync 1", *touching(A), "break 1"]
+    log = play(script, tmp_path).log
+    assert (touched(log, 0), touched(log, 1)) == ([(A, 512)], [])
+    assert [event.launch for event in log.of(ev.Lost)] == [1]
+
+
 def test_clean_under_the_sanitizers(tmp_path: Path) -> None:
     script = [
         *begin(MATRIX), "launch 1 1 stores", "argument 512 128 1", "call", "call buffer",
         "call capture", "end_capture 3", "instantiate 3", "graph 1", "node 1 stores", "go",
-        "unload 1", *START[1:], "launch 1 1 loads", "argument 8", "argument 128", "call",
+        "unload 1", "module 2 1", "launch 1 2 loads", "argument 8", "argument 128", "call",
     ]  # fmt: skip
     run = play(script, tmp_path, sanitize="address,undefined")
     assert (run.stderr, len(maps(run.log))) == ("", 3)

@@ -206,6 +206,7 @@ struct Player {
     else if (command == "exit") exit(whole(w[1]));
     else if (command == "leave") _exit(whole(w[1]));
     else if (command == "abort") abort();
+    else if (command == "quick_exit") quick_exit(whole(w[1]));
     else if (command == "kill") raise(SIGKILL);
     else { fprintf(stderr, "scenario: no command %s\n", command.c_str()); exit(99); }
   }

@@ -53,6 +53,14 @@ class Uses(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing(Event):
+    """An analysed launch touched or counted nothing that patches see: there is no other event."""
+
+    kind = 43
+    launch: U64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(Event):
     """What an analysed launch touched or counted was lost, with the GPU's context say."""
 

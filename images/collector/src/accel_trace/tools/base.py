@@ -180,6 +180,11 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[objec
     return write_file(path, write)
 
 
+def cut(name: str, most: int = 80) -> str:
+    """Return a kernel's name for a person: its end is left out where it is longer."""
+    return name if len(name) <= most else name[: most - 3] + "..."
+
+
 def bytes_text(size: float) -> str:
     """Return a size for a person: B, KiB, MiB or GiB with two digits."""
     for unit in ("B", "KiB", "MiB"):

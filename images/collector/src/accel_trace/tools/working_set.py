@@ -25,6 +25,7 @@ from accel_trace.tools.base import (
     Tool,
     ToolError,
     bytes_text,
+    cut,
     write_table,
 )
 from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, launch_sets
@@ -33,6 +34,7 @@ _LEVELS = {"all": "ws", "tensor": "ws_tensor", "object": "ws_object"}
 _COLUMNS = (
     "process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
     "footprint", "tensor_footprint", "pieces", "accesses_elsewhere", "operator", "region",
+    "by_descriptor", "not_seen",
 )  # fmt: skip
 
 
@@ -162,7 +164,18 @@ def _excluded(sets: LaunchSets) -> str:
     if elsewhere:
         parts.append(f"{elsewhere} launches also accessed memory that belongs to no known piece")
     if sets.lost:
-        parts.append(f"{sets.lost} launches at the cut end of the log are left out")
+        parts.append(
+            f"{sets.lost} launches whose result was lost, at the cut end of the log say, are "
+            "unknown and left out"
+        )
+    if sets.unknown:
+        parts.append(
+            f"{sets.unknown} launches that touched nothing but by tensor maps that are not known "
+            "are left out"
+        )
+    lower = sum(row.undescribed for row in sets.rows)
+    if lower:
+        parts.append(f"{lower} launches touched at least what is said, and more by such maps")
     if sets.orphans:
         parts.append(f"{sets.orphans} touched pieces of launches that are not in the log")
     return "; ".join(parts)
@@ -176,17 +189,18 @@ def _summary(
     for level, attribute in levels.items():
         values = [float(getattr(row, attribute)) for row in rows]
         statistics = Statistics.of(values)
-        words = []
+        words, nearest_to = [], []
         for name, value in statistics._asdict().items():
             behind = nearest(rows, values, value)
-            note = f"launch {behind.launch.launch}: {behind.launch.name}"
+            note = f"launch {behind.launch.launch}: {behind.name}"
             records.append(
                 Record(f"ws_{name}", "B", (value,), labels | {"level": level}, note=note)
             )
             words.append(f"{name} {bytes_text(value)}")
             if name in ("max", "median", "p90"):
-                lines.append(f"    {name:<6} is that of {note}")
-        lines.insert(len(lines) - 3, f"  working set ({level}): {', '.join(words)}")
+                nearest_to.append(f"    {name:<6} is that of {cut(note)}")
+        if statistics.max or level != "tensor":  # a program without a framework has no tensors
+            lines += [f"  working set ({level}): {', '.join(words)}", *nearest_to]
     if "bound" not in levels:
         for name, attribute in (("footprint", "footprint"), ("tensors", "tensor_footprint")):
             values = [float(getattr(row, attribute)) for row in rows]
@@ -194,7 +208,8 @@ def _summary(
             records.append(Record(f"{name}_mean", "B", (mean,), labels))
             records.append(Record(f"{name}_max", "B", (most,), labels))
             shown = "allocated" if name == "footprint" else "in tensors"
-            lines.append(f"  {shown}: mean {bytes_text(mean)}, max {bytes_text(most)}")
+            if most or name == "footprint":
+                lines.append(f"  {shown}: mean {bytes_text(mean)}, max {bytes_text(most)}")
     return records, lines
 
 
@@ -204,7 +219,8 @@ def _row(process: Process, row: LaunchSet, variant: str) -> tuple[object, ...]:
     block = f"{launch.block_x}x{launch.block_y}x{launch.block_z}"
     ws = row.bound if variant == "args" else row.ws
     return (
-        process.label, launch.launch, launch.name, launch.device, grid, block, ws, row.ws_tensor,
+        process.label, launch.launch, row.name, launch.device, grid, block, ws, row.ws_tensor,
         row.ws_object, row.footprint, row.tensor_footprint, row.pieces, int(row.elsewhere),
-        launch.operator, launch.region,
+        launch.operator, launch.region, row.by_descriptor,
+        "tensor maps" if row.undescribed else "",
     )  # fmt: skip
