@@ -96,19 +96,18 @@ std::string_view after(std::string_view name, std::string_view prefix) {
 
 }  // namespace
 
-CubinCode read_cubin(const void* cubin, size_t bytes) {
-  CubinCode out;
+bool read_cubin(const void* cubin, size_t bytes, CubinCode& out) {
   Elf64_Ehdr head;
   const Reader file(cubin, bytes);
   if (!cubin || !file.get(0, head) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
       head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_machine != kMachineCuda) {
-    return out;
+    return false;
   }
   std::vector<Elf64_Shdr> sections(head.e_shnum);
   for (size_t i = 0; i < sections.size(); ++i) {
-    if (!file.get(head.e_shoff + i * sizeof(Elf64_Shdr), sections[i])) return {};
+    if (!file.get(head.e_shoff + i * sizeof(Elf64_Shdr), sections[i])) return false;
   }
-  if (head.e_shstrndx >= sections.size()) return out;
+  if (head.e_shstrndx >= sections.size()) return false;
   const Elf64_Shdr& strings = sections[head.e_shstrndx];
   const std::string_view names = file.part(strings.sh_offset, strings.sh_size);
   uint32_t shared = 0;  // of functions that are no kernels: who calls them is not looked for
@@ -137,7 +136,7 @@ CubinCode read_cubin(const void* cubin, size_t bytes) {
     const bool plain = kernel->second.uses == 0 && kernel->second.parameters.empty();
     kernel = plain ? out.erase(kernel) : std::next(kernel);
   }
-  return out;
+  return true;
 }
 
 }  // namespace accel_trace

@@ -32,8 +32,8 @@ struct KernelCode {
 };
 using CubinCode = std::unordered_map<std::string, KernelCode>;  // by mangled name
 
-// The kernels of a cubin that use something of the above, or may get a tensor map. Nothing of what is
-// no cubin for compute capability 7.0 or later, or is cut off.
-CubinCode read_cubin(const void* cubin, size_t bytes);
+// Adds the kernels of a cubin that use something of the above, or may get a tensor map. False for what
+// is no cubin, or is cut off. Code is read as that of compute capability 7.0 and later.
+bool read_cubin(const void* cubin, size_t bytes, CubinCode& out);
 
 }  // namespace accel_trace

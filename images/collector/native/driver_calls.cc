@@ -1,5 +1,7 @@
 #include "driver_calls.h"
 
+#include "sampler.h"
+
 // after sanitizer.h, which declares what it names
 #include <generated_cuda_meta.h>
 
@@ -23,6 +25,10 @@ constexpr Sanitizer_CallbackId kLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx_ptsz,
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
+};
+constexpr Sanitizer_CallbackId kGraphLaunches[] = {
+    SANITIZER_CBID_DRIVER_API_cuGraphLaunch,
+    SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
 };
 constexpr Sanitizer_CallbackId kCaptures[] = {
     SANITIZER_CBID_DRIVER_API_cuStreamEndCapture,
@@ -175,6 +181,9 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
   for (const Sanitizer_CallbackId id : kCaptures) all &= watch(id) == SANITIZER_SUCCESS;
   all &= watch(kEncodings[0]) == SANITIZER_SUCCESS && watch(kEncodings[1]) == SANITIZER_SUCCESS;
   all &= watch(kReplace) == SANITIZER_SUCCESS;
+  if (self.sampler) {
+    for (const Sanitizer_CallbackId id : kGraphLaunches) all &= watch(id) == SANITIZER_SUCCESS;
+  }
   watch(kEncodings[2]);  // of CUDA 12.8 and later
   if (!all) {
     self.note(2, "this Sanitizer does not report the calls that make tensor maps: what kernels copy "
@@ -184,6 +193,17 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
 
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   const bool over = data.callbackSite == SANITIZER_API_EXIT;
+  if (tool->sampler && (is_in(id, kLaunches) || is_in(id, kGraphLaunches))) {
+    if (over) {
+      tool->sampler->gate.leave();
+    } else {
+      {
+        Lock lock(tool->mutex);
+        tool->sampler->about_to_launch(lock);
+      }
+      tool->sampler->gate.enter();
+    }
+  }
   if (is_in(id, kLaunches)) {
     if (!over) {
       call = parameters_of(id, data.functionParams);

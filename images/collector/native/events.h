@@ -295,6 +295,13 @@ struct Nothing {
   uint64_t launch;
 };
 
+struct Iteration {
+  static constexpr uint16_t kind = 44;
+  uint64_t iteration;
+  uint32_t began;
+  uint32_t analysed;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

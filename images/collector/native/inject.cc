@@ -1,4 +1,4 @@
-// The Sanitizer's callbacks: events into the log, patches into modules, states onto launches.
+// The Sanitizer's callbacks: events into the log.
 // Called by any thread, from inside of CUDA: no CUDA function is called here, nothing is printed, and
 // nothing is thrown. Where the Sanitizer may wait it is called without the mutex.
 #include <stdlib.h>
@@ -11,117 +11,6 @@
 
 namespace accel_trace {
 namespace {
-
-struct Point {
-  uint32_t type;
-  Sanitizer_InstructionId id;
-  const char* name;
-};
-
-const Point kPoints[] = {
-    {kClassGlobal, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "global"},
-    {kClassShared, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS, "shared"},
-    {kClassLocal, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS, "local"},
-    {kClassAsync, SANITIZER_INSTRUCTION_MEMCPY_ASYNC, "async"},
-#ifdef AT_BULK
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED, "bulk_load"},
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL, "bulk_store"},
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL, "bulk_reduce"},
-#endif
-#ifdef AT_TENSOR
-    {kClassBulk, SANITIZER_INSTRUCTION_TMA_LOAD, "tensor"},
-    {kClassBulk, SANITIZER_INSTRUCTION_TMA_STORE, "tensor"},
-#endif
-};
-
-std::string patch_name(const Options& options, const Point& point) {
-  if (options.mode == Mode::empty) {
-    return point.type <= kClassLocal ? "at_empty_access" : "at_empty_copy";
-  }
-  const bool addressless = point.type == kClassShared || point.type == kClassLocal;
-  if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
-  return std::string("at_") + name_of(options.mode) + "_" + point.name;
-}
-
-// ---- modules ----------------------------------------------------------------------------------
-
-// The Sanitizer's functions for patches want one thread at a time. Never taken with the tool's mutex.
-std::mutex patching;
-
-SanitizerResult patch(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  std::vector<const char*> unseen;
-  const SanitizerResult patched = unlocked(lock, [&] {
-    const std::lock_guard<std::mutex> guard(patching);
-    if (tool->loaded.count(data.context) == 0) {
-      const SanitizerResult result =
-          tool->api.AddPatchesFromFile(tool->options.patches.c_str(), data.context);
-      if (result != SANITIZER_SUCCESS) return result;
-      tool->loaded.insert(data.context);
-    }
-    for (const Point& point : kPoints) {
-      if (!(tool->options.classes & point.type)) continue;
-      const std::string name = patch_name(tool->options, point);
-      if (name.empty()) continue;
-      const SanitizerResult result =
-          tool->api.PatchInstructions(point.id, data.module, name.c_str());
-      if (result == SANITIZER_SUCCESS) continue;
-      if (point.type == kClassGlobal) return result;
-      unseen.push_back(point.name);
-    }
-    return tool->api.PatchModule(data.module);
-  });
-  for (const char* name : unseen) {
-    tool->note_once(name, 1,
-                    std::string("accesses of the kind ") + name +
-                        " are not seen: this Sanitizer does not patch them");
-  }
-  return patched;
-}
-
-void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  SanitizerResult result = SANITIZER_SUCCESS;
-  bool patched = false;
-  if (tool->options.patched()) {
-    result = patch(lock, data);
-    patched = result == SANITIZER_SUCCESS;
-    if (patched) {
-      tool->patched.insert(data.module);
-    } else {
-      tool->note_once("patch", 2, "a module could not be patched, and its kernels are not analysed: " +
-                                      tool->api.words(result));
-    }
-  }
-  tool->functions.clear();  // handles may come back for other functions
-  if (tool->options.analyses()) {
-    CubinCode code = read_cubin(data.pCubin, data.cubinSize);
-    if (!code.empty()) tool->unpatched->code[data.module] = std::move(code);
-  }
-  event::Module event{};
-  event.module = number(data.module);
-  event.context = number(data.context);
-  event.loaded = 1;
-  event.patched = patched;
-  event.result = result;
-  event.size = data.cubinSize;
-  tool->log.add(event);
-}
-
-void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  tool->functions.clear();
-  tool->unpatched->code.erase(data.module);
-  event::Module event{};
-  event.module = number(data.module);
-  event.context = number(data.context);
-  event.size = data.cubinSize;
-  if (tool->patched.erase(data.module)) {
-    event.patched = 1;
-    event.result = unlocked(lock, [&] {
-      const std::lock_guard<std::mutex> guard(patching);
-      return tool->api.UnpatchModule(data.module);
-    });
-  }
-  tool->log.add(event);
-}
 
 // ---- memory -----------------------------------------------------------------------------------
 
@@ -189,12 +78,7 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
     found->second->drain(lock);
     tool->workspaces.erase(data.context);
   }
-  lock.unlock();
-  {
-    const std::lock_guard<std::mutex> guard(patching);
-    tool->loaded.erase(data.context);
-  }
-  lock.lock();
+  patches_end(lock, data.context);
 }
 
 void context_ended(const Sanitizer_ResourceContextData& data) {

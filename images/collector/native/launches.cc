@@ -3,6 +3,7 @@
 
 #include "callbacks.h"
 #include "driver_calls.h"
+#include "sampler.h"
 
 namespace accel_trace {
 namespace {
@@ -51,6 +52,17 @@ void forget_begun() {
   begun = Begun{};
 }
 
+// Equal for launches of one function with one grid and block.
+uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {
+  uint64_t shape = name;
+  for (const uint32_t number : {data.gridDim_x, data.gridDim_y, data.gridDim_z, data.blockDim_x,
+                                data.blockDim_y, data.blockDim_z}) {
+    shape = (shape ^ number) * 0x9e3779b97f4a7c15u;
+    shape ^= shape >> 29;
+  }
+  return shape;
+}
+
 // `instance`: the graph of which it is a node.
 void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                    CUgraphExec instance = nullptr) {
@@ -60,6 +72,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const Text name = function.name;  // the function itself may be forgotten while we wait
   const bool patched = function.patched;
   const bool wanted = tool->recording() && tool->wants(function, launch);
+  if (tool->sampler && !in_graph) tool->sampler->launched(shape_of(data, name));
   const Sanitizer_StreamHandle stream =
       in_graph && data.hApiStream ? data.hApiStream : data.hStream;
   begun.any = true;
@@ -186,6 +199,7 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     }
     graph_rows->clear();
   }
+  if (tool->sampler) tool->sampler->launched(number(data.graphExec));
   if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
   if (tool->patched.empty()) return;
   if (!tool->options.region.empty() && tool->wanted_regions == 0) return;
@@ -231,7 +245,11 @@ void on_graph(Lock& lock, Sanitizer_CallbackId id, const void* data) {
       if (!graph.isGraphUpload) graph_launched(lock, graph);
       return;
     case SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED:
+      if (tool->sampler) tool->sampler->graph_ends(lock);
       return graph_instantiated(*static_cast<const Sanitizer_GraphExecData*>(data));
+    case SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING:
+      if (tool->sampler) tool->sampler->graph_begins(lock);
+      return;
     case SANITIZER_CBID_GRAPHS_GRAPHEXEC_DESTROYING:
       return graph_instance_ends(*static_cast<const Sanitizer_GraphExecData*>(data));
     default:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "driver_calls.h"
+#include "sampler.h"
 #include "workspace.h"
 
 namespace accel_trace {
@@ -70,6 +71,7 @@ void first_facts(Tool& self) {
     }
     self.fact("classes", classes);
     self.fact("sample", std::to_string(options.sample));
+    if (options.every) self.fact("every", std::to_string(options.every));
   }
   if (options.subscribe) self.fact("sanitizer", options.sanitizer);
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
@@ -123,6 +125,7 @@ void write_last_facts(Tool& self) {
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
+  if (self.sampler) self.sampler->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
   if (self.unpatched->maps.made()) {
@@ -161,6 +164,7 @@ uint64_t thread_number() {
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
+  if (options.every && options.analyses()) sampler = std::make_unique<Sampler>(*this);
   log.prepare(options.folder);
 }
 
@@ -193,11 +197,11 @@ void Tool::fact(const char* name, const std::string& value) {
 const Function& Tool::function_of(const Sanitizer_LaunchData& data) {
   const char* raw = data.functionName ? data.functionName : "";
   Function& function = functions[data.function];
+  function.patched = patched.count(data.module) != 0;
   if (function.name != 0 && function.raw == raw) return function;
   const std::string name = demangle(raw);
   function.raw = raw;
   function.name = log.text(name.empty() ? "unnamed" : name);
-  function.patched = patched.count(data.module) != 0;
   function.code = unpatched->find(data.module, function.raw);
   function.matches = !options.kernels.is_set() || options.kernels.found_in(name) ||
                      options.kernels.found_in(function.raw);
@@ -208,6 +212,7 @@ bool Tool::wants(const Function& function, uint64_t launch) {
   if (!options.analyses() || gpu_over || !function.patched || !function.matches) return false;
   if (launch < options.first || launch >= options.last) return false;
   if (!options.region.empty() && wanted_regions == 0) return false;
+  if (sampler && !sampler->on()) return false;
   return passed++ % options.sample == 0;
 }
 

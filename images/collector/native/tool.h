@@ -21,6 +21,7 @@
 
 namespace accel_trace {
 
+class Sampler;
 class Workspace;
 struct KernelCode;
 struct Unpatched;
@@ -51,7 +52,9 @@ struct Tool {
   std::unique_ptr<Unpatched> unpatched;
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
-  std::unordered_set<CUmodule> patched;   // modules
+  std::unordered_map<CUmodule, CUcontext> modules;  // that are loaded
+  std::unordered_set<CUmodule> patched;             // of them
+  std::unique_ptr<Sampler> sampler;  // null: nothing is sampled, all modules are patched
   std::unordered_set<CUcontext> loaded;   // contexts that have our patches; with the lock of those
   std::unordered_map<CUfunction, Function> functions;
   std::vector<Region> regions;            // innermost last

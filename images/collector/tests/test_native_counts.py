@@ -92,7 +92,7 @@ def test_copies_by_tensor_map_are_counted_where_the_headers_have_them(
     log = play([*START, *VECTORS, *launch("tensor 0 0 0 0 4")], tmp_path, mode, **settings).log
     assert counts(log).bulk_copies == (4 if there else 0)
     assert ("whose addresses the interface does not tell" in log.notes()) == there
-    assert ("are not seen: this Sanitizer does not patch them" in log.notes()) != there
+    assert "the code of a module could not be read" in log.notes()  # it has none here
 
 
 def test_what_newer_headers_tell_of_copied_bytes_is_used(tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ void instantiate(int number) {
   data.graph = graph_of(number);
   data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(number));
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING, &data);
+  bool& patched = machine().instantiated[number];
+  patched = false;
+  for (const auto& [index, module] : machine().modules) patched |= !module->active.empty();
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED, &data);
 }
 

@@ -13,9 +13,11 @@ int main(int count, char** words) {
     // Every shorter file is cut off somewhere: none may be read beyond its end.
     for (size_t size = 0; size < bytes.size(); size += 97) {
       const std::string part(bytes, 0, size);
-      accel_trace::read_cubin(part.data(), part.size());
+      accel_trace::CubinCode none;
+      accel_trace::read_cubin(part.data(), part.size(), none);
     }
-    const auto kernels = accel_trace::read_cubin(bytes.data(), bytes.size());
+    accel_trace::CubinCode kernels;
+    if (!accel_trace::read_cubin(bytes.data(), bytes.size(), kernels)) return 1;
     const std::map<std::string, accel_trace::KernelCode> sorted(kernels.begin(), kernels.end());
     for (const auto& [name, code] : sorted) {
       std::cout << name << " " << code.uses;

@@ -100,6 +100,10 @@ Sanitizer_LaunchData launch_data(Stream& stream, const Kernel& kernel, Launch& l
 
 void queue_kernel(Stream& stream, const Kernel& kernel, void* userdata) {
   const Patches patches = module_of(kernel.module).active;
+  const std::thread::id other = machine().patching;
+  if (other != std::thread::id() && other != std::this_thread::get_id()) {
+    stream.context->broken = true;  // an illegal instruction, on a GPU
+  }
   stream.push([patches, userdata, accesses = kernel.accesses] {
     execute(patches, userdata, accesses);
   });
@@ -267,6 +271,13 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, &data);
     machine().in_node = false;
     userdata = begun.userdata;
+  }
+  const auto instance = machine().instantiated.find(machine().instance);
+  if (instance != machine().instantiated.end()) {
+    for (const Kernel& node : nodes) {
+      const bool patched = !module_of(node.module).active.empty();
+      if (patched && !instance->second) stream.context->broken = true;  // an illegal instruction
+    }
   }
   // As on a GPU: no node runs before the whole graph was submitted.
   for (const Kernel& node : nodes) {

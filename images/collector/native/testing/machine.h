@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "driver.h"
@@ -62,6 +63,8 @@ struct Machine {
   std::map<uint32_t, bool> driver_calls;  // functions of the driver that are reported
   std::map<int, std::vector<char>> maps;  // images of tensor maps
   int instance = 0;  // of a graph
+  std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
+  std::atomic<std::thread::id> patching{};  // the thread that changes patches
   std::map<int, std::unique_ptr<Context>> contexts;
   std::map<int, std::unique_ptr<Module>> modules;
   std::map<int, std::unique_ptr<Stream>> streams;

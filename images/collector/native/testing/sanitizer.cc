@@ -123,7 +123,11 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
   const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->refuses) return SANITIZER_ERROR_NOT_SUPPORTED;
-  module->active = module->asked;
+  machine().patching = std::this_thread::get_id();
+  if (getenv("SYNTHETIC_SLOW_PATCHES")) usleep(3000);
+  // As the real one: what is patched twice counts nothing from then on.
+  module->active = module->active.empty() ? module->asked : synthetic::Patches();
+  machine().patching = std::thread::id();
   return SANITIZER_SUCCESS;
 }
 
@@ -132,6 +136,7 @@ SanitizerResult sanitizerUnpatchModule(CUmodule handle) {
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->active.empty()) return SANITIZER_ERROR_INVALID_OPERATION;
   module->active.clear();
+  module->asked.clear();  // forgotten, as the real one does
   return SANITIZER_SUCCESS;
 }
 

@@ -115,6 +115,24 @@ struct Player {
     other.join();
   }
 
+  // A second thread launches on its own stream while this one steps from iteration to iteration.
+  void steps_beside(int steps) {
+    std::atomic<bool> over{false};
+    std::thread other([&over] {
+      synthetic::make_stream(900, 1);
+      synthetic::Kernel kernel{1, "beside", {}, {}};
+      while (!over) synthetic::call_launch(900, kernel, false, false);
+    });
+    auto* step = exported<void (*)()>("accel_trace_step");
+    for (int i = 0; i < steps; ++i) {
+      if (step) step();
+      synthetic::call_launch(stream, kernels.at(0), false, false);
+      usleep(500);
+    }
+    over = true;
+    other.join();
+  }
+
   void play(const Words& w) {
     const std::string& command = w[0];
     const auto word = [&](size_t i) { return i < w.size() ? w[i] : std::string(); };
@@ -181,6 +199,8 @@ struct Player {
     else if (command == "run") synthetic::run(whole(w[1]), w.size() > 2 ? whole(w[2]) : -1);
     else if (command == "operator") named("accel_trace_operator", w[1] == "start", word(2).c_str());
     else if (command == "region") named("accel_trace_region", w[1] == "start", word(2).c_str());
+    else if (command == "steps_beside") steps_beside(whole(w[1]));
+    else if (command == "step") { if (auto* f = exported<void (*)()>("accel_trace_step")) f(); }
     else if (command == "flush") { if (auto* f = exported<void (*)()>("accel_trace_flush")) f(); }
     else if (command == "fact") {
       if (auto* f = exported<void (*)(const char*, const char*)>("accel_trace_fact")) f(w[1].c_str(), w[2].c_str());

@@ -61,6 +61,16 @@ class Nothing(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration(Event):
+    """With --every: an iteration began (1) or ended (0); `analysed` 1 when its launches were."""
+
+    kind = 44
+    iteration: U64
+    began: U32
+    analysed: U32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(Event):
     """What an analysed launch touched or counted was lost, with the GPU's context say."""
 
