@@ -66,7 +66,7 @@ uint32_t uses_of(std::string_view code) {
   return uses;
 }
 
-std::vector<KernelCode::Parameter> parameters_of(std::string_view info) {
+std::vector<KernelCode::Parameter> parameters_of(std::string_view info, size_t least) {
   std::vector<KernelCode::Parameter> out;
   for (size_t at = 0; at + 4 <= info.size();) {
     const auto format = static_cast<uint8_t>(info[at]);
@@ -83,7 +83,7 @@ std::vector<KernelCode::Parameter> parameters_of(std::string_view info) {
       memcpy(&ordinal, info.data() + at + 4, sizeof ordinal);
       memcpy(&word, info.data() + at + 8, sizeof word);
       const uint32_t bytes = usual ? word >> 18 : word & 0xffff;
-      if (bytes >= kTensorMapBytes) out.push_back({ordinal, bytes});
+      if (bytes >= least) out.push_back({ordinal, bytes});
     }
     at += size;
   }
@@ -96,7 +96,7 @@ std::string_view after(std::string_view name, std::string_view prefix) {
 
 }  // namespace
 
-bool read_cubin(const void* cubin, size_t bytes, CubinCode& out) {
+bool read_cubin(const void* cubin, size_t bytes, bool all, CubinCode& out) {
   Elf64_Ehdr head;
   const Reader file(cubin, bytes);
   if (!cubin || !file.get(0, head) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -132,7 +132,10 @@ bool read_cubin(const void* cubin, size_t bytes, CubinCode& out) {
     const auto own = code.find(kernel->first);
     kernel->second.uses = shared | (own == code.end() ? 0 : own->second);
     const auto info = infos.find(kernel->first);
-    if (info != infos.end()) kernel->second.parameters = parameters_of(info->second);
+    if (info != infos.end()) {
+      const size_t least = all ? sizeof(uint64_t) : kTensorMapBytes;
+      kernel->second.parameters = parameters_of(info->second, least);
+    }
     const bool plain = kernel->second.uses == 0 && kernel->second.parameters.empty();
     kernel = plain ? out.erase(kernel) : std::next(kernel);
   }

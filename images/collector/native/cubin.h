@@ -28,12 +28,13 @@ struct KernelCode {
     uint32_t size;
   };
   uint32_t uses = 0;
-  std::vector<Parameter> parameters;  // those that have room for a tensor map
+  std::vector<Parameter> parameters;  // those that have room for what is looked for
 };
 using CubinCode = std::unordered_map<std::string, KernelCode>;  // by mangled name
 
 // Adds the kernels of a cubin that use something of the above, or may get a tensor map. False for what
 // is no cubin, or is cut off. Code is read as that of compute capability 7.0 and later.
-bool read_cubin(const void* cubin, size_t bytes, CubinCode& out);
+// With `all`, every kernel with all parameters that can hold an address.
+bool read_cubin(const void* cubin, size_t bytes, bool all, CubinCode& out);
 
 }  // namespace accel_trace

@@ -68,18 +68,22 @@ Call parameters_of(Sanitizer_CallbackId id, const void* arguments) {
   return out;
 }
 
+std::pair<const char*, size_t> buffer_of(void** extra) {
+  std::pair<const char*, size_t> out{nullptr, 0};
+  for (void** word = extra; *word != CU_LAUNCH_PARAM_END; word += 2) {
+    if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER) out.first = static_cast<const char*>(word[1]);
+    if (*word == CU_LAUNCH_PARAM_BUFFER_SIZE) out.second = *static_cast<const size_t*>(word[1]);
+  }
+  return out;
+}
+
 // The parameters of the launch that this thread makes, as one buffer or one by one.
 std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   std::vector<TensorMap> found;
   if (!launch.any) return found;
   const TensorMaps& maps = tool->unpatched->maps;
   if (launch.extra) {
-    const char* buffer = nullptr;
-    size_t bytes = 0;
-    for (void** word = launch.extra; *word != CU_LAUNCH_PARAM_END; word += 2) {
-      if (*word == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = static_cast<const char*>(word[1]);
-      if (*word == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<const size_t*>(word[1]);
-    }
+    const auto [buffer, bytes] = buffer_of(launch.extra);
     maps.search(buffer, bytes, sizeof(uint64_t), found);
   } else if (launch.parameters && code) {
     for (const KernelCode::Parameter& parameter : code->parameters) {
@@ -237,6 +241,28 @@ void graph_instantiated(const Sanitizer_GraphExecData& data) {
 
 void graph_instance_ends(const Sanitizer_GraphExecData& data) {
   tool->unpatched->instances.erase(data.graphExec);
+}
+
+void write_arguments(const Function& function, uint64_t launch) {
+  if (!call.any) return;
+  const auto tell = [&](const void* bytes, size_t size, uint32_t place) {
+    for (size_t at = 0; bytes && at + sizeof(uint64_t) <= size; at += sizeof(uint64_t), ++place) {
+      event::Argument event{};
+      memcpy(&event.address, static_cast<const char*>(bytes) + at, sizeof event.address);
+      if (!tool->pieces->holds(event.address)) continue;
+      event.launch = launch;
+      event.place = place;
+      tool->log.add(event);
+    }
+  };
+  if (call.extra) {
+    const auto [bytes, size] = buffer_of(call.extra);
+    tell(bytes, size, 0);
+  } else if (call.parameters && function.code) {
+    for (const KernelCode::Parameter& parameter : function.code->parameters) {
+      tell(call.parameters[parameter.ordinal], parameter.size, parameter.ordinal << 16);
+    }
+  }
 }
 
 void write_unpatched(const Function& function, uint64_t launch, bool in_graph,

@@ -40,6 +40,9 @@ void launch_reported();  // that of this thread's call
 void graph_instantiated(const Sanitizer_GraphExecData& data);
 void graph_instance_ends(const Sanitizer_GraphExecData& data);
 
+// Writes where the arguments of `launch`, which this thread makes, point to.
+void write_arguments(const Function& function, uint64_t launch);
+
 // Writes what `launch` gets by tensor map, and what its code does that no patch sees. `instance` is
 // the graph that the kernel is a node of, where it is one.
 void write_unpatched(const Function& function, uint64_t launch, bool in_graph,

@@ -302,6 +302,13 @@ struct Iteration {
   uint32_t analysed;
 };
 
+struct Argument {
+  static constexpr uint16_t kind = 45;
+  uint64_t launch;
+  uint32_t place;
+  uint64_t address;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

@@ -131,7 +131,9 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   event.operator_ = operator_of_thread();
   event.region = tool->regions.empty() ? 0 : tool->regions.back().text;
   tool->log.add(event);
-  if (begun.bound) write_unpatched(tool->function_of(data), told, in_graph, instance);
+  const bool tells = tool->options.distinct && !in_graph;
+  if (begun.bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
+  if (tells) write_arguments(tool->function_of(data), launch);
   if (tool->options.stacks && launch == tool->options.stack_launch) {
     lock.unlock();
     write_stack(launch);

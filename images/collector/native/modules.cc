@@ -96,7 +96,7 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   tool->functions.clear();  // handles may come back for other functions
   if (tool->options.analyses()) {
     CubinCode code;
-    if (!read_cubin(data.pCubin, data.cubinSize, code)) {
+    if (!read_cubin(data.pCubin, data.cubinSize, tool->options.distinct, code)) {
       tool->note_once("code", 1, "the code of a module could not be read: whether its kernels copy by "
                                  "tensor map (TMA) is not known");
     }

@@ -171,6 +171,7 @@ std::string read_options(Options& options) {
     return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
   }
   options.region = variable("ACCEL_TRACE_REGION");
+  options.distinct = variable("ACCEL_TRACE_DISTINCT") == "1";
   options.patches = variable("ACCEL_TRACE_PATCHES");
   if (options.patches.empty()) options.patches = beside_library("patches.fatbin");
   options.sanitizer = variable("ACCEL_TRACE_SANITIZER");

@@ -244,4 +244,12 @@ std::vector<Piece> Pieces::objects_of(uint64_t context) const {
   return out;
 }
 
+bool Pieces::holds(uint64_t address) const {
+  const auto in = [address](const Map& map) {
+    auto after = map.upper_bound(address);
+    return after != map.begin() && address < (--after)->second.end();
+  };
+  return in(tensors_) || in(objects_);
+}
+
 }  // namespace accel_trace

@@ -87,6 +87,7 @@ class Pieces {
   bool remove_tensor(uint64_t address, Piece& out);
   std::vector<Piece> objects_of(uint64_t context) const;  // that it views
 
+  bool holds(uint64_t address) const;  // whether it is in a piece that is known
   std::vector<Span> spans() const;  // all of memory that is known, in order
   uint64_t version() const { return version_; }
   size_t objects() const { return objects_.size(); }

@@ -72,6 +72,7 @@ void first_facts(Tool& self) {
     self.fact("classes", classes);
     self.fact("sample", std::to_string(options.sample));
     if (options.every) self.fact("every", std::to_string(options.every));
+    if (options.distinct) self.fact("distinct", "1");
   }
   if (options.subscribe) self.fact("sanitizer", options.sanitizer);
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {

@@ -85,6 +85,7 @@ void call_launch(int stream, const Kernel& kernel, bool buffer, bool captured) {
     for (const auto& [at, map] : argument.maps) {
       memcpy(bytes.data() + at, machine().maps.at(map).data(), kImage);
     }
+    if (argument.pointer) memcpy(bytes.data(), &argument.pointer, sizeof argument.pointer);
     all.insert(all.end(), bytes.begin(), bytes.end());
     each.push_back(std::move(bytes));
   }

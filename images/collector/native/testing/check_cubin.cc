@@ -14,10 +14,10 @@ int main(int count, char** words) {
     for (size_t size = 0; size < bytes.size(); size += 97) {
       const std::string part(bytes, 0, size);
       accel_trace::CubinCode none;
-      accel_trace::read_cubin(part.data(), part.size(), none);
+      accel_trace::read_cubin(part.data(), part.size(), size % 2, none);
     }
     accel_trace::CubinCode kernels;
-    if (!accel_trace::read_cubin(bytes.data(), bytes.size(), kernels)) return 1;
+    if (!accel_trace::read_cubin(bytes.data(), bytes.size(), false, kernels)) return 1;
     const std::map<std::string, accel_trace::KernelCode> sorted(kernels.begin(), kernels.end());
     for (const auto& [name, code] : sorted) {
       std::cout << name << " " << code.uses;

@@ -26,6 +26,7 @@ struct Accesses {  // `count` of them, by one lane each
 struct Argument {  // of a kernel: zeros, but for images of tensor maps at some of its bytes
   uint64_t size;
   std::vector<std::pair<uint64_t, int>> maps;  // byte, number of the map
+  uint64_t pointer = 0;  // its first word
 };
 
 struct Kernel {

@@ -180,10 +180,11 @@ struct Player {
     else if (command == "move_map") synthetic::move_map(whole(w[1]), value(w[2]));
     else if (command == "argument") {
       // argument SIZE [BYTE MAP]...: the next one of the last kernel
-      synthetic::Argument argument{value(w[1]), {}};
+      synthetic::Argument argument{value(w[1]), {}, 0};
       for (size_t i = 2; i + 1 < w.size(); i += 2) argument.maps.emplace_back(value(w[i]), whole(w[i + 1]));
       kernels.back().arguments.push_back(argument);
     }
+    else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
       // call [buffer|capture]: as `go`, but through the driver's function
       synthetic::call_launch(stream, kernels.at(0), word(1) == "buffer", word(1) == "capture");

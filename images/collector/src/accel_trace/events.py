@@ -15,7 +15,14 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
-from accel_trace.unpatched import Iteration, Lost, Nothing, TensorMap, Uses
+from accel_trace.unpatched import (
+    Argument,
+    Iteration,
+    Lost,
+    Nothing,
+    TensorMap,
+    Uses,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,5 +314,6 @@ EVENTS: tuple[type[Event], ...] = (
     Fact, Context, Module, Alloc, Free, Memcpy, Memset, Sync, Launch, LaunchEnd, TensorAlloc,
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
-    Uses, Lost, Nothing, Iteration, End,
+    Uses, Lost, Nothing, Iteration,
+    Argument, End,
 )  # fmt: skip

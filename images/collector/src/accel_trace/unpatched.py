@@ -71,6 +71,19 @@ class Iteration(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Argument(Event):
+    """With --distinct: an argument of a launch is an address in a known piece of memory.
+
+    `place` is its word among the launch's parameters: number of the parameter << 16 | word in it.
+    """
+
+    kind = 45
+    launch: U64
+    place: U32
+    address: U64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lost(Event):
     """What an analysed launch touched or counted was lost, with the GPU's context say."""
 

@@ -16,7 +16,10 @@ _STORES = USES["tensor map stores"] | USES["tensor map reductions"]
 
 @dataclass
 class Unseen:
-    """Of one process, by launch; `add` every event of KINDS."""
+    """Of one process, by launch; `add` every event of KINDS.
+
+    With --distinct they are told of all launches, analysed or not.
+    """
 
     maps: Counter[int] = field(default_factory=Counter)  # launch to its tensor maps
     uses: dict[int, int] = field(default_factory=dict)  # launch to bits of USES

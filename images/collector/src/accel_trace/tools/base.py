@@ -108,6 +108,7 @@ class Tool:
     needs: ClassVar[Needs] = Needs()
     options: ClassVar[tuple[Option, ...]] = ()
     passes: ClassVar[int] = 1
+    infers: ClassVar[bool] = False  # whether it can do with launches inferred from others
 
     def __init__(
         self, settings: Mapping[str, Value] | None = None, out: Path | None = None

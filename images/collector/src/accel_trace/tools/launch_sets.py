@@ -41,6 +41,7 @@ class LaunchSet:
     bound: int = 0  # variant args: what its operator's arguments hold
     by_descriptor: str = ""  # how its tensor maps' tensors are used: read, or read or written
     undescribed: bool = False  # it copies by tensor maps of which none was found
+    inferred: bool = False  # from another launch (`inferred`), not analysed
     nodes: int = 0  # of a CUDA graph that this row stands for, from the launch on; 0: no graph
 
     @property
@@ -62,10 +63,7 @@ class LaunchSet:
         return self.ws_tensor + sum(
             size
             for start, size in self.objects.items()
-            if not any(
-                tensor < start + size and start < tensor + length
-                for tensor, length in self.tensors.items()
-            )
+            if not any(overlap(start, size, *tensor) for tensor in self.tensors.items())
         )
 
     @property
@@ -78,6 +76,11 @@ class LaunchSet:
     def pieces(self) -> int:
         """How many pieces were touched."""
         return len(self.tensors) + len(self.objects)
+
+
+def overlap(start: int, size: int, other: int, length: int) -> bool:
+    """Whether two stretches of addresses share a byte."""
+    return other < start + size and start < other + length
 
 
 @dataclass
@@ -107,8 +110,9 @@ def launch_sets(process: Process) -> LaunchSets:
         if isinstance(event, Launch):
             _begin(event, rows, graphs, process, memory)
         elif isinstance(event, TensorMap):
-            for piece in touched_by_map(event, memory):
-                _add(sets, rows, piece, owners)
+            if event.launch in rows:
+                for piece in touched_by_map(event, memory):
+                    _add(sets, rows, piece, owners)
         elif isinstance(event, Nothing | Touched):
             told.add(event.launch)
             if isinstance(event, Touched):

@@ -28,13 +28,14 @@ from accel_trace.tools.base import (
     cut,
     write_table,
 )
+from accel_trace.tools.inferred import infer
 from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, launch_sets
 
 _LEVELS = {"all": "ws", "tensor": "ws_tensor", "object": "ws_object"}
 _COLUMNS = (
     "process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
     "footprint", "tensor_footprint", "pieces", "accesses_elsewhere", "operator", "region",
-    "by_descriptor", "not_seen",
+    "by_descriptor", "not_seen", "known",
 )  # fmt: skip
 
 
@@ -64,6 +65,7 @@ class WorkingSet(Tool):
     """Working sets and footprints, per launch and over all launches of a process."""
 
     name = "working_set"
+    infers = True
     help = "bytes of the memory pieces that each launch touches, and what is allocated then"
     options = (
         Option("variant", "gpu", "gpu: touch maps on the GPU; cpu, cpu_mt: raw accesses, resolved "
@@ -103,6 +105,8 @@ class WorkingSet(Tool):
             else:
                 sets = launch_sets(process)
                 note = _excluded(sets)
+                if process.facts.get("distinct"):
+                    note += f"; {_add_inferred(process, sets, labels, records)}"
             lines.append(f"process {process.label}: {len(sets.rows)} launches; {note}")
             records.append(Record("launches", "launches", (len(sets.rows),), labels, note=note))
             if not sets.rows:
@@ -152,6 +156,25 @@ def argument_sets(process: Process, session: Session) -> tuple[LaunchSets, str]:
             else:
                 sets.rows.append(LaunchSet(event, 0, 0, bound=bounds[index]))
     return sets, f"{without} launches outside of any operator with arguments are left out"
+
+
+def _add_inferred(
+    process: Process, sets: LaunchSets, labels: dict[str, str], records: list[Record]
+) -> str:
+    """Add what is inferred of launches that were not analysed; return what to say of it."""
+    found = infer(process, sets)
+    sets.rows = sorted([*sets.rows, *found.rows], key=lambda row: row.launch.launch)
+    for name, unit, count in (
+        ("inferred", "launches", len(found.rows)), ("unmatched", "launches", found.unmatched),
+        ("checked", "launches", found.checked), ("mismatches", "launches", found.mismatches),
+    ):  # fmt: skip
+        records.append(Record(name, unit, (count,), labels))
+    return (
+        f"inferred: {len(found.rows)} launches that were not analysed do as one that was; "
+        f"{found.unmatched} are as none of the analysed iteration, and {found.outside} lie before "
+        f"or outside of iterations: they are left out; {found.checked} inferred launches were "
+        f"analysed as well, and {found.mismatches} of them came out otherwise"
+    )
 
 
 def _excluded(sets: LaunchSets) -> str:
@@ -222,5 +245,5 @@ def _row(process: Process, row: LaunchSet, variant: str) -> tuple[object, ...]:
         process.label, launch.launch, row.name, launch.device, grid, block, ws, row.ws_tensor,
         row.ws_object, row.footprint, row.tensor_footprint, row.pieces, int(row.elsewhere),
         launch.operator, launch.region, row.by_descriptor,
-        "tensor maps" if row.undescribed else "",
+        "tensor maps" if row.undescribed else "", "inferred" if row.inferred else "measured",
     )  # fmt: skip
