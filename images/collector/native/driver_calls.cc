@@ -2,8 +2,7 @@
 
 #include "sampler.h"
 
-// after sanitizer.h, which declares what it names
-#include <generated_cuda_meta.h>
+#include "driver_arguments.h"
 
 #include <algorithm>
 
@@ -55,17 +54,35 @@ Call parameters_of(Sanitizer_CallbackId id, const void* arguments) {
   Call out;
   out.any = true;
   if (id == kLaunches[0] || id == kLaunches[1]) {
-    const auto& launch = *static_cast<const cuLaunchKernel_params*>(arguments);
-    out.parameters = launch.kernelParams;
+    const auto& launch = *static_cast<const LaunchArguments*>(arguments);
+    out.parameters = launch.parameters;
     out.extra = launch.extra;
   } else if (id == kLaunches[2] || id == kLaunches[3]) {
-    const auto& launch = *static_cast<const cuLaunchKernelEx_params*>(arguments);
-    out.parameters = launch.kernelParams;
+    const auto& launch = *static_cast<const LaunchExArguments*>(arguments);
+    out.parameters = launch.parameters;
     out.extra = launch.extra;
   } else {
-    out.parameters = static_cast<const cuLaunchCooperativeKernel_params*>(arguments)->kernelParams;
+    out.parameters = static_cast<const LaunchArguments*>(arguments)->parameters;
   }
   return out;
+}
+
+// Of a map that nobody saw being made, the address alone is known: it is the first word, where the
+// compiler's own code for `tensormap.replace` writes it. Taken for one: what lies as a map would in a
+// parameter, and begins with an address of known memory.
+void search_addresses(const void* parameter, size_t bytes, size_t step,
+                      std::vector<TensorMap>& found) {
+  for (size_t at = 0; parameter && at + kTensorMapBytes <= bytes; at += step) {
+    TensorMap map;
+    memcpy(&map.address, static_cast<const char*>(parameter) + at, sizeof map.address);
+    if (!tool->pieces->holds(map.address)) continue;
+    map.span = 1;
+    map.type = kUnknownType;
+    const bool known = std::any_of(found.begin(), found.end(), [&](const TensorMap& other) {
+      return other.address == map.address;
+    });
+    if (!known) found.push_back(map);
+  }
 }
 
 std::pair<const char*, size_t> buffer_of(void** extra) {
@@ -77,43 +94,50 @@ std::pair<const char*, size_t> buffer_of(void** extra) {
   return out;
 }
 
-// The parameters of the launch that this thread makes, as one buffer or one by one.
+// The parameters of the launch that this thread makes, as one buffer or one by one. A structure that
+// holds a map is aligned as the map is.
 std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   std::vector<TensorMap> found;
   if (!launch.any) return found;
-  const TensorMaps& maps = tool->unpatched->maps;
-  if (launch.extra) {
-    const auto [buffer, bytes] = buffer_of(launch.extra);
-    maps.search(buffer, bytes, sizeof(uint64_t), found);
-  } else if (launch.parameters && code) {
-    for (const KernelCode::Parameter& parameter : code->parameters) {
-      // A structure that holds a map is aligned as the map is.
-      maps.search(launch.parameters[parameter.ordinal], parameter.size, 64, found);
+  const auto each = [&](auto search) {
+    if (launch.extra) {
+      const auto [buffer, bytes] = buffer_of(launch.extra);
+      search(buffer, bytes, sizeof(uint64_t));
+    } else if (launch.parameters && code) {
+      for (const KernelCode::Parameter& parameter : code->parameters) {
+        search(launch.parameters[parameter.ordinal], parameter.size, size_t{64});
+      }
     }
+  };
+  each([&](const void* bytes, size_t size, size_t step) {
+    tool->unpatched->maps.search(bytes, size, step, found);
+  });
+  if (found.empty() && code && code->uses & kTensorMapUses && !launch.extra) {
+    each([&](const void* bytes, size_t size, size_t step) {
+      search_addresses(bytes, size, step, found);
+    });
   }
   tool->unpatched->parameters_read += launch.extra || (launch.parameters && code);
   return found;
 }
 
 void encoded(const void* arguments) {
-  const auto& made = *static_cast<const cuTensorMapEncodeTiled_params*>(arguments);
+  const auto& made = *static_cast<const EncodeArguments*>(arguments);
   TensorMap map;
-  if (!made.tensorMap ||
-      !describe(made.tensorDataType, made.tensorRank, reinterpret_cast<uint64_t>(made.globalAddress),
-                made.globalDim, made.globalStrides, map)) {
-    return;
+  if (made.map && describe(made.type, made.rank, reinterpret_cast<uint64_t>(made.address),
+                           made.extents, made.strides, map)) {
+    tool->unpatched->maps.add(made.map, map);
   }
-  tool->unpatched->maps.add(made.tensorMap, map);
 }
 
 void replace(bool over, const void* arguments) {
-  const auto& change = *static_cast<const cuTensorMapReplaceAddress_params*>(arguments);
-  if (!change.tensorMap) return;
+  const auto& change = *static_cast<const ReplaceAddressArguments*>(arguments);
+  if (!change.map) return;
   if (over && replaces) {
-    replaced.address = reinterpret_cast<uint64_t>(change.globalAddress);
-    tool->unpatched->maps.add(change.tensorMap, replaced);
+    replaced.address = reinterpret_cast<uint64_t>(change.address);
+    tool->unpatched->maps.add(change.map, replaced);
   } else if (!over) {
-    const TensorMap* const map = tool->unpatched->maps.find(change.tensorMap);
+    const TensorMap* const map = tool->unpatched->maps.find(change.map);
     replaces = map != nullptr;
     if (map) replaced = *map;
   }
@@ -129,8 +153,8 @@ void captured(const char* name) {
 
 void capture_ended(const void* arguments) {
   Unpatched& unpatched = *tool->unpatched;
-  const auto& end = *static_cast<const cuStreamEndCapture_params*>(arguments);
-  if (end.phGraph && *end.phGraph) unpatched.graphs[*end.phGraph] = std::move(unpatched.capturing);
+  const auto& end = *static_cast<const EndCaptureArguments*>(arguments);
+  if (end.graph && *end.graph) unpatched.graphs[*end.graph] = std::move(unpatched.capturing);
   unpatched.capturing.clear();
 }
 

@@ -21,6 +21,7 @@ const Point kPoints[] = {
     {kClassLocal, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS, "local"},
     {kClassAsync, SANITIZER_INSTRUCTION_MEMCPY_ASYNC, "async"},
 #ifdef AT_BULK
+    {kClassShared, SANITIZER_INSTRUCTION_REMOTE_SHARED_MEMORY_ACCESS, "remote_shared"},
     {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED, "bulk_load"},
     {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL, "bulk_store"},
     {kClassBulk, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL, "bulk_reduce"},
@@ -37,7 +38,9 @@ std::string patch_name(const Options& options, const Point& point) {
   }
   const bool addressless = point.type == kClassShared || point.type == kClassLocal;
   if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
-  return std::string("at_") + name_of(options.mode) + "_" + point.name;
+  // Shared memory of another block of the cluster counts as shared.
+  const char* const name = point.type == kClassShared ? "shared" : point.name;
+  return std::string("at_") + name_of(options.mode) + "_" + name;
 }
 
 // The Sanitizer's functions for patches want one thread at a time. Never taken with the tool's mutex.

@@ -19,6 +19,7 @@
 namespace accel_trace {
 
 constexpr uint32_t kMostRank = 5;
+constexpr uint32_t kUnknownType = UINT32_MAX;  // of a map whose address alone is known
 
 struct TensorMap {
   uint64_t address = 0;

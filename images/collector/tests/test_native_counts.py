@@ -70,6 +70,15 @@ def test_a_system_wide_atomic_is_an_atomic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "settings"), ANALYSES)
+def test_distributed_shared_memory_counts_as_shared(
+    tmp_path: Path, mode: str, settings: dict[str, object]
+) -> None:
+    accesses = ["remote 1 4 16 4 7", "shared 1 4 16 4 5", "remote 2 4 16 4 3"]
+    got = counts(play([*START, *VECTORS, *launch(*accesses)], tmp_path, mode, **settings).log)
+    assert (got.shared_reads, got.shared_writes, got.global_reads) == (12, 3, 0)
+
+
+@pytest.mark.parametrize(("mode", "settings"), ANALYSES)
 def test_asynchronous_and_bulk_copies(
     tmp_path: Path, mode: str, settings: dict[str, object]
 ) -> None:

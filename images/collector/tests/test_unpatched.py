@@ -97,6 +97,23 @@ def test_tensor_maps_among_the_parameters(tmp_path: Path, way: str) -> None:
     assert log.facts()["tensor_maps"] == "2"
 
 
+def test_of_a_map_that_nobody_saw_being_made_the_address_is_known(tmp_path: Path) -> None:
+    """Made before the tool came, say. The kernel's code copies by tensor map, so it has one."""
+    other = A + (1 << 24)
+    script = [
+        *begin(), f"alloc 1 {A:#x} 4096", f"alloc 1 {other:#x} 512", "launch 1 1 stores",
+        f"pointer 512 {A + 64:#x}", "call", "launch 1 1 loads", "argument 8",
+        f"pointer 128 {other:#x}", "call",
+        "launch 1 1 loads", "argument 8", "pointer 128 0x1234", "call",
+        "launch 1 1 large", f"pointer 20000 {A:#x}", "call",
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    assert [(launch, at, span) for launch, at, span, _ in maps(log)] == [
+        (0, A + 64, 1), (1, other, 1),
+    ]  # fmt: skip
+    assert {m.type for m in log.of(ev.TensorMap)} == {unpatched.ADDRESS_ALONE}
+
+
 def test_a_map_that_moves_keeps_its_shape(tmp_path: Path) -> None:
     script = [
         *begin(MATRIX), f"move_map 1 {A + 4096:#x}", f"move_map 7 {A:#x}",

@@ -1,10 +1,47 @@
 // The synthetic driver's functions that are reported by themselves (driver.h): tensor maps, launches
 // with parameters, and graphs that are captured.
-#include "machine.h"
-// after sanitizer.h, which declares what it names
-#include <generated_cuda_meta.h>
+#include <sanitizer_driver_cbid.h>
 
+#include <cstddef>
 #include <cstring>
+
+#include "../driver_arguments.h"
+#include "machine.h"
+
+namespace {
+
+// Where an argument of a function lies when all of them are put into a structure, in their order.
+template <class Result, class... Arguments>
+constexpr size_t place_of(size_t number, Result (*)(Arguments...)) {
+  const size_t sizes[] = {sizeof(Arguments)...}, aligned[] = {alignof(Arguments)...};
+  size_t at = 0;
+  for (size_t i = 0;; at += sizes[i++]) {
+    at = (at + aligned[i] - 1) / aligned[i] * aligned[i];
+    if (i == number) return at;
+  }
+}
+
+// The tool's own declarations of arguments are as cuda.h declares the functions.
+#define AT_SAME(structure, member, function, number)                                            \
+  static_assert(offsetof(structure, member) ==                                                  \
+                    place_of(number, static_cast<decltype(&function)>(nullptr)),                \
+                #structure "::" #member)
+using namespace accel_trace;
+AT_SAME(EncodeArguments, type, cuTensorMapEncodeTiled, 1);
+AT_SAME(EncodeArguments, rank, cuTensorMapEncodeTiled, 2);
+AT_SAME(EncodeArguments, address, cuTensorMapEncodeTiled, 3);
+AT_SAME(EncodeArguments, extents, cuTensorMapEncodeTiled, 4);
+AT_SAME(EncodeArguments, strides, cuTensorMapEncodeTiled, 5);
+AT_SAME(EncodeArguments, strides, cuTensorMapEncodeIm2col, 5);
+AT_SAME(ReplaceAddressArguments, address, cuTensorMapReplaceAddress, 1);
+AT_SAME(LaunchArguments, parameters, cuLaunchKernel, 9);
+AT_SAME(LaunchArguments, extra, cuLaunchKernel, 10);
+AT_SAME(LaunchArguments, parameters, cuLaunchCooperativeKernel, 9);
+AT_SAME(LaunchExArguments, parameters, cuLaunchKernelEx, 2);
+AT_SAME(LaunchExArguments, extra, cuLaunchKernelEx, 3);
+AT_SAME(EndCaptureArguments, graph, cuStreamEndCapture, 1);
+
+}  // namespace
 
 namespace synthetic {
 namespace {
@@ -52,27 +89,22 @@ void call_driver(uint32_t id, const void* arguments, const char* name,
 
 void encode_map(int number, uint32_t type, uint64_t address, const std::vector<uint64_t>& extents,
                 const std::vector<uint64_t>& strides) {
-  cuTensorMapEncodeTiled_params arguments{};
-  arguments.tensorMap = map_at(number);
-  arguments.tensorDataType = static_cast<CUtensorMapDataType>(type);
-  arguments.tensorRank = static_cast<uint32_t>(extents.size());
-  arguments.globalAddress = reinterpret_cast<void*>(address);
-  arguments.globalDim = extents.data();
-  arguments.globalStrides = strides.data();
+  EncodeArguments arguments{map_at(number), type, static_cast<uint32_t>(extents.size()),
+                            reinterpret_cast<void*>(address), extents.data(), strides.data()};
   call_driver(SANITIZER_CBID_DRIVER_API_cuTensorMapEncodeTiled, &arguments, nullptr, [&] {
     uint64_t seed = type + address;
     for (const uint64_t word : extents) seed = seed * 31 + word;
     for (const uint64_t word : strides) seed = seed * 37 + word;
     machine().maps[number] = image_of(seed);
-    arguments.tensorMap = map_at(number);
+    arguments.map = map_at(number);
   });
 }
 
 void move_map(int number, uint64_t address) {
-  cuTensorMapReplaceAddress_params arguments{map_at(number), reinterpret_cast<void*>(address)};
+  ReplaceAddressArguments arguments{map_at(number), reinterpret_cast<void*>(address)};
   call_driver(SANITIZER_CBID_DRIVER_API_cuTensorMapReplaceAddress, &arguments, nullptr, [&] {
     const auto image = image_of(address ^ static_cast<uint64_t>(number));
-    memcpy(arguments.tensorMap, image.data(), kImage);
+    memcpy(arguments.map, image.data(), kImage);
   });
 }
 
@@ -97,19 +129,19 @@ void call_launch(int stream, const Kernel& kernel, bool buffer, bool captured) {
     if (!captured) launch(stream, kernel, false);
   };
   if (buffer) {
-    cuLaunchKernel_params arguments{};
+    LaunchArguments arguments{};
     arguments.extra = extra;
     return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernel, &arguments, kernel.name.c_str(),
                        work);
   }
-  cuLaunchKernelEx_params arguments{};
-  arguments.kernelParams = pointers.data();
+  LaunchExArguments arguments{};
+  arguments.parameters = pointers.data();
   call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, kernel.name.c_str(), work);
 }
 
 void end_capture(int number) {
   CUgraph graph = graph_of(number);
-  cuStreamEndCapture_params arguments{nullptr, &graph};
+  EndCaptureArguments arguments{nullptr, &graph};
   call_driver(SANITIZER_CBID_DRIVER_API_cuStreamEndCapture, &arguments, nullptr, [] {});
 }
 

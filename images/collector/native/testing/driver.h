@@ -12,7 +12,7 @@
 
 namespace synthetic {
 
-enum class Type { global, shared, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
+enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
 
 struct Accesses {  // `count` of them, by one lane each
   Type type;

@@ -33,6 +33,7 @@ int whole(const std::string& word) { return static_cast<int>(value(word)); }
 synthetic::Type type_of(const std::string& word) {
   static const std::map<std::string, synthetic::Type> types = {
       {"global", synthetic::Type::global},       {"shared", synthetic::Type::shared},
+      {"remote", synthetic::Type::remote},
       {"local", synthetic::Type::local},         {"async", synthetic::Type::async},
       {"bulk_load", synthetic::Type::bulk_load}, {"bulk_store", synthetic::Type::bulk_store},
       {"bulk_reduce", synthetic::Type::bulk_reduce}, {"tensor", synthetic::Type::tensor}};
