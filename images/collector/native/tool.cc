@@ -227,16 +227,14 @@ std::shared_ptr<const Index> Tool::index() {
   return index_;
 }
 
-uint64_t Tool::oldest_epoch() const {
-  uint64_t oldest = UINT64_MAX;
-  for (const auto& [context, workspace] : workspaces) {
-    oldest = std::min(oldest, workspace->oldest_epoch());
-  }
-  return oldest;
+void Tool::reclaim() {
+  uint64_t epoch = UINT64_MAX, moment = UINT64_MAX;
+  for (const auto& [context, workspace] : workspaces) workspace->oldest(epoch, moment);
+  pieces->slots().reclaim(epoch, moment);
 }
 
 void Tool::piece_ended() {
-  if ((++frees & 1023) == 0) pieces->slots().reclaim(oldest_epoch());
+  if ((++frees & 1023) == 0) reclaim();
 }
 
 Workspace& Tool::workspace(CUcontext context) {

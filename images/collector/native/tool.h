@@ -85,7 +85,7 @@ struct Tool {
   const Function& function_of(const Sanitizer_LaunchData& data);
   bool wants(const Function& function, uint64_t launch);
   std::shared_ptr<const Index> index();  // of the pieces as they are now
-  uint64_t oldest_epoch() const;         // of rows in use anywhere
+  void reclaim();                        // what no row in use anywhere can have seen
   void piece_ended();                    // now and then: its slots may be used again
   Workspace& workspace(CUcontext context);
   void drain_all(Lock& lock);

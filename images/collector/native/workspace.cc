@@ -71,7 +71,8 @@ void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream
     if (!replica) return nullptr;
     if (!fits()) continue;
     // Open before the lock is released: slots that the table shows now are not used again meanwhile.
-    rows_[free] = {Use::open, launch, stream, tool_.pieces->slots().epoch()};
+    const Slots& slots = tool_.pieces->slots();
+    rows_[free] = {Use::open, launch, stream, slots.epoch(), slots.moment()};
     if (!upload(lock, *replica, stream)) {
       rows_[free].use = Use::free;
       return nullptr;
@@ -94,12 +95,12 @@ void Workspace::cancel(uint32_t row) {
   if (busy_) tool_.settled.notify_all();
 }
 
-uint64_t Workspace::oldest_epoch() const {
-  uint64_t oldest = UINT64_MAX;
+void Workspace::oldest(uint64_t& epoch, uint64_t& moment) const {
   for (const Row& row : rows_) {
-    if (row.use != Use::free) oldest = std::min(oldest, row.epoch);
+    if (row.use == Use::free) continue;
+    epoch = std::min(epoch, row.epoch);
+    moment = std::min(moment, row.moment);
   }
-  return oldest;
 }
 
 void Workspace::drain(Lock& lock) {
@@ -192,7 +193,7 @@ bool Workspace::take_in(Lock& lock, const std::vector<uint32_t>& rows) {
     good = clear(lock, rows, stream);
   }
   for (const uint32_t row : rows) rows_[row].use = Use::free;
-  tool_.pieces->slots().reclaim(tool_.oldest_epoch());
+  tool_.reclaim();
   return good;
 }
 
@@ -218,7 +219,7 @@ void Workspace::report(const Row& row, const char* data) {
                                  reinterpret_cast<const uint64_t*>(data), row_slots_);
       break;
     default:
-      tensor_copies = report_touched(tool_.log, row.launch, slots,
+      tensor_copies = report_touched(tool_.log, row.launch, slots, row.moment,
                                      reinterpret_cast<const uint8_t*>(data), row_slots_);
   }
   if (tool_.log.events() == before) said_nothing(row.launch);

@@ -31,7 +31,7 @@ class Workspace {
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
   void prepare(Lock& lock, Sanitizer_StreamHandle stream);  // before a graph is launched
   void stop_consumer(Lock& lock);                           // nothing is traced any more
-  uint64_t oldest_epoch() const;                            // of rows in use
+  void oldest(uint64_t& epoch, uint64_t& moment) const;     // of rows in use
 
  private:
   enum class Use : uint8_t { free, open, closed, draining };
@@ -40,6 +40,7 @@ class Workspace {
     uint64_t launch = 0;
     Sanitizer_StreamHandle stream = nullptr;
     uint64_t epoch = 0;
+    uint64_t moment = 0;
   };
   struct Replica {  // a stream's copy of the page table, and the states of all rows that use it
     Sanitizer_StreamHandle owner = nullptr;
