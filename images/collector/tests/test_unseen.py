@@ -89,6 +89,20 @@ def test_counts_lack_copies_by_tensor_map(tmp_path):
     assert text.startswith("process 5: not counted: 1 launches copy by tensor map")
 
 
+def test_how_many_iterations_were_sampled_is_said(tmp_path):
+    facts = {
+        "every": "10",
+        "iterations": "40",
+        "iterations_analysed": "4",
+        "iterations_by": "steps",
+    }
+    text = report(tmp_path, *(Fact(name=name, value=value) for name, value in facts.items()),
+                  *MEMORY, launch(0, "a"))  # fmt: skip
+    assert text.startswith(
+        "process 5: sampled: 4 of 40 iterations were analysed, one in 10 (told apart by steps)"
+    )
+
+
 def test_remarks_stand_in_every_report(tmp_path):
     text = report(tmp_path, *MEMORY, launch(0, "a"), Note(level=1, text="graphs share a state"))
     assert "note: graphs share a state" in text

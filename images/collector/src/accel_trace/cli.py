@@ -29,7 +29,7 @@ from accel_trace.log import LogError, LogReader, read_status
 from accel_trace.reporting import RECORDS, make_report, open_sessions, write_report
 from accel_trace.runs import pairs, write_run
 from accel_trace.session import Session, SessionError
-from accel_trace.tools.base import PATCHING, Needs, Tool, ToolError
+from accel_trace.tools.base import ANALYSING, PATCHING, Needs, Tool, ToolError
 from accel_trace.tools.lines import event_text
 
 FAILED = 1
@@ -167,6 +167,10 @@ def _record(
                 raise
             _say(f"{tool.name}: {error}")
             break
+        if (filters.every or filters.distinct) and not sessions and needs.mode not in ANALYSING:
+            raise LaunchError(
+                f"--every and --distinct: {tool.name} analyses no launches, so leave them out"
+            )
         needs, library, passed = _ready(needs, options)
         folder = out if tool.passes == 1 else out / f"pass-{number + 1}"
         folder.mkdir(exist_ok=True)

@@ -90,9 +90,8 @@ class Process:
         self.unseen = Unseen()
         for reader in readers:
             self._scan(reader)
-        self.coverage.unseen += [
-            f"process {self.label}: {line}" for line in self.unseen.lines(self.analysis)
-        ]
+        lines = [*self.unseen.lines(self.analysis), *filter(None, [self._sampled()])]
+        self.coverage.unseen += [f"process {self.label}: {line}" for line in lines]
         self.coverage.remarks += [note.text for note in self.notes if note.level < 2]
         self.coverage.warnings += [note.text for note in self.notes if note.level >= 2]
 
@@ -115,6 +114,15 @@ class Process:
         """What of each launch was recorded: `touch`, `count`, `hot`, or a mode without analysis."""
         mode = self.facts.get("mode", "touch")
         return self.facts.get("analysis", "touch") if mode == "trace" else mode
+
+    def _sampled(self) -> str:
+        facts = self.facts
+        if not facts.get("iterations"):
+            return ""
+        return (
+            f"sampled: {facts.get('iterations_analysed')} of {facts['iterations']} iterations were "
+            f"analysed, one in {facts.get('every')} (told apart by {facts.get('iterations_by')})"
+        )
 
     @property
     def truncated(self) -> bool:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # `none` injects nothing at all: the baseline of a measurement.
 MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace")
-PATCHING = ("empty", "count", "touch", "hot", "trace")
+ANALYSING = ("count", "touch", "hot", "trace")
+PATCHING = ("empty", *ANALYSING)
 HANDLERS = (
     "sanitizer", "cupti", "torch", "operators", "stacks", "memory_history", "storages", "dispatch",
 )  # fmt: skip
