@@ -38,6 +38,18 @@ struct LaunchExArguments {
   void** extra;
 };
 
+struct RuntimeLaunchArguments {  // cudaLaunchKernel, and cudaLaunchCooperativeKernel
+  const void* function;
+  unsigned int grid[3], block[3];
+  void** parameters;
+};
+
+struct RuntimeLaunchExArguments {  // cudaLaunchKernelExC
+  const void* config;
+  const void* function;
+  void** parameters;
+};
+
 struct EndCaptureArguments {
   CUstream stream;
   CUgraph* graph;

@@ -25,6 +25,16 @@ constexpr Sanitizer_CallbackId kLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
 };
+// Of the runtime, where the driver's function below it is not reported.
+constexpr Sanitizer_CallbackId kRuntimeLaunches[] = {
+    SANITIZER_CBID_RUNTIME_API_cudaLaunchKernel,
+    SANITIZER_CBID_RUNTIME_API_cudaLaunchKernel_ptsz,
+    SANITIZER_CBID_RUNTIME_API_cudaLaunchCooperativeKernel,
+    SANITIZER_CBID_RUNTIME_API_cudaLaunchCooperativeKernel_ptsz,
+    505, 506,  // __cudaLaunchKernel, as nvcc 12.9 and later call it
+    430, 431,  // cudaLaunchKernelExC
+};
+constexpr Sanitizer_CallbackId kRuntimeLaunchEx = 430;
 constexpr Sanitizer_CallbackId kGraphLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuGraphLaunch,
     SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
@@ -47,6 +57,7 @@ struct Call {
   void** extra = nullptr;
 };
 thread_local Call call;
+thread_local Call runtime_call;  // the runtime's function around it
 thread_local bool replaces = false;
 thread_local TensorMap replaced;
 
@@ -93,6 +104,17 @@ std::pair<const char*, size_t> buffer_of(void** extra) {
   }
   return out;
 }
+
+Call runtime_parameters_of(Sanitizer_CallbackId id, const void* arguments) {
+  Call out;
+  out.any = true;
+  out.parameters = id == kRuntimeLaunchEx || id == kRuntimeLaunchEx + 1
+                       ? static_cast<const RuntimeLaunchExArguments*>(arguments)->parameters
+                       : static_cast<const RuntimeLaunchArguments*>(arguments)->parameters;
+  return out;
+}
+
+const Call& current_call() { return call.any ? call : runtime_call; }
 
 // The parameters of the launch that this thread makes, as one buffer or one by one. A structure that
 // holds a map is aligned as the map is.
@@ -147,7 +169,7 @@ void replace(bool over, const void* arguments) {
 void captured(const char* name) {
   Unpatched& unpatched = *tool->unpatched;
   if (!name) return;
-  std::vector<TensorMap> maps = maps_in(call, unpatched.find(name));
+  std::vector<TensorMap> maps = maps_in(current_call(), unpatched.find(name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
 
@@ -161,6 +183,32 @@ void capture_ended(const void* arguments) {
 bool succeeded(const Sanitizer_CallbackData& data) {
   return data.functionReturnValue &&
          *static_cast<const CUresult*>(data.functionReturnValue) == CUDA_SUCCESS;
+}
+
+void pass_gate(bool over) {
+  if (!tool->sampler) return;
+  if (over) return tool->sampler->gate.leave();
+  {
+    Lock lock(tool->mutex);
+    tool->sampler->about_to_launch(lock);
+  }
+  tool->sampler->gate.enter();
+}
+
+// From the beginning of a function that launches to its end.
+template <class Parameters>
+void follow(Call& mine, Parameters parameters, Sanitizer_CallbackId id,
+            const Sanitizer_CallbackData& data) {
+  if (data.callbackSite != SANITIZER_API_EXIT) {
+    mine = parameters(id, data.functionParams);
+    return;
+  }
+  if (mine.any && !mine.launched && succeeded(data)) {
+    Lock lock(tool->mutex);
+    captured(data.symbolName);
+    runtime_call.launched = true;  // once, not for both
+  }
+  mine = Call{};
 }
 
 void write_map(const TensorMap& map, uint64_t launch) {
@@ -212,6 +260,9 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
   if (self.sampler) {
     for (const Sanitizer_CallbackId id : kGraphLaunches) all &= watch(id) == SANITIZER_SUCCESS;
   }
+  for (const Sanitizer_CallbackId id : kRuntimeLaunches) {
+    self.api.EnableCallback(1, handle, SANITIZER_CB_DOMAIN_RUNTIME_API, id);
+  }
   watch(kEncodings[2]);  // of CUDA 12.8 and later
   if (!all) {
     self.note(2, "this Sanitizer does not report the calls that make tensor maps: what kernels copy "
@@ -219,31 +270,16 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
   }
 }
 
+void on_runtime_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
+  pass_gate(data.callbackSite == SANITIZER_API_EXIT);
+  follow(runtime_call, runtime_parameters_of, id, data);
+}
+
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   const bool over = data.callbackSite == SANITIZER_API_EXIT;
-  if (tool->sampler && (is_in(id, kLaunches) || is_in(id, kGraphLaunches))) {
-    if (over) {
-      tool->sampler->gate.leave();
-    } else {
-      {
-        Lock lock(tool->mutex);
-        tool->sampler->about_to_launch(lock);
-      }
-      tool->sampler->gate.enter();
-    }
-  }
-  if (is_in(id, kLaunches)) {
-    if (!over) {
-      call = parameters_of(id, data.functionParams);
-      return;
-    }
-    if (call.any && !call.launched && succeeded(data)) {
-      Lock lock(tool->mutex);
-      captured(data.symbolName);
-    }
-    call = Call{};
-    return;
-  }
+  const bool launches = is_in(id, kLaunches);
+  if (launches || is_in(id, kGraphLaunches)) pass_gate(over);
+  if (launches) return follow(call, parameters_of, id, data);
   if (over && !succeeded(data)) return;
   if (id == kReplace) {
     Lock lock(tool->mutex);
@@ -255,7 +291,7 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   }
 }
 
-void launch_reported() { call.launched = true; }
+void launch_reported() { call.launched = runtime_call.launched = true; }
 
 void graph_instantiated(const Sanitizer_GraphExecData& data) {
   Unpatched& unpatched = *tool->unpatched;
@@ -268,7 +304,8 @@ void graph_instance_ends(const Sanitizer_GraphExecData& data) {
 }
 
 void write_arguments(const Function& function, uint64_t launch) {
-  if (!call.any) return;
+  const Call& made = current_call();
+  if (!made.any) return;
   const auto tell = [&](const void* bytes, size_t size, uint32_t place) {
     for (size_t at = 0; bytes && at + sizeof(uint64_t) <= size; at += sizeof(uint64_t), ++place) {
       event::Argument event{};
@@ -279,12 +316,12 @@ void write_arguments(const Function& function, uint64_t launch) {
       tool->log.add(event);
     }
   };
-  if (call.extra) {
-    const auto [bytes, size] = buffer_of(call.extra);
+  if (made.extra) {
+    const auto [bytes, size] = buffer_of(made.extra);
     tell(bytes, size, 0);
-  } else if (call.parameters && function.code) {
+  } else if (made.parameters && function.code) {
     for (const KernelCode::Parameter& parameter : function.code->parameters) {
-      tell(call.parameters[parameter.ordinal], parameter.size, parameter.ordinal << 16);
+      tell(made.parameters[parameter.ordinal], parameter.size, parameter.ordinal << 16);
     }
   }
 }
@@ -301,7 +338,7 @@ void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
       }
     }
   } else {
-    for (const TensorMap& map : maps_in(call, function.code)) write_map(map, launch);
+    for (const TensorMap& map : maps_in(current_call(), function.code)) write_map(map, launch);
   }
   if (!function.code || !function.code->uses) return;
   event::Uses uses{};

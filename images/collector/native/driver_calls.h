@@ -34,6 +34,7 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle);
 
 // Called without the mutex.
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
+void on_runtime_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
 
 // All that follow are called with the mutex.
 void launch_reported();  // that of this thread's call

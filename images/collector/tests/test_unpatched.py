@@ -76,7 +76,7 @@ MATRIX = f"map 1 {BF16} {A:#x} 2 512 1024 2048"
 SPAN, SIZE = 1023 * 2048 + 1024, 1 << 20
 
 
-@pytest.mark.parametrize("way", ["", "buffer"])
+@pytest.mark.parametrize("way", ["", "buffer", "runtime"])
 def test_tensor_maps_among_the_parameters(tmp_path: Path, way: str) -> None:
     script = [
         *begin(MATRIX), f"map 2 {BF16} {A + (1 << 24):#x} 1 64",

@@ -1,6 +1,7 @@
 // The synthetic driver's functions that are reported by themselves (driver.h): tensor maps, launches
 // with parameters, and graphs that are captured.
 #include <sanitizer_driver_cbid.h>
+#include <sanitizer_runtime_cbid.h>
 
 #include <cstddef>
 #include <cstring>
@@ -68,8 +69,8 @@ CUgraph graph_of(int number) { return reinterpret_cast<CUgraph>(uint64_t{0x6000}
 
 }  // namespace
 
-void call_driver(uint32_t id, const void* arguments, const char* name,
-                 const std::function<void()>& work) {
+void call_api(Sanitizer_CallbackDomain domain, uint32_t id, const void* arguments,
+              const char* name, const std::function<void()>& work) {
   const CUresult result = CUDA_SUCCESS;
   Sanitizer_CallbackData data{};
   data.functionParams = arguments;
@@ -78,13 +79,19 @@ void call_driver(uint32_t id, const void* arguments, const char* name,
   const auto report = [&](Sanitizer_ApiCallbackSite site) {
     data.callbackSite = site;
     data.functionReturnValue = site == SANITIZER_API_EXIT ? &result : nullptr;
-    if (m.callback && m.driver_calls[id]) {
-      m.callback(m.userdata, SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
+    const bool driver = domain == SANITIZER_CB_DOMAIN_DRIVER_API;
+    if (m.callback && (driver ? m.driver_calls : m.runtime_calls)[id]) {
+      m.callback(m.userdata, domain, id, &data);
     }
   };
   report(SANITIZER_API_ENTER);
   work();
   report(SANITIZER_API_EXIT);
+}
+
+void call_driver(uint32_t id, const void* arguments, const char* name,
+                 const std::function<void()>& work) {
+  call_api(SANITIZER_CB_DOMAIN_DRIVER_API, id, arguments, name, work);
 }
 
 void encode_map(int number, uint32_t type, uint64_t address, const std::vector<uint64_t>& extents,
@@ -108,7 +115,8 @@ void move_map(int number, uint64_t address) {
   });
 }
 
-void call_launch(int stream, const Kernel& kernel, bool buffer, bool captured) {
+void call_launch(int stream, const Kernel& kernel, const std::string& way) {
+  const bool captured = way == "capture";
   std::vector<char> all;
   std::vector<std::vector<char>> each;
   std::vector<void*> pointers;
@@ -128,7 +136,13 @@ void call_launch(int stream, const Kernel& kernel, bool buffer, bool captured) {
   const auto work = [&] {
     if (!captured) launch(stream, kernel, false);
   };
-  if (buffer) {
+  if (way == "runtime") {  // and no driver's function below it
+    RuntimeLaunchArguments arguments{};
+    arguments.parameters = pointers.data();
+    return call_api(SANITIZER_CB_DOMAIN_RUNTIME_API, SANITIZER_CBID_RUNTIME_API_cudaLaunchKernel,
+                    &arguments, kernel.name.c_str(), work);
+  }
+  if (way == "buffer") {
     LaunchArguments arguments{};
     arguments.extra = extra;
     return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernel, &arguments, kernel.name.c_str(),

@@ -60,7 +60,7 @@ SYNTHETIC void encode_map(int map, uint32_t type, uint64_t address,
                           const std::vector<uint64_t>& extents,
                           const std::vector<uint64_t>& strides);
 SYNTHETIC void move_map(int map, uint64_t address);
-SYNTHETIC void call_launch(int stream, const Kernel& kernel, bool buffer, bool captured);
+SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way);
 SYNTHETIC void end_capture(int graph);
 SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph
 SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,

@@ -60,7 +60,7 @@ struct Machine {
   Sanitizer_CallbackFunc callback = nullptr;
   void* userdata = nullptr;
   std::map<int, bool> enabled;
-  std::map<uint32_t, bool> driver_calls;  // functions of the driver that are reported
+  std::map<uint32_t, bool> driver_calls, runtime_calls;  // functions that are reported
   std::map<int, std::vector<char>> maps;  // images of tensor maps
   int instance = 0;  // of a graph
   std::map<int, bool> instantiated;  // graphs, and whether modules were patched then

@@ -122,12 +122,12 @@ struct Player {
     std::thread other([&over] {
       synthetic::make_stream(900, 1);
       synthetic::Kernel kernel{1, "beside", {}, {}};
-      while (!over) synthetic::call_launch(900, kernel, false, false);
+      while (!over) synthetic::call_launch(900, kernel, "");
     });
     auto* step = exported<void (*)()>("accel_trace_step");
     for (int i = 0; i < steps; ++i) {
       if (step) step();
-      synthetic::call_launch(stream, kernels.at(0), false, false);
+      synthetic::call_launch(stream, kernels.at(0), "");
       usleep(500);
     }
     over = true;
@@ -187,8 +187,8 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture]: as `go`, but through the driver's function
-      synthetic::call_launch(stream, kernels.at(0), word(1) == "buffer", word(1) == "capture");
+      // call [buffer|capture|runtime]: as `go`, but through the driver's function, or the runtime's
+      synthetic::call_launch(stream, kernels.at(0), word(1));
     }
     else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
     else if (command == "instantiate") synthetic::instantiate(whole(w[1]));
