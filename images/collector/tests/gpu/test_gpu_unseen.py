@@ -273,3 +273,16 @@ def test_counts_say_what_they_lack(tmp_path: Path) -> None:
     copies = {event.launch for event in process.events([Uses]) if event.what & 7}
     assert ("not counted: " in report) == bool(copies)
     assert copies <= {event.launch for event in process.events([TensorMap])}
+
+
+def test_analysis_costs_little_beside_the_patches(tmp_path: Path) -> None:
+    """Small kernels: what a launch costs beside the patches is the page table that is sent."""
+    code = training(24, "pass")
+    seconds = {}
+    for mode in ("empty", "touch"):
+        run(tmp_path / mode, code, "--set", f"mode={mode}", tool="overhead")
+        seconds[mode] = middle([s for _, s in printed(tmp_path / mode)][4:])
+    facts = process_of(Session(tmp_path / "touch" / "out")).facts
+    ratio = seconds["touch"] / seconds["empty"]
+    print(f"touch {ratio:.2f} times empty patches, {facts.get('table_copies')} copies of the table")
+    assert ratio < 2
