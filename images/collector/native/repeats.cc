@@ -45,7 +45,8 @@ bool Repeats::add(uint64_t launch) {
     locked_ = false;
     choose();
   }
-  if (!locked_ && period_ != 0 && equal_ >= (kEqual - 1) * period_) {
+  const uint64_t enough = std::max((kEqual - 1) * period_, kLeast);
+  if (!locked_ && period_ != 0 && equal_ >= enough && equal_ % period_ == 0) {
     locked_ = true;
     first_ = count_;
     return true;

@@ -18,6 +18,7 @@ class Repeats {
 
  private:
   static constexpr uint64_t kEqual = 3;           // iterations that must be equal before one is found
+  static constexpr uint64_t kLeast = 32;          // and launches: a few equal ones are no loop
   static constexpr uint64_t kLongest = 1 << 16;   // launches of an iteration
   static constexpr uint64_t kKept = kLongest * 4;
   static constexpr uint64_t kInner = 1 << 13;     // launches of repetitions within an iteration

@@ -35,9 +35,9 @@ def test_iterations_are_found_in_the_sequence_of_launches() -> None:
     chance = random.Random(3)
     noise = [chance.randrange(10**9) for _ in range(3000)]
     plain, nested, none, changing = found(
-        step * 6, warm + layers * 8, noise, step * 5 + warm + [7, *step] * 20
+        step * 9, warm + layers * 8, noise, step * 12 + warm + [7, *step] * 40
     )
-    assert plain == ([21, 28, 35, 42], 7, 0)
+    assert plain == ([42, 49, 56, 63], 7, 0)
     ends, length, lost = nested
     assert (length, len(layers)) == (len(layers), len(layers))
     whole = [b - a for a, b in itertools.pairwise(ends) if b - a == length]
@@ -100,10 +100,10 @@ def test_regions(tmp_path: Path) -> None:
 
 def test_iterations_of_launches_alone(tmp_path: Path) -> None:
     step = [*work(), *launch(name="b")[:-1], "call", *launch(name="c")[:-1], "call"]
-    log = play([*BEGIN, *step * 12], tmp_path, every=2).log
+    log = play([*BEGIN, *step * 24], tmp_path, every=2).log
     assert log.facts()["iterations_by"] == "launches"
-    assert analysed(log) == [0] * 12 + [1, 1, 1, 0, 0, 0] * 4
-    assert touched(log, 12) == [(A, 512)]
+    assert analysed(log) == [0] * 36 + [0, 0, 0, 1, 1, 1] * 6
+    assert touched(log, 39) == [(A, 512)]
 
 
 def test_that_no_iteration_was_found_is_said(tmp_path: Path) -> None:
