@@ -260,6 +260,55 @@ struct ManagedCounter {
   uint32_t device;
 };
 
+struct TensorMap {
+  static constexpr uint16_t kind = 40;
+  uint64_t launch;
+  uint64_t address;
+  uint64_t span;
+  uint64_t size;
+  uint32_t type;
+  uint32_t rank;
+  uint64_t extent_0;
+  uint64_t extent_1;
+  uint64_t extent_2;
+  uint64_t extent_3;
+  uint64_t extent_4;
+  uint64_t stride_1;
+  uint64_t stride_2;
+  uint64_t stride_3;
+  uint64_t stride_4;
+};
+
+struct Uses {
+  static constexpr uint16_t kind = 41;
+  uint64_t launch;
+  uint32_t what;
+};
+
+struct Lost {
+  static constexpr uint16_t kind = 42;
+  uint64_t launch;
+};
+
+struct Nothing {
+  static constexpr uint16_t kind = 43;
+  uint64_t launch;
+};
+
+struct Iteration {
+  static constexpr uint16_t kind = 44;
+  uint64_t iteration;
+  uint32_t began;
+  uint32_t analysed;
+};
+
+struct Argument {
+  static constexpr uint16_t kind = 45;
+  uint64_t launch;
+  uint32_t place;
+  uint64_t address;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

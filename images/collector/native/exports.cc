@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "sampler.h"
 #include "tool.h"
 #include "workspace.h"
 
@@ -65,12 +66,12 @@ void operator_ends() {
   tool->log.add(event);
 }
 
-void region_starts(const char* name) {
+void region_starts(Lock& lock, const char* name) {
   Region region;
   region.name = name ? name : "";
   region.text = tool->log.text(region.name);
   if (!tool->options.region.empty() && region.name == tool->options.region) {
-    ++tool->wanted_regions;
+    if (++tool->wanted_regions == 1 && tool->sampler) tool->sampler->region_begins(lock);
   }
   event::RegionStart event{};
   event.name = region.text;
@@ -78,12 +79,12 @@ void region_starts(const char* name) {
   tool->regions.push_back(std::move(region));
 }
 
-void region_ends(const char* name) {
+void region_ends(Lock& lock, const char* name) {
   for (size_t i = tool->regions.size(); i-- > 0;) {
     const Region& region = tool->regions[i];
     if (name && region.name != name) continue;
     if (!tool->options.region.empty() && region.name == tool->options.region) {
-      --tool->wanted_regions;
+      if (--tool->wanted_regions == 0 && tool->sampler) tool->sampler->region_ends(lock);
     }
     event::RegionEnd event{};
     event.name = region.text;
@@ -149,12 +150,21 @@ AT_EXPORT void accel_trace_operator(int start, const char* name) {
 }
 
 AT_EXPORT void accel_trace_region(int start, const char* name) {
-  with_tool([&](Lock&) {
+  const OwnWork own;  // a sampler patches here
+  with_tool([&](Lock& lock) {
     if (start) {
-      region_starts(name);
+      region_starts(lock, name);
     } else {
-      region_ends(name);
+      region_ends(lock, name);
     }
+  });
+}
+
+AT_EXPORT void accel_trace_step(void) {
+  if (OwnWork::nested()) return;
+  const OwnWork own;
+  with_tool([&](Lock& lock) {
+    if (tool->sampler) tool->sampler->step(lock);
   });
 }
 

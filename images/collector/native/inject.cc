@@ -1,4 +1,4 @@
-// The Sanitizer's callbacks: events into the log, patches into modules, states onto launches.
+// The Sanitizer's callbacks: events into the log.
 // Called by any thread, from inside of CUDA: no CUDA function is called here, nothing is printed, and
 // nothing is thrown. Where the Sanitizer may wait it is called without the mutex.
 #include <stdlib.h>
@@ -7,122 +7,10 @@
 #include <vector>
 
 #include "callbacks.h"
+#include "driver_calls.h"
 
 namespace accel_trace {
 namespace {
-
-struct Point {
-  uint32_t type;
-  Sanitizer_InstructionId id;
-  const char* name;
-};
-
-const Point kPoints[] = {
-    {kClassGlobal, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS, "global"},
-    {kClassShared, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS, "shared"},
-    {kClassLocal, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS, "local"},
-    {kClassAsync, SANITIZER_INSTRUCTION_MEMCPY_ASYNC, "async"},
-#ifdef AT_BULK
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED, "bulk_load"},
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_COPY_SHARED_TO_GLOBAL, "bulk_store"},
-    {kClassBulk, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL, "bulk_reduce"},
-#endif
-#ifdef AT_TENSOR
-    {kClassBulk, SANITIZER_INSTRUCTION_TMA_LOAD, "tensor"},
-    {kClassBulk, SANITIZER_INSTRUCTION_TMA_STORE, "tensor"},
-#endif
-};
-
-std::string patch_name(const Options& options, const Point& point) {
-  if (options.mode == Mode::empty) {
-    return point.type <= kClassLocal ? "at_empty_access" : "at_empty_copy";
-  }
-  const bool addressless = point.type == kClassShared || point.type == kClassLocal;
-  if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
-  return std::string("at_") + name_of(options.mode) + "_" + point.name;
-}
-
-// ---- modules ----------------------------------------------------------------------------------
-
-// The Sanitizer's functions for patches want one thread at a time. Never taken with the tool's mutex.
-std::mutex patching;
-
-SanitizerResult patch(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  std::vector<const char*> unseen;
-  const SanitizerResult patched = unlocked(lock, [&] {
-    const std::lock_guard<std::mutex> guard(patching);
-    if (tool->loaded.count(data.context) == 0) {
-      const SanitizerResult result =
-          tool->api.AddPatchesFromFile(tool->options.patches.c_str(), data.context);
-      if (result != SANITIZER_SUCCESS) return result;
-      tool->loaded.insert(data.context);
-    }
-    for (const Point& point : kPoints) {
-      if (!(tool->options.classes & point.type)) continue;
-      const std::string name = patch_name(tool->options, point);
-      if (name.empty()) continue;
-      const SanitizerResult result =
-          tool->api.PatchInstructions(point.id, data.module, name.c_str());
-      if (result == SANITIZER_SUCCESS) continue;
-      if (point.type == kClassGlobal) return result;
-      unseen.push_back(point.name);
-    }
-    return tool->api.PatchModule(data.module);
-  });
-#ifndef AT_TENSOR
-  if (tool->options.analyses() && tool->options.classes & kClassBulk) {
-    tool->note_once("tensor", 1,
-                    "copies by tensor map (TMA), as kernels for compute capability 9.0 and later may "
-                    "make, are not seen: this Sanitizer does not patch them");
-  }
-#endif
-  for (const char* name : unseen) {
-    tool->note_once(name, 1,
-                    std::string("accesses of the kind ") + name +
-                        " are not seen: this Sanitizer does not patch them");
-  }
-  return patched;
-}
-
-void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  SanitizerResult result = SANITIZER_SUCCESS;
-  bool patched = false;
-  if (tool->options.patched()) {
-    result = patch(lock, data);
-    patched = result == SANITIZER_SUCCESS;
-    if (patched) {
-      tool->patched.insert(data.module);
-    } else {
-      tool->note_once("patch", 2, "a module could not be patched, and its kernels are not analysed: " +
-                                      tool->api.words(result));
-    }
-  }
-  tool->functions.clear();  // handles may come back for other functions
-  event::Module event{};
-  event.module = number(data.module);
-  event.context = number(data.context);
-  event.loaded = 1;
-  event.patched = patched;
-  event.result = result;
-  event.size = data.cubinSize;
-  tool->log.add(event);
-}
-
-void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data) {
-  tool->functions.clear();
-  event::Module event{};
-  event.module = number(data.module);
-  event.context = number(data.context);
-  event.size = data.cubinSize;
-  if (tool->patched.erase(data.module)) {
-    event.patched = 1;
-    event.result = unlocked(lock, [&] {
-      const std::lock_guard<std::mutex> guard(patching);
-      return tool->api.UnpatchModule(data.module);
-    });
-  }
-  tool->log.add(event);
-}
 
 // ---- memory -----------------------------------------------------------------------------------
 
@@ -169,7 +57,13 @@ namespace {
 void context_made(const Sanitizer_ResourceContextData& data) {
   // From here on ours runs before the driver's own end: what was registered last runs first.
   static bool registered = false;
-  if (!registered) registered = atexit(finish_gpu) == 0;
+  if (!registered) {
+    registered = atexit(finish_gpu) == 0;
+    at_quick_exit([] {
+      finish_gpu();
+      finish_log();  // no destructor runs
+    });
+  }
   tool->devices[data.context] = static_cast<uint32_t>(data.device);
   event::Context event{};
   event.context = number(data.context);
@@ -184,12 +78,7 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
     found->second->drain(lock);
     tool->workspaces.erase(data.context);
   }
-  lock.unlock();
-  {
-    const std::lock_guard<std::mutex> guard(patching);
-    tool->loaded.erase(data.context);
-  }
-  lock.lock();
+  patches_end(lock, data.context);
 }
 
 void context_ended(const Sanitizer_ResourceContextData& data) {
@@ -276,7 +165,7 @@ void was_set(const Sanitizer_MemsetData& data) {
 
 namespace {
 
-void on_synchronize(Sanitizer_CallbackId id, const void* data) {
+void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   if (id != SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED &&
       id != SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED) {
     return;
@@ -284,9 +173,17 @@ void on_synchronize(Sanitizer_CallbackId id, const void* data) {
   const bool one = id == SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED;
   event::Sync event{};
   event.what = one ? 1 : 2;
-  event.stream = one ? number(static_cast<const Sanitizer_SynchronizeData*>(data)->stream) : 0;
+  const auto& wait = *static_cast<const Sanitizer_SynchronizeData*>(data);
+  event.stream = one ? number(wait.stream) : 0;
   tool->log.add(event);
-  tool->log.settle();  // a program that dies mostly does so after a wait that failed
+  const auto found = tool->workspaces.find(wait.context);
+  if (found == tool->workspaces.end() || tool->gpu_over || (one && !wait.hStream)) {
+    tool->log.settle();  // a program that dies mostly does so after a wait that failed
+    return;
+  }
+  const uint64_t before = tool->log.events();
+  found->second->drain_waited(lock, one ? wait.hStream : nullptr);
+  if (tool->log.events() != before) tool->log.flush();  // for good, whatever ends the program next
 }
 
 }  // namespace
@@ -296,6 +193,9 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
   if (!tool || !tool->active || !data || OwnWork::nested()) return;
   const OwnWork own;
   try {
+    const auto& call = *static_cast<const Sanitizer_CallbackData*>(data);
+    if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) return on_driver_call(id, call);
+    if (domain == SANITIZER_CB_DOMAIN_RUNTIME_API) return on_runtime_call(id, call);
     Lock lock(tool->mutex);
     switch (domain) {
       case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(lock, id, data); break;
@@ -310,7 +210,7 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
           was_set(*static_cast<const Sanitizer_MemsetData*>(data));
         }
         break;
-      case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(id, data); break;
+      case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(lock, id, data); break;
       case SANITIZER_CB_DOMAIN_GRAPHS: on_graph(lock, id, data); break;
       default: break;
     }

@@ -2,6 +2,8 @@
 #include <vector>
 
 #include "callbacks.h"
+#include "driver_calls.h"
+#include "sampler.h"
 
 namespace accel_trace {
 namespace {
@@ -26,13 +28,14 @@ struct GraphRow {
   Sanitizer_StreamHandle stream;
   uint32_t row;
   void* state;
+  uint64_t launch;
 };
 thread_local std::vector<GraphRow>* graph_rows = nullptr;
 
-void* state_of_graph(CUcontext context) {
+const GraphRow* row_of_graph(CUcontext context) {
   if (graph_rows) {
     for (const GraphRow& row : *graph_rows) {
-      if (row.context == context) return row.state;
+      if (row.context == context) return &row;
     }
   }
   return nullptr;
@@ -49,13 +52,27 @@ void forget_begun() {
   begun = Begun{};
 }
 
-void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
+// Equal for launches of one function with one grid and block.
+uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {
+  uint64_t shape = name;
+  for (const uint32_t number : {data.gridDim_x, data.gridDim_y, data.gridDim_z, data.blockDim_x,
+                                data.blockDim_y, data.blockDim_z}) {
+    shape = (shape ^ number) * 0x9e3779b97f4a7c15u;
+    shape ^= shape >> 29;
+  }
+  return shape;
+}
+
+// `instance`: the graph of which it is a node.
+void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
+                   CUgraphExec instance = nullptr) {
   forget_begun();
   const uint64_t launch = tool->launches++;
   const Function& function = tool->function_of(data);
   const Text name = function.name;  // the function itself may be forgotten while we wait
   const bool patched = function.patched;
   const bool wanted = tool->recording() && tool->wants(function, launch);
+  if (tool->sampler && !in_graph) tool->sampler->launched(shape_of(data, name));
   const Sanitizer_StreamHandle stream =
       in_graph && data.hApiStream ? data.hApiStream : data.hStream;
   begun.any = true;
@@ -65,8 +82,10 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
   begun.context = data.context;
   begun.stream = stream;
   event::Launch event{};
-  void* state = in_graph && patched ? state_of_graph(data.context) : nullptr;
-  const bool shares = state != nullptr;  // whatever the filters say of this node
+  const GraphRow* const of_graph = in_graph && patched ? row_of_graph(data.context) : nullptr;
+  const bool shares = of_graph != nullptr;  // whatever the filters say of this node
+  void* state = shares ? of_graph->state : nullptr;
+  const uint64_t told = shares ? of_graph->launch : launch;  // what the graph's rows are told of
   if (!shares && wanted) {
     state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
   }
@@ -82,7 +101,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
                           " are not analysed: " + tool->api.words(result));
     } else if (in_graph && !shares) {
       if (!graph_rows) graph_rows = new std::vector<GraphRow>();
-      graph_rows->push_back({data.context, stream, begun.row, state});
+      graph_rows->push_back({data.context, stream, begun.row, state, launch});
     } else if (in_graph) {
       tool->note_once("graph", 1,
                       "the nodes of a CUDA graph share one state: what they touched or counted is told "
@@ -112,6 +131,9 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) 
   event.operator_ = operator_of_thread();
   event.region = tool->regions.empty() ? 0 : tool->regions.back().text;
   tool->log.add(event);
+  const bool tells = tool->options.distinct && !in_graph;
+  if (begun.bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
+  if (tells) write_arguments(tool->function_of(data), launch);
   if (tool->options.stacks && launch == tool->options.stack_launch) {
     lock.unlock();
     write_stack(launch);
@@ -149,7 +171,10 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
 
 void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   const auto& launch = *static_cast<const Sanitizer_LaunchData*>(data);
-  if (id == SANITIZER_CBID_LAUNCH_BEGIN) launch_begins(lock, launch, false);
+  if (id == SANITIZER_CBID_LAUNCH_BEGIN) {
+    launch_reported();
+    launch_begins(lock, launch, false);
+  }
   if (id == SANITIZER_CBID_LAUNCH_END) launch_ends(lock, launch, false);
 }
 
@@ -159,7 +184,7 @@ namespace {
 
 void node_begins(Lock& lock, const Sanitizer_GraphNodeLaunchData& data) {
   switch (data.nodeType) {
-    case CU_GRAPH_NODE_TYPE_KERNEL: return launch_begins(lock, data.launchData, true);
+    case CU_GRAPH_NODE_TYPE_KERNEL: return launch_begins(lock, data.launchData, true, data.graphExec);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC: return allocated(data.memAllocData, 0);
     case CU_GRAPH_NODE_TYPE_MEM_FREE: return freed({data.memFreeAddress}, 0);
     case CU_GRAPH_NODE_TYPE_MEMCPY: return copied(data.memcpyData);
@@ -176,6 +201,7 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     }
     graph_rows->clear();
   }
+  if (tool->sampler) tool->sampler->launched(number(data.graphExec));
   if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
   if (tool->patched.empty()) return;
   if (!tool->options.region.empty() && tool->wanted_regions == 0) return;
@@ -220,6 +246,14 @@ void on_graph(Lock& lock, Sanitizer_CallbackId id, const void* data) {
     case SANITIZER_CBID_GRAPHS_LAUNCH_END:
       if (!graph.isGraphUpload) graph_launched(lock, graph);
       return;
+    case SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED:
+      if (tool->sampler) tool->sampler->graph_ends(lock);
+      return graph_instantiated(*static_cast<const Sanitizer_GraphExecData*>(data));
+    case SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING:
+      if (tool->sampler) tool->sampler->graph_begins(lock);
+      return;
+    case SANITIZER_CBID_GRAPHS_GRAPHEXEC_DESTROYING:
+      return graph_instance_ends(*static_cast<const Sanitizer_GraphExecData*>(data));
     default:
       return;
   }

@@ -102,9 +102,10 @@ std::string read_numbers(Options& options) {
       {"ACCEL_TRACE_SAMPLE", 1, UINT64_MAX, options.sample},
       {"ACCEL_TRACE_WORKERS", 1, 256, options.workers},
       {"ACCEL_TRACE_BUFFER", 1, 1u << 24, options.buffer},
+      {"ACCEL_TRACE_EVERY", 1, UINT64_MAX, options.every},
   };
-  uint64_t values[3];
-  for (int i = 0; i < 3; ++i) {
+  uint64_t values[4];
+  for (int i = 0; i < 4; ++i) {
     values[i] = fields[i].value;
     const std::string text = variable(fields[i].name);
     if (!text.empty() && (!number(text, values[i]) || values[i] < fields[i].least ||
@@ -114,6 +115,7 @@ std::string read_numbers(Options& options) {
   }
   options.sample = values[0];
   options.workers = static_cast<uint32_t>(values[1]);
+  options.every = values[3];
   for (options.buffer = 2; options.buffer < values[2];) options.buffer *= 2;
   return "";
 }
@@ -169,6 +171,7 @@ std::string read_options(Options& options) {
     return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
   }
   options.region = variable("ACCEL_TRACE_REGION");
+  options.distinct = variable("ACCEL_TRACE_DISTINCT") == "1";
   options.patches = variable("ACCEL_TRACE_PATCHES");
   if (options.patches.empty()) options.patches = beside_library("patches.fatbin");
   options.sanitizer = variable("ACCEL_TRACE_SANITIZER");

@@ -32,6 +32,8 @@ struct Options {
   uint64_t buffer = 1 << 16;        // records in the ring, a power of two
   uint64_t first = 0, last = UINT64_MAX;  // launches [first, last)
   uint64_t sample = 1;
+  bool distinct = false;  // arguments of all launches are told, to infer those not analysed
+  uint64_t every = 0;  // one iteration in so many; 0: iterations are not told apart
   Pattern kernels;
   std::string region;
   std::string patches;

@@ -42,7 +42,20 @@ void Slots::retire(uint32_t slot) {
   if (slot != 0) retired_.push_back({slot, ++epoch_});
 }
 
-void Slots::reclaim(uint64_t epoch) {
+bool Slot::ended_at(uint64_t moment) const {
+  return (std::upper_bound(turns.begin(), turns.end(), moment) - turns.begin()) % 2 != 0;
+}
+
+void Slots::turn(uint32_t slot) {
+  std::vector<uint64_t>& turns = slots_[slot].turns;
+  size_t old = 0;  // an end and a beginning that nobody asks for
+  while (old + 1 < turns.size() && turns[old + 1] <= asked_) old += 2;
+  turns.erase(turns.begin(), turns.begin() + static_cast<ptrdiff_t>(old));
+  turns.push_back(++moment_);
+}
+
+void Slots::reclaim(uint64_t epoch, uint64_t moment) {
+  asked_ = std::max(asked_, std::min(moment, moment_));
   while (!retired_.empty() && retired_.front().epoch <= epoch) {
     free_.push_back(retired_.front().slot);
     retired_.pop_front();
@@ -147,6 +160,45 @@ void Pieces::heat(const Piece& object, bool live) {
   }
 }
 
+// Leaves a tensor that has ended as it is painted. False where it cannot be told from others so.
+bool Pieces::keep_ended(const Piece& tensor) {
+  const auto used = used_.find(tensor.id);
+  if (painting_ != Painting::pieces || used == used_.end() || used->second.slots.size() != 1) {
+    return false;
+  }
+  const uint32_t slot = used->second.slots.front();
+  const Piece& object = slots_[slot].object;
+  if (!object.id || tensor.address < object.address || tensor.end() > object.end()) return false;
+  slots_.turn(slot);
+  ended_.emplace(tensor.address, tensor);
+  ++version_;
+  return true;
+}
+
+// Whether the tensor is one that has ended, again: then it gets its number, and is painted already.
+bool Pieces::revive(Piece& tensor) {
+  const auto found = ended_.find(tensor.address);
+  if (found == ended_.end() || found->second.size != tensor.size) return false;
+  tensor.id = found->second.id;
+  slots_.turn(used_.at(tensor.id).slots.front());
+  ended_.erase(found);
+  ++version_;
+  return true;
+}
+
+// Takes those in [begin, end) out; what they covered has to be painted anew, and then they retire.
+std::vector<uint64_t> Pieces::forget_ended(uint64_t begin, uint64_t end) {
+  std::vector<uint64_t> out;
+  for (auto at = from(ended_, begin); at != ended_.end() && at->first < end;) {
+    const Piece gone = at->second;
+    at = ended_.erase(at);
+    out.push_back(gone.id);
+    if (gone.address < begin) repaint(gone.address, begin);
+    if (gone.end() > end) repaint(end, gone.end());
+  }
+  return out;
+}
+
 // A piece that overlaps a new one of its kind has ended without our being told.
 void Pieces::drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& ended) {
   while (true) {
@@ -178,7 +230,9 @@ bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   drop_overlaps(objects_, piece, ended);
   piece.id = next_id_++;
   objects_.emplace(piece.address, piece);
+  const std::vector<uint64_t> ended_tensors = forget_ended(piece.address, piece.end());
   repaint(piece.address, piece.end());
+  for (const uint64_t id : ended_tensors) retire(id);
   if (painting_ == Painting::blocks) heat(piece, true);
   return true;
 }
@@ -207,7 +261,9 @@ bool Pieces::remove_object(const Ending& ending, Piece& out) {
   out = piece;
   objects_.erase(found);
   views_.erase(out.address);
+  const std::vector<uint64_t> ended_tensors = forget_ended(out.address, out.end());
   repaint(out.address, out.end());
+  for (const uint64_t id : ended_tensors) retire(id);
   if (painting_ == Painting::blocks) heat(out, false);
   retire(out.id);
   return true;
@@ -217,9 +273,15 @@ void Pieces::add_tensor(Piece piece) {
   if (piece.size == 0 || piece.end() < piece.address) return;
   std::vector<Piece> ended;
   drop_overlaps(tensors_, piece, ended);
+  if (revive(piece)) {
+    tensors_.emplace(piece.address, piece);
+    return;
+  }
   piece.id = next_id_++;
   tensors_.emplace(piece.address, piece);
+  const std::vector<uint64_t> ended_tensors = forget_ended(piece.address, piece.end());
   repaint(piece.address, piece.end());
+  for (const uint64_t id : ended_tensors) retire(id);
 }
 
 bool Pieces::remove_tensor(uint64_t address, Piece& out) {
@@ -227,6 +289,7 @@ bool Pieces::remove_tensor(uint64_t address, Piece& out) {
   if (found == tensors_.end()) return false;
   out = found->second;
   tensors_.erase(found);
+  if (keep_ended(out)) return true;
   repaint(out.address, out.end());
   retire(out.id);
   return true;
@@ -242,6 +305,14 @@ std::vector<Piece> Pieces::objects_of(uint64_t context) const {
     }
   }
   return out;
+}
+
+bool Pieces::holds(uint64_t address) const {
+  const auto in = [address](const Map& map) {
+    auto after = map.upper_bound(address);
+    return after != map.begin() && address < (--after)->second.end();
+  };
+  return in(tensors_) || in(objects_);
 }
 
 }  // namespace accel_trace

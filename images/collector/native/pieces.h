@@ -37,6 +37,10 @@ struct Slot {
   Piece object;
   Piece tensor;
   uint64_t block = 0;  // mode hot
+  // Moments at which its tensor ended, began again, and so on. A tensor that has ended is painted until
+  // something else lies there: most often it is the same again, and nothing has to be sent to the GPU.
+  std::vector<uint64_t> turns{};
+  bool ended_at(uint64_t moment) const;
 };
 
 class Slots {
@@ -44,9 +48,11 @@ class Slots {
   Slots() : slots_(1) {}  // slot 0: no piece
   uint32_t take(const Slot& slot);  // 0 when there are too many
   void retire(uint32_t slot);
-  // Slots retired at or before `epoch` may be used again.
-  void reclaim(uint64_t epoch);
+  // Slots retired at or before `epoch` may be used again, and nobody asks for what was before `moment`.
+  void reclaim(uint64_t epoch, uint64_t moment);
   uint64_t epoch() const { return epoch_; }
+  void turn(uint32_t slot);  // its tensor ends, or begins again
+  uint64_t moment() const { return moment_; }
   uint32_t high() const { return static_cast<uint32_t>(slots_.size()); }
   const Slot& operator[](uint32_t slot) const { return slots_[slot]; }
   uint64_t refused() const { return refused_; }
@@ -60,6 +66,8 @@ class Slots {
   std::vector<uint32_t> free_;
   std::deque<Retired> retired_;
   uint64_t epoch_ = 0;
+  uint64_t moment_ = 0;
+  uint64_t asked_ = 0;  // moments before it are not asked for any more
   uint64_t refused_ = 0;
 };
 
@@ -87,6 +95,7 @@ class Pieces {
   bool remove_tensor(uint64_t address, Piece& out);
   std::vector<Piece> objects_of(uint64_t context) const;  // that it views
 
+  bool holds(uint64_t address) const;  // whether it is in a piece that is known
   std::vector<Span> spans() const;  // all of memory that is known, in order
   uint64_t version() const { return version_; }
   size_t objects() const { return objects_.size(); }
@@ -109,6 +118,9 @@ class Pieces {
   uint32_t slot_of(const Piece& object, const Piece& tensor);
   void retire(uint64_t id);
   void heat(const Piece& object, bool live);
+  bool keep_ended(const Piece& tensor);
+  bool revive(Piece& tensor);
+  std::vector<uint64_t> forget_ended(uint64_t begin, uint64_t end);
   void drop_overlaps(Map& map, const Piece& piece, std::vector<Piece>& ended);
 
   Painting painting_;
@@ -116,6 +128,7 @@ class Pieces {
   Slots slots_;
   Map objects_;
   Map tensors_;
+  Map ended_;  // tensors that have ended and are painted still; each in one object, with one slot
   std::unordered_map<uint64_t, std::vector<uint64_t>> views_;  // address -> contexts beside its own
   uint64_t next_id_ = 1;
   uint64_t version_ = 0;

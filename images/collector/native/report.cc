@@ -94,8 +94,8 @@ void write_hot(Log& log, uint64_t launch, std::vector<std::pair<uint64_t, uint64
 
 }  // namespace
 
-bool report_touched(Log& log, uint64_t launch, const Slots& slots, const uint8_t* flags,
-                    uint32_t row_slots) {
+bool report_touched(Log& log, uint64_t launch, const Slots& slots, uint64_t moment,
+                    const uint8_t* flags, uint32_t row_slots) {
   TouchedPieces touched;
   const uint32_t known = std::min(row_slots, slots.high());
   if (flags[0]) touched.outside();
@@ -104,7 +104,9 @@ bool report_touched(Log& log, uint64_t launch, const Slots& slots, const uint8_t
     memcpy(&eight, flags + i, sizeof eight);  // rows are longer than their slots by 64 bytes
     if (eight == 0) continue;
     for (uint32_t slot = std::max(i, 1u); slot < i + 8 && slot < known; ++slot) {
-      if (flags[slot]) touched.add(slots[slot].object, slots[slot].tensor);
+      if (!flags[slot]) continue;
+      const Slot& pair = slots[slot];
+      touched.add(pair.object, pair.ended_at(moment) ? Piece{} : pair.tensor);
     }
   }
   touched.write(log, launch);

@@ -11,7 +11,8 @@
 namespace accel_trace {
 
 // A row that the GPU filled. Each returns true when copies by tensor map were seen.
-bool report_touched(Log& log, uint64_t launch, const Slots& slots, const uint8_t* flags,
+bool report_touched(Log& log, uint64_t launch, const Slots& slots, uint64_t moment,
+                    const uint8_t* flags,
                     uint32_t row_slots);
 bool report_counts(Log& log, uint64_t launch, const uint64_t* counters);
 bool report_hot(Log& log, uint64_t launch, const Slots& slots, const uint64_t* counts,

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "driver_calls.h"
+#include "sampler.h"
 #include "workspace.h"
 
 namespace accel_trace {
@@ -47,6 +49,7 @@ std::string subscribe(Tool& self) {
   // Nobody needs it, and it comes with every launch.
   self.api.EnableCallback(0, handle, SANITIZER_CB_DOMAIN_LAUNCH,
                           SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP);
+  if (self.options.analyses()) watch_driver_calls(self, handle);
   return "";
 }
 
@@ -68,6 +71,8 @@ void first_facts(Tool& self) {
     }
     self.fact("classes", classes);
     self.fact("sample", std::to_string(options.sample));
+    if (options.every) self.fact("every", std::to_string(options.every));
+    if (options.distinct) self.fact("distinct", "1");
   }
   if (options.subscribe) self.fact("sanitizer", options.sanitizer);
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}) {
@@ -121,8 +126,13 @@ void write_last_facts(Tool& self) {
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
+  if (self.sampler) self.sampler->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
+  if (self.unpatched->maps.made()) {
+    self.fact("tensor_maps", std::to_string(self.unpatched->maps.made()));
+    self.fact("parameters_read", std::to_string(self.unpatched->parameters_read));
+  }
   if (self.lazy_functions) self.fact("lazy_functions", std::to_string(self.lazy_functions));
   const uint64_t lost = self.pieces->table().lost_bytes();
   if (lost) {
@@ -154,6 +164,8 @@ uint64_t thread_number() {
 
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   pieces = std::make_unique<Pieces>(painting_of(options));
+  unpatched = std::make_unique<Unpatched>();
+  if (options.every && options.analyses()) sampler = std::make_unique<Sampler>(*this);
   log.prepare(options.folder);
 }
 
@@ -170,6 +182,12 @@ void Tool::note_once(const char* key, uint32_t level, const std::string& text) {
   if (noted_.insert(key).second) note(level, text);
 }
 
+void Tool::note_tensor_copies() {
+  note_once("tensor copies", 1,
+            "kernels copied by tensor map (TMA), whose addresses the interface does not tell: what "
+            "they touched that way is known by descriptor alone");
+}
+
 void Tool::fact(const char* name, const std::string& value) {
   event::Fact event{};
   event.name = log.text(name);
@@ -180,11 +198,12 @@ void Tool::fact(const char* name, const std::string& value) {
 const Function& Tool::function_of(const Sanitizer_LaunchData& data) {
   const char* raw = data.functionName ? data.functionName : "";
   Function& function = functions[data.function];
+  function.patched = patched.count(data.module) != 0;
   if (function.name != 0 && function.raw == raw) return function;
   const std::string name = demangle(raw);
   function.raw = raw;
   function.name = log.text(name.empty() ? "unnamed" : name);
-  function.patched = patched.count(data.module) != 0;
+  function.code = unpatched->find(data.module, function.raw);
   function.matches = !options.kernels.is_set() || options.kernels.found_in(name) ||
                      options.kernels.found_in(function.raw);
   return function;
@@ -194,6 +213,7 @@ bool Tool::wants(const Function& function, uint64_t launch) {
   if (!options.analyses() || gpu_over || !function.patched || !function.matches) return false;
   if (launch < options.first || launch >= options.last) return false;
   if (!options.region.empty() && wanted_regions == 0) return false;
+  if (sampler && !sampler->on()) return false;
   return passed++ % options.sample == 0;
 }
 
@@ -207,16 +227,14 @@ std::shared_ptr<const Index> Tool::index() {
   return index_;
 }
 
-uint64_t Tool::oldest_epoch() const {
-  uint64_t oldest = UINT64_MAX;
-  for (const auto& [context, workspace] : workspaces) {
-    oldest = std::min(oldest, workspace->oldest_epoch());
-  }
-  return oldest;
+void Tool::reclaim() {
+  uint64_t epoch = UINT64_MAX, moment = UINT64_MAX;
+  for (const auto& [context, workspace] : workspaces) workspace->oldest(epoch, moment);
+  pieces->slots().reclaim(epoch, moment);
 }
 
 void Tool::piece_ended() {
-  if ((++frees & 1023) == 0) pieces->slots().reclaim(oldest_epoch());
+  if ((++frees & 1023) == 0) reclaim();
 }
 
 Workspace& Tool::workspace(CUcontext context) {

@@ -21,7 +21,10 @@
 
 namespace accel_trace {
 
+class Sampler;
 class Workspace;
+struct KernelCode;
+struct Unpatched;
 using Lock = std::unique_lock<std::mutex>;
 
 // What is known of a function, found again by its handle at every launch.
@@ -30,6 +33,7 @@ struct Function {
   Text name = 0;
   bool matches = true;  // the filter on names
   bool patched = false;
+  const KernelCode* code = nullptr;  // what no patch sees of it; null: nothing
 };
 
 struct Region {
@@ -45,9 +49,12 @@ struct Tool {
   Sanitizer api;
   Log log;
   std::unique_ptr<Pieces> pieces;
+  std::unique_ptr<Unpatched> unpatched;
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
-  std::unordered_set<CUmodule> patched;   // modules
+  std::unordered_map<CUmodule, CUcontext> modules;  // that are loaded
+  std::unordered_set<CUmodule> patched;             // of them
+  std::unique_ptr<Sampler> sampler;  // null: nothing is sampled, all modules are patched
   std::unordered_set<CUcontext> loaded;   // contexts that have our patches; with the lock of those
   std::unordered_map<CUfunction, Function> functions;
   std::vector<Region> regions;            // innermost last
@@ -73,11 +80,12 @@ struct Tool {
   ~Tool();
   void note(uint32_t level, const std::string& text);
   void note_once(const char* key, uint32_t level, const std::string& text);
+  void note_tensor_copies();
   void fact(const char* name, const std::string& value);
   const Function& function_of(const Sanitizer_LaunchData& data);
   bool wants(const Function& function, uint64_t launch);
   std::shared_ptr<const Index> index();  // of the pieces as they are now
-  uint64_t oldest_epoch() const;         // of rows in use anywhere
+  void reclaim();                        // what no row in use anywhere can have seen
   void piece_ended();                    // now and then: its slots may be used again
   Workspace& workspace(CUcontext context);
   void drain_all(Lock& lock);

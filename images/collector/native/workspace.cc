@@ -71,7 +71,8 @@ void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream
     if (!replica) return nullptr;
     if (!fits()) continue;
     // Open before the lock is released: slots that the table shows now are not used again meanwhile.
-    rows_[free] = {Use::open, launch, stream, tool_.pieces->slots().epoch()};
+    const Slots& slots = tool_.pieces->slots();
+    rows_[free] = {Use::open, launch, stream, slots.epoch(), slots.moment()};
     if (!upload(lock, *replica, stream)) {
       rows_[free].use = Use::free;
       return nullptr;
@@ -94,12 +95,12 @@ void Workspace::cancel(uint32_t row) {
   if (busy_) tool_.settled.notify_all();
 }
 
-uint64_t Workspace::oldest_epoch() const {
-  uint64_t oldest = UINT64_MAX;
+void Workspace::oldest(uint64_t& epoch, uint64_t& moment) const {
   for (const Row& row : rows_) {
-    if (row.use != Use::free) oldest = std::min(oldest, row.epoch);
+    if (row.use == Use::free) continue;
+    epoch = std::min(epoch, row.epoch);
+    moment = std::min(moment, row.moment);
   }
-  return oldest;
 }
 
 void Workspace::drain(Lock& lock) {
@@ -125,20 +126,28 @@ void Workspace::stop_consumer(Lock& lock) {
   if (turn) consumer_.reset();
 }
 
-bool Workspace::drain_rows(Lock& lock) {
-  if (tool_.options.mode == Mode::trace || broken_) return !broken_;
+// The rows of submitted launches, of one stream or of all.
+std::vector<uint32_t> Workspace::submitted(Sanitizer_StreamHandle stream) {
   std::vector<uint32_t> rows;
-  std::vector<Sanitizer_StreamHandle> streams;
   for (uint32_t i = 0; i < rows_.size(); ++i) {
-    if (rows_[i].use != Use::closed) continue;
+    if (rows_[i].use != Use::closed || (stream && rows_[i].stream != stream)) continue;
     rows_[i].use = Use::draining;
     rows.push_back(i);
-    if (std::find(streams.begin(), streams.end(), rows_[i].stream) == streams.end()) {
-      streams.push_back(rows_[i].stream);
+  }
+  return rows;
+}
+
+bool Workspace::drain_rows(Lock& lock) {
+  if (tool_.options.mode == Mode::trace) return !broken_;
+  const std::vector<uint32_t> rows = submitted(nullptr);
+  if (rows.empty()) return !broken_;
+  std::vector<Sanitizer_StreamHandle> streams;
+  for (const uint32_t row : rows) {
+    if (std::find(streams.begin(), streams.end(), rows_[row].stream) == streams.end()) {
+      streams.push_back(rows_[row].stream);
     }
   }
-  if (rows.empty()) return true;
-  uint64_t start = now_ns();
+  const uint64_t start = now_ns();
   lock.unlock();
   SanitizerResult result = SANITIZER_SUCCESS;
   for (const Sanitizer_StreamHandle stream : streams) {
@@ -147,28 +156,58 @@ bool Workspace::drain_rows(Lock& lock) {
   }
   lock.lock();
   tool_.collection.add(start);
-  bool good = check(result, "waiting for a stream");
+  check(result, "waiting for a stream");
+  return take_in(lock, rows);
+}
+
+// What is waited for is over: its data can be had at once, and a program that is killed later has lost
+// none of it. Where another thread drains, it takes these rows too.
+void Workspace::drain_waited(Lock& lock, Sanitizer_StreamHandle stream) {
+  if (busy_ || tool_.options.mode == Mode::trace) return;
+  Turn turn(*this, lock);
+  if (!turn) return;
+  const std::vector<uint32_t> rows = submitted(stream);
+  if (!rows.empty()) take_in(lock, rows);
+}
+
+// Writes the events of rows whose kernels have ended, and frees the rows.
+bool Workspace::take_in(Lock& lock, const std::vector<uint32_t>& rows) {
+  const Sanitizer_StreamHandle stream = rows_[rows.back()].stream;
+  bool good = !broken_;
+  uint64_t start = now_ns();
   if (good) {
-    start = now_ns();
     const size_t first = rows.front() * stride_, end = (rows.back() + 1) * stride_;
-    good = fetch(lock, host_ + first, data_ + first, end - first, streams.back());
+    good = fetch(lock, host_ + first, data_ + first, end - first, stream);
     tool_.transfer.add(start);
   }
+  start = now_ns();
+  for (const uint32_t row : rows) {
+    if (good) {
+      report(rows_[row], host_ + row * stride_);
+    } else {
+      lost(rows_[row].launch);
+    }
+  }
   if (good) {
-    start = now_ns();
-    for (const uint32_t row : rows) report(rows_[row], host_ + row * stride_);
     tool_.analysis.add(start);
-    good = clear(lock, rows, streams.back());
-  } else {
-    tool_.note_once("lost", 2, "what launches had touched or counted was lost with the GPU's context");
+    good = clear(lock, rows, stream);
   }
   for (const uint32_t row : rows) rows_[row].use = Use::free;
-  tool_.pieces->slots().reclaim(tool_.oldest_epoch());
+  tool_.reclaim();
   return good;
+}
+
+// Not nothing: unknown.
+void Workspace::lost(uint64_t launch) {
+  event::Lost event{};
+  event.launch = launch;
+  tool_.log.add(event);
+  tool_.note_once("lost", 2, "what launches had touched or counted was lost with the GPU's context");
 }
 
 void Workspace::report(const Row& row, const char* data) {
   const Slots& slots = tool_.pieces->slots();
+  const uint64_t before = tool_.log.events();
   bool tensor_copies = false;
   switch (tool_.options.mode) {
     case Mode::count:
@@ -180,14 +219,17 @@ void Workspace::report(const Row& row, const char* data) {
                                  reinterpret_cast<const uint64_t*>(data), row_slots_);
       break;
     default:
-      tensor_copies = report_touched(tool_.log, row.launch, slots,
+      tensor_copies = report_touched(tool_.log, row.launch, slots, row.moment,
                                      reinterpret_cast<const uint8_t*>(data), row_slots_);
   }
-  if (tensor_copies) {
-    tool_.note_once("tensor copies", 2,
-                    "kernels copied by tensor map (TMA), whose addresses the interface does not "
-                    "tell: what they read or wrote that way is in no working set");
-  }
+  if (tool_.log.events() == before) said_nothing(row.launch);
+  if (tensor_copies) tool_.note_tensor_copies();
+}
+
+void Workspace::said_nothing(uint64_t launch) {
+  event::Nothing event{};
+  event.launch = launch;
+  tool_.log.add(event);
 }
 
 bool Workspace::clear(Lock& lock, const std::vector<uint32_t>& rows,
@@ -228,12 +270,12 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
   for (const uint32_t row : rows) {
     std::shared_ptr<const Index> index;
     const Tally tally = consumer_->finish(row, index);
+    const uint64_t before = tool_.log.events();
     if (index && report_tally(tool_.log, rows_[row].launch, tally, *index,
                               tool_.options.analysis)) {
-      tool_.note_once("tensor copies", 2,
-                      "kernels copied by tensor map (TMA), whose addresses the interface does "
-                      "not tell: what they read or wrote that way is in no working set");
+      tool_.note_tensor_copies();
     }
+    if (tool_.log.events() == before) said_nothing(rows_[row].launch);
     rows_[row].use = Use::free;
   }
   if (dropped) {

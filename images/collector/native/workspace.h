@@ -24,12 +24,14 @@ class Workspace {
   void cancel(uint32_t row);  // it was not
   // Waits for the launches submitted so far, writes their events, and frees their rows.
   void drain(Lock& lock);
+  // The same for launches that the program has waited for: those of a stream, or all with null.
+  void drain_waited(Lock& lock, Sanitizer_StreamHandle stream);
   // Mode trace, after the stream was synchronised: the events of its submitted launches.
   void finish_traced(Lock& lock, Sanitizer_StreamHandle stream);
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
   void prepare(Lock& lock, Sanitizer_StreamHandle stream);  // before a graph is launched
   void stop_consumer(Lock& lock);                           // nothing is traced any more
-  uint64_t oldest_epoch() const;                            // of rows in use
+  void oldest(uint64_t& epoch, uint64_t& moment) const;     // of rows in use
 
  private:
   enum class Use : uint8_t { free, open, closed, draining };
@@ -38,6 +40,7 @@ class Workspace {
     uint64_t launch = 0;
     Sanitizer_StreamHandle stream = nullptr;
     uint64_t epoch = 0;
+    uint64_t moment = 0;
   };
   struct Replica {  // a stream's copy of the page table, and the states of all rows that use it
     Sanitizer_StreamHandle owner = nullptr;
@@ -67,7 +70,11 @@ class Workspace {
   bool build_ring(Lock& lock, Sanitizer_StreamHandle stream);
   size_t free_row();
   bool drain_rows(Lock& lock);
+  std::vector<uint32_t> submitted(Sanitizer_StreamHandle stream);
+  bool take_in(Lock& lock, const std::vector<uint32_t>& rows);
+  void said_nothing(uint64_t launch);
   void report(const Row& row, const char* data);
+  void lost(uint64_t launch);
   bool clear(Lock& lock, const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream);
   Replica* replica_of(Lock& lock, Sanitizer_StreamHandle stream);
   bool fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);

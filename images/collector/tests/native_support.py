@@ -105,7 +105,7 @@ def bench(sanitize: str = "") -> Bench:
     flags = ["-g1", "-O0", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
 
     def make(folder: Path) -> None:
-        driver = [TESTING / f"{name}.cc" for name in ("driver", "kernels", "sanitizer")]
+        driver = [TESTING / f"{name}.cc" for name in ("calls", "driver", "kernels", "sanitizer")]
         _compile(
             tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
             *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",

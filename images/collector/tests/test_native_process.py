@@ -282,5 +282,5 @@ def test_only_the_interface_is_seen_from_outside() -> None:
     assert {n for n in names if not n.startswith("accel_trace_")} == {
         "InitializeInjection", "_exit", "_Exit", "abort"}  # fmt: skip
     assert {n.removeprefix("accel_trace_") for n in names if n.startswith("accel_trace_")} == {
-        "ready", "tensor", "operator", "region", "stack", "note", "fact", "launches", "flush",
-        "set_stack_callback"}  # fmt: skip
+        "ready", "tensor", "operator", "region", "step", "stack", "note", "fact", "launches",
+        "flush", "set_stack_callback"}  # fmt: skip

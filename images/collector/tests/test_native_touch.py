@@ -154,6 +154,47 @@ def test_few_launches_and_many_tensors_do_not_grow_the_rows(tmp_path: Path) -> N
     assert int(log.facts()["pinned_bytes"]) <= 8192 * 600
 
 
+def test_nothing_is_sent_for_tensors_that_come_again(tmp_path: Path) -> None:
+    """As in a loop, where the framework hands out the same blocks: the table is as it was."""
+
+    def copies(rounds: int) -> tuple[int, Log]:
+        script = [*START, f"alloc 1 {A:#x} {8 * MIB}"]
+        for _ in range(rounds):
+            script += [
+                f"tensor {A:#x} 4096", f"tensor {A + 8192:#x} {3 * MIB}",
+                *launch(read(A), read(A + 9000)), f"untensor {A:#x}",
+                *launch(read(A), read(A + 9000)), f"untensor {A + 8192:#x}",
+                *launch(read(A + 9000)),
+            ]  # fmt: skip
+        log = play([*script, "sync 1"], tmp_path).log
+        return int(log.facts()["table_copies"]), log
+
+    (few, _), (many, log) = copies(2), copies(40)
+    assert many == few
+    small, large, whole = (A, 4096), (A + 8192, 3 * MIB), (A, 8 * MIB)
+    for i in range(40):
+        got = [touched(log, 3 * i + j, 1) for j in range(3)]
+        assert got == [[small, large], [large], []]
+        assert [touched(log, 3 * i + j) for j in range(3)] == [[whole]] * 3
+
+
+def test_other_tensors_where_some_have_ended(tmp_path: Path) -> None:
+    script = [
+        *START, f"alloc 1 {A:#x} {8 * MIB}", f"tensor {A:#x} 4096", f"tensor {A + 4096:#x} 4096",
+        *launch(read(A), read(A + 4096)), f"untensor {A:#x}", f"untensor {A + 4096:#x}",
+        f"tensor {A + 2048:#x} 4096", *launch(read(A), read(A + 2048), read(A + 7000)),
+        f"untensor {A + 2048:#x}", f"tensor {A:#x} 4096", *launch(read(A), read(A + 4096)),
+        f"untensor {A:#x}", f"free 1 {A:#x}", *launch(read(A)), f"alloc 1 {A:#x} {MIB}",
+        f"tensor {A:#x} 4096", *launch(read(A)),
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    whole = (A, 8 * MIB)
+    assert [touched(log, i, 1) for i in range(5)] == [
+        [(A, 4096), (A + 4096, 4096)], [(A + 2048, 4096)], [(A, 4096)], [], [(A, 4096)],
+    ]  # fmt: skip
+    assert [touched(log, i) for i in range(5)] == [[whole]] * 3 + [[(0, 0)], [(A, MIB)]]
+
+
 def test_frees_while_kernels_are_under_way(tmp_path: Path) -> None:
     """Objects and tensors end, and others take their place, before any kernel has run."""
     script = [
@@ -346,6 +387,7 @@ class Dice:
         self.random = random.Random(seed)
         self.live: dict[int, int] = {}
         self.tensors: dict[int, int] = {}
+        self.ended: list[tuple[int, int]] = []
 
     def allocate(self) -> list[str]:
         address = A + self.random.randrange(64) * 0x80000 + self.random.choice([0, 0, 100])
@@ -371,6 +413,9 @@ class Dice:
         home = self.random.choice(list(self.live))
         address = home + 512 * self.random.randrange(max(self.live[home] // 512, 1))
         size = 512 * self.random.randrange(1, 9)
+        again = [pair for pair in self.ended if home <= pair[0] < home + self.live[home]]
+        if again and self.random.random() < 0.6:
+            address, size = self.random.choice(again)
         taken = any(a < address + size and address < a + s for a, s in self.tensors.items())
         if taken or address + size > home + self.live[home]:
             return []
@@ -381,7 +426,7 @@ class Dice:
         if not self.tensors:
             return []
         address = self.random.choice(list(self.tensors))
-        del self.tensors[address]
+        self.ended.append((address, self.tensors.pop(address)))
         return [f"untensor {address:#x}"]
 
     def run(self) -> list[str]:
@@ -390,7 +435,7 @@ class Dice:
     def launch(self) -> list[str]:
         accesses = []
         for _ in range(self.random.randrange(4)):
-            pool = [*self.live.items(), *self.tensors.items()] or [(A, 1)]
+            pool = [*self.live.items(), *self.tensors.items(), *self.ended[-3:]] or [(A, 1)]
             base, size = self.random.choice(pool)
             at = base + self.random.choice([0, size - 1, size, -1, size // 2, size + 300])
             if self.random.random() < 0.2:

@@ -120,6 +120,18 @@ def test_the_preloaded_library_is_found_and_told(tmp_path: Path) -> None:
     assert lines_of(out) == ["region 1 größe", "region 0 größe"]
 
 
+@pytest.mark.parametrize("every", ["", "3"])
+def test_steps_are_told_where_iterations_are_sampled(tmp_path: Path, every: str) -> None:
+    preload = fake_library(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    code = "from accel_trace.region import step\nfor _ in range(2): step()"
+    environ = {"ACCEL_TRACE_HANDLERS": "sanitizer", "ACCEL_TRACE_EVERY": every}
+    result = run_python(code, out, environ=environ, preload=preload)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert lines_of(out) == (["step"] * 2 if every else [])
+
+
 def test_a_library_that_the_driver_brought_is_found_by_its_path(tmp_path: Path) -> None:
     injected = fake_library(tmp_path)
     out = tmp_path / "out"

@@ -32,7 +32,7 @@ def test_facts_notes_and_coverage_of_a_process(tmp_path):
     assert "4 recorded, 2 analysed, 2 not" in text
     assert "0 events, 9 accesses" in text
     assert "warning: odd (2 times)" in text
-    assert "fine" not in text
+    assert "note: fine" in text
 
 
 def test_a_cut_log_and_a_file_that_is_none_are_in_the_coverage(tmp_path):

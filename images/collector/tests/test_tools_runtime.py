@@ -155,6 +155,15 @@ def test_counts_are_summed_in_all_and_per_kernel(tmp_path):
     assert set(COUNTERS) <= set(rows[0])
 
 
+def test_counts_of_a_graph_are_told_of_the_graph(tmp_path):
+    opened = session(
+        tmp_path, launch(0, "fill<int>", analysed=2), launch(1, "add", analysed=4),
+        counts(0, global_writes=7),
+    )  # fmt: skip
+    report = run(AccessCounts, opened)
+    assert value(report, "kernel_global_writes", kernel="CUDA graph, the first kernel fill") == 7
+
+
 def timer(stage: str, milliseconds: int) -> Timer:
     return Timer(stage=stage, total_ns=milliseconds * 10**6, count=1)
 

@@ -347,6 +347,32 @@ def test_a_folder_in_use_is_refused_and_taken_by_force(tmp_path, library):
     assert main(*words, "--force", "--", "true")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("tool", "option", "message"),
+    [
+        ("kernel_frequency", "--every", "kernel_frequency analyses no launches"),
+        ("hotness", "--distinct", "hotness infers nothing"),
+    ],
+)
+def test_iterations_are_told_apart_only_where_it_helps(tmp_path, library, tool, option, message):
+    code, _, errors = main(
+        "run", "--tool", tool, option, "3", "--out", tmp_path / "out", "--library", library,
+        "--no-probe", "--", "true",
+    )  # fmt: skip
+    assert (code, message in errors) == (2, True), errors
+
+
+def test_what_iterations_were_sampled_reaches_the_program_and_run_json(tmp_path, library):
+    out = tmp_path / "out"
+    code = "import os; print(os.environ['ACCEL_TRACE_EVERY'], os.environ['ACCEL_TRACE_DISTINCT'])"
+    done = accel_trace(
+        "run", "--tool", "working_set", "--distinct", "50", "--out", out, "--library", library,
+        "--no-probe", "--", sys.executable, "-c", code,
+    )  # fmt: skip
+    assert done.stdout == "50 1\n"
+    assert json.loads((out / "run.json").read_text())["filters"]["distinct"] == 50
+
+
 def test_a_folder_without_a_recorded_run_has_no_report(tmp_path):
     assert "holds no recorded run" in main("report", tmp_path)[2]
     write(tmp_path, 5, [launch(0, "a")])

@@ -50,6 +50,7 @@ void accel_trace_stack(uint64_t launch, const char* t) { say("stack %" PRIu64 " 
 void accel_trace_note(int level, const char* text) { say("note %d %s\n", level, text); }
 void accel_trace_fact(const char* name, const char* value) { say("fact %s %s\n", name, value); }
 uint64_t accel_trace_launches(void) { return 3; }
+void accel_trace_step(void) { say("step\n"); }
 void accel_trace_flush(void) { say("flush\n"); }
 static void (*callback)(uint64_t);
 void accel_trace_set_stack_callback(void (*call)(uint64_t)) { callback = call; }

@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "machine.h"
 
@@ -98,6 +100,10 @@ Sanitizer_LaunchData launch_data(Stream& stream, const Kernel& kernel, Launch& l
 
 void queue_kernel(Stream& stream, const Kernel& kernel, void* userdata) {
   const Patches patches = module_of(kernel.module).active;
+  const std::thread::id other = machine().patching;
+  if (other != std::thread::id() && other != std::this_thread::get_id()) {
+    stream.context->broken = true;  // an illegal instruction, on a GPU
+  }
   stream.push([patches, userdata, accesses = kernel.accesses] {
     execute(patches, userdata, accesses);
   });
@@ -135,7 +141,7 @@ void destroy_context(int number) {
 
 void break_context(int number) { context_of(number).broken = true; }
 
-void load_module(int number, int context, bool refuses) {
+void load_module(int number, int context, bool refuses, const std::string& cubin) {
   Machine& m = machine();
   auto module = std::make_unique<Module>();
   module->context = &context_of(context);
@@ -144,6 +150,12 @@ void load_module(int number, int context, bool refuses) {
   data.context = module->context->handle();
   data.module = module->handle();
   data.cubinSize = 4242;
+  if (!cubin.empty()) {
+    std::ifstream file(cubin, std::ios::binary);
+    module->cubin.assign(std::istreambuf_iterator<char>(file), {});
+    data.pCubin = module->cubin.data();
+    data.cubinSize = module->cubin.size();
+  }
   {
     Guard guard(m.mutex);
     m.modules[number] = std::move(module);
@@ -248,6 +260,7 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     begun.userdata = userdata;
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
+    data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(machine().instance));
     data.launchData = launch_data(stream, node, begun);
     data.launchData.apiContext = stream.context->handle();
     data.launchData.apiStream = stream.handle();
@@ -258,6 +271,13 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, &data);
     machine().in_node = false;
     userdata = begun.userdata;
+  }
+  const auto instance = machine().instantiated.find(machine().instance);
+  if (instance != machine().instantiated.end()) {
+    for (const Kernel& node : nodes) {
+      const bool patched = !module_of(node.module).active.empty();
+      if (patched && !instance->second) stream.context->broken = true;  // an illegal instruction
+    }
   }
   // As on a GPU: no node runs before the whole graph was submitted.
   for (const Kernel& node : nodes) {

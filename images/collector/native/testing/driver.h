@@ -7,11 +7,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace synthetic {
 
-enum class Type { global, shared, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
+enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
 
 struct Accesses {  // `count` of them, by one lane each
   Type type;
@@ -22,10 +23,17 @@ struct Accesses {  // `count` of them, by one lane each
   uint64_t count;
 };
 
+struct Argument {  // of a kernel: zeros, but for images of tensor maps at some of its bytes
+  uint64_t size;
+  std::vector<std::pair<uint64_t, int>> maps;  // byte, number of the map
+  uint64_t pointer = 0;  // its first word
+};
+
 struct Kernel {
   int module;
   std::string name;
   std::vector<Accesses> accesses;
+  std::vector<Argument> arguments;
 };
 
 struct Memory {
@@ -39,7 +47,7 @@ struct Memory {
 SYNTHETIC void make_context(int context, int device);
 SYNTHETIC void destroy_context(int context);
 SYNTHETIC void break_context(int context);  // as after an illegal address
-SYNTHETIC void load_module(int module, int context, bool refuses);
+SYNTHETIC void load_module(int module, int context, bool refuses, const std::string& cubin);
 SYNTHETIC void unload_module(int module);
 SYNTHETIC void load_lazily(int module, int functions);
 SYNTHETIC void make_stream(int stream, int context);
@@ -47,6 +55,14 @@ SYNTHETIC void destroy_stream(int stream);
 SYNTHETIC void allocate(int context, Memory memory, const char* how);  // device, host, async
 SYNTHETIC void release(int context, Memory memory, const char* how);   // and async_done
 SYNTHETIC void launch(int stream, const Kernel& kernel, bool refused);
+// As the driver's own functions are reported that make tensor maps and launch kernels.
+SYNTHETIC void encode_map(int map, uint32_t type, uint64_t address,
+                          const std::vector<uint64_t>& extents,
+                          const std::vector<uint64_t>& strides);
+SYNTHETIC void move_map(int map, uint64_t address);
+SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way);
+SYNTHETIC void end_capture(int graph);
+SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph
 SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
                             bool upload);
 SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,

@@ -45,6 +45,10 @@ void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t a
       patch = patch_of(patches, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS);
       if (patch) access(patch, userdata, run, address);
       return;
+    case Type::remote:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_REMOTE_SHARED_MEMORY_ACCESS);
+      if (patch) access(patch, userdata, run, address);
+      return;
     case Type::local:
       patch = patch_of(patches, SANITIZER_INSTRUCTION_LOCAL_MEMORY_ACCESS);
       if (patch) access(patch, userdata, run, address);

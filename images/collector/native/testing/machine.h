@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "driver.h"
@@ -28,6 +29,7 @@ struct Context {
 struct Module {
   Context* context = nullptr;
   bool refuses = false;
+  std::string cubin;
   Patches asked, active;
   std::map<std::string, std::unique_ptr<std::string>> functions;
   CUmodule handle() { return reinterpret_cast<CUmodule>(this); }
@@ -58,6 +60,11 @@ struct Machine {
   Sanitizer_CallbackFunc callback = nullptr;
   void* userdata = nullptr;
   std::map<int, bool> enabled;
+  std::map<uint32_t, bool> driver_calls, runtime_calls;  // functions that are reported
+  std::map<int, std::vector<char>> maps;  // images of tensor maps
+  int instance = 0;  // of a graph
+  std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
+  std::atomic<std::thread::id> patching{};  // the thread that changes patches
   std::map<int, std::unique_ptr<Context>> contexts;
   std::map<int, std::unique_ptr<Module>> modules;
   std::map<int, std::unique_ptr<Stream>> streams;
@@ -79,5 +86,6 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
+void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work);
 
 }  // namespace synthetic

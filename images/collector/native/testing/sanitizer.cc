@@ -92,8 +92,10 @@ SanitizerResult sanitizerEnableDomain(uint32_t enable, Sanitizer_SubscriberHandl
   return SANITIZER_SUCCESS;
 }
 
-SanitizerResult sanitizerEnableCallback(uint32_t, Sanitizer_SubscriberHandle,
-                                        Sanitizer_CallbackDomain, Sanitizer_CallbackId) {
+SanitizerResult sanitizerEnableCallback(uint32_t enable, Sanitizer_SubscriberHandle,
+                                        Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id) {
+  if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) machine().driver_calls[id] = enable != 0;
+  if (domain == SANITIZER_CB_DOMAIN_RUNTIME_API) machine().runtime_calls[id] = enable != 0;
   return SANITIZER_SUCCESS;
 }
 
@@ -122,7 +124,11 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
   const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->refuses) return SANITIZER_ERROR_NOT_SUPPORTED;
-  module->active = module->asked;
+  machine().patching = std::this_thread::get_id();
+  if (getenv("SYNTHETIC_SLOW_PATCHES")) usleep(3000);
+  // As the real one: what is patched twice counts nothing from then on.
+  module->active = module->active.empty() ? module->asked : synthetic::Patches();
+  machine().patching = std::thread::id();
   return SANITIZER_SUCCESS;
 }
 
@@ -131,6 +137,7 @@ SanitizerResult sanitizerUnpatchModule(CUmodule handle) {
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->active.empty()) return SANITIZER_ERROR_INVALID_OPERATION;
   module->active.clear();
+  module->asked.clear();  // forgotten, as the real one does
   return SANITIZER_SUCCESS;
 }
 

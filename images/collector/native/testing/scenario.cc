@@ -33,6 +33,7 @@ int whole(const std::string& word) { return static_cast<int>(value(word)); }
 synthetic::Type type_of(const std::string& word) {
   static const std::map<std::string, synthetic::Type> types = {
       {"global", synthetic::Type::global},       {"shared", synthetic::Type::shared},
+      {"remote", synthetic::Type::remote},
       {"local", synthetic::Type::local},         {"async", synthetic::Type::async},
       {"bulk_load", synthetic::Type::bulk_load}, {"bulk_store", synthetic::Type::bulk_store},
       {"bulk_reduce", synthetic::Type::bulk_reduce}, {"tensor", synthetic::Type::tensor}};
@@ -84,7 +85,7 @@ struct Player {
                                 static_cast<uint64_t>(i % 3) * 0x100000;
           synthetic::allocate(1, {base, 65536}, "device");
           named("accel_trace_operator", true, "op");
-          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}};
+          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}, {}};
           kernel.accesses.push_back({synthetic::Type::global, 1, 4, base, 4, 100});
           synthetic::launch(1000 + t, kernel, false);
           named("accel_trace_operator", false, nullptr);
@@ -115,13 +116,31 @@ struct Player {
     other.join();
   }
 
+  // A second thread launches on its own stream while this one steps from iteration to iteration.
+  void steps_beside(int steps) {
+    std::atomic<bool> over{false};
+    std::thread other([&over] {
+      synthetic::make_stream(900, 1);
+      synthetic::Kernel kernel{1, "beside", {}, {}};
+      while (!over) synthetic::call_launch(900, kernel, "");
+    });
+    auto* step = exported<void (*)()>("accel_trace_step");
+    for (int i = 0; i < steps; ++i) {
+      if (step) step();
+      synthetic::call_launch(stream, kernels.at(0), "");
+      usleep(500);
+    }
+    over = true;
+    other.join();
+  }
+
   void play(const Words& w) {
     const std::string& command = w[0];
     const auto word = [&](size_t i) { return i < w.size() ? w[i] : std::string(); };
     if (command == "context") synthetic::make_context(whole(w[1]), whole(w[2]));
     else if (command == "destroy") synthetic::destroy_context(whole(w[1]));
     else if (command == "break") synthetic::break_context(whole(w[1]));
-    else if (command == "module") synthetic::load_module(whole(w[1]), whole(w[2]), word(3) == "refuse");
+    else if (command == "module") synthetic::load_module(whole(w[1]), whole(w[2]), word(3) == "refuse", word(4));
     else if (command == "unload") synthetic::unload_module(whole(w[1]));
     else if (command == "lazy") synthetic::load_lazily(whole(w[1]), whole(w[2]));
     else if (command == "stream") synthetic::make_stream(whole(w[1]), whole(w[2]));
@@ -143,15 +162,36 @@ struct Player {
       graph = command == "graph";
       refused = word(graph ? 2 : 4).rfind("refuse", 0) == 0;
       upload = graph && word(2) == "upload";
-      if (!graph) kernels.push_back({whole(w[2]), w[3], {}});
+      if (!graph) kernels.push_back({whole(w[2]), w[3], {}, {}});
     }
-    else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}});
+    else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}, {}});
     else if (command == "access") {
       // access TYPE FLAGS SIZE BASE STRIDE COUNT
       kernels.back().accesses.push_back({type_of(w[1]), static_cast<uint32_t>(value(w[2])),
                                          static_cast<uint32_t>(value(w[3])), value(w[4]),
                                          value(w[5]), value(w[6])});
     }
+    else if (command == "map") {
+      // map NUMBER TYPE ADDRESS RANK EXTENT... STRIDE...
+      std::vector<uint64_t> extents, strides;
+      const size_t rank = value(w[4]);
+      for (size_t i = 5; i < w.size(); ++i) (i < 5 + rank ? extents : strides).push_back(value(w[i]));
+      synthetic::encode_map(whole(w[1]), static_cast<uint32_t>(value(w[2])), value(w[3]), extents, strides);
+    }
+    else if (command == "move_map") synthetic::move_map(whole(w[1]), value(w[2]));
+    else if (command == "argument") {
+      // argument SIZE [BYTE MAP]...: the next one of the last kernel
+      synthetic::Argument argument{value(w[1]), {}, 0};
+      for (size_t i = 2; i + 1 < w.size(); i += 2) argument.maps.emplace_back(value(w[i]), whole(w[i + 1]));
+      kernels.back().arguments.push_back(argument);
+    }
+    else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
+    else if (command == "call") {
+      // call [buffer|capture|runtime]: as `go`, but through the driver's function, or the runtime's
+      synthetic::call_launch(stream, kernels.at(0), word(1));
+    }
+    else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
+    else if (command == "instantiate") synthetic::instantiate(whole(w[1]));
     else if (command == "go") go();
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
     else if (command == "copy") synthetic::copy(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), whole(w[6]));
@@ -161,6 +201,8 @@ struct Player {
     else if (command == "run") synthetic::run(whole(w[1]), w.size() > 2 ? whole(w[2]) : -1);
     else if (command == "operator") named("accel_trace_operator", w[1] == "start", word(2).c_str());
     else if (command == "region") named("accel_trace_region", w[1] == "start", word(2).c_str());
+    else if (command == "steps_beside") steps_beside(whole(w[1]));
+    else if (command == "step") { if (auto* f = exported<void (*)()>("accel_trace_step")) f(); }
     else if (command == "flush") { if (auto* f = exported<void (*)()>("accel_trace_flush")) f(); }
     else if (command == "fact") {
       if (auto* f = exported<void (*)(const char*, const char*)>("accel_trace_fact")) f(w[1].c_str(), w[2].c_str());
@@ -186,6 +228,7 @@ struct Player {
     else if (command == "exit") exit(whole(w[1]));
     else if (command == "leave") _exit(whole(w[1]));
     else if (command == "abort") abort();
+    else if (command == "quick_exit") quick_exit(whole(w[1]));
     else if (command == "kill") raise(SIGKILL);
     else { fprintf(stderr, "scenario: no command %s\n", command.c_str()); exit(99); }
   }

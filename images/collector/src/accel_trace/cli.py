@@ -5,13 +5,12 @@ arguments, 77 cannot run here, 126 and 127 a target that cannot be started, 130 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from reprokit.skip import EXIT_CODE as CANNOT_RUN
 
@@ -28,8 +27,9 @@ from accel_trace.launch import (
 )
 from accel_trace.log import LogError, LogReader, read_status
 from accel_trace.reporting import RECORDS, make_report, open_sessions, write_report
-from accel_trace.session import RUN_FILE, Session, SessionError
-from accel_trace.tools.base import PATCHING, Needs, Tool, ToolError, write_file
+from accel_trace.runs import pairs, write_run
+from accel_trace.session import Session, SessionError
+from accel_trace.tools.base import ANALYSING, PATCHING, Needs, Tool, ToolError
 from accel_trace.tools.lines import event_text
 
 FAILED = 1
@@ -95,6 +95,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--kernels", default="", metavar="REGEX", help="analyse kernels so named")
     run.add_argument("--region", default="", metavar="NAME", help="analyse inside this region")
     run.add_argument("--sample", type=int, default=1, metavar="N", help="analyse one launch in N")
+    run.add_argument("--every", type=int, default=0, metavar="N",
+                     help="analyse one iteration in N, the others at native speed")  # fmt: skip
+    run.add_argument("--distinct", type=int, default=0, metavar="N",
+                     help="the same, and infer the others from it")  # fmt: skip
     run.add_argument("--set", action="append", default=[], metavar="K=V", help="a tool's option")
     run.add_argument("--library", type=Path, metavar="DIR", help="a built library (default: build)")
     run.add_argument("--no-probe", action="store_true", help="do not test first whether it works")
@@ -133,13 +137,15 @@ def _run(options: argparse.Namespace) -> int:
     """Start the target; whatever happens to the tool after that, the exit code is the target's."""
     refuse_nesting(os.environ)
     cls = tools.find(options.tool)
-    settings = cls.read_settings(_pairs(options.set))
+    settings = cls.read_settings(pairs(options.set))
     out = options.out or Path(f"accel-trace-{cls.name}-{time.strftime('%Y%m%d-%H%M%S')}")
     tool = cls(settings, out)
     filters = Filters(
         launches=options.range, kernels=options.kernels, region=options.region,
-        sample=options.sample,
+        sample=options.sample, every=options.every, distinct=options.distinct,
     )  # fmt: skip
+    if filters.distinct and not tool.infers:
+        raise LaunchError(f"--distinct: {tool.name} infers nothing; use working_set, or --every")
     prepare_folder(out, options.force)
     outcome, sessions = _record(tool, options, filters, out)
     if len(sessions) == tool.passes:
@@ -161,6 +167,10 @@ def _record(
                 raise
             _say(f"{tool.name}: {error}")
             break
+        if (filters.every or filters.distinct) and not sessions and needs.mode not in ANALYSING:
+            raise LaunchError(
+                f"--every and --distinct: {tool.name} analyses no launches, so leave them out"
+            )
         needs, library, passed = _ready(needs, options)
         folder = out if tool.passes == 1 else out / f"pass-{number + 1}"
         folder.mkdir(exist_ok=True)
@@ -170,7 +180,7 @@ def _record(
             _say(outcome.error)
             break
         try:
-            _write_run(folder, options, tool, needs, outcome, passed)
+            write_run(folder, options, tool, needs, outcome, passed)
             sessions.append(Session(folder))
         except (OSError, SessionError) as error:
             _say(f"no report: {error}; the logs are in {folder}")
@@ -231,33 +241,6 @@ def _built(archs: str | None) -> Path:
         raise CannotRun(f"the library cannot be built: {error}") from error
 
 
-def _write_run(
-    folder: Path,
-    options: argparse.Namespace,
-    tool: Tool,
-    needs: Needs,
-    outcome: Outcome,
-    passed: str,
-) -> None:
-    name = str(Path(options.tool).resolve()) if options.tool.endswith(".py") else tool.name
-    facts: dict[str, Any] = {
-        "tool": name,
-        "settings": tool.settings,
-        "mode": needs.mode,
-        "passed_through": passed,
-        "handlers": needs.handlers,
-        "environment": dict(needs.environment),
-        "command": options.command,
-        "filters": {"range": options.range, "kernels": options.kernels, "region": options.region,
-                    "sample": options.sample},
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "elapsed_s": outcome.elapsed,
-        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }  # fmt: skip
-    write_file(folder / RUN_FILE, lambda path: path.write_text(json.dumps(facts, indent=2) + "\n"))
-
-
 def _report(options: argparse.Namespace) -> int:
     sessions = open_sessions(options.folder)
     if not sessions[-1].run and not sessions[-1].processes:
@@ -267,7 +250,7 @@ def _report(options: argparse.Namespace) -> int:
         raise ToolError(f"{options.folder}: does not say its tool; name one with --tool")
     cls = tools.find(name)
     settings = {} if options.tool else dict(sessions[-1].run.get("settings", {}))
-    tool = cls(settings | cls.read_settings(_pairs(options.set)), options.folder)
+    tool = cls(settings | cls.read_settings(pairs(options.set)), options.folder)
     print(write_report(tool, make_report(tool, sessions), options.folder), end="")
     return 0
 
@@ -314,16 +297,6 @@ def _log(options: argparse.Namespace) -> int:
 def _build(options: argparse.Namespace) -> int:
     print(_built(options.arch))
     return 0
-
-
-def _pairs(words: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise LaunchError(f"--set {word}: write --set NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,7 @@ without padding, by the type that the annotation names. `clock` is the logical c
 bytes; sizes are positive for allocations and frees alike. Strings are written once and then named
 by their number (`Text`). The C++ side has the same table in native/events.h; a test holds the two
 against each other. Source: PASTA, section 3.1 (normalised events with a logical clock).
-What CUPTI adds is in `gpu_times`.
+What CUPTI adds is in `gpu_times`, what no patch sees in `unpatched`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
+from accel_trace.unpatched import (
+    Argument,
+    Iteration,
+    Lost,
+    Nothing,
+    TensorMap,
+    Uses,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,5 +313,7 @@ MEMORY_FLAGS = {
 EVENTS: tuple[type[Event], ...] = (
     Fact, Context, Module, Alloc, Free, Memcpy, Memset, Sync, Launch, LaunchEnd, TensorAlloc,
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
-    Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, End,
+    Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
+    Uses, Lost, Nothing, Iteration,
+    Argument, End,
 )  # fmt: skip

@@ -47,6 +47,8 @@ class Filters:
     kernels: str = ""  # ECMAScript regex
     region: str = ""
     sample: int = 1  # one launch in so many
+    every: int = 0  # one iteration in so many; 0: iterations are not told apart
+    distinct: int = 0  # the same, and the others are inferred from it
 
     def __post_init__(self) -> None:
         found = re.fullmatch(r"(\d*):(\d*)", self.launches or ":")
@@ -57,6 +59,12 @@ class Filters:
             raise LaunchError(f"--range {self.launches}: is empty (LAST is not included)")
         if self.sample < 1:
             raise LaunchError(f"--sample {self.sample}: is a number of at least 1")
+        if min(self.every, self.distinct) < 0 or (self.every and self.distinct):
+            raise LaunchError("--every and --distinct: give one of them, a number of at least 1")
+        if self.distinct and (self.kernels or self.sample > 1):
+            raise LaunchError(
+                "--distinct: takes whole iterations, so leave out --kernels and --sample"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,8 @@ def _variables(needs: Needs, filters: Filters) -> dict[str, str]:
         "ACCEL_TRACE_KERNELS": filters.kernels,
         "ACCEL_TRACE_REGION": filters.region,
         "ACCEL_TRACE_SAMPLE": str(filters.sample) if filters.sample > 1 else "",
+        "ACCEL_TRACE_EVERY": str(filters.every or filters.distinct or ""),
+        "ACCEL_TRACE_DISTINCT": "1" if filters.distinct else "",
     }
     return {name: value for name, value in found.items() if value}
 

@@ -51,7 +51,7 @@ def make_report(tool: Tool, sessions: Sequence[Session]) -> Report:
             raise ToolError(f"{tool.name}: {text}") from error
     else:
         report = Report(text=NOTHING)
-    lines = [report.text] if report.text else []
+    lines = [*last.coverage.unseen, *filter(None, [report.text])]
     for number, session in enumerate(sessions, 1):
         if len(sessions) > 1:
             lines.append(f"pass {number}:")

@@ -13,6 +13,7 @@ from typing import Any
 
 from accel_trace.events import Dropped, Event, Fact, KernelTime, Launch, Note
 from accel_trace.log import LogError, LogReader, Status, read_status
+from accel_trace.unseen import KINDS, Unseen
 
 RUN_FILE = "run.json"
 _RANK_FACTS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -33,7 +34,9 @@ class Coverage:
     dropped_accesses: int = 0
     unknown_frames: int = 0
     damage: list[str] = field(default_factory=list)  # a line for each log that is not whole
-    warnings: list[str] = field(default_factory=list)  # what handlers said, level 2 and 3
+    remarks: list[str] = field(default_factory=list)  # what handlers said, level 1
+    warnings: list[str] = field(default_factory=list)  # and level 2 and 3
+    unseen: list[str] = field(default_factory=list)  # what is not in the logs: a report's head
 
     @property
     def filtered(self) -> int:
@@ -44,7 +47,7 @@ class Coverage:
         """Add another process' coverage to this one."""
         for name in (
             "launches", "analysed", "graph_nodes", "dropped_events", "dropped_accesses",
-            "unknown_frames", "damage", "warnings",
+            "unknown_frames", "damage", "remarks", "warnings", "unseen",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -58,8 +61,9 @@ class Coverage:
         if self.unknown_frames:
             lines.append(f"skipped: {self.unknown_frames} frames of kinds that are not known here")
         lines += [f"not whole: {line}" for line in self.damage]
-        lines += [f"warning: {text} ({n} times)" if n > 1 else f"warning: {text}"
-                  for text, n in Counter(self.warnings).items()]  # fmt: skip
+        for word, texts in (("note", self.remarks), ("warning", self.warnings)):
+            lines += [f"{word}: {text} ({n} times)" if n > 1 else f"{word}: {text}"
+                      for text, n in Counter(texts).items()]  # fmt: skip
         return "\n".join(lines)
 
 
@@ -83,8 +87,12 @@ class Process:
         self.coverage = Coverage()
         self.statuses: list[Status] = []
         self.start_ns = min((reader.start_ns for reader in readers if reader.start_ns), default=0)
+        self.unseen = Unseen()
         for reader in readers:
             self._scan(reader)
+        lines = [*self.unseen.lines(self.analysis), *filter(None, [self._sampled()])]
+        self.coverage.unseen += [f"process {self.label}: {line}" for line in lines]
+        self.coverage.remarks += [note.text for note in self.notes if note.level < 2]
         self.coverage.warnings += [note.text for note in self.notes if note.level >= 2]
 
     @property
@@ -100,6 +108,21 @@ class Process:
         """A name for records and tables: the rank where there is one, else the pid."""
         label = str(self.pid if self.rank is None else self.rank)
         return label if self.image == 1 else f"{label}.{self.image}"
+
+    @property
+    def analysis(self) -> str:
+        """What of each launch was recorded: `touch`, `count`, `hot`, or a mode without analysis."""
+        mode = self.facts.get("mode", "touch")
+        return self.facts.get("analysis", "touch") if mode == "trace" else mode
+
+    def _sampled(self) -> str:
+        facts = self.facts
+        if not facts.get("iterations"):
+            return ""
+        return (
+            f"sampled: {facts.get('iterations_analysed')} of {facts['iterations']} iterations were "
+            f"analysed, one in {facts.get('every')} (told apart by {facts.get('iterations_by')})"
+        )
 
     @property
     def truncated(self) -> bool:
@@ -123,8 +146,10 @@ class Process:
     def _scan(self, reader: LogReader) -> None:
         coverage = self.coverage
         dropped: dict[str, int] = {}
-        for event in reader.events((Fact, Note, Dropped, Launch)):
-            if isinstance(event, Launch):
+        for event in reader.events((Fact, Note, Dropped, Launch, *KINDS)):
+            if isinstance(event, KINDS):
+                self.unseen.add(event)
+            elif isinstance(event, Launch):
                 coverage.launches += 1
                 coverage.analysed += event.analysed in (1, 2, 4)
                 coverage.graph_nodes += event.analysed in (2, 3, 4)

@@ -195,6 +195,14 @@ def test_bulk_copies(tmp_path: Path, mode: str) -> None:
     assert set(touched(touch.log, number)) == {touch.pieces["in"], touch.pieces["out"]}
 
 
+def test_distributed_shared_memory(tmp_path: Path) -> None:
+    if capability() < 90:
+        pytest.skip("clusters need compute capability 9.0")
+    (got,) = trace(tmp_path, "clusters", mode="count").counts("exchange")
+    assert (got.shared_reads, got.shared_writes) == (2 * THREADS, 2 * THREADS)
+    assert (got.global_writes, got.outside) == (THREADS, 0)
+
+
 @pytest.mark.parametrize("mode", ["touch", "trace"])
 def test_touched_pieces_have_their_full_sizes(tmp_path: Path, mode: str) -> None:
     traced = trace(tmp_path, "vector_add", "100000", mode=mode)

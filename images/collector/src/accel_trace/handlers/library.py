@@ -14,6 +14,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "tensor": (None, [ctypes.c_int, _u64, _u64, _u64, _u64, ctypes.c_int, _u64]),
     "operator": (None, [ctypes.c_int, _text]),
     "region": (None, [ctypes.c_int, _text]),
+    "step": (None, []),
     "stack": (None, [_u64, _text]),
     "note": (None, [ctypes.c_int, _text]),
     "fact": (None, [_text, _text]),
@@ -35,6 +36,7 @@ class Library:
     _tensor: Callable[..., None]
     _operator: Callable[..., None]
     _region: Callable[..., None]
+    _step: Callable[..., None]
     _stack: Callable[..., None]
     _note: Callable[..., None]
     _fact: Callable[..., None]
@@ -68,6 +70,10 @@ class Library:
     def region(self, start: bool, name: str) -> None:
         """A region was entered or left."""
         self._region(int(start), _bytes(name))
+
+    def step(self) -> None:
+        """An iteration ends here, and the next one begins."""
+        self._step()
 
     def stack(self, launch: int, text: str) -> None:
         """The call stack of a launch."""

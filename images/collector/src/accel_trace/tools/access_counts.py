@@ -29,7 +29,9 @@ class AccessCounts(Tool):
             names: dict[int, str] = {}
             for event in process.events((Launch, Counts)):
                 if isinstance(event, Launch):
-                    names[event.launch] = event.name
+                    # What the nodes of a graph did is told of the first, for all of them.
+                    graph = "CUDA graph, the first kernel " if event.analysed == 2 else ""
+                    names[event.launch] = graph + event.name
                 elif isinstance(event, Counts):
                     name = names.get(event.launch, "?")
                     counts = {counter: getattr(event, counter) for counter in COUNTERS}

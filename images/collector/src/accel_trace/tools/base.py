@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # `none` injects nothing at all: the baseline of a measurement.
 MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace")
-PATCHING = ("empty", "count", "touch", "hot", "trace")
+ANALYSING = ("count", "touch", "hot", "trace")
+PATCHING = ("empty", *ANALYSING)
 HANDLERS = (
     "sanitizer", "cupti", "torch", "operators", "stacks", "memory_history", "storages", "dispatch",
 )  # fmt: skip
@@ -108,6 +109,7 @@ class Tool:
     needs: ClassVar[Needs] = Needs()
     options: ClassVar[tuple[Option, ...]] = ()
     passes: ClassVar[int] = 1
+    infers: ClassVar[bool] = False  # whether it can do with launches inferred from others
 
     def __init__(
         self, settings: Mapping[str, Value] | None = None, out: Path | None = None
@@ -178,6 +180,11 @@ def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[objec
             writer.writerows(rows)
 
     return write_file(path, write)
+
+
+def cut(name: str, most: int = 80) -> str:
+    """Return a kernel's name for a person: its end is left out where it is longer."""
+    return name if len(name) <= most else name[: most - 3] + "..."
 
 
 def bytes_text(size: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from accel_trace.events import KernelTime, Launch, Stack
 from accel_trace.session import Process, Session, join_passes
-from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, bytes_text
+from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, bytes_text, cut
 from accel_trace.tools.launch_sets import launch_sets
 
 
@@ -47,7 +47,7 @@ class CallStack(Tool):
             if isinstance(event, Stack) and event.launch == launch
         ]
         name = next((name for index, name in process.launch_names() if index == launch), "?")
-        lines = [f"process {process.label}, launch {launch}: {name}", f"chosen for: {why}"]
+        lines = [f"process {process.label}, launch {launch}: {cut(name)}", f"chosen for: {why}"]
         frames = stacks[0].splitlines() if stacks else []
         lines += [f"  {frame}" for frame in frames]
         if not frames:

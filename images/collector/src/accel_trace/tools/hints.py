@@ -20,12 +20,14 @@ from accel_trace.events import (
     Memset,
     TensorAlloc,
     TensorFree,
+    TensorMap,
     Touched,
 )
 from accel_trace.objects import MODULE, TENSOR, MemoryIndex, Piece
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, bytes_text
 from accel_trace.tools.kernel_frequency import short_name
+from accel_trace.unseen import touched_by_map
 
 _HOST_TO_DEVICE = 2
 _DIRECTIONS = ("unknown", "HtoH", "HtoD", "DtoH", "DtoD")
@@ -159,6 +161,7 @@ def untouched_pieces(process: Process, least: int) -> Hint:
     touched: list[Touched] = []
     kinds: tuple[type[Event], ...] = (
         Alloc, Free, TensorAlloc, TensorFree, Launch, Touched, Memcpy, Memset,
+        TensorMap,
     )  # fmt: skip
     owners: dict[tuple[int, int], int] = {}  # tensor's address and birth to its object's address
     clock = 0
@@ -166,8 +169,8 @@ def untouched_pieces(process: Process, least: int) -> Hint:
         clock = event.clock
         if isinstance(event, Launch):
             clocks[event.launch] = clock
-        elif isinstance(event, Touched):
-            touched.append(event)
+        elif isinstance(event, Touched | TensorMap):
+            touched += [event] if isinstance(event, Touched) else touched_by_map(event, memory)
         elif isinstance(event, Memcpy | Memset):
             starts = [event.address] if isinstance(event, Memset) else [
                 event.source, event.destination

@@ -24,16 +24,18 @@ from accel_trace.events import (
     RegionStart,
     TensorAlloc,
     TensorFree,
+    TensorMap,
     Touched,
 )
-from accel_trace.objects import OBJECT, TENSOR, OwnerHistory, Piece, PieceIndex
+from accel_trace.objects import OBJECT, TENSOR, MemoryIndex, OwnerHistory, Piece, PieceIndex
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, bytes_text, write_file
+from accel_trace.unseen import touched_by_map
 from accel_trace.uvm.advice import REGION, THRESHOLD, Advice, Group
 
 _KINDS: tuple[type[Event], ...] = (
     Alloc, Free, TensorAlloc, TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd,
-    Launch, Touched,
+    Launch, TensorMap, Touched,
 )  # fmt: skip
 
 
@@ -92,6 +94,7 @@ class Advisor:
         self.objects = Numbers()
         self.tensors = Numbers()
         self.groups: list[OpenGroup] = []
+        self._live = MemoryIndex()
         self._managed = PieceIndex()
         self._holders = OwnerHistory()  # objects of tensors of any size
         self._open: dict[int, tuple[int, int]] = {}  # by thread: operator's index, its group
@@ -101,6 +104,7 @@ class Advisor:
     def take(self, event: Event) -> None:
         """Take in the next event."""
         if isinstance(event, Alloc | Free | TensorAlloc | TensorFree):
+            self._live.apply(event)
             self._memory(event)
         elif isinstance(event, RegionStart | RegionEnd):
             if event.name == self.region:
@@ -113,6 +117,9 @@ class Advisor:
                 del self._open[event.thread]
         elif isinstance(event, Launch):
             self._launch(event)
+        elif isinstance(event, TensorMap):
+            for piece in touched_by_map(event, self._live):
+                self._touched(piece)
         elif isinstance(event, Touched):
             self._touched(event)
 

@@ -25,14 +25,17 @@ from accel_trace.tools.base import (
     Tool,
     ToolError,
     bytes_text,
+    cut,
     write_table,
 )
+from accel_trace.tools.inferred import infer
 from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, launch_sets
 
 _LEVELS = {"all": "ws", "tensor": "ws_tensor", "object": "ws_object"}
 _COLUMNS = (
     "process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
     "footprint", "tensor_footprint", "pieces", "accesses_elsewhere", "operator", "region",
+    "by_descriptor", "not_seen", "known",
 )  # fmt: skip
 
 
@@ -62,6 +65,7 @@ class WorkingSet(Tool):
     """Working sets and footprints, per launch and over all launches of a process."""
 
     name = "working_set"
+    infers = True
     help = "bytes of the memory pieces that each launch touches, and what is allocated then"
     options = (
         Option("variant", "gpu", "gpu: touch maps on the GPU; cpu, cpu_mt: raw accesses, resolved "
@@ -101,6 +105,8 @@ class WorkingSet(Tool):
             else:
                 sets = launch_sets(process)
                 note = _excluded(sets)
+                if process.facts.get("distinct"):
+                    note += f"; {_add_inferred(process, sets, labels, records)}"
             lines.append(f"process {process.label}: {len(sets.rows)} launches; {note}")
             records.append(Record("launches", "launches", (len(sets.rows),), labels, note=note))
             if not sets.rows:
@@ -152,6 +158,25 @@ def argument_sets(process: Process, session: Session) -> tuple[LaunchSets, str]:
     return sets, f"{without} launches outside of any operator with arguments are left out"
 
 
+def _add_inferred(
+    process: Process, sets: LaunchSets, labels: dict[str, str], records: list[Record]
+) -> str:
+    """Add what is inferred of launches that were not analysed; return what to say of it."""
+    found = infer(process, sets)
+    sets.rows = sorted([*sets.rows, *found.rows], key=lambda row: row.launch.launch)
+    for name, unit, count in (
+        ("inferred", "launches", len(found.rows)), ("unmatched", "launches", found.unmatched),
+        ("checked", "launches", found.checked), ("mismatches", "launches", found.mismatches),
+    ):  # fmt: skip
+        records.append(Record(name, unit, (count,), labels))
+    return (
+        f"inferred: {len(found.rows)} launches that were not analysed do as one that was; "
+        f"{found.unmatched} are as none of the analysed iteration, and {found.outside} lie before "
+        f"or outside of iterations: they are left out; {found.checked} inferred launches were "
+        f"analysed as well, and {found.mismatches} of them came out otherwise"
+    )
+
+
 def _excluded(sets: LaunchSets) -> str:
     nothing = sum(not row.pieces for row in sets.rows)
     elsewhere = sum(row.elsewhere for row in sets.rows)
@@ -162,7 +187,18 @@ def _excluded(sets: LaunchSets) -> str:
     if elsewhere:
         parts.append(f"{elsewhere} launches also accessed memory that belongs to no known piece")
     if sets.lost:
-        parts.append(f"{sets.lost} launches at the cut end of the log are left out")
+        parts.append(
+            f"{sets.lost} launches whose result was lost, at the cut end of the log say, are "
+            "unknown and left out"
+        )
+    if sets.unknown:
+        parts.append(
+            f"{sets.unknown} launches that touched nothing but by tensor maps that are not known "
+            "are left out"
+        )
+    lower = sum(row.undescribed for row in sets.rows)
+    if lower:
+        parts.append(f"{lower} launches touched at least what is said, and more by such maps")
     if sets.orphans:
         parts.append(f"{sets.orphans} touched pieces of launches that are not in the log")
     return "; ".join(parts)
@@ -176,17 +212,18 @@ def _summary(
     for level, attribute in levels.items():
         values = [float(getattr(row, attribute)) for row in rows]
         statistics = Statistics.of(values)
-        words = []
+        words, nearest_to = [], []
         for name, value in statistics._asdict().items():
             behind = nearest(rows, values, value)
-            note = f"launch {behind.launch.launch}: {behind.launch.name}"
+            note = f"launch {behind.launch.launch}: {behind.name}"
             records.append(
                 Record(f"ws_{name}", "B", (value,), labels | {"level": level}, note=note)
             )
             words.append(f"{name} {bytes_text(value)}")
             if name in ("max", "median", "p90"):
-                lines.append(f"    {name:<6} is that of {note}")
-        lines.insert(len(lines) - 3, f"  working set ({level}): {', '.join(words)}")
+                nearest_to.append(f"    {name:<6} is that of {cut(note)}")
+        if statistics.max or level != "tensor":  # a program without a framework has no tensors
+            lines += [f"  working set ({level}): {', '.join(words)}", *nearest_to]
     if "bound" not in levels:
         for name, attribute in (("footprint", "footprint"), ("tensors", "tensor_footprint")):
             values = [float(getattr(row, attribute)) for row in rows]
@@ -194,7 +231,8 @@ def _summary(
             records.append(Record(f"{name}_mean", "B", (mean,), labels))
             records.append(Record(f"{name}_max", "B", (most,), labels))
             shown = "allocated" if name == "footprint" else "in tensors"
-            lines.append(f"  {shown}: mean {bytes_text(mean)}, max {bytes_text(most)}")
+            if most or name == "footprint":
+                lines.append(f"  {shown}: mean {bytes_text(mean)}, max {bytes_text(most)}")
     return records, lines
 
 
@@ -204,7 +242,8 @@ def _row(process: Process, row: LaunchSet, variant: str) -> tuple[object, ...]:
     block = f"{launch.block_x}x{launch.block_y}x{launch.block_z}"
     ws = row.bound if variant == "args" else row.ws
     return (
-        process.label, launch.launch, launch.name, launch.device, grid, block, ws, row.ws_tensor,
+        process.label, launch.launch, row.name, launch.device, grid, block, ws, row.ws_tensor,
         row.ws_object, row.footprint, row.tensor_footprint, row.pieces, int(row.elsewhere),
-        launch.operator, launch.region,
+        launch.operator, launch.region, row.by_descriptor,
+        "tensor maps" if row.undescribed else "", "inferred" if row.inferred else "measured",
     )  # fmt: skip

@@ -1,0 +1,52 @@
+// Calls of the driver that are watched where kernels are analysed: those that make tensor maps, and
+// those that launch kernels, whose parameters may hold such maps.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tensor_maps.h"
+#include "tool.h"
+
+namespace accel_trace {
+
+// What kernels get by tensor map, and what else no patch sees of them.
+struct Unpatched {
+  TensorMaps maps;
+  std::unordered_map<CUmodule, CubinCode> code;
+  struct Captured {
+    std::string name;  // of the kernel, mangled
+    std::vector<TensorMap> maps;
+  };
+  std::vector<Captured> capturing;  // launches that went into a graph that is being captured
+  std::unordered_map<CUgraph, std::vector<Captured>> graphs;
+  std::unordered_map<CUgraphExec, std::vector<Captured>> instances;
+  uint64_t parameters_read = 0;
+
+  const KernelCode* find(CUmodule module, const std::string& name) const;
+  const KernelCode* find(const std::string& name) const;  // in any module
+};
+
+// Has the Sanitizer report those calls. A version that lacks one of them reports the others.
+void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle);
+
+// Called without the mutex.
+void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
+void on_runtime_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
+
+// All that follow are called with the mutex.
+void launch_reported();  // that of this thread's call
+void graph_instantiated(const Sanitizer_GraphExecData& data);
+void graph_instance_ends(const Sanitizer_GraphExecData& data);
+
+// Writes where the arguments of `launch`, which this thread makes, point to.
+void write_arguments(const Function& function, uint64_t launch);
+
+// Writes what `launch` gets by tensor map, and what its code does that no patch sees. `instance` is
+// the graph that the kernel is a node of, where it is one.
+void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
+                     CUgraphExec instance);
+
+}  // namespace accel_trace

@@ -1,0 +1,156 @@
+"""Launches inferred from an iteration that was analysed, on logs made by hand and recorded."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from accel_trace.events import Argument, Event, Fact, Iteration
+from accel_trace.launch import Filters, LaunchError
+from accel_trace.session import Session
+from accel_trace.tools.inferred import infer
+from accel_trace.tools.launch_sets import launch_sets
+from accel_trace.tools.working_set import WorkingSet
+from collector_logs import MIB, alloc, free, launch, session, tensor, tensor_free, touched
+from native_support import START, play
+from test_native_touch import read
+from test_unpatched import cubin
+
+BASE = 0x100000
+
+
+def iteration(number: int, began: bool, analysed: bool = False) -> Iteration:
+    return Iteration(iteration=number, began=int(began), analysed=int(analysed))
+
+
+def argument(number: int, place: int, address: int) -> Argument:
+    return Argument(launch=number, place=place, address=address)
+
+
+def step(number: int, first: int, at: int, *, analysed: int, name: str = "k", **more: int
+         ) -> list[Event]:  # fmt: skip
+    """An iteration of two launches: its tensors of 4 and 2 MiB lie at `at`, or as `more` says."""
+    a, b = more.get("a", at), more.get("b", at + 4 * MIB)
+    shift, extra = more.get("shift", 0), more.get("extra", 0)
+    out: list[Event] = [
+        tensor(a, 4 * MIB), tensor(b, more.get("size", 2 * MIB)),
+        iteration(number, True, analysed > 0), launch(first, name, analysed=analysed),
+        argument(first, 0, a), argument(first, 3, b + shift),
+        launch(first + 1, "last", analysed=analysed), argument(first + 1, 0, a),
+        iteration(number, False, analysed > 0),
+    ]  # fmt: skip
+    if analysed:
+        out += [
+            touched(first, a, 4 * MIB),
+            touched(first, b, 2 * MIB),
+            touched(first + 1, a, 4 * MIB),
+        ]
+        if extra:
+            out.append(touched(first + 1, 0x9000000, MIB, what=0))
+    return [*out, tensor_free(a, 4 * MIB), tensor_free(b, 2 * MIB)]
+
+
+MEMORY: list[Event] = [alloc(BASE, 64 * MIB), alloc(0x9000000, MIB)]
+
+
+def found(folder: Path, *events: Event) -> tuple[list[int], int, int, int, int]:
+    """Working sets of inferred launches in MiB; unmatched, outside, checked, mismatches."""
+    (process,) = session(folder, *events).processes
+    out = infer(process, launch_sets(process))
+    sizes = [row.ws // MIB for row in out.rows]
+    return sizes, out.unmatched, out.outside, out.checked, out.mismatches
+
+
+def test_launches_take_their_own_pieces_where_the_analysed_one_took_its(tmp_path):
+    events = [
+        *MEMORY, launch(0, "before", analysed=0), *step(0, 1, BASE, analysed=0),
+        *step(1, 3, BASE, analysed=1, extra=1), *step(2, 5, BASE + 8 * MIB, analysed=0),
+        *step(3, 7, BASE, analysed=0, a=BASE + 20 * MIB),
+    ]  # fmt: skip
+    assert found(tmp_path, *events) == ([6, 5, 6, 5], 0, 3, 0, 0)
+    (process,) = Session(tmp_path).processes
+    row = infer(process, launch_sets(process)).rows[0]
+    assert row.tensors == {BASE + 8 * MIB: 4 * MIB, BASE + 12 * MIB: 2 * MIB}
+    assert row.objects == {BASE: 64 * MIB}
+    assert row.inferred
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"name": "other"}, {"shift": 512}, {"size": 3 * MIB}, {"b": 0x77000000}],
+)
+def test_what_is_not_the_same_is_not_inferred(tmp_path, other):
+    events = [
+        *MEMORY, *step(0, 0, BASE, analysed=1), *step(1, 2, BASE + 8 * MIB, analysed=0, **other),
+    ]  # fmt: skip
+    unowned = "b" in other  # in no object that is known: a tensor all the same
+    assert found(tmp_path, *events) == (([6, 4], 0, 0, 0, 0) if unowned else ([4], 1, 0, 0, 0))
+
+
+def test_a_piece_that_no_argument_names_must_be_the_same(tmp_path):
+    events = [
+        *MEMORY, *step(0, 0, BASE, analysed=1, extra=1), free(0x9000000), alloc(0x9000000, 2 * MIB),
+        *step(1, 2, BASE, analysed=0),
+    ]  # fmt: skip
+    assert found(tmp_path, *events) == ([6], 1, 0, 0, 0)
+
+
+def test_longer_iterations_have_launches_that_match_nothing(tmp_path):
+    longer = step(1, 2, BASE, analysed=0)
+    longer.insert(-3, launch(4, "one more", analysed=0))
+    assert found(tmp_path, *MEMORY, *step(0, 0, BASE, analysed=1), *longer)[:2] == ([6, 4], 1)
+
+
+def test_checks_count_what_came_out_otherwise(tmp_path):
+    other = [e for e in step(2, 4, BASE, analysed=1) if getattr(e, "size", 0) != 2 * MIB]
+    other = [tensor(BASE + 4 * MIB, 2 * MIB), *other]
+    events = [*MEMORY, *step(0, 0, BASE, analysed=1), *step(1, 2, BASE, analysed=1), *other]
+    assert found(tmp_path, *events) == ([], 0, 0, 4, 1)
+
+
+def test_the_report_labels_them_and_counts(tmp_path):
+    opened = session(
+        tmp_path, Fact(name="distinct", value="1"), *MEMORY, *step(0, 0, BASE, analysed=1),
+        *step(1, 2, BASE + 8 * MIB, analysed=0),
+    )  # fmt: skip
+    report = WorkingSet({}, tmp_path).run(opened)
+    assert "inferred: 2 launches that were not analysed do as one that was" in report.text
+    counts = {r.metric: r.samples[0] for r in report.records if r.unit == "launches"}
+    assert counts == {"launches": 4, "inferred": 2, "unmatched": 0, "checked": 0, "mismatches": 0}
+    with (tmp_path / "working-set.csv").open() as file:
+        assert [row["known"] for row in csv.DictReader(file)] == [*["measured"] * 2,
+                                                                  *["inferred"] * 2]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"every": 3, "distinct": 3}, {"every": -1}, {"distinct": 2, "kernels": "a"},
+              {"distinct": 2, "sample": 2}],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(wrong):
+    with pytest.raises(LaunchError, match="--distinct"):
+        Filters(**wrong)
+
+
+def test_a_recorded_loop_is_inferred(tmp_path: Path) -> None:
+    """Each iteration has its buffers elsewhere; by the real cubin's parameters, and a map."""
+    script = ["context 1 0", f"module 1 1 - {cubin('90a')}", *START[2:],
+              f"alloc 1 {0x7F0000000000:#x} {64 * MIB}"]  # fmt: skip
+    for i in range(9):
+        at = 0x7F0000000000 + i % 4 * 8 * MIB
+        script += [
+            f"tensor {at:#x} {MIB}", f"tensor {at + MIB:#x} {3 * MIB}", "step",
+            f"map 1 9 {at + MIB:#x} 1 4096", "launch 1 1 loads", f"access {read(at, 9)}",
+            f"pointer 8 {at:#x}", "argument 128 0 1", "call",
+            "launch 1 1 plain", f"access {read(at + 64, 3)}", f"pointer 8 {at + 64:#x}",
+            "argument 8", "call", f"untensor {at:#x}", f"untensor {at + MIB:#x}",
+        ]  # fmt: skip
+    run = play(script, tmp_path, every=4, distinct=1)
+    (process,) = Session(run.folder).processes
+    sets = launch_sets(process)
+    out = infer(process, sets)
+    assert [row.ws // MIB for row in sets.rows] == [4, 1] * 2
+    assert [row.ws // MIB for row in out.rows] == [4, 1] * 6
+    assert (out.unmatched, out.outside, out.checked, out.mismatches) == (0, 2, 2, 0)
+    at = {row.launch.launch: min(row.tensors) for row in [*sets.rows, *out.rows]}
+    assert all(at[2 * i] == 0x7F0000000000 + i % 4 * 8 * MIB for i in range(1, 9))

@@ -1,0 +1,141 @@
+"""One iteration in N is analysed, and between them no module is patched."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from accel_trace import events as ev
+from native_support import START, Log, launch, play, program, touched
+
+A = 0x7F0000000000
+BEGIN = [*START, f"alloc 1 {A:#x} 512"]
+
+
+def found(*sequences: list[int]) -> list[tuple[list[int], int, int]]:
+    """Where iterations end, the length that is found at last, and how often it was lost."""
+    done = subprocess.run(
+        [program("check_repeats", ("repeats",), "address,undefined")], text=True, check=True,
+        input="".join(" ".join(map(str, one)) + "\n" for one in sequences), capture_output=True,
+    )  # fmt: skip
+    out = []
+    for line in done.stdout.splitlines():
+        *ends, _, length, _, lost = line.split()
+        out.append(([int(end) for end in ends], int(length), int(lost)))
+    return out
+
+
+def test_iterations_are_found_in_the_sequence_of_launches() -> None:
+    step = [1, 2, 3, 4, 5, 2, 6]
+    layers = [9, *[1, 2, 3] * 12, 8, 7, *[4, 5] * 12, 6]
+    warm = list(range(100, 160))
+    chance = random.Random(3)
+    noise = [chance.randrange(10**9) for _ in range(3000)]
+    plain, nested, none, changing = found(
+        step * 9, warm + layers * 8, noise, step * 12 + warm + [7, *step] * 40
+    )
+    assert plain == ([42, 49, 56, 63], 7, 0)
+    ends, length, lost = nested
+    assert (length, len(layers)) == (len(layers), len(layers))
+    whole = [b - a for a, b in itertools.pairwise(ends) if b - a == length]
+    assert len(whole) >= 4
+    assert lost <= 4
+    assert none == ([], 0, 0)
+    assert (changing[1] % 8, changing[2]) == (0, 1), "several of them may be taken for one"
+    assert changing[1] > 0
+
+
+def work(address: int = A, way: str = "call") -> list[str]:
+    return [*launch(f"global 1 4 {address:#x} 4 9")[:-1], way]
+
+
+def analysed(log: Log) -> list[int]:
+    return [event.analysed for event in log.of(ev.Launch)]
+
+
+def iterations(log: Log) -> list[tuple[int, int, int]]:
+    return [(i.iteration, i.began, i.analysed) for i in log.of(ev.Iteration)]
+
+
+@pytest.mark.parametrize("mode", ["touch", "trace"])
+def test_steps(tmp_path: Path, mode: str) -> None:
+    script = [*BEGIN, *work(), *(["step", *work(), "call"] * 7)]
+    log = play(script, tmp_path, mode, every=3).log
+    assert analysed(log) == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
+    assert [i for i in range(15) if touched(log, i)] == [3, 4, 9, 10]
+    assert all(touched(log, i) == [(A, 512)] for i in (3, 4, 9, 10))
+    assert [i for i in iterations(log) if i[1]] == [(i, 1, int(i % 3 == 1)) for i in range(7)]
+    facts = log.facts()
+    assert (facts["iterations"], facts["iterations_analysed"]) == ("7", "2")
+    assert facts["iterations_by"] == "steps"
+    assert log.of(ev.Module)[0].patched == 0
+
+
+def test_modules_that_are_loaded_on_the_way(tmp_path: Path) -> None:
+    """Those of a sampled iteration are patched when they come, the others where one begins."""
+    second, third = ([*launch(f"global 1 4 {A:#x} 4 9", module=m)[:-1], "call"] for m in (2, 3))
+    script = [
+        *BEGIN, "step", *work(), "module 2 1", *second, "step", *second, "module 3 1", *third,
+        "step", *third, "unload 3", "step", *second, "step", *work(), *second,
+    ]  # fmt: skip
+    log = play(script, tmp_path, every=3).log
+    assert analysed(log) == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert [bool(touched(log, i)) for i in range(8)] == [False, False, True, True, *[False] * 2,
+                                                         True, True]  # fmt: skip
+
+
+def test_regions(tmp_path: Path) -> None:
+    script = [*BEGIN]
+    for _ in range(5):
+        script += [*work(), "region start step", *work(), "region start inner", "call",
+                   "region end inner", "region end step"]  # fmt: skip
+    log = play(script, tmp_path, every=2, region="step").log
+    assert analysed(log) == [0, 0, 0, 0, 1, 1] * 2 + [0, 0, 0]
+    assert len(iterations(log)) == 10
+    assert log.facts()["iterations_by"] == "regions"
+
+
+def test_iterations_of_launches_alone(tmp_path: Path) -> None:
+    step = [*work(), *launch(name="b")[:-1], "call", *launch(name="c")[:-1], "call"]
+    log = play([*BEGIN, *step * 24], tmp_path, every=2).log
+    assert log.facts()["iterations_by"] == "launches"
+    assert analysed(log) == [0] * 36 + [0, 0, 0, 1, 1, 1] * 6
+    assert touched(log, 39) == [(A, 512)]
+
+
+def test_that_no_iteration_was_found_is_said(tmp_path: Path) -> None:
+    script = [*BEGIN]
+    for i in range(40):
+        script += [*launch(name=f"k{i}")[:-1], "call"]
+    log = play(script, tmp_path, every=2).log
+    assert "no iteration was found" in log.notes()
+    assert set(analysed(log)) == {0}
+
+
+def test_graphs_are_instantiated_patched(tmp_path: Path) -> None:
+    node = ["graph 1", "node 1 k", f"access global 1 4 {A:#x} 4 9", "go"]
+    script = [*BEGIN, "instantiate 4", *(["step", *node] * 5), *work()]
+    log = play(script, tmp_path, every=2).log
+    assert analysed(log) == [3, 2, 3, 2, 3, 0]
+    assert [bool(touched(log, i)) for i in range(5)] == [False, True, False, True, False]
+    assert not log.of(ev.Lost)
+
+
+def test_a_second_thread_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """Its launches wait while modules are patched: none runs into code that is half changed."""
+    script = [*BEGIN, *launch(f"global 1 4 {A:#x} 4 9")[:-1], "steps_beside 60"]
+    log = play(script, tmp_path, every=2, SYNTHETIC_SLOW_PATCHES="1").log
+    assert "no more iterations are analysed: a second thread launched kernels" in log.notes()
+    assert not log.of(ev.Lost)
+    assert 0 < sum(analysed(log)) < len(analysed(log))
+    assert analysed(log)[-1] == 0
+
+
+def test_every_must_be_a_number(tmp_path: Path) -> None:
+    run = play([*BEGIN], tmp_path, every="often", ok=False)
+    assert "ACCEL_TRACE_EVERY" in (run.folder / next(
+        path.name for path in run.folder.iterdir() if path.suffix == ".status"
+    )).read_text()  # fmt: skip
