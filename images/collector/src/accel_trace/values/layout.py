@@ -13,8 +13,8 @@ _SWEEPS = 4
 def place(graph: Graph) -> dict[int, tuple[float, float]]:
     """A column and a row for every node; no two nodes share both.
 
-    A node stands below all that it takes values from, as far as those came first; an allocation
-    just above its first user. Edges that go back, of loops, do not count.
+    A node stands below all that it takes values from, as far as those came first, and just above
+    the first that takes its own. Edges that go back, of loops, do not count.
     """
     sources, targets = defaultdict(set), defaultdict(set)
     for edge in graph.edges:
@@ -27,6 +27,9 @@ def place(graph: Graph) -> dict[int, tuple[float, float]]:
         if number not in movable:
             above = [row[one] for one in sources[number] if one in row]
             row[number] = 1 + max(above, default=0)
+    for number in sorted(row, reverse=True):  # a fill of the last layer stands at the last layer
+        below = [row[one] for one in targets[number] if one in row and one > number]
+        row[number] = min(below, default=row[number] + 1) - 1
     for number in sorted(movable):
         below = [row[one] for one in targets[number] if one in row and one not in movable]
         row[number] = min(below, default=1) - 1

@@ -17,7 +17,7 @@ from accel_trace.values.shadow import ALLOC, KERNEL
 WIDE, HIGH = 190, 96  # of a node's place
 BOX, LINE = 160, 44  # of its shape
 COLOURS = ((0.99, "#b2182b"), (0.66, "#ef8a62"), (0.33, "#c9a227"), (0.0, "#6b7a8f"))
-_LETTERS = 24
+_LETTERS = 22
 _PAGE = Path(__file__).with_name("page.html")
 
 
@@ -27,8 +27,8 @@ def colour(edge: Edge) -> str:
 
 
 def width(edge: Edge, most: int) -> float:
-    """Thicker for more bytes, on a logarithmic scale, 1 to 7."""
-    return 1 + 6 * math.log1p(edge.bytes) / math.log1p(max(most, 1))
+    """Thicker for more bytes, 1 to 5, by their root."""
+    return 1 + 4 * math.sqrt(edge.bytes / max(most, 1))
 
 
 def page(graph: Graph, findings: Sequence[Finding], title: str) -> str:
@@ -84,7 +84,8 @@ def _words(edge: Edge) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
+    head = _LETTERS - 9  # names differ at their ends
+    return text if len(text) <= _LETTERS else f"{text[:head]}…{text[-8:]}"
 
 
 def _edge(edge: Edge, shape: dict[int, tuple[float, float]], most: int) -> str:
@@ -94,16 +95,17 @@ def _edge(edge: Edge, shape: dict[int, tuple[float, float]], most: int) -> str:
         path = f"M{x1 + BOX / 2} {y1 - 8} c34 -22 34 38 0 16"
     elif y2 > y1:
         bend = (y2 - y1) / 2
-        path = f"M{x1} {y1 + half} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2 - half - 4}"
+        path = f"M{x1} {y1 + half} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2 - half - 7}"
     else:  # back, around the side
         side = max(x1, x2) + WIDE * 0.7
-        path = f"M{x1 + BOX / 2} {y1} C{side} {y1} {side} {y2} {x2 + BOX / 2 + 4} {y2}"
+        path = f"M{x1 + BOX / 2} {y1} C{side} {y1} {side} {y2} {x2 + BOX / 2 + 7} {y2}"
     dash = ' stroke-dasharray="5 4"' if edge.kind == "read" else ""
     title = html.escape(_words(edge))
     waste = int(edge.kind != "read" and edge.redundancy >= COLOURS[2][0])
     return (
         f'<path class="e" data-a="{edge.source}" data-b="{edge.target}" data-waste="{waste}" '
-        f'd="{path}" stroke="{colour(edge)}" stroke-width="{width(edge, most):.1f}"{dash}>'
+        f'd="{path}" stroke="{colour(edge)}" stroke-width="{width(edge, most):.1f}"{dash} '
+        f'marker-end="url(#tip)">'
         f"<title>{title}</title></path>"
     )
 
