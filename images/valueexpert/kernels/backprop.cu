@@ -55,6 +55,7 @@ Result mini(Device& device, const std::string& variant, int inputs) {
     RUN(device, adjust<double>, threads, 256, device_delta, device_input, device_weight, change,
         hidden, inputs, 0.3, 0.3);
   }
+  weight.assign(weight.size(), -1.0f);
   device.download(weight.data(), device_weight, weight.size(), "download weights");
   Result result;
   result.take(weight);

@@ -18,7 +18,7 @@ KERNEL align(const int* sequence, int* out, int count) {
 
 Result mini(Device& device, const std::string& variant, int count) {
   const bool after = variant == "after";
-  Host<int> sequence(count), out(count * kSlots), wanted(out.size(), 0);
+  Host<int> sequence(count), out(count * kSlots, -1), wanted(out.size(), 0);
   for (int n = 0; n < count; ++n) {
     sequence[n] = any_int(n) | 1;
     wanted[n * kSlots + static_cast<unsigned>(sequence[n]) % kSlots] = sequence[n];

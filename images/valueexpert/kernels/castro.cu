@@ -31,6 +31,8 @@ Result mini(Device& device, const std::string& variant, int cells) {
   } else {
     RUN(device, limit<false>, cells, 256, device_limiter, device_first, device_second, cells);
   }
+  first.assign(cells, -1.0f);
+  second.assign(cells, -1.0f);
   device.download(first.data(), device_first, cells, "download slopes in x");
   device.download(second.data(), device_second, cells, "download slopes in y");
   Result result;

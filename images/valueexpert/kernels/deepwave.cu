@@ -47,6 +47,7 @@ Result mini(Device& device, const std::string& variant, int n) {
     now = next;
     next = other;
   }
+  field.assign(count, -1.0f);
   device.download(field.data(), now, count, "download field");
   Result result;
   result.take(field);

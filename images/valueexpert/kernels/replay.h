@@ -172,7 +172,8 @@ void Device::launch(const char* name, void (*kernel)(Wanted...), int threads, in
                     Given... given) {
   const int blocks = (threads + block_size - 1) / block_size;
   ++spent.launches;
-  event("launch", arena_, static_cast<uint64_t>(blocks), static_cast<uint64_t>(block_size), name);
+  const std::string bare = name[0] == '(' ? std::string(name + 1, strlen(name) - 2) : name;
+  event("launch", arena_, static_cast<uint64_t>(blocks), static_cast<uint64_t>(block_size), bare);
   accelerator = this;
   width = block_size;
   for (block = 0; block < blocks; ++block) {

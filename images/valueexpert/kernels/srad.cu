@@ -49,7 +49,7 @@ KERNEL diffuse(float* image, const int* down, const int* right, const float* coe
 
 template <bool computed, bool eliding>
 Result run(Device& device, int side) {
-  const int rows = side, columns = side + 8, count = rows * columns;
+  const int rows = side, columns = side + 1, count = rows * columns;
   Host<float> image(count);
   for (int n = 0; n < count; ++n) image[n] = any_float(n) + 1.0f;
   Host<int> up(rows), down(rows), left(columns), right(columns);

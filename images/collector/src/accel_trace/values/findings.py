@@ -1,13 +1,14 @@
 """What is worth a change: every pattern with its bytes at stake, a bound on the gain, and the fix.
 
-The bound is a roofline's: a kernel that only moved the bytes that are left, at the same rate, would
-take that share of its time. It is an upper bound, since other work may take the time.
+The gain is a roofline's: a kernel that only moved the bytes that are left, at the same rate, would
+take that share of its time. Where a value lets work be skipped, loads and stores of other objects go
+with it: the bound, which counts them, is never below the gain. Neither knows of time spent elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_trace.values.shadow import (
     COPY,
@@ -22,6 +23,7 @@ from accel_trace.values.shadow import (
 
 REDUNDANT = 0.9  # share of an operation's bytes from which on it is for nothing
 LEAST = 64  # bytes of an operation that is worth a word
+GROWN = 2.0  # bytes copied into ever larger objects, over the largest: more is growth by a fixed step
 FIXES = {
     "redundant_upload": "copy only when the host's data has changed",
     "redundant_download": "drop the copy: the host has these bytes",
@@ -30,6 +32,7 @@ FIXES = {
     "redundant_write": "test before the store, or drop the kernel: it writes what is there",
     "zero_upload": "fill on the device (cudaMemsetAsync) in place of copying zeros",
     "dead_write": "drop it: all of it is overwritten before anybody reads it",
+    "growing_copies": "grow by a share of the size in place of a fixed step",
     "duplicate_objects": "keep one of them, or copy on the device in place of from the host",
     "single_value": "pass the value as an argument, and load or store nothing",
     "single_zero": "test for zero on the host and skip the work, or the load, of these elements",
@@ -55,11 +58,18 @@ class Finding:
     of: int
     times: int = 1
     text: str = ""
+    work: float = 0.0  # share of the place's work that may go with the values
+
+    @property
+    def gain(self) -> float | None:
+        """The place's speed-up if these bytes go and no others; None: nothing would be left."""
+        return self.of / (self.of - self.at_stake) if self.at_stake < self.of else None
 
     @property
     def bound(self) -> float | None:
         """The place's speed-up is at most this; None: nothing of it would be left."""
-        return self.of / (self.of - self.at_stake) if self.at_stake < self.of else None
+        gain = self.gain
+        return None if gain is None or self.work >= 1 else max(gain, 1 / (1 - self.work))
 
     @property
     def fix(self) -> str:
@@ -68,7 +78,9 @@ class Finding:
 
     def sentence(self) -> str:
         """The finding for a person."""
-        bound = "it could go" if self.bound is None else f"at most {self.bound:.2f}x"
+        bound = "all of it could go" if self.bound is None else f"at most {self.bound:.2f}x"
+        if self.gain is not None and self.gain != self.bound:
+            bound = f"{self.gain:.2f}x if these bytes go, {bound}"
         text = f": {self.text}" if self.text else ""
         return f"{self.name.replace('_', ' ')} at {self.context} ({self.thing}){text}; {bound}; {self.fix}"
 
@@ -105,6 +117,7 @@ def coarse(effects: Sequence[Effect], least: int = LEAST) -> list[Finding]:
         for (name, context, thing), (stake, times) in found.items()
     ]
     findings += _of_duplicates(effects, least)
+    findings += _growing(effects)
     return ranked(findings)
 
 
@@ -119,6 +132,36 @@ def _of_duplicates(effects: Sequence[Effect], least: int) -> list[Finding]:
         for left, right, how in duplicates(effects)
         if how == "total" and right.size >= least and not {left, right} & blank
     ]
+
+
+def _growing(effects: Sequence[Effect]) -> list[Finding]:
+    """Whole objects copied to the start of larger ones, again and again at one place."""
+    places: dict[tuple[str, str], list[Effect]] = {}
+    for effect in effects:
+        source = effect.source
+        if effect.kind == COPY and source is not None and source.size < effect.thing.size:
+            if effect.written == source.size:
+                places.setdefault((effect.context, effect.thing.context), []).append(effect)
+    found = []
+    for (context, thing), group in places.items():
+        copied, largest = sum(e.written for e in group), max(e.thing.size for e in group)
+        if len(group) > 2 and copied > GROWN * largest:
+            stake = copied - largest
+            found.append(Finding("growing_copies", context, thing, stake, copied, len(group)))
+    return found
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding for each pattern, place and object's allocation: stakes and times are added."""
+    found: dict[tuple[str, str, str], Finding] = {}
+    for one in findings:
+        key = (one.name, one.context, one.thing)
+        if key in found:
+            stake, times = found[key].at_stake + one.at_stake, found[key].times + one.times
+            found[key] = replace(found[key], at_stake=stake, times=times)
+        else:
+            found[key] = one
+    return list(found.values())
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

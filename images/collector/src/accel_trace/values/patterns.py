@@ -150,13 +150,17 @@ def patterns_of(items: Items) -> list[Pattern]:
     found = exact_patterns(items)
     if items.element.kind != "f":
         return found
-    names = {pattern.name for pattern in found} | {"heavy_type"}
+    order = [name for name in PATTERNS if name not in ("heavy_type", "approximate")]
+    best: tuple[int, int, Pattern] | None = None  # the strongest, at the most bits that show it
     for level in list(LEVELS)[1:]:
-        fresh = [one for one in exact_patterns(coarser(items, level)) if one.name not in names]
-        if fresh:
-            kept = LEVELS[level][items.element.size]
-            text = "; ".join(f"{one.name.replace('_', ' ')}: {one.text}" for one in fresh)
-            numbers = {"items": len(items), "bits": kept, "of": fresh[0].name}
-            found.append(Pattern("approximate", f"with {kept} bits of mantissa, {text}", numbers))
-            break
+        for one in exact_patterns(coarser(items, level)):
+            if one.name in order and all(one.name != exact.name for exact in found):
+                rank = order.index(one.name)
+                if best is None or rank < best[0]:
+                    best = (rank, LEVELS[level][items.element.size], one)
+    if best is not None:
+        _, kept, one = best
+        text = f"with {kept} bits of mantissa, {one.name.replace('_', ' ')}: {one.text}"
+        numbers = {"items": len(items), "bits": kept, "of": one.name}
+        found.append(Pattern("approximate", text, numbers))
     return found

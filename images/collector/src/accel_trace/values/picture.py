@@ -135,6 +135,8 @@ def _row(number: int, one: Finding, graph: Graph) -> str:
         (n for n in graph.nodes.values() if n.context == one.context and n.kind != ALLOC), None
     )
     bound = "all of it" if one.bound is None else f"at most {one.bound:.2f}x"
+    if one.gain is not None and one.gain != one.bound:
+        bound = f"{one.gain:.2f}x; {bound}"
     cells = [
         str(number), one.name.replace("_", " "), one.context, one.thing, str(one.times),
         f"{bytes_text(one.at_stake)} of {bytes_text(one.of)}", bound, one.fix,

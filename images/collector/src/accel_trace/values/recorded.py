@@ -22,7 +22,7 @@ from accel_trace.session import Process
 from accel_trace.tools.kernel_frequency import short_name
 from accel_trace.values.accesses import Accesses, Contents, read_values
 from accel_trace.values.elements import CODES, Element, candidates
-from accel_trace.values.findings import LEAST, Finding, narrowed
+from accel_trace.values.findings import LEAST, Finding, merged, narrowed
 from accel_trace.values.items import Items, collect
 from accel_trace.values.patterns import Pattern, patterns_of
 from accel_trace.values.shadow import Shadow, Thing
@@ -176,20 +176,23 @@ def fine(found: Replay, least: int = LEAST) -> list[Finding]:
     findings = []
     for view in found.views:
         for pattern in view.patterns:
-            stake = view.bytes
+            stake, work = view.bytes, 1.0
             if pattern.name == "heavy_type":
-                stake = narrowed(float(pattern.numbers["ratio"]), view.bytes)
+                stake, work = narrowed(float(pattern.numbers["ratio"]), view.bytes), 0.0
+            elif pattern.name == "structured":
+                work = 0.0
             elif pattern.name == "frequent_values":
-                stake = int(view.bytes * float(pattern.numbers["top_share"]))
+                work = float(pattern.numbers["top_share"])
+                stake = int(view.bytes * work)
             if view.bytes >= least:
                 kind = "" if view.known else f"taken as {view.items.element.words}: "
                 findings.append(
                     Finding(
                         pattern.name, view.place, view.thing.context, stake,
-                        found.moved[view.context], 1, kind + pattern.text,
+                        found.moved[view.context], 1, kind + pattern.text, work,
                     )
                 )  # fmt: skip
-    return findings
+    return merged(findings)
 
 
 def element_name(code: int) -> str:
