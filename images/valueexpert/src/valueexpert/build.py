@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+from accel_trace.builds import BuildError as ToolchainError
+from accel_trace.toolchain import find_toolchain
+
+from valueexpert.catalog import MINIS
 
 # In the repository beside src/, in an image beside the package.
 _PLACES = (Path(__file__).parents[2] / "kernels", Path(__file__).parents[1] / "kernels")
@@ -35,7 +41,11 @@ def replay_program(name: str, out: Path) -> Path:
 def cuda_program(name: str, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Path:
     """Compile the CUDA program for these architectures. Raises BuildError."""
     codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
-    return _compile(["nvcc", *CUDA, *codes], name, out)
+    try:
+        tools = find_toolchain()
+    except ToolchainError as error:
+        raise BuildError(str(error)) from error
+    return _compile([str(tools.nvcc), f"-ccbin={tools.cxx}", *CUDA, *codes], name, out)
 
 
 def _compile(command: list[str], name: str, out: Path) -> Path:
@@ -50,3 +60,13 @@ def _compile(command: list[str], name: str, out: Path) -> Path:
     if done.returncode:
         raise BuildError(f"{source.name} does not compile: {done.stderr.strip()}")
     return program
+
+
+def main() -> None:
+    """Compile every CUDA program into the folder that is named: python -m valueexpert.build DIR."""
+    for name in MINIS:
+        print(cuda_program(name, Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -130,6 +130,9 @@ _ALL = (
 MINIS: Mapping[str, Mini] = {mini.name: mini for mini in _ALL}
 
 
+VARIANTS = tuple(dict.fromkeys(variant for mini in _ALL for variant in mini.variants))
+
+
 @dataclass(frozen=True)
 class Label:
     """A finding that a variant has: pattern, place and object."""

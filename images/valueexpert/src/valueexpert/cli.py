@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from reprokit.command import Program
 from reprokit.options import Options, option
 
-from valueexpert.catalog import MINIS
+from valueexpert.catalog import MINIS, VARIANTS
 
 EXPERIMENTS = ("mechanism", "gains")
 SIZES = ("full", "quick")
@@ -20,6 +20,9 @@ class Config(Options):
     experiment: str = option(choices=EXPERIMENTS)
     device: str = option("cpu", choices=("cpu", "cuda"))
     minis: tuple[str, ...] = option(tuple(MINIS), "comma separated", choices=tuple(MINIS))
+    variants: tuple[str, ...] = option(
+        VARIANTS, "of those that a mini has, comma separated", choices=VARIANTS
+    )
     size: str = option("full", "of the data on a GPU", choices=SIZES)
     repeats: int = option(5, "processes of every variant, in turns", least=1)
     samples: int = option(20, "runs of a process, after one that is dropped", least=1)

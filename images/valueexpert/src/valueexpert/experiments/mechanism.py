@@ -6,6 +6,7 @@ model's (simulated).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,16 +37,19 @@ def run(config: Config, out: RecordWriter) -> None:
     """One mini after the other."""
     progress = Progress(len(config.minis))
     for name in config.minis:
-        _mini(MINIS[name], out)
+        _mini(MINIS[name], config.variants, out)
         progress.step(name)
 
 
-def _mini(mini: Mini, out: RecordWriter) -> None:
+def _mini(mini: Mini, variants: Sequence[str], out: RecordWriter) -> None:
+    """All variants are read, since the findings of one are compared with those of another."""
     wanted = traces.labels()[mini.name]
     found: dict[str, tuple[Replay, list[Finding]]] = {}
     with traces.opened(mini) as folders:
         for variant, folder in folders.items():
             found[variant] = traces.findings(folder)
+            if variant not in variants:
+                continue
             said = traces.said(folder)
             labels = {"mini": mini.name, "variant": variant}
             for metric, unit in (
@@ -60,7 +64,7 @@ def _mini(mini: Mini, out: RecordWriter) -> None:
     own = {"mini": mini.name}
     fixed = traces.fixed(mini, {variant: rows for variant, (_, rows) in found.items()})
     out.write("fixed", "1", [float(fixed)], own, evidence="static", note=mini.why or None)
-    _bounds(mini, found, out)
+    _bounds(mini, found, variants, out)
     if mini.name == DRAWN:
         _graph(mini, found["before"][0], out)
 
@@ -90,12 +94,16 @@ def _variant(
 
 
 def _bounds(
-    mini: Mini, found: dict[str, tuple[Replay, list[Finding]]], out: RecordWriter
-) -> None:
+    mini: Mini, found: dict[str, tuple[Replay, list[Finding]]], variants: Sequence[str],
+    out: RecordWriter,
+) -> None:  # fmt: skip
     """What the findings of `before` promise, and what its bytes over those of a variant are."""
     replayed, findings = found["before"]
     total = moved(replayed)
-    for variant, gone in mini.fixed.items():
+    for variant in variants:
+        if variant == "before" or variant not in found:
+            continue
+        gone = mini.fixed.get(variant, ())
         stakes = spared(replayed, findings, set(gone))
         after = moved(found[variant][0])
         for part in (KERNELS, MEMORY):
