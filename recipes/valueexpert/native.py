@@ -132,7 +132,7 @@ def promises(frame: pd.DataFrame) -> Plot:
         axis.set_ylim(len(minis) - 0.45, -0.55)
         axis.grid(True)
         axis.set_title(words)
-    axes[1].legend(loc="upper right", fontsize=7)
+    axes[0].legend(loc="lower right", fontsize=7)
     return Plot(figure=figure, table=table, spread="marks: exact counts, or medians of times")
 
 

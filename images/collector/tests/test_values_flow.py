@@ -181,7 +181,13 @@ def test_effects_are_those_of_plain_bytes(operations: list[tuple]) -> None:
             writes = dict(enumerate(known))
         else:
             rows = [
-                {"address": address + i, "low": v, "flags": READ if r else WRITE, "size": 1, "unit": 1}
+                {
+                    "address": address + i,
+                    "low": v,
+                    "flags": READ if r else WRITE,
+                    "size": 1,
+                    "unit": 1,
+                }
                 for i, v, r in what
             ]
             shadow.kernel(from_rows(rows), kind)

@@ -126,9 +126,11 @@ def test_patterns_are_what_their_words_say(pairs: list[tuple[int, int]]) -> None
         assert len(plain) >= 3
         line = patterns["structured"].numbers
         wrong = [abs(line["k"] * i + line["b"] - v) for i, v in unique.items()]
-        assert sum(w * w for w in wrong) <= 0.001 * sum(
-            (v - sum(unique.values()) / len(unique)) ** 2 for v in unique.values()
-        ) + 1e-6
+        assert (
+            sum(w * w for w in wrong)
+            <= 0.001 * sum((v - sum(unique.values()) / len(unique)) ** 2 for v in unique.values())
+            + 1e-6
+        )
 
 
 @given(st.integers(-50, 50), st.integers(-5, 5), st.sets(st.integers(0, 200), min_size=3))

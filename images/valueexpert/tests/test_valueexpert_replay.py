@@ -100,7 +100,9 @@ def test_the_error_of_hotspot_is_said_and_bounded(programs: Path) -> None:
     path = program(MINIS["hotspot3d"], programs)
     errors = {}
     for variant in ("before", "after"):
-        done = subprocess.run([path, variant, "12", "1"], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [path, variant, "12", "1"], capture_output=True, text=True, check=True
+        )
         errors[variant] = json.loads(done.stdout)["error"]
     assert errors["before"] == 0
     assert 0 < errors["after"] < 0.001
@@ -110,9 +112,9 @@ def test_double_literals_change_no_bit_of_backprop_here(programs: Path) -> None:
     """The change is zero whatever the precision; what differs is the arithmetic, on a GPU."""
     path = program(BACKPROP, programs)
     digests = {
-        json.loads(subprocess.run([path, variant, "64", "1"], capture_output=True, check=True).stdout)[
-            "digest"
-        ]
+        json.loads(
+            subprocess.run([path, variant, "64", "1"], capture_output=True, check=True).stdout
+        )["digest"]
         for variant in BACKPROP.variants
     }
     assert len(digests) == 1
@@ -137,7 +139,9 @@ def test_cuda_compiles_for_both_architectures(name: str, tmp_path: Path) -> None
     assert build.cuda_program(name, tmp_path).stat().st_size > 0
 
 
-def test_words_when_nothing_can_be_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_when_nothing_can_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(build.BuildError, match="nothing.cu does not compile"):
         build.replay_program("nothing", tmp_path)
     monkeypatch.setenv("PATH", "")

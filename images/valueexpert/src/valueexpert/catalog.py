@@ -130,7 +130,7 @@ _ALL = (
 MINIS: Mapping[str, Mini] = {mini.name: mini for mini in _ALL}
 
 
-VARIANTS = tuple(dict.fromkeys(variant for mini in _ALL for variant in mini.variants))
+VARIANTS = ("before", "floats", "value", "index", "after")
 
 
 @dataclass(frozen=True)

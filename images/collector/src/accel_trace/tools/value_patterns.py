@@ -85,9 +85,7 @@ class ValuePatterns(Tool):
             lines.append(f"  not seen: {found.shadow.outside} bytes outside of all known memory")
         return lines
 
-    def _files(
-        self, process: Process, found: Replay, findings: Sequence[Finding]
-    ) -> list[Path]:
+    def _files(self, process: Process, found: Replay, findings: Sequence[Finding]) -> list[Path]:
         graph = build(found.shadow.effects)
         drawn = graph if len(graph.nodes) <= NODES else prune(graph)
         self.out.mkdir(parents=True, exist_ok=True)

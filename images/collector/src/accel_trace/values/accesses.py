@@ -58,9 +58,7 @@ class Accesses:
 
     def take(self, chosen: NDArray[np.generic]) -> Accesses:
         """The records at these places, or where a mask is true."""
-        return Accesses(
-            **{name: getattr(self, name)[chosen] for name in COLUMNS}, sites=self.sites
-        )
+        return Accesses(**{name: getattr(self, name)[chosen] for name in COLUMNS}, sites=self.sites)
 
     def split(self) -> Accesses:
         """One record for each element: `size` becomes `unit`, `low` holds its bits alone."""
@@ -75,7 +73,9 @@ class Accesses:
         low, high = self.low[row], self.high[row]
         word = np.where(start < 8, low, high)
         shifted = word >> ((start % np.uint64(8)) * np.uint64(8))
-        mask = np.where(unit >= 8, ~np.uint64(0), (np.uint64(1) << (unit * np.uint64(8))) - np.uint64(1))
+        mask = np.where(
+            unit >= 8, ~np.uint64(0), (np.uint64(1) << (unit * np.uint64(8))) - np.uint64(1)
+        )
         columns = {name: getattr(self, name)[row] for name in COLUMNS}
         columns |= {
             "address": columns["address"] + start, "size": self.unit[row], "low": shifted & mask,

@@ -23,7 +23,9 @@ from accel_trace.values.shadow import (
 
 REDUNDANT = 0.9  # share of an operation's bytes from which on it is for nothing
 LEAST = 64  # bytes of an operation that is worth a word
-GROWN = 2.0  # bytes copied into ever larger objects, over the largest: more is growth by a fixed step
+GROWN = (
+    2.0  # bytes copied into ever larger objects, over the largest: more is growth by a fixed step
+)
 FIXES = {
     "redundant_upload": "copy only when the host's data has changed",
     "redundant_download": "drop the copy: the host has these bytes",

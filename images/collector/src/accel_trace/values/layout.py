@@ -42,7 +42,9 @@ def place(graph: Graph) -> dict[int, tuple[float, float]]:
     for _ in range(_SWEEPS):  # each line in the order of its neighbours' mean columns
         for line in sorted(rows):
             wanted = {
-                number: _mean([column[o] for o in sources[number] | targets[number]], column[number])
+                number: _mean(
+                    [column[o] for o in sources[number] | targets[number]], column[number]
+                )
                 for number in rows[line]
             }
             rows[line].sort(key=lambda number: (wanted[number], number))

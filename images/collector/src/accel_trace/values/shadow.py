@@ -83,7 +83,9 @@ class Shadow:
         self._things += 1
         empty = np.zeros(size, np.uint8)
         nobody = np.full(size, -1, np.int64)
-        self._live[address] = _Held(thing, empty, np.zeros(size, bool), nobody, np.zeros(size, bool))
+        self._live[address] = _Held(
+            thing, empty, np.zeros(size, bool), nobody, np.zeros(size, bool)
+        )
         self._add(ALLOC, context, thing)
         self._operations += 1
         return thing

@@ -16,7 +16,9 @@ def needed_bits(bits: Bits, element: Element) -> int:
     values = numbers_of(bits, element)
     if element.kind == "u":
         return int(values.max()).bit_length()
-    return max((~v if v < 0 else v).bit_length() for v in (int(values.min()), int(values.max()))) + 1
+    return (
+        max((~v if v < 0 else v).bit_length() for v in (int(values.min()), int(values.max()))) + 1
+    )
 
 
 def narrower(bits: Bits, element: Element) -> Element | None:
@@ -34,7 +36,11 @@ def narrower(bits: Bits, element: Element) -> Element | None:
     with np.errstate(all="ignore"):
         finite = np.isfinite(values).all()
         # -0.0 is no integer: it would come back as another number.
-        if finite and (values == np.rint(values)).all() and not np.signbit(values[values == 0]).any():
+        if (
+            finite
+            and (values == np.rint(values)).all()
+            and not np.signbit(values[values == 0]).any()
+        ):
             least, most = float(values.min()), float(values.max())
             for width in _WIDTHS:
                 bound = 2.0 ** (8 * width - 1)
