@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "callbacks.h"
+#include "values.h"
 
 namespace accel_trace {
 namespace {
@@ -38,7 +39,7 @@ std::string patch_name(const Options& options, const Point& point) {
     return point.type <= kClassLocal ? "at_empty_access" : "at_empty_copy";
   }
   const bool addressless = point.type == kClassShared || point.type == kClassLocal;
-  if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
+  if (addressless && options.mode != Mode::count && options.mode != Mode::trace) return "";
   return std::string("at_") + name_of(options.mode) + "_" + point.name;
 }
 
@@ -184,6 +185,7 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
     found->second->drain(lock);
     tool->workspaces.erase(data.context);
   }
+  tool->values->forget(data.context);
   lock.unlock();
   {
     const std::lock_guard<std::mutex> guard(patching);
@@ -261,6 +263,7 @@ void copied(const Sanitizer_MemcpyData& data) {
   event.asynchronous = data.isAsync;
   event.stream = number(data.apiStream ? data.apiStream : data.srcStream);
   tool->log.add(event);
+  if (tool->options.mode == Mode::values) tool->values->copied(data);
 }
 
 void was_set(const Sanitizer_MemsetData& data) {

@@ -21,6 +21,7 @@
 
 namespace accel_trace {
 
+class Values;
 class Workspace;
 using Lock = std::unique_lock<std::mutex>;
 
@@ -45,6 +46,7 @@ struct Tool {
   Sanitizer api;
   Log log;
   std::unique_ptr<Pieces> pieces;
+  std::unique_ptr<Values> values;  // mode values
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
   std::unordered_set<CUmodule> patched;   // modules

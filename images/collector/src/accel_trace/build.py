@@ -25,7 +25,7 @@ DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
     "consumer", "exports", "inject", "launches", "log", "options", "page_table", "pattern",
     "pieces",
-    "report", "sanitizer_api", "stack", "tool", "workspace", "workspace_memory",
+    "report", "sanitizer_api", "stack", "tool", "values", "workspace", "workspace_memory",
 )  # fmt: skip
 
 

@@ -6,16 +6,24 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from reprokit.records import Evidence
+
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_table
-from accel_trace.values.accesses import ValuesError, read_values
+from accel_trace.values.accesses import ValuesError
 from accel_trace.values.findings import LEAST, Finding, coarse, ranked
 from accel_trace.values.flow import build, prune
 from accel_trace.values.picture import dot, page
-from accel_trace.values.recorded import Replay, fine, replay, values_file
+from accel_trace.values.recorded import Replay, fine, has_values, replay, values_of
 from accel_trace.values.redundancy import Spatial, Temporal, spatial, temporal
 
 NODES = 500  # of a graph that is drawn whole
+UNSEEN = {  # facts of the injection library
+    "values_lost": "accesses that found no room; set ACCEL_TRACE_BUFFER higher",
+    "values_async": "asynchronous copies (cp.async)",
+    "values_bulk": "bulk copies",
+    "values_tensor": "copies by tensor map (TMA)",
+}
 
 
 class ValuePatterns(Tool):
@@ -23,23 +31,18 @@ class ValuePatterns(Tool):
 
     name = "value_patterns"
     help = "values moved for nothing: patterns, redundant copies and fills, the value flow graph"
+    needs = Needs(mode="values", classes=("global", "async", "bulk"))
     options = (
         Option("top", 20, "findings that are printed"),
         Option("least", LEAST, "bytes of an operation that is worth a finding"),
     )
-
-    def needs_of(self, number: int, earlier: Sequence[Session]) -> Needs:
-        raise ToolError(
-            "value_patterns reads recorded values, and this collector does not record them from a "
-            "GPU yet; give a recorded folder to accel-trace report FOLDER --tool value_patterns"
-        )
 
     def run(self, session: Session) -> Report:
         lines: list[str] = []
         records: list[Record] = []
         files: list[Path] = []
         for process in session.processes:
-            if not values_file(process).is_file():
+            if not has_values(process):
                 lines.append(f"process {process.label}: no values were recorded")
                 continue
             try:
@@ -54,7 +57,7 @@ class ValuePatterns(Tool):
             records += _records(process, found, findings, rates)
             files += self._files(process, found, findings)
         if not files:
-            raise ToolError(f"{session.folder}: holds no values-*.npz, so no value was recorded")
+            raise ToolError(f"{session.folder}: holds no values-*, so no value was recorded")
         return Report(tuple(records), "\n".join(lines), tuple(files))
 
     @property
@@ -79,6 +82,9 @@ class ValuePatterns(Tool):
             )
         if found.atomics:
             lines.append(f"  not seen: the values of {found.atomics} atomics")
+        for name, words in UNSEEN.items():
+            if process.facts.get(name, "0") != "0":
+                lines.append(f"  not seen: {process.facts[name]} {words}")
         if found.unseen:
             lines.append(f"  not seen: {found.unseen} launches that were not analysed")
         if found.shadow.outside:
@@ -107,7 +113,7 @@ _Rates = dict[str, tuple[Temporal, Spatial]]
 
 
 def _rates(process: Process) -> _Rates:
-    accesses = read_values(values_file(process))[0].split()
+    accesses = values_of(process)[0].split()
     return {
         kind: (temporal(accesses.take(chosen)), spatial(accesses.take(chosen)))
         for kind, chosen in (("load", accesses.reads), ("store", accesses.writes))
@@ -118,22 +124,23 @@ def _records(
     process: Process, found: Replay, findings: Sequence[Finding], rates: _Rates
 ) -> list[Record]:
     own = {"process": process.label}
+    how: Evidence = "static" if process.facts.get("source") == "replay" else "measured"
     counts = Counter(one.name for one in findings)
-    records = [Record("findings", "count", (n,), own | {"pattern": name}, evidence="static")
+    records = [Record("findings", "count", (n,), own | {"pattern": name}, evidence=how)
                for name, n in sorted(counts.items())]  # fmt: skip
     for rank, one in enumerate(findings, 1):
         labels = own | {
             "pattern": one.name, "place": one.context, "object": one.thing, "rank": rank,
         }  # fmt: skip
         records.append(
-            Record("at_stake", "B", (one.at_stake,), labels, note=one.text, evidence="static")
+            Record("at_stake", "B", (one.at_stake,), labels, note=one.text, evidence=how)
         )
         if one.bound is not None:
             records.append(Record("bound", "x", (one.bound,), labels, evidence="simulated"))
     for kind, (in_time, in_space) in rates.items():
         labels = own | {"access": kind}
-        records.append(Record("temporal", "share", (in_time.rate,), labels, evidence="static"))
-        records.append(Record("spatial", "share", (in_space.rate,), labels, evidence="static"))
-    records.append(Record("values", "accesses", (found.accesses,), own, evidence="static"))
-    records.append(Record("atomics", "accesses", (found.atomics,), own, evidence="static"))
+        records.append(Record("temporal", "share", (in_time.rate,), labels, evidence=how))
+        records.append(Record("spatial", "share", (in_space.rate,), labels, evidence=how))
+    records.append(Record("values", "accesses", (found.accesses,), own, evidence=how))
+    records.append(Record("atomics", "accesses", (found.atomics,), own, evidence=how))
     return records

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from accel_trace.events import (
 )
 from accel_trace.session import Process
 from accel_trace.tools.kernel_frequency import short_name
-from accel_trace.values.accesses import Accesses, Contents, read_values
+from accel_trace.values import raw
+from accel_trace.values.accesses import Accesses, Contents
 from accel_trace.values.elements import CODES, Element, candidates
 from accel_trace.values.findings import LEAST, Finding, merged, narrowed
 from accel_trace.values.items import Items, collect
@@ -65,14 +65,19 @@ class Replay:
     unseen: int = 0  # launches that were not analysed
 
 
-def values_file(process: Process) -> Path:
-    """Where a process' values lie: beside its log."""
-    return process.readers[0].path.with_name(f"values-{process.pid}.npz")
+def has_values(process: Process) -> bool:
+    """Whether values lie beside the process' log."""
+    return raw.recorded(process.readers[0].path.parent, process.pid)
+
+
+def values_of(process: Process) -> tuple[Accesses, Contents]:
+    """A process' values. Raises ValuesError for files that are not whole."""
+    return raw.read(process.readers[0].path.parent, process.pid)
 
 
 def replay(process: Process) -> Replay:
     """Replay a process. Raises ValuesError for a file of values that is not whole."""
-    accesses, contents = read_values(values_file(process))
+    accesses, contents = values_of(process)
     found = Replay(accesses=len(accesses), atomics=int(accesses.atomics.sum()))
     order = np.argsort(accesses.launch, kind="stable")
     accesses = accesses.take(order)
