@@ -1,4 +1,4 @@
-"""The figures: of the authors' own samples here, of the mini-benchmarks in the modules beside this."""
+"""The figures: of the authors' samples here, of the mini-benchmarks in the modules beside this."""
 
 from __future__ import annotations
 

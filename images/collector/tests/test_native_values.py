@@ -68,7 +68,8 @@ def test_the_tool_finds_the_redundant_kernel(tmp_path: Path) -> None:
 def test_what_is_not_seen_is_counted(tmp_path: Path) -> None:
     accesses = [
         f"global {READ | WRITE} 4 {A:#x} 4 10", f"global {WRITE} 4 {A:#x} 4 20",
-        f"global {PREFETCH} 4 {A:#x} 4 30", f"async 0 16 {A:#x} 16 4", f"bulk_load 0 64 {A:#x} 64 2",
+        f"global {PREFETCH} 4 {A:#x} 4 30", f"async 0 16 {A:#x} 16 4",
+        f"bulk_load 0 64 {A:#x} 64 2",
     ]  # fmt: skip
     run = play([*START, *MEMORY, *launch(*accesses)], tmp_path, "values")
     got, _ = read(run.folder, run.log.pid)

@@ -1,9 +1,10 @@
-"""Value patterns: the paper's oracles, and every detector against the plainest way to compute it."""
+"""Value patterns: the paper's oracles, and each detector against the plainest way to compute it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def found(element: str, pairs: Sequence[tuple[int, float]]) -> dict[str, Pattern
     return {pattern.name: pattern for pattern in patterns_of(items)}
 
 
-# ---- the brief's oracles: N = 1000, one object each -----------------------------------------------
+# ---- the oracles: N = 1000, one object each -------------------------------------------------
 
 
 def test_a_half_of_an_array_is_read_as_zero_and_written_as_one() -> None:
@@ -273,7 +274,7 @@ def test_intervals_cover_the_same_bytes_and_never_touch(ranges: list[tuple[int, 
     pairs = merged.pairs()
     assert {byte for a, b in pairs for byte in range(a, b)} == plain
     assert merged.bytes == len(plain)
-    assert all(left[1] < right[0] for left, right in zip(pairs, pairs[1:], strict=False))
+    assert all(left[1] < right[0] for left, right in pairwise(pairs))
 
 
 def test_the_cheaper_way_to_copy_is_taken() -> None:

@@ -43,6 +43,8 @@ struct Spent {  // of one run
 
 #ifdef __CUDACC__
 
+#include <dlfcn.h>
+
 #define KERNEL static __global__ void
 #define DEVICE __device__ __forceinline__
 #define LD(array, index) ((array)[index])
@@ -56,6 +58,21 @@ inline void must(cudaError_t error, const char* what) {
   exit(error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ? 77 : 1);
 }
 
+// Where the program is, told to accel-trace when it watches, so that its findings name the same
+// places as the replay's.
+class Place {
+ public:
+  explicit Place(const char* where) { say(1, where); }
+  ~Place() { say(0, nullptr); }
+
+ private:
+  static void say(int start, const char* where) {
+    using Region = void (*)(int, const char*);
+    static const auto region = reinterpret_cast<Region>(dlsym(RTLD_DEFAULT, "accel_trace_region"));
+    if (region) region(start, where);
+  }
+};
+
 class Device {
  public:
   Spent spent;
@@ -67,32 +84,37 @@ class Device {
     for (void* pointer : held_) cudaFree(pointer);
   }
   template <class T>
-  T* alloc(size_t count, const char*) {
+  T* alloc(size_t count, const char* where) {
+    const Place place(where);
     void* pointer = nullptr;
     must(cudaMalloc(&pointer, count * sizeof(T)), "cudaMalloc");
     held_.push_back(pointer);
     return static_cast<T*>(pointer);
   }
   template <class T>
-  void upload(T* to, const T* from, size_t count, const char*) {
+  void upload(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
     memory(count * sizeof(T), true, [&] {
       return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);
     });
   }
   template <class T>
-  void download(T* to, const T* from, size_t count, const char*) {
+  void download(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
     memory(count * sizeof(T), true, [&] {
       return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost);
     });
   }
   template <class T>
-  void copy(T* to, const T* from, size_t count, const char*) {
+  void copy(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
     memory(count * sizeof(T), true, [&] {
       return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice);
     });
   }
   template <class T>
-  void fill(T* to, uint8_t byte, size_t count, const char*) {
+  void fill(T* to, uint8_t byte, size_t count, const char* where) {
+    const Place place(where);
     memory(count * sizeof(T), false, [&] { return cudaMemset(to, byte, count * sizeof(T)); });
   }
   template <class... Wanted, class... Given>

@@ -17,7 +17,7 @@ from valueexpert.catalog import MINIS
 _PLACES = (Path(__file__).parents[2] / "kernels", Path(__file__).parents[1] / "kernels")
 # Contraction is off in both, so that a replay is the program bit by bit.
 REPLAY = ("-std=c++17", "-O2", "-ffp-contract=off", "-x", "c++")
-CUDA = ("-std=c++17", "-O3", "-lineinfo", "-fmad=false")
+CUDA = ("-std=c++17", "-O3", "-lineinfo", "-fmad=false", "-ldl")
 
 
 class BuildError(RuntimeError):

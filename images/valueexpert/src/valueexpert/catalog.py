@@ -1,7 +1,7 @@
 """The mini-benchmarks: what each is, how large, and which findings its change removes.
 
-`fixed` are pairs of a pattern and the object it is found on: `before` has them, the variants that fix
-them do not. Sizes are the program's SIZE. Source: docs/papers/valueexpert.md, section 2.2.
+`fixed` are pairs of a pattern and the object it is found on: `before` has them, the variants that
+fix them do not. Sizes are the program's SIZE. Source: docs/papers/valueexpert.md, section 2.2.
 """
 
 from __future__ import annotations

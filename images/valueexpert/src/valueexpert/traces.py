@@ -1,4 +1,4 @@
-"""The recorded traces of the mini-benchmarks, what is in them, and the labels they are judged by."""
+"""The recorded traces of the mini-benchmarks, and the labels that they are judged by."""
 
 from __future__ import annotations
 

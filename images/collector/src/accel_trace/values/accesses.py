@@ -1,8 +1,8 @@
 """Recorded values: which instruction of which thread read or wrote what, and where.
 
-A file `values-<pid>.npz` lies beside the log of a process. It holds one array for each column below,
-`sites` (what a `pc` stands for, one text each) and the contents of copies (see `contents`). All
-numbers are little-endian. A vector access has one record; `split` makes one of each element.
+A file `values-<pid>.npz` lies beside the log of a process. It holds one array for each column
+below, `sites` (what a `pc` stands for, one text each) and the contents of copies (see `Contents`).
+All numbers are little-endian. A vector access has one record; `split` makes one of each element.
 """
 
 from __future__ import annotations

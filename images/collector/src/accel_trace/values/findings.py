@@ -1,8 +1,8 @@
 """What is worth a change: every pattern with its bytes at stake, a bound on the gain, and the fix.
 
 The gain is a roofline's: a kernel that only moved the bytes that are left, at the same rate, would
-take that share of its time. Where a value lets work be skipped, loads and stores of other objects go
-with it: the bound, which counts them, is never below the gain. Neither knows of time spent elsewhere.
+take that share of its time. Where a value lets work be skipped, loads and stores of other objects
+go with it: the bound, which counts them, is never below the gain. Neither knows of time elsewhere.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from accel_trace.values.shadow import (
 
 REDUNDANT = 0.9  # share of an operation's bytes from which on it is for nothing
 LEAST = 64  # bytes of an operation that is worth a word
-GROWN = (
-    2.0  # bytes copied into ever larger objects, over the largest: more is growth by a fixed step
-)
+GROWN = 2.0  # bytes copied into ever larger objects over the largest; more: a fixed step
 FIXES = {
     "redundant_upload": "copy only when the host's data has changed",
     "redundant_download": "drop the copy: the host has these bytes",
@@ -84,7 +82,8 @@ class Finding:
         if self.gain is not None and self.gain != self.bound:
             bound = f"{self.gain:.2f}x if these bytes go, {bound}"
         text = f": {self.text}" if self.text else ""
-        return f"{self.name.replace('_', ' ')} at {self.context} ({self.thing}){text}; {bound}; {self.fix}"
+        head = f"{self.name.replace('_', ' ')} at {self.context} ({self.thing})"
+        return f"{head}{text}; {bound}; {self.fix}"
 
 
 def narrowed(ratio: float, moved: int) -> int:
@@ -141,9 +140,10 @@ def _growing(effects: Sequence[Effect]) -> list[Finding]:
     places: dict[tuple[str, str], list[Effect]] = {}
     for effect in effects:
         source = effect.source
-        if effect.kind == COPY and source is not None and source.size < effect.thing.size:
-            if effect.written == source.size:
-                places.setdefault((effect.context, effect.thing.context), []).append(effect)
+        if effect.kind != COPY or source is None or effect.written != source.size:
+            continue
+        if source.size < effect.thing.size:
+            places.setdefault((effect.context, effect.thing.context), []).append(effect)
     found = []
     for (context, thing), group in places.items():
         copied, largest = sum(e.written for e in group), max(e.thing.size for e in group)

@@ -2,7 +2,7 @@
 
 Nodes are calling contexts, so that a loop is one node with a count. Edges: `write` from the last
 definer of an object to who overwrites it, with the bytes written and those that did not change;
-`read` from the definer to the reader; `sink` to the host. Source: ValueExpert (redshow's data_flow).
+`read` from the definer to the reader; `sink` to the host. Source: ValueExpert's data_flow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HOST = "host"
 
 @dataclass
 class Node:
-    """A calling context: `kind` of an Effect, or host; `count` operations; `bytes` written there."""
+    """A calling context: `kind` of an Effect, or host; `count` operations; `bytes` written."""
 
     number: int
     kind: str

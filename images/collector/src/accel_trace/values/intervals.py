@@ -30,7 +30,7 @@ class Intervals:
 
 
 def merge(starts: NDArray[np.integer], sizes: NDArray[np.integer]) -> Intervals:
-    """The intervals that ranges of `sizes` bytes at `starts` cover together; empty ones are none."""
+    """The intervals that ranges of `sizes` bytes at `starts` cover; empty ranges are none."""
     kept = np.asarray(sizes) > 0
     begin = np.asarray(starts)[kept].astype(np.int64)
     end = begin + np.asarray(sizes)[kept].astype(np.int64)

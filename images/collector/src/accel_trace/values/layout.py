@@ -1,4 +1,4 @@
-"""Where the nodes of a value flow graph stand: rows in the order of the program, from top to bottom."""
+"""Where the nodes of a value flow graph stand: rows, from top to bottom, as the program goes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Value patterns of the items of one object, read or written by one kernel.
 
-Rules: ValueExpert's (redshow's value_pattern.cpp, as docs/papers/valueexpert.md reads it), less its
-defects: floats enter a fit as numbers, sign bits count as redundant, and a fit is judged by R squared.
+Rules: ValueExpert's (redshow's value_pattern.cpp, as docs/papers/valueexpert.md reads it), less
+its defects: floats enter a fit as numbers, sign bits are redundant, a fit is judged by R squared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Values as the injection library writes them: three plain files beside the log.
 
-`values-<pid>.records` has native/values_layout.h's records, `.contents` the bytes of copies, `.ends`
-where the bytes of each copy end. The library does not know types: elements are of unknown type.
+`values-<pid>.records` has native/values_layout.h's records, `.contents` the bytes of copies,
+`.ends` where the bytes of each copy end. The library knows no types: those of elements are unknown.
 """
 
 from __future__ import annotations

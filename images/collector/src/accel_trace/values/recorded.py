@@ -1,4 +1,4 @@
-"""A recorded process replayed: its log and its values give effects on memory and patterns of values."""
+"""A recorded process replayed: effects on memory and patterns, from its log and its values."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _events(process: Process) -> Iterator[tuple[Event, str, int]]:
         elif isinstance(event, RegionEnd):
             regions = regions[:-1]
         elif isinstance(event, Launch):
-            last = short_name(event.name)
+            last = short_name(event.name).split("(")[0] or event.name
             where = event.operator or event.region
             yield event, f"{last} in {where}" if where else last, 0
         else:

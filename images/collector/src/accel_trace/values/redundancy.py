@@ -1,4 +1,4 @@
-"""Temporal and spatial redundancy per instruction (GVProf), each over the accesses of its own kind."""
+"""Temporal and spatial redundancy per instruction (GVProf), over the accesses of one kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Spatial:
 
 
 def temporal(accesses: Accesses) -> Temporal:
-    """Of accesses of one kind, reads or writes, in each thread's order. State dies with the launch."""
+    """Of accesses of one kind, in each thread's order. State dies with the launch."""
     keys = (accesses.address, accesses.thread, accesses.block, accesses.launch)
     order = np.lexsort((np.arange(len(accesses)), *keys))
     same = np.ones(max(len(order) - 1, 0), bool)

@@ -24,7 +24,7 @@ def needed_bits(bits: Bits, element: Element) -> int:
 def narrower(bits: Bits, element: Element) -> Element | None:
     """A type of fewer bytes that holds every value exactly; None where there is none.
 
-    Floats that are whole numbers narrow to integers, else to a float that gives them back bit by bit.
+    Floats that are whole numbers narrow to integers, else to a float that gives back every bit.
     """
     if not len(bits):
         return None

@@ -1,7 +1,7 @@
 """What the changes are worth on a GPU: kernel time and time of copies and fills, before and after.
 
-Every process runs one variant; the variants take turns. Times are CUDA events around each launch and
-each copy, added up over a run.
+Every process runs one variant; the variants take turns. Times are CUDA events around each launch
+and each copy, added up over a run.
 """
 
 from __future__ import annotations
