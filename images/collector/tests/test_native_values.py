@@ -117,6 +117,12 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> 
     assert "values are not recorded any more" in run.log.notes()
 
 
+@pytest.mark.slow
+def test_it_runs_clean_under_the_sanitizers_of_the_compiler(tmp_path: Path) -> None:
+    run = play(PROGRAM, tmp_path, "values", sanitize="address,undefined")
+    assert len(read(run.folder, run.log.pid)[0]) == 3 * N
+
+
 def test_the_record_is_the_same_in_both(tmp_path: Path) -> None:
     need_tools()
     header = (NATIVE / "values_layout.h").read_text()

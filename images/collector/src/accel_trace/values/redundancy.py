@@ -63,7 +63,7 @@ def _pair_counts(
 
 
 def spatial(accesses: Accesses) -> Spatial:
-    """Of accesses of one kind to one object, of one element each."""
+    """Of accesses of one kind, of one element each; an instruction mostly has one object."""
     if not len(accesses):
         return Spatial(0)
     rows = np.stack([accesses.pc.astype(np.uint64), accesses.low])
