@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "values.h"
 #include "workspace.h"
+#include "values.h"
 
 namespace accel_trace {
 
@@ -119,10 +119,10 @@ void write_last_facts(Tool& self) {
     timer.count = stage.time.count;
     self.log.add(timer);
   }
+  if (self.options.mode == Mode::values) self.values->close();
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
-  if (self.options.mode == Mode::values) self.values->close();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
   if (self.lazy_functions) self.fact("lazy_functions", std::to_string(self.lazy_functions));
@@ -155,8 +155,8 @@ uint64_t thread_number() {
 }
 
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
-  pieces = std::make_unique<Pieces>(painting_of(options));
   values = std::make_unique<Values>(*this);
+  pieces = std::make_unique<Pieces>(painting_of(options));
   log.prepare(options.folder);
 }
 

@@ -21,7 +21,6 @@
 
 namespace accel_trace {
 
-class Values;
 class Workspace;
 using Lock = std::unique_lock<std::mutex>;
 
@@ -44,9 +43,9 @@ struct Tool {
 
   Options options;
   Sanitizer api;
+  std::unique_ptr<class Values> values;  // mode values
   Log log;
   std::unique_ptr<Pieces> pieces;
-  std::unique_ptr<Values> values;  // mode values
   std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
   std::unordered_set<CUmodule> patched;   // modules
