@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "callbacks.h"
-#include "values.h"
 
 namespace accel_trace {
 namespace {
@@ -39,7 +38,7 @@ std::string patch_name(const Options& options, const Point& point) {
     return point.type <= kClassLocal ? "at_empty_access" : "at_empty_copy";
   }
   const bool addressless = point.type == kClassShared || point.type == kClassLocal;
-  if (addressless && options.mode != Mode::count && options.mode != Mode::trace) return "";
+  if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
   return std::string("at_") + name_of(options.mode) + "_" + point.name;
 }
 

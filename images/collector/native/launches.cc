@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "callbacks.h"
-#include "values.h"
 
 namespace accel_trace {
 namespace {
