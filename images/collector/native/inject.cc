@@ -179,12 +179,12 @@ void context_made(const Sanitizer_ResourceContextData& data) {
 }
 
 void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
+  tool->values->forget(data.context);
   const auto found = tool->workspaces.find(data.context);
   if (found != tool->workspaces.end()) {
     found->second->drain(lock);
     tool->workspaces.erase(data.context);
   }
-  tool->values->forget(data.context);
   lock.unlock();
   {
     const std::lock_guard<std::mutex> guard(patching);
