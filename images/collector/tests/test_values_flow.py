@@ -38,7 +38,7 @@ def effect_of(shadow: Shadow, context: str, kind: str = "") -> Effect:
 
 @pytest.fixture
 def program() -> Shadow:
-    """The authors' sample, coded anew: l = r = 0..999, copied, copied again, summed and recomputed."""
+    """The authors' sample, coded anew: l = r = 0..999, copied, copied again, summed."""
     shadow, numbers = Shadow(), octets(np.arange(N))
     for address, name in ((L, "dl"), (R, "dr"), (P, "dp")):
         shadow.alloc(address, 4 * N, name)

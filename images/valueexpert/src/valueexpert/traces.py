@@ -76,7 +76,7 @@ def findings(folder: Path) -> tuple[Replay, list[Finding]]:
 
 
 def labels() -> dict[str, dict[str, list[Label]]]:
-    """The labels of every variant of every mini."""
+    """The labels of every variant of every mini: findings that were looked through one by one."""
     read = json.loads(LABELS.read_text())
     return {
         name: {v: [Label(*one) for one in rows] for v, rows in variants.items()}
