@@ -1,13 +1,21 @@
-"""The figure of the authors' own samples: speed-up of the optimised versions over the original."""
+"""The figures: of the authors' samples here, of the mini-benchmarks in the modules beside this."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool
+from ae.recipe.code import load_code
+
+_native, _drawn = (
+    load_code(Path(__file__).parent, name, fix="restore it") for name in ("native", "drawn")
+)
+gains, promises, values = _native.gains, _native.promises, _native.values
+flow = _drawn.flow
 
 METRICS = {"gpu_kernel_time": "all kernels", "gpu_memory_time": "copies and fills"}
 SPREAD = "bars: ratio of medians; whiskers: interval of the optimised version's time"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tool.h"
+#include "values.h"
 #include "workspace.h"
 
 namespace accel_trace {

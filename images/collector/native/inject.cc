@@ -73,6 +73,7 @@ void context_made(const Sanitizer_ResourceContextData& data) {
 }
 
 void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
+  tool->values->forget(data.context);
   const auto found = tool->workspaces.find(data.context);
   if (found != tool->workspaces.end()) {
     found->second->drain(lock);
@@ -150,6 +151,7 @@ void copied(const Sanitizer_MemcpyData& data) {
   event.asynchronous = data.isAsync;
   event.stream = number(data.apiStream ? data.apiStream : data.srcStream);
   tool->log.add(event);
+  if (tool->options.mode == Mode::values) tool->values->copied(data);
 }
 
 void was_set(const Sanitizer_MemsetData& data) {

@@ -49,6 +49,7 @@ void forget_begun() {
   const auto found = tool->workspaces.find(begun.context);
   const bool own = begun.bound && !begun.in_graph;  // a graph's row is cancelled with the graph
   if (own && found != tool->workspaces.end()) found->second->cancel(begun.row);
+  if (own && tool->options.mode == Mode::values) tool->values->cancel(begun.context);
   begun = Begun{};
 }
 
@@ -86,7 +87,10 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const bool shares = of_graph != nullptr;  // whatever the filters say of this node
   void* state = shares ? of_graph->state : nullptr;
   const uint64_t told = shares ? of_graph->launch : launch;  // what the graph's rows are told of
-  if (!shares && wanted) {
+  if (wanted && tool->options.mode == Mode::values) {
+    // A graph's nodes run when nobody waits between them.
+    if (!in_graph) state = tool->values->bind(lock, data.context, launch, stream);
+  } else if (!shares && wanted) {
     state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
   }
   if (state) {
@@ -95,7 +99,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
     });
     begun.bound = result == SANITIZER_SUCCESS;
     if (!begun.bound) {
-      if (!shares) tool->workspace(data.context).cancel(begun.row);
+      if (tool->options.mode == Mode::values) tool->values->cancel(data.context);
+      else if (!shares) tool->workspace(data.context).cancel(begun.row);
       tool->note_once(in_graph ? "graph data" : "launch data", 2,
                       std::string(in_graph ? "nodes of CUDA graphs" : "launches") +
                           " are not analysed: " + tool->api.words(result));
@@ -159,8 +164,11 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
   const auto found = tool->workspaces.find(ended.context);
   if (!in_graph && ended.bound && found != tool->workspaces.end()) found->second->close(ended.row);
   if (in_graph || !tool->options.synchronises() || tool->gpu_over) return;
-  if (tool->options.mode == Mode::trace && !ended.bound) return;
+  if (tool->options.mode >= Mode::trace && !ended.bound) return;
   wait_for(lock, data.hStream, ended.ns);
+  if (tool->options.mode == Mode::values) {
+    return tool->values->collect(lock, ended.context, data.hStream);
+  }
   const auto again = tool->workspaces.find(ended.context);
   if (ended.bound && again != tool->workspaces.end()) {
     again->second->finish_traced(lock, data.hStream);
@@ -203,6 +211,9 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
   }
   if (tool->sampler) tool->sampler->launched(number(data.graphExec));
   if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
+  if (tool->options.mode == Mode::values) {
+    return tool->note_once("values graph", 2, "nodes of CUDA graphs are not analysed in mode values");
+  }
   if (tool->patched.empty()) return;
   if (!tool->options.region.empty() && tool->wanted_regions == 0) return;
   tool->workspace(data.context).prepare(lock, data.hStream);
@@ -218,7 +229,7 @@ void graph_launched(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     if (found != tool->workspaces.end()) found->second->close(row.row);
   }
   if (!tool->options.synchronises() || tool->gpu_over) return;
-  if (tool->options.mode == Mode::trace && rows.empty()) return;
+  if (tool->options.mode >= Mode::trace && rows.empty()) return;
   wait_for(lock, data.hStream, since);
   for (const GraphRow& row : rows) {
     const auto found = tool->workspaces.find(row.context);

@@ -14,7 +14,8 @@
 namespace accel_trace {
 namespace {
 
-const char* const kModes[] = {"events", "sync", "empty", "count", "touch", "hot", "trace"};
+const char* const kModes[] = {"events", "sync", "empty", "count", "touch", "hot", "trace",
+                              "values"};
 const char* const kAnalyses[] = {"touch", "count", "hot"};
 const char* const kClasses[] = {"global", "shared", "local", "async", "bulk"};
 

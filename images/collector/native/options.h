@@ -8,7 +8,7 @@
 
 namespace accel_trace {
 
-enum class Mode { events, sync, empty, count, touch, hot, trace };
+enum class Mode { events, sync, empty, count, touch, hot, trace, values };
 enum class Analysis { touch, count, hot };
 
 // Classes of accesses that can be patched, as bits.
@@ -44,7 +44,7 @@ struct Options {
 
   bool patched() const { return mode >= Mode::empty; }
   bool analyses() const { return mode >= Mode::count; }
-  bool synchronises() const { return mode == Mode::sync || mode == Mode::trace; }
+  bool synchronises() const { return mode == Mode::sync || mode >= Mode::trace; }
   // What the analysis reports, wherever it runs.
   Analysis reports() const;
 };

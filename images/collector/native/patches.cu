@@ -372,11 +372,16 @@ AT_PATCH SanitizerPatchResult at_trace_tensor(void* userdata, uint64_t) {
   AT_DONE;
 }
 
+// ---- mode values -----------------------------------------------------------------------------
+
+#include "values_patches.h"
+
 // The headers' own types hold the arguments above: another version that differs does not compile.
 #define AT_IS(function, Type) \
   static_assert(std::is_same<decltype(&function), Type>::value, #function " has another type")
 AT_IS(at_empty_access, SanitizerCallbackMemoryAccess);
 AT_IS(at_touch_global, SanitizerCallbackMemoryAccess);
+AT_IS(at_values_global, SanitizerCallbackMemoryAccess);
 AT_IS(at_touch_async, SanitizerCallbackMemcpyAsync);
 #ifdef AT_BULK
 AT_IS(at_touch_bulk_load, SanitizerCallbackBulkCopyGlobalToShared);

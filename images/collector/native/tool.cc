@@ -10,6 +10,7 @@
 #include "driver_calls.h"
 #include "sampler.h"
 #include "workspace.h"
+#include "values.h"
 
 namespace accel_trace {
 
@@ -123,6 +124,7 @@ void write_last_facts(Tool& self) {
     timer.count = stage.time.count;
     self.log.add(timer);
   }
+  if (self.options.mode == Mode::values) self.values->close();
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
@@ -163,6 +165,7 @@ uint64_t thread_number() {
 }
 
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
+  values = std::make_unique<Values>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
   if (options.every && options.analyses()) sampler = std::make_unique<Sampler>(*this);

@@ -14,6 +14,9 @@ namespace synthetic {
 
 enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
 
+// A flag of our own: the store has data, and is made, in memory that is really there.
+constexpr uint32_t kStores = 0x100;
+
 struct Accesses {  // `count` of them, by one lane each
   Type type;
   uint32_t flags;  // as the Sanitizer's; the patch must not need the data pointer

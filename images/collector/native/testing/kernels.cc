@@ -1,4 +1,6 @@
 // Kernels of the synthetic driver: for each access, a call of the patch that the module has for it.
+#include <cstring>
+
 #include "driver.h"
 #include "machine.h"
 
@@ -30,8 +32,11 @@ void access(void* patch, void* userdata, const Accesses& run, uint64_t address) 
   // Reads may come with a mask and writes without data: neither says what the access is.
   static const uint32_t mask = 0xf;
   const void* data = (run.flags & SANITIZER_MEMORY_DEVICE_FLAG_READ) ? &mask : nullptr;
+  const uint64_t stored[2] = {run.flags >> 16, 0};  // kStores: what is stored, in the upper half
+  if (run.flags & kStores) data = stored;
   reinterpret_cast<Access>(patch)(userdata, 0x1234, reinterpret_cast<void*>(address), run.size,
-                                  run.flags, data);
+                                  run.flags & 0xff, data);
+  if (run.flags & kStores) memcpy(reinterpret_cast<void*>(address), stored, run.size);
 }
 
 void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t address) {

@@ -2,6 +2,7 @@
 // Numbers may be hexadecimal. See the functions below for the commands.
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -152,6 +153,11 @@ struct Player {
       const std::string how = word(5).empty() ? "device" : word(5);
       if (command == "alloc") synthetic::allocate(whole(w[1]), memory, how.c_str());
       else synthetic::release(whole(w[1]), memory, how.c_str());
+    }
+    else if (command == "map") {  // real memory at an address, all bytes of a value
+      void* const at = reinterpret_cast<void*>(value(w[1]));
+      mmap(at, value(w[2]), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      memset(at, whole(w[3]), value(w[2]));
     }
     else if (command == "tensor") tensor(true, value(w[1]), value(w[2]));
     else if (command == "untensor") tensor(false, value(w[1]), 0);

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from accel_trace.session import Session
 
 # `none` injects nothing at all: the baseline of a measurement.
-MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace")
-ANALYSING = ("count", "touch", "hot", "trace")
+MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace", "values")
+ANALYSING = ("count", "touch", "hot", "trace", "values")
 PATCHING = ("empty", *ANALYSING)
 HANDLERS = (
     "sanitizer", "cupti", "torch", "operators", "stacks", "memory_history", "storages", "dispatch",

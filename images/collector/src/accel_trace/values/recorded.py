@@ -1,0 +1,206 @@
+"""A recorded process replayed: effects on memory and patterns, from its log and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from accel_trace.events import (
+    Alloc,
+    Event,
+    Free,
+    Launch,
+    Memcpy,
+    Memset,
+    RegionEnd,
+    RegionStart,
+)
+from accel_trace.session import Process
+from accel_trace.tools.kernel_frequency import short_name
+from accel_trace.values import raw
+from accel_trace.values.accesses import Accesses, Contents
+from accel_trace.values.elements import CODES, Element, candidates
+from accel_trace.values.findings import LEAST, Finding, merged, narrowed
+from accel_trace.values.items import Items, collect
+from accel_trace.values.patterns import Pattern, patterns_of
+from accel_trace.values.shadow import Shadow, Thing
+
+TO_DEVICE, TO_HOST, ON_DEVICE = 2, 3, 4  # Memcpy.direction
+ITEMS = 16  # elements below which no pattern is looked for
+_KINDS: tuple[type[Event], ...] = (
+    Alloc, Free, Memcpy, Memset, Launch, RegionStart, RegionEnd,
+)  # fmt: skip
+_READ, _WRITE = "read", "write"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one kernel context read or wrote of one object, as elements of one type."""
+
+    context: str
+    thing: Thing
+    direction: str
+    items: Items
+    patterns: tuple[Pattern, ...]
+    bytes: int
+    known: bool  # whether the record says the type; else it was tried
+
+    @property
+    def place(self) -> str:
+        """The kernel and what it did."""
+        return f"{self.context}, {self.direction}"
+
+
+@dataclass
+class Replay:
+    """Everything that was found in one process."""
+
+    shadow: Shadow = field(default_factory=Shadow)
+    views: list[View] = field(default_factory=list)
+    moved: dict[str, int] = field(default_factory=dict)  # bytes by kernel context
+    accesses: int = 0
+    atomics: int = 0  # whose values nobody tells
+    unseen: int = 0  # launches that were not analysed
+
+
+def has_values(process: Process) -> bool:
+    """Whether values lie beside the process' log."""
+    return raw.recorded(process.readers[0].path.parent, process.pid)
+
+
+def values_of(process: Process) -> tuple[Accesses, Contents]:
+    """A process' values. Raises ValuesError for files that are not whole."""
+    return raw.read(process.readers[0].path.parent, process.pid)
+
+
+def replay(process: Process) -> Replay:
+    """Replay a process. Raises ValuesError for a file of values that is not whole."""
+    accesses, contents = values_of(process)
+    found = Replay(accesses=len(accesses), atomics=int(accesses.atomics.sum()))
+    order = np.argsort(accesses.launch, kind="stable")
+    accesses = accesses.take(order)
+    bounds = np.searchsorted(accesses.launch, np.arange(int(accesses.launch.max(initial=0)) + 2))
+    groups: dict[tuple[str, Thing], list[Accesses]] = {}
+    for event, context, number in _events(process):
+        _apply(found.shadow, event, context, contents, number)
+        if isinstance(event, Launch):
+            if event.launch + 1 < len(bounds):
+                mine = accesses.take(np.arange(bounds[event.launch], bounds[event.launch + 1]))
+            else:
+                mine = accesses.take(np.arange(0))
+            found.unseen += event.analysed not in (1, 2, 4)
+            found.shadow.kernel(mine, context)
+            found.moved[context] = found.moved.get(context, 0) + int(mine.size.sum())
+            for thing, part in _by_thing(mine, found.shadow):
+                groups.setdefault((context, thing), []).append(part)
+    for (context, thing), parts in groups.items():
+        found.views += _views(context, thing, _joined(parts).split())
+    return found
+
+
+def _events(process: Process) -> Iterator[tuple[Event, str, int]]:
+    """Events with their calling context, and the number of a copy among the copies."""
+    regions: list[str] = []
+    last, copies = "", 0
+    for event in process.events(_KINDS):
+        if isinstance(event, RegionStart):
+            regions.append(event.name)
+        elif isinstance(event, RegionEnd):
+            regions = regions[:-1]
+        elif isinstance(event, Launch):
+            last = short_name(event.name).split("(")[0] or event.name
+            where = event.operator or event.region
+            yield event, f"{last} in {where}" if where else last, 0
+        else:
+            yield event, regions[-1] if regions else f"after {last or 'the start'}", copies
+            copies += isinstance(event, Memcpy)
+
+
+def _apply(shadow: Shadow, event: Event, context: str, contents: Contents, number: int) -> None:
+    if isinstance(event, Alloc):
+        shadow.alloc(event.address, event.size, context)
+    elif isinstance(event, Free):
+        shadow.free(event.address)
+    elif isinstance(event, Memset):
+        pattern = event.value.to_bytes(8, "little")[: event.element]
+        shadow.fill(event.address, pattern, event.size, context)
+    elif isinstance(event, Memcpy):
+        data = contents.of(number)
+        if event.direction == TO_DEVICE:
+            shadow.upload(event.destination, data, context)
+        elif event.direction == TO_HOST:
+            shadow.download(event.source, data, context)
+        elif event.direction == ON_DEVICE:
+            shadow.copy(event.destination, event.source, event.size, context)
+
+
+def _by_thing(accesses: Accesses, shadow: Shadow) -> Iterator[tuple[Thing, Accesses]]:
+    for thing in shadow.things():
+        start = np.uint64(thing.address)
+        mine = (accesses.address >= start) & (accesses.address < start + np.uint64(thing.size))
+        if mine.any():
+            yield thing, accesses.take(mine)
+
+
+def _joined(parts: list[Accesses]) -> Accesses:
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in Accesses.__dataclass_fields__
+        if name != "sites"
+    }
+    return Accesses(**columns, sites=parts[0].sites)
+
+
+def _views(context: str, thing: Thing, accesses: Accesses) -> Iterator[View]:
+    """One view for each direction and type; of an unknown type the candidate that says more."""
+    for direction, chosen in ((_READ, accesses.reads), (_WRITE, accesses.writes)):
+        mine = accesses.take(chosen)
+        kinds = np.unique(np.stack([mine.element, mine.size]), axis=1).T if len(mine) else ()
+        for code, size in kinds:
+            part = mine.take((mine.element == code) & (mine.size == size))
+            tried = [
+                _view(context, thing, direction, part, element, bool(code))
+                for element in candidates(int(code), int(size))
+                if ((part.address - np.uint64(thing.address)) % np.uint64(element.size) == 0).all()
+            ]
+            yield from sorted(tried, key=lambda view: -len(view.patterns))[:1]
+
+
+def _view(
+    context: str, thing: Thing, direction: str, part: Accesses, element: Element, known: bool
+) -> View:
+    items = collect(part, thing.address, element)
+    patterns = tuple(patterns_of(items)) if len(items) >= ITEMS else ()
+    return View(context, thing, direction, items, patterns, int(part.size.sum()), known)
+
+
+def fine(found: Replay, least: int = LEAST) -> list[Finding]:
+    """The patterns of values as findings: what a kernel could spare of what it moves."""
+    findings = []
+    for view in found.views:
+        for pattern in view.patterns:
+            stake, work = view.bytes, 1.0
+            if pattern.name == "heavy_type":
+                stake, work = narrowed(float(pattern.numbers["ratio"]), view.bytes), 0.0
+            elif pattern.name == "structured":
+                work = 0.0
+            elif pattern.name == "frequent_values":
+                work = float(pattern.numbers["top_share"])
+                stake = int(view.bytes * work)
+            if view.bytes >= least:
+                kind = "" if view.known else f"taken as {view.items.element.words}: "
+                findings.append(
+                    Finding(
+                        pattern.name, view.place, view.thing.context, stake,
+                        found.moved[view.context], 1, kind + pattern.text, work,
+                    )
+                )  # fmt: skip
+    return merged(findings)
+
+
+def element_name(code: int) -> str:
+    """The name of a record's type, for tables."""
+    element = CODES[code]
+    return element.name if element else "unknown"

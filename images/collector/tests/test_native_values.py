@@ -1,0 +1,137 @@
+"""Mode values: accesses with their values, contents of copies, and what the tool makes of them."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+from accel_trace import tools
+from accel_trace.reporting import make_report, open_sessions
+from accel_trace.session import Session
+from accel_trace.values.accesses import ValuesError
+from accel_trace.values.raw import RECORD, read
+from accel_trace.values.recorded import replay
+from native_support import NATIVE, PREFETCH, READ, START, WRITE, launch, need_tools, play
+
+A, B, HOST = 0x7F0000000000, 0x7F0000080000, 0x7E0000000000
+N = 1000
+STORES = 0x100  # the synthetic driver's: with data, which is made, too
+MEMORY = [f"map {A:#x} {4 * N} 7", f"map {B:#x} {4 * N} 0", f"map {HOST:#x} {4 * N} 3",
+          f"alloc 1 {A:#x} {4 * N}", f"alloc 1 {B:#x} {4 * N}"]  # fmt: skip
+
+
+def stores(value: int) -> int:
+    return WRITE | STORES | value << 16
+
+
+PROGRAM = [
+    *START, *MEMORY,
+    f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0",
+    *launch(f"global {READ} 4 {A:#x} 4 {N}", f"global {stores(5)} 4 {B:#x} 4 {N}", name="set"),
+    *launch(f"global {stores(5)} 4 {B:#x} 4 {N}", name="again"),
+    f"copy 1 {HOST:#x} {A:#x} {4 * N} 3 0",
+]  # fmt: skip
+
+
+def test_every_access_has_its_value_and_copies_their_contents(tmp_path: Path) -> None:
+    run = play(PROGRAM, tmp_path, "values")
+    accesses, contents = read(run.folder, run.log.pid)
+    assert len(accesses) == 3 * N
+    assert accesses.launch.tolist() == [0] * (2 * N) + [1] * N
+    reads = accesses.take(accesses.reads)
+    assert reads.address.tolist() == [A + 4 * i for i in range(N)]
+    assert set(reads.low.tolist()) == {0x07070707}, "a mask beside a read is no value"
+    writes = accesses.take(accesses.writes)
+    assert set(writes.low.tolist()) == {5}
+    assert (len(writes), set(accesses.size.tolist())) == (2 * N, {4})
+    assert contents.of(0).tolist() == contents.of(1).tolist() == [3] * (4 * N)
+    facts = run.log.facts()
+    assert {facts[f"values_{name}"] for name in ("lost", "async", "bulk", "tensor")} == {"0"}
+
+
+def test_the_tool_finds_the_redundant_kernel(tmp_path: Path) -> None:
+    run = play(PROGRAM, tmp_path, "values")
+    (process,) = Session(run.folder).processes
+    found = replay(process)
+    kernels = {e.context: (e.written, e.unchanged) for e in found.shadow.effects if e.written}
+    assert kernels["again"] == (4 * N, 4 * N)
+    assert kernels["set"] == (4 * N, 0)
+    report = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder))
+    assert "redundant write at again" in report.text
+    assert "single value at set, write" in report.text
+    assert "taken as int32: all 1000 elements are 5" in report.text
+    assert {r.evidence for r in report.records if r.metric == "values"} == {"measured"}
+
+
+def test_what_is_not_seen_is_counted(tmp_path: Path) -> None:
+    accesses = [
+        f"global {READ | WRITE} 4 {A:#x} 4 10", f"global {WRITE} 4 {A:#x} 4 20",
+        f"global {PREFETCH} 4 {A:#x} 4 30", f"async 0 16 {A:#x} 16 4",
+        f"bulk_load 0 64 {A:#x} 64 2",
+    ]  # fmt: skip
+    run = play([*START, *MEMORY, *launch(*accesses)], tmp_path, "values")
+    got, _ = read(run.folder, run.log.pid)
+    assert int(got.atomics.sum()) == len(got) == 30, "a store without data has no value"
+    assert run.log.facts()["values_async"] == "4"
+    assert run.log.facts()["values_bulk"] == "2"
+    assert "4 asynchronous copies (cp.async) read values that are not seen" in run.log.notes()
+    report = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder))
+    assert "not seen: the values of 30 atomics" in report.text
+    assert "not seen: 2 bulk copies" in report.text
+
+
+def test_accesses_without_room_are_counted_and_the_program_goes_on(tmp_path: Path) -> None:
+    run = play([*PROGRAM, "print over"], tmp_path, "values", buffer=16)
+    accesses, _ = read(run.folder, run.log.pid)
+    assert run.stdout == "over\n"
+    assert len(accesses) + int(run.log.facts()["values_lost"]) == 3 * N
+    assert len(accesses) == 2 * 16 * 16
+    assert "found no room" in run.log.notes()
+
+
+def test_filters_and_refused_launches(tmp_path: Path) -> None:
+    again = launch(f"global {READ} 4 {A:#x} 4 10", name="kept")
+    refused = [again[0] + " refused", *again[1:]]
+    lines = [*START, *MEMORY, *refused, *again, *launch(f"global {READ} 4 {A:#x} 4 9", name="no")]
+    run = play(lines, tmp_path, "values", kernels="kept")
+    accesses, _ = read(run.folder, run.log.pid)
+    assert accesses.launch.tolist() == [1] * 10
+
+
+def test_nodes_of_graphs_are_said_to_be_left_out(tmp_path: Path) -> None:
+    graph = ["graph 1", "node 1 k", f"access global {READ} 4 {A:#x} 4 10", "go", "sync 1"]
+    run = play([*START, *MEMORY, *graph], tmp_path, "values")
+    assert "nodes of CUDA graphs are not analysed in mode values" in run.log.notes()
+    assert len(read(run.folder, run.log.pid)[0]) == 0
+
+
+def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> None:
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+    run = play([*PROGRAM, "print over"], tmp_path, "values", preexec=limit)
+    assert run.stdout == "over\n"
+    assert "values are not recorded any more" in run.log.notes()
+
+
+@pytest.mark.slow
+def test_it_runs_clean_under_the_sanitizers_of_the_compiler(tmp_path: Path) -> None:
+    run = play(PROGRAM, tmp_path, "values", sanitize="address,undefined")
+    assert len(read(run.folder, run.log.pid)[0]) == 3 * N
+
+
+def test_the_record_is_the_same_in_both(tmp_path: Path) -> None:
+    need_tools()
+    header = (NATIVE / "values_layout.h").read_text()
+    assert f"sizeof(Value) == {RECORD.itemsize}" in header
+    for name in RECORD.names or ():
+        assert name in header
+    (tmp_path / "values-5.records").write_bytes(b"\xff" * RECORD.itemsize)
+    with pytest.raises(ValuesError, match="holds no accesses"):
+        read(tmp_path, 5)
+    (tmp_path / "values-6.ends").write_bytes(b"\x09" + b"\0" * 7)
+    with pytest.raises(ValuesError, match="is cut"):
+        read(tmp_path, 6)

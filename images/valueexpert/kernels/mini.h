@@ -1,0 +1,212 @@
+// One source, two programs. nvcc makes a CUDA program that is timed; g++ makes a replay on the CPU,
+// which runs every thread in turn, bit by bit the same, and writes every access with its value.
+//
+//   program VARIANT SIZE REPEATS          prints a JSON object a line
+//   program VARIANT SIZE 1 FOLDER         replay only: writes events.txt, sites.txt, accesses.bin
+//                                         and contents.bin there (read by valueexpert.replay)
+//
+// A kernel is KERNEL name(arrays, numbers); it reads by LD(array, index) and writes by ST(array, index,
+// value). Threads of a block do not talk to each other. Floats: contraction is off in both.
+// Exit codes: 0; 1 a result is wrong; 2 usage; 3 the variant's check of its own input refused.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+template <class T>
+using Host = std::vector<T>;
+
+// Numbers without a pattern, the same everywhere.
+inline uint64_t hash_of(uint64_t n) {
+  n = (n + 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
+  n = (n ^ (n >> 27)) * 0x94d049bb133111ebull;
+  return n ^ (n >> 31);
+}
+inline float any_float(uint64_t n) {  // 0.5 to 1.5, all bits of the mantissa
+  return 0.5f + static_cast<float>(hash_of(n) >> 40) / 16777216.0f;
+}
+inline double any_double(uint64_t n) {
+  return 0.5 + static_cast<double>(hash_of(n) >> 11) / 9007199254740992.0;
+}
+inline int any_int(uint64_t n) { return static_cast<int>(hash_of(n) >> 33); }
+
+struct Spent {  // of one run
+  double kernel_us = 0, memory_us = 0;
+  uint64_t copied = 0, filled = 0, launches = 0;
+};
+
+#ifdef __CUDACC__
+
+#include <dlfcn.h>
+
+#define KERNEL static __global__ void
+#define DEVICE __device__ __forceinline__
+#define LD(array, index) ((array)[index])
+#define ST(array, index, value) ((array)[index] = (value))
+#define THREAD (static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x))
+#define ADD_ATOMIC(array, index, value) atomicAdd(&(array)[index], value)
+
+inline void must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  exit(error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ? 77 : 1);
+}
+
+// Where the program is, told to accel-trace when it watches, so that its findings name the same
+// places as the replay's.
+class Place {
+ public:
+  explicit Place(const char* where) { say(1, where); }
+  ~Place() { say(0, nullptr); }
+
+ private:
+  static void say(int start, const char* where) {
+    using Region = void (*)(int, const char*);
+    static const auto region = reinterpret_cast<Region>(dlsym(RTLD_DEFAULT, "accel_trace_region"));
+    if (region) region(start, where);
+  }
+};
+
+class Device {
+ public:
+  Spent spent;
+  Device() {
+    must(cudaEventCreate(&begin_), "event");
+    must(cudaEventCreate(&end_), "event");
+  }
+  ~Device() {
+    for (void* pointer : held_) cudaFree(pointer);
+  }
+  template <class T>
+  T* alloc(size_t count, const char* where) {
+    const Place place(where);
+    void* pointer = nullptr;
+    must(cudaMalloc(&pointer, count * sizeof(T)), "cudaMalloc");
+    held_.push_back(pointer);
+    return static_cast<T*>(pointer);
+  }
+  template <class T>
+  void upload(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
+    memory(count * sizeof(T), true, [&] {
+      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);
+    });
+  }
+  template <class T>
+  void download(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
+    memory(count * sizeof(T), true, [&] {
+      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost);
+    });
+  }
+  template <class T>
+  void copy(T* to, const T* from, size_t count, const char* where) {
+    const Place place(where);
+    memory(count * sizeof(T), true, [&] {
+      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice);
+    });
+  }
+  template <class T>
+  void fill(T* to, uint8_t byte, size_t count, const char* where) {
+    const Place place(where);
+    memory(count * sizeof(T), false, [&] { return cudaMemset(to, byte, count * sizeof(T)); });
+  }
+  template <class... Wanted, class... Given>
+  void launch(const char*, void (*kernel)(Wanted...), int threads, int block, Given... given) {
+    ++spent.launches;
+    must(cudaEventRecord(begin_), "event");
+    kernel<<<(threads + block - 1) / block, block>>>(given...);
+    must(cudaGetLastError(), "launch");
+    spent.kernel_us += passed();
+  }
+
+ private:
+  cudaEvent_t begin_, end_;
+  std::vector<void*> held_;
+  double passed() {
+    float ms = 0;
+    must(cudaEventRecord(end_), "event");
+    must(cudaEventSynchronize(end_), "kernel");
+    must(cudaEventElapsedTime(&ms, begin_, end_), "event");
+    return 1000.0 * ms;
+  }
+  template <class Call>
+  void memory(size_t bytes, bool copied, Call call) {
+    (copied ? spent.copied : spent.filled) += bytes;
+    must(cudaEventRecord(begin_), "event");
+    must(call(), "copy");
+    spent.memory_us += passed();
+  }
+};
+
+#else
+
+#include "replay.h"
+
+#endif
+
+#define RUN(device, kernel, threads, block, ...) \
+  (device).launch(#kernel, kernel, threads, block, __VA_ARGS__)
+
+// What a mini says of its result: a digest of every bit, and how far it is from what it should be.
+struct Result {
+  uint64_t digest = 1469598103934665603ull;
+  double error = 0;      // largest relative error against the reference
+  double allowed = 0;    // that the variant promises
+  bool refused = false;  // the variant's check of its input said no
+  std::string why;
+
+  template <class T>
+  void take(const Host<T>& values) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+    for (size_t i = 0; i < values.size() * sizeof(T); ++i) {
+      digest = (digest ^ bytes[i]) * 1099511628211ull;
+    }
+  }
+  template <class T, class U>
+  void compare(const Host<T>& found, const Host<U>& wanted) {
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const double a = static_cast<double>(found[i]), b = static_cast<double>(wanted[i]);
+      const double off = std::fabs(a - b) / (std::fabs(b) > 1e-6 ? std::fabs(b) : 1.0);
+      if (!(off <= error)) error = off;
+    }
+  }
+};
+
+Result mini(Device& device, const std::string& variant, int size);
+
+int main(int count, char** words) {
+  if (count < 4) {
+    fprintf(stderr, "usage: %s VARIANT SIZE REPEATS [FOLDER]\n", words[0]);
+    return 2;
+  }
+  const std::string variant = words[1];
+  const int size = atoi(words[2]), repeats = atoi(words[3]);
+  for (int i = 0; i < repeats; ++i) {
+    Device device;
+#ifndef __CUDACC__
+    if (count > 4) device.write_to(words[4]);
+#endif
+    const Result result = mini(device, variant, size);
+    if (result.refused) {
+      fprintf(stderr, "%s\n", result.why.c_str());
+      return 3;
+    }
+    const Spent& s = device.spent;
+    printf("{\"kernel_us\": %.4f, \"memory_us\": %.4f, \"copied\": %llu, \"filled\": %llu, "
+           "\"launches\": %llu, \"error\": %.9g, \"digest\": \"%016llx\"}\n",
+           s.kernel_us, s.memory_us, (unsigned long long)s.copied, (unsigned long long)s.filled,
+           (unsigned long long)s.launches, result.error, (unsigned long long)result.digest);
+    if (!(result.error <= result.allowed)) {
+      fprintf(stderr, "the result is off by %g, and %g is allowed\n", result.error, result.allowed);
+      return 1;
+    }
+  }
+  return 0;
+}

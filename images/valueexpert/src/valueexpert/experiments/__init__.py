@@ -1,0 +1,1 @@
+"""The experiments: a module each, `run(config, out)`."""

@@ -1,0 +1,163 @@
+"""Figures of the mini-benchmarks: gains, promises, and the values where a pattern was found."""
+
+from __future__ import annotations
+
+from math import isnan, nan
+from typing import Any
+
+import pandas as pd
+
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
+from ae.figures.summary import pool, ratio_interval
+
+TITLES = {
+    "backprop": "backprop, zeros", "backprop_copy": "backprop, download", "srad": "srad_v1",
+    "pathfinder": "pathfinder", "hotspot3d": "hotspot3D", "darknet": "Darknet layers",
+    "castro": "Castro slopes", "barracuda": "BarraCUDA copies",
+    "replication_pad": "ReplicationPad", "embedding": "BERT embedding",
+    "resnet_ones": "ResNet conv", "lammps": "LAMMPS growth", "deepwave": "Deepwave",
+    "bfs": "bfs", "cfd": "cfd", "huffman": "huffman", "lavamd": "lavaMD",
+    "streamcluster": "streamcluster",
+}  # fmt: skip
+PAPER = {  # the table of a talk: RTX 2080 Ti and A100; kernel, memory
+    "backprop": ((8.18, 1.67), (1.01, 1.01)), "srad": ((1.52, 1.11), (1.03, 1.06)),
+    "pathfinder": ((1.13, 1.37), (4.21, 3.27)), "hotspot3d": ((2.00, 1.99), (1.00, 0.99)),
+    "darknet": ((1.06, 1.05), (1.82, 1.73)), "castro": ((1.27, 1.24), (1.00, 1.02)),
+    "barracuda": ((1.06, 1.06), (1.13, 1.13)),
+    "replication_pad": ((1.07, 1.04), (1.01, 1.00)), "embedding": ((1.57, 1.59), (1.01, 1.00)),
+    "resnet_ones": ((1.02, 1.03), (1.00, 0.98)), "lammps": ((nan, nan), (6.03, 5.19)),
+}  # fmt: skip
+PARTS = {"kernel": "kernels", "memory": "copies and fills"}
+SPREAD = "bars: ratio of medians of before and after; whiskers: its interval"
+
+
+def _names(minis: list[str]) -> list[str]:
+    return [TITLES.get(mini, mini) for mini in minis]
+
+
+def _known(frame: pd.DataFrame) -> list[str]:
+    there = set(frame["mini"].dropna()) if "mini" in frame else set()
+    return [mini for mini in TITLES if mini in there]
+
+
+def _gain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Before over after, by mini and part of the time."""
+    found = []
+    for part in PARTS:
+        pooled = pool(frame, f"{part}_time", ["mini", "variant"])
+        for mini in _known(frame):
+            mine = {r["variant"]: r for r in pooled.to_dict("records") if r["mini"] == mini}
+            if {"before", "after"} <= set(mine):
+                before, after = mine["before"], mine["after"]
+                low, high, *_ = ratio_interval(before["samples"], after["samples"])
+                found.append({
+                    "mini": mini, "part": part, "gain": before["median"] / after["median"],
+                    "low": low, "high": high, "n": after["n"], "evidence": after["evidence"],
+                })  # fmt: skip
+    return found
+
+
+def gains(frame: pd.DataFrame) -> Plot:
+    """Time before over time after, kernels and copies apart, with the paper's values."""
+    table = pd.DataFrame(_gain_rows(frame))
+    if table.empty:
+        raise NoData("no mini-benchmark with times before and after; they are measured on a GPU")
+    minis = [mini for mini in TITLES if mini in set(table["mini"])]
+    paper = {mini: PAPER.get(mini, ((nan, nan), (nan, nan))) for mini in minis}
+    for at, gpu in enumerate(("rtx_2080_ti", "a100")):
+        table[gpu] = [
+            paper[row["mini"]][list(PARTS).index(row["part"])][at]
+            for row in table.to_dict("records")
+        ]
+    figure, axes = new_panels(2, len(minis), title="Time before over time after")
+    reach = float(table[["high", "rtx_2080_ti", "a100"]].max().max())
+    for axis, (number, (part, words)) in zip(axes, enumerate(PARTS.items()), strict=True):
+        own = table[table["part"] == part].set_index("mini").reindex(minis)
+        beyond = [max((v for v in paper[m][number] if not isnan(v)), default=nan) for m in minis]
+        bars(
+            axis, _names(minis), list(own["gain"]), low=list(own["low"]), high=list(own["high"]),
+            colours=[PALETTE["green" if number == 0 else "sky"]] * len(minis),
+            texts=["" if isnan(v) else f"{v:.2f}x" for v in own["gain"]], reach=reach, mark=1.0,
+            beyond=beyond,
+        )  # fmt: skip
+        for at, marker in enumerate("Dd"):
+            spots = [paper[mini][number][at] for mini in minis]
+            name = ("paper, RTX 2080 Ti", "paper, A100")[at]
+            axis.scatter(spots, range(len(minis)), marker=marker, s=18, zorder=4, label=name,
+                         facecolor="none", edgecolor="#222222", linewidth=0.9)  # fmt: skip
+        axis.set_title(words)
+        axis.set_xlabel("speed-up")
+    axes[0].legend(loc="lower right", fontsize=7)
+    return Plot(figure=figure, table=table, spread=SPREAD)
+
+
+def promises(frame: pd.DataFrame) -> Plot:
+    """What findings promise from before alone, bytes before over after, and time where measured."""
+    measured = {(r["mini"], r["part"]): r["gain"] for r in _gain_rows(frame)}
+    found = []
+    for metric in ("promised", "fewer"):
+        for row in pool(frame, metric, ["mini", "variant", "part"]).to_dict("records"):
+            if row["variant"] == "after":
+                keys = {name: row[name] for name in ("mini", "part", "n", "evidence")}
+                found.append(keys | {"what": metric, "value": row["median"]})
+    if not found:
+        raise NoData("no record of promised or fewer")
+    for (mini, part), gain in measured.items():
+        keys = {"mini": mini, "part": part, "n": 1, "evidence": "measured"}
+        found.append(keys | {"what": "measured", "value": gain})
+    table = pd.DataFrame(found)
+    minis = [mini for mini in TITLES if mini in set(table["mini"])]
+    figure, axes = new_panels(2, len(minis), title="Promised and spared bytes, before over after")
+    looks = {
+        "promised": ("D", PALETTE["orange"], "promised by the findings, from before alone"),
+        "fewer": ("o", PALETTE["sky"], "bytes before over after"),
+        "measured": ("x", "#222222", "time before over after"),
+    }
+    for axis, (part, words) in zip(axes, PARTS.items(), strict=True):
+        own = table[table["part"] == part]
+        for what, (marker, colour, label) in looks.items():
+            mine = own[own["what"] == what]
+            if len(mine):
+                rows = [minis.index(mini) for mini in mine["mini"]]
+                hollow = {"facecolors": "none"} if marker == "o" else {}
+                axis.scatter(mine["value"], rows, marker=marker, s=34, label=label, zorder=3,
+                             linewidths=1.3, color=colour, **hollow)  # fmt: skip
+        axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
+        axis.set_xscale("log", base=2)
+        top = max(float(table["value"].max()) * 1.3, 2.0)
+        axis.set_xlim(0.8, top)
+        axis.set_xticks([2**n for n in range(8) if 2**n <= top])
+        axis.xaxis.set_major_formatter("{x:g}x")
+        axis.set_yticks(range(len(minis)), labels=_names(minis))
+        axis.set_ylim(len(minis) - 0.45, -0.55)
+        axis.grid(True)
+        axis.set_title(words)
+    axes[0].legend(loc="lower right", fontsize=7)
+    return Plot(figure=figure, table=table, spread="marks: exact counts, or medians of times")
+
+
+def values(frame: pd.DataFrame) -> Plot:
+    """The most frequent values of an object, as shares of its accesses."""
+    keys = ["mini", "object", "rank", "value"]
+    table = pool(frame, "value_share", keys).drop(columns="samples")
+    if table.empty:
+        raise NoData("no record of value_share")
+    minis = [mini for mini in TITLES if mini in set(table["mini"])]
+    most = int(table.groupby("mini").size().max())
+    figure, axes = new_panels(
+        len(minis), most, title="The most frequent values, share of the accesses"
+    )
+    for axis, mini in zip(axes, minis, strict=True):
+        own = table[table["mini"] == mini].sort_values("rank")
+        rows = range(len(own))
+        axis.barh(rows, own["median"], height=0.74, color=PALETTE["orange"])
+        for row, (value, share) in enumerate(zip(own["value"], own["median"], strict=True)):
+            text = f"{float(value):.4g}: {share:.1%}"
+            axis.text(share + 0.02, row, text, va="center", fontsize=7)
+        axis.set_yticks([])
+        axis.set_ylim(most - 0.4, -0.6)
+        axis.set_xlim(0, 1.45)
+        axis.set_xticks([0, 0.5, 1])
+        axis.set_title(f"{TITLES.get(mini, mini)}: {own['object'].iloc[0]}", fontsize=9)
+        axis.set_xlabel("share")
+    return Plot(figure=figure, table=table, spread="bars: exact counts of a recorded trace")

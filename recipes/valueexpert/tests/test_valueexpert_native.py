@@ -1,0 +1,196 @@
+"""The native lane of valueexpert: it fits the workload; figures and claims say what records say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+from reprokit.records import RecordWriter
+from valueexpert.catalog import MINIS, VARIANTS
+from valueexpert.cli import PROGRAM
+from valueexpert.experiments.mechanism import run
+
+from ae.claims.tables import load_claims
+from ae.figures.draw import STYLE, NoData
+from ae.model import Gpu, Machine
+from ae.plan.planner import make_plan
+from ae.plan.selection import Selection
+from ae.recipe.code import load_code
+from ae.recipe.load import load_recipe
+from ae.records.files import Row, frame
+from tests.judged import judge
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = load_recipe(ROOT, "valueexpert")
+FIGURES = load_code(ROOT / "recipes/valueexpert", "figures", fix="")
+H200 = Gpu(
+    index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
+    compute_capability=(9, 0), driver="580.159.03",
+)  # fmt: skip
+FOUND = {f"VE.{row:02d}-found" for row in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)}
+EXACT = {"VE-03-bytes", "VE-04-steps", "VE-04-error", "VE-labels"}
+
+
+def row(experiment: str, record: dict[str, Any], mini: str) -> Row:
+    return Row(
+        metric=record["metric"], unit=record["unit"], evidence=record["evidence"],
+        samples=tuple(record["samples"]), experiment=experiment, point=f"{experiment}-{mini}",
+        repeat=1, labels={"mini": mini} | record["labels"], process=record.get("process", ""),
+    )  # fmt: skip
+
+
+@cache
+def mechanism() -> tuple[Row, ...]:
+    """What the workload itself writes."""
+    import tempfile
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for mini in MINIS:
+            out = RecordWriter(Path(folder) / mini)
+            run(PROGRAM.parse(["mechanism", "--minis", mini]), out)
+            lines = (Path(folder) / mini / "records.jsonl").read_text().splitlines()
+            rows += [row("mechanism", json.loads(line), mini) for line in lines]
+    return tuple(rows)
+
+
+def gains(kernel: float = 1.5, memory: float = 1.1, bits: float = 1) -> list[Row]:
+    """Five processes of every mini, made up: before takes so many times as long as after."""
+    rows = []
+    for mini, variant in product(MINIS, ("before", "after")):
+        labels = {"mini": mini, "variant": variant}
+        first = {"metric": "same_bits", "unit": "1", "evidence": "measured", "samples": [bits]}
+        rows.append(row("gains", first | {"labels": labels}, mini))
+        for metric, over in (("kernel_time", kernel), ("memory_time", memory)):
+            base = 100 * (over if variant == "before" else 1)
+            for process in range(5):
+                samples = [base * (1 + 0.001 * n + 0.0005 * process) for n in range(5)]
+                record = {
+                    "metric": metric, "unit": "us", "evidence": "measured", "samples": samples,
+                    "labels": labels, "process": str(process),
+                }  # fmt: skip
+                rows.append(row("gains", record, mini))
+    return rows
+
+
+def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
+    found = judge(load_claims(ROOT, "valueexpert"), rows, {"gpu": gpu} if gpu else {})
+    return {one.id: str(one.verdict) for one in found}
+
+
+@pytest.mark.parametrize(("gpus", "quick"), list(product([(), (H200,)], [False, True])))
+def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick: bool) -> None:
+    chosen = Selection(quick=quick)
+    plan = make_plan(RECIPE, chosen, Machine(gpus=gpus), ROOT, {"valueexpert": "1"})
+    kinds = {"mechanism", "gains"} if gpus else {"mechanism"}
+    assert {point.experiment for point in plan.points} == kinds
+    for point in plan.points:
+        assert point.argv[:3] == ("python", "-m", "valueexpert")
+        config = PROGRAM.parse(point.argv[3:])
+        assert config.experiment == point.experiment
+        assert config.minis == (point.labels["mini"],)
+        assert config.variants == VARIANTS
+    assert quick or len(plan.points) == len(MINIS) * len(kinds)
+
+
+def test_the_axis_is_the_catalogue() -> None:
+    assert tuple(RECIPE.axes["mini"].values) == tuple(MINIS)
+    assert tuple(RECIPE.variants) == VARIANTS
+
+
+def test_a_cpu_shows_the_mechanism_and_nothing_else() -> None:
+    found = verdicts(mechanism())
+    assert {name for name, verdict in found.items() if verdict == "reproduced"} == FOUND | EXACT
+    assert {v for name, v in found.items() if name not in FOUND | EXACT} == {"not run"}
+    assert {r.evidence for r in mechanism()} == {"static", "simulated"}
+
+
+def test_a_finding_too_many_or_one_that_stays_is_not_reproduced() -> None:
+    def spoilt(metric: str) -> dict[str, str]:
+        rows = []
+        for one in mechanism():
+            hit = one.metric == metric and one.labels["mini"] == "darknet"
+            rows.append(
+                row(
+                    "mechanism",
+                    {"metric": one.metric, "unit": one.unit, "evidence": one.evidence,
+                     "samples": [0.5] if hit else one.samples, "labels": dict(one.labels)},
+                    one.labels["mini"],
+                )
+            )  # fmt: skip
+        return verdicts(rows)
+
+    assert spoilt("precision")["VE-labels"] == "not reproduced"
+    found = spoilt("fixed")
+    assert found["VE.05-found"] == "not reproduced"
+    assert found["VE.03-found"] == "reproduced"
+
+
+def test_magnitudes_are_judged_on_the_papers_gpus_alone() -> None:
+    rows = [*mechanism(), *gains(kernel=1.55, memory=4.0)]
+    a100 = verdicts(rows, "NVIDIA A100-SXM4-40GB")
+    assert a100["VE.01-kernel-A"] == "reproduced"
+    assert a100["VE.04-kernel-A"] == "not reproduced"
+    assert a100["VE.03-memory-A"] == "not reproduced"
+    assert a100["VE.01-kernel-T"] == "direction holds"
+    turing = verdicts(rows, "NVIDIA GeForce RTX 2080 Ti")
+    assert turing["VE.03-memory-T"] == "reproduced"
+    assert turing["VE.01-kernel-T"] == "not reproduced"
+    h200 = verdicts(rows, "NVIDIA H200")
+    assert {h200[f"VE.{n:02d}-kernel-A"] for n in (1, 2, 3, 4)} == {"direction holds"}
+    assert (h200["VE-bits"], h200["VE-no-loss"]) == ("reproduced", "reproduced")
+    worse = verdicts([*mechanism(), *gains(kernel=0.9, bits=0)], "NVIDIA H200")
+    assert (worse["VE-bits"], worse["VE-no-loss"]) == ("not reproduced", "not reproduced")
+    assert worse["VE.01-kernel-A"] != "direction holds"
+
+
+@pytest.mark.parametrize("name", ["promises", "values", "flow", "gains"])
+def test_figures_draw_what_the_records_say(name: str) -> None:
+    with mpl.rc_context(STYLE):
+        plot = getattr(FIGURES, name)(frame([*mechanism(), *gains()]))
+    assert {"n", "evidence"} <= set(plot.table)
+    plot.figure.canvas.draw()
+    if name == "gains":
+        own = plot.table[plot.table["part"] == "kernel"].set_index("mini")
+        assert own.loc["castro", "gain"] == pytest.approx(1.5)
+        assert own.loc["backprop", ["rtx_2080_ti", "a100"]].tolist() == [8.18, 1.67]
+        assert own["low"].le(own["gain"]).all()
+    if name == "promises":
+        mine = plot.table[plot.table["mini"] == "pathfinder"].set_index(["what", "part"])["value"]
+        assert mine["promised", "memory"] == mine["fewer", "memory"] == 4
+        assert mine["measured", "kernel"] == pytest.approx(1.5)
+    if name == "values":
+        wall = plot.table[plot.table["mini"] == "pathfinder"]
+        assert wall["median"].sum() == pytest.approx(1)
+        assert set(wall["value"]) == set(map(str, range(10)))
+    if name == "flow":
+        assert plot.table["redundancy"].eq(1).sum() == 4, "the fill of every layer"
+
+
+def test_a_figure_without_data_says_so() -> None:
+    for name in ("promises", "values", "flow", "gains"):
+        with pytest.raises(NoData):
+            getattr(FIGURES, name)(frame([]))
+
+
+def test_the_paper_values_of_the_figure_are_those_of_the_claims() -> None:
+    claims = {claim.id: claim.reference for claim in load_claims(ROOT, "valueexpert")}
+    paper = load_code(ROOT / "recipes/valueexpert", "native", fix="").PAPER
+    rows = dict(
+        zip(paper, ("01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11"), strict=True)
+    )
+    shown = 0
+    for mini, pairs in paper.items():
+        for part, values in zip(("kernel", "memory"), pairs, strict=True):
+            for gpu, value in zip("TA", values, strict=True):
+                name = f"VE.{rows[mini]}-{part}-{gpu}"
+                if name in claims:
+                    assert claims[name] == value, name
+                    shown += 1
+    assert shown == 26
