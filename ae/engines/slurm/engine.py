@@ -132,9 +132,9 @@ class SlurmEngine(Engine):
                 if (end := self._follower.end_of(batch, words)) is not None:
                     return self._outcome(batch, end, words.last, job)
                 files.close(batch.folder, "lost")
-                sink.line("stderr", f"ae: {batch.name} is lost: Slurm knows no such job")
+                sink.line("stderr", f"ae: {batch.name} is lost: Slurm has forgotten it")
                 del self._open[job.out]
-            end = {"why": "lost twice: Slurm knows no such job, and it left no end file"}
+            end = {"why": "lost twice: Slurm has forgotten it, and it left no end file"}
             return self._outcome(batch, end, "", job)
         except BaseException:
             if left := self._open.get(job.out):

@@ -53,8 +53,8 @@ class Follower:
 
     def end_of(self, batch: Batch, sink: Sink) -> dict[str, Any] | None:
         """What the end file says, with Slurm's `state` where the job was stopped; without one what
-        Slurm says of that, as `state` and `why`; None: Slurm knows no such job. Raises
-        EnvironmentFault for a job that would wait for ever."""
+        Slurm says of that, as `state` and `why`; None: Slurm has lost it. Raises EnvironmentFault
+        for a job that would wait for ever."""
         tail = Tail(batch.folder, sink)
         beat, since, said = (-1, 0.0), 0.0, ""
         answers = 0  # in a row, without a job that runs
@@ -74,7 +74,7 @@ class Follower:
                 one, listed = self._queue.find(batch.folder)
                 answers = answers + 1 if one is None or one.over or not listed else 0
                 if answers >= _LOST and not read_end(batch.folder):
-                    if one is None or not one.over:
+                    if one is None or not one.over or _mistaken(one, batch):
                         return None
                     return {"state": one.state, "why": _explained(one, batch)}
                 if listed and one and one.state == "PENDING" and one.reason != said:
@@ -124,6 +124,15 @@ def _waits(batch: Batch, reason: str, sink: Sink) -> None:
         raise EnvironmentFault(f"{batch.job.point.id} would wait for ever: {reason}", fix=fix)
     if reason not in ("None", "Priority", "Resources"):
         sink.line("stderr", f"ae: {batch.name} waits: {reason}")
+
+
+def _mistaken(seen: queue.Seen, batch: Batch) -> bool:
+    """Whether Slurm took the end of another job for that of this one, which never began: a
+    controller that has lost a job gives its number to the next."""
+    if seen.state != "CANCELLED" or (batch.folder / "heartbeat").exists():
+        return False
+    others = (read_end(path) for path in batch.folder.parent.iterdir() if path != batch.folder)
+    return any(str(end.get("job")) == seen.ident for end in others if end)
 
 
 def _explained(seen: queue.Seen, batch: Batch) -> str:
