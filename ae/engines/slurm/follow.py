@@ -18,6 +18,7 @@ _LOOK_S = 0.5  # between two looks at the files of a job
 _OUTAGE = 20  # polls that a controller may be away while a job is handed in
 _DOWN = 8  # refusals for want of nodes; those of a controller that has just started come back
 _SILENT = 6  # polls without a heartbeat, of which the job makes one each; before the first: 30
+_UNANSWERED = 3  # questions in a row, until a launcher that cancels its jobs gives up
 _LOST = 4  # answers of squeue without the job; also after its end, so that its files can arrive
 
 
@@ -106,14 +107,22 @@ class Follower:
         return ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
-        """Cancel jobs and wait until they are gone; whether they are."""
-        ours = {one.folder for one in batches}
-        with signals.shielded(), suppress(EnvironmentFault):
-            queue.cancel(ours)
-            end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
-            while time.monotonic() < end:
-                if not ours & {folder for folder, one in queue.jobs().items() if not one.over}:
-                    return True
+        """Cancel jobs and wait until they are gone; whether they are. One that has ended leaves by
+        itself; what is still there after a while is cancelled again, ended or not."""
+        left = {one.folder for one in batches}
+        end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
+        away = looks = 0
+        with signals.shielded():
+            while time.monotonic() < end and away < _UNANSWERED:
+                with suppress(EnvironmentFault):
+                    away += 1
+                    seen = queue.jobs()
+                    left = {folder for folder in left if folder in seen and not seen[folder].over}
+                    if not left:
+                        return True
+                    if looks % 20 == 0:
+                        queue.cancel({one for one in left if looks or not read_end(one)})
+                    looks, away = looks + 1, 0
                 time.sleep(_LOOK_S)
         return False
 
