@@ -29,5 +29,5 @@ def ae(
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM scratch\n")
     monkeypatch.setenv("AE_ROOT", str(tmp_path))
-    monkeypatch.setattr("ae.commands.run.detect", lambda: machine(2))
+    monkeypatch.setattr("ae.commands.asked.detect", lambda: machine(2))
     return caller(capsys)

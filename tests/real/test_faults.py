@@ -220,7 +220,7 @@ def test_the_launcher_is_killed(
 
 def test_ten_runs_at_once_each_with_its_own_fate(docker_host: str, tmp_path: Path) -> None:
     calm = make_root(tmp_path / "calm", disk="1MB")
-    short = make_root(tmp_path / "short", timeout="3s")
+    short = make_root(tmp_path / "short", timeout="30s")
     small = make_root(tmp_path / "small", needs="{memory: {value: 100MB, why: to meet it}}")
     fates = [
         *[(calm, f"print:{number}|write:out:{number}", "done") for number in range(6)],

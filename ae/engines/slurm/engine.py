@@ -132,15 +132,19 @@ class SlurmEngine(Engine):
                 if (end := self._follower.end_of(batch, words)) is not None:
                     return self._outcome(batch, end, words.last, job)
                 files.close(batch.folder, "lost")
-                sink.line("stderr", f"ae: {batch.name} is lost: Slurm knows no such job")
+                sink.line("stderr", f"ae: {batch.name} is lost: Slurm has forgotten it")
                 del self._open[job.out]
-            end = {"why": "lost twice: Slurm knows no such job, and it left no end file"}
+            end = {"why": "lost twice: Slurm has forgotten it, and it left no end file"}
             return self._outcome(batch, end, "", job)
         except BaseException:
-            if left := self._open.get(job.out):
-                self._cancel([left])
+            # All at once: what waits behind a job that is cancelled alone would begin.
+            here, left = self._open.get(job.out), list(self._open.values())
+            if not self._cancel(left):
+                names = ", ".join(one.name for one in left)
+                sink.line("stderr", f"ae: may be left, for `ae clean`: {names}")
+            if here:
                 with suppress(OSError):  # a full disk may be why we are here
-                    files.fetch(left.folder, job.out)
+                    files.fetch(here.folder, job.out)
             raise
 
     def kept(self, job: Job) -> None:
@@ -184,16 +188,18 @@ class SlurmEngine(Engine):
                 self._cancel([one for one in (self._open.get(job.out),) if one])
                 self._coming = []
 
-    def _cancel(self, batches: Sequence[Batch]) -> None:
-        """Cancel jobs. What is complete, or out of reach, is for a later launcher to take up."""
+    def _cancel(self, batches: Sequence[Batch]) -> bool:
+        """Cancel jobs; whether they are gone. What is complete, or out of reach, is for a later
+        launcher to take up."""
         running = [one for one in batches if not files.read_end(one.folder)]
-        gone = not running or self._follower.cancel(running)
+        gone = not batches or self._follower.cancel(batches)
         for one in running:
             end = files.read_end(one.folder)
             if gone and (end is None or end["stopped"]):
                 files.close(one.folder, "cancelled")
         for one in batches:
             self._open.pop(one.job.out, None)
+        return gone
 
     def _batch(self, job: Job, folder: Path, timeout_s: float) -> Batch:
         point, image, ident = job.point, "", ""

@@ -18,6 +18,7 @@ _LOOK_S = 0.5  # between two looks at the files of a job
 _OUTAGE = 20  # polls that a controller may be away while a job is handed in
 _DOWN = 8  # refusals for want of nodes; those of a controller that has just started come back
 _SILENT = 6  # polls without a heartbeat, of which the job makes one each; before the first: 30
+_UNANSWERED = 3  # questions in a row, until a launcher that cancels its jobs gives up
 _LOST = 4  # answers of squeue without the job; also after its end, so that its files can arrive
 
 
@@ -53,8 +54,8 @@ class Follower:
 
     def end_of(self, batch: Batch, sink: Sink) -> dict[str, Any] | None:
         """What the end file says, with Slurm's `state` where the job was stopped; without one what
-        Slurm says of that, as `state` and `why`; None: Slurm knows no such job. Raises
-        EnvironmentFault for a job that would wait for ever."""
+        Slurm says of that, as `state` and `why`; None: Slurm has lost it. Raises EnvironmentFault
+        for a job that would wait for ever."""
         tail = Tail(batch.folder, sink)
         beat, since, said = (-1, 0.0), 0.0, ""
         answers = 0  # in a row, without a job that runs
@@ -74,7 +75,7 @@ class Follower:
                 one, listed = self._queue.find(batch.folder)
                 answers = answers + 1 if one is None or one.over or not listed else 0
                 if answers >= _LOST and not read_end(batch.folder):
-                    if one is None or not one.over:
+                    if one is None or not one.over or _mistaken(one, batch):
                         return None
                     return {"state": one.state, "why": _explained(one, batch)}
                 if listed and one and one.state == "PENDING" and one.reason != said:
@@ -106,14 +107,22 @@ class Follower:
         return ""
 
     def cancel(self, batches: Sequence[Batch]) -> bool:
-        """Cancel jobs and wait until they are gone; whether they are."""
-        ours = {one.folder for one in batches}
-        with signals.shielded(), suppress(EnvironmentFault):
-            queue.cancel(ours)
-            end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
-            while time.monotonic() < end:
-                if not ours & {folder for folder, one in queue.jobs().items() if not one.over}:
-                    return True
+        """Cancel jobs and wait until they are gone; whether they are. One that has ended leaves by
+        itself; what is still there after a while is cancelled again, ended or not."""
+        left = {one.folder for one in batches}
+        end = time.monotonic() + 60 + max((one.grace_s for one in batches), default=0)
+        away = looks = 0
+        with signals.shielded():
+            while time.monotonic() < end and away < _UNANSWERED:
+                with suppress(EnvironmentFault):
+                    away += 1
+                    seen = queue.jobs()
+                    left = {folder for folder in left if folder in seen and not seen[folder].over}
+                    if not left:
+                        return True
+                    if looks % 20 == 0:
+                        queue.cancel({one for one in left if looks or not read_end(one)})
+                    looks, away = looks + 1, 0
                 time.sleep(_LOOK_S)
         return False
 
@@ -124,6 +133,15 @@ def _waits(batch: Batch, reason: str, sink: Sink) -> None:
         raise EnvironmentFault(f"{batch.job.point.id} would wait for ever: {reason}", fix=fix)
     if reason not in ("None", "Priority", "Resources"):
         sink.line("stderr", f"ae: {batch.name} waits: {reason}")
+
+
+def _mistaken(seen: queue.Seen, batch: Batch) -> bool:
+    """Whether Slurm took the end of another job for that of this one, which never began: a
+    controller that has lost a job gives its number to the next."""
+    if seen.state != "CANCELLED" or (batch.folder / "heartbeat").exists():
+        return False
+    others = (read_end(path) for path in batch.folder.parent.iterdir() if path != batch.folder)
+    return any(str(end.get("job")) == seen.ident for end in others if end)
 
 
 def _explained(seen: queue.Seen, batch: Batch) -> str:

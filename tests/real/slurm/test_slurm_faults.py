@@ -3,6 +3,7 @@ job is left. Exit codes, signals, deadlines, memory: tests/engines/test_contract
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -52,24 +53,38 @@ def test_a_clean_exit_after_a_stop_is_not_done(tmp_path: Path) -> None:
     assert (one.end().status, one.end().exit_code) == (Status.FAILED, 0)
 
 
-def test_somebody_cancels_it_while_it_waits(tmp_path: Path) -> None:
-    blocking = (
-        "sbatch",
-        "--nodes=3",
-        "--exclusive",
-        "--mem=0",
-        "--wrap=sleep 60",
-        "--job-name=all",
-    )
-    subprocess.run(blocking, check=True, capture_output=True, cwd=tmp_path)
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[None]:
+    """A cluster on which a job must wait."""
+    words = ("--nodes=3", "--exclusive", "--mem=0", "--wrap=sleep 60", "--job-name=all")
+    subprocess.run(["sbatch", *words], check=True, capture_output=True, cwd=tmp_path)
     until(lambda: cluster.state("all") == "RUNNING")
+    yield
+    cluster.cancel("all")
+
+
+@pytest.mark.usefixtures("full")
+def test_somebody_cancels_it_while_it_waits(tmp_path: Path) -> None:
     one = Running(job_of(tmp_path, "print:x"))
     until(lambda: tries(one.job) and cluster.state(one.name) == "PENDING")
     cluster.cancel(one.name)
     outcome = one.end()
-    cluster.cancel("all")
     assert outcome.status is Status.FAILED
     assert "Slurm says CANCELLED and the job left no end file" in outcome.reason
+
+
+@pytest.mark.usefixtures("full")
+def test_slurm_ends_it_in_place_of_another_of_its_number(tmp_path: Path) -> None:
+    """As a controller does that had lost that one, when its end is reported."""
+    one = Running(job_of(tmp_path, "write:result:1"))
+    until(lambda: tries(one.job) and cluster.state(one.name) == "PENDING")
+    other = tries(one.job)[0].with_name("ae-other-1")
+    other.mkdir()
+    (other / "end.json").write_text(json.dumps({"job": cluster.job_id(one.name)}))
+    cluster.cancel(one.name)
+    cluster.cancel("all")
+    assert one.end().status is Status.DONE
+    assert len(tries(one.job)) == 2
 
 
 def test_slurm_ends_it_at_a_time_limit_of_its_own(tmp_path: Path) -> None:
@@ -162,11 +177,14 @@ def test_the_controller_dies_with_a_job_just_handed_in(tmp_path: Path) -> None:
     until(lambda: tries(one.job) and (tries(one.job)[0] / "sent").exists())
     cluster.kill("slurmctld")
     cluster.start()
-    other = Running(job_of(tmp_path / "other", "write:result:2"))  # it may get the same number
+    job = job_of(tmp_path, "write:result:2")  # of the same run; it may get the same number
+    job = replace(job, point=replace(job.point, id="other"), out=tmp_path / "other")
+    job.out.mkdir()
+    other = Running(job)
     assert one.end().status is Status.DONE
     assert other.end().status is Status.DONE
     assert (tmp_path / "out/result").read_text() == "1"
-    assert (tmp_path / "other/out/result").read_text() == "2"
+    assert (tmp_path / "other/result").read_text() == "2"
 
 
 def test_a_job_that_slurm_has_forgotten_is_handed_in_once_more(tmp_path: Path) -> None:
