@@ -140,8 +140,7 @@ class SlurmEngine(Engine):
             # All at once: what waits behind a job that is cancelled alone would begin.
             here, left = self._open.get(job.out), list(self._open.values())
             if not self._cancel(left):
-                names = ", ".join(one.name for one in left)
-                sink.line("stderr", f"ae: may be left, for `ae clean`: {names}")
+                sink.line("stderr", "ae: jobs of this run may be left: `ae clean` removes them")
             if here:
                 with suppress(OSError):  # a full disk may be why we are here
                     files.fetch(here.folder, job.out)
@@ -189,8 +188,7 @@ class SlurmEngine(Engine):
                 self._coming = []
 
     def _cancel(self, batches: Sequence[Batch]) -> bool:
-        """Cancel jobs; whether they are gone. What is complete, or out of reach, is for a later
-        launcher to take up."""
+        """Cancel jobs; whether all are gone. What is complete is for a later launcher to take."""
         running = [one for one in batches if not files.read_end(one.folder)]
         gone = not batches or self._follower.cancel(batches)
         for one in running:
@@ -251,8 +249,8 @@ class SlurmEngine(Engine):
             "shared_node": "--exclusive" not in asked,
             "asked": asked,
             "gpus": gpus,
+            "refused": refused_by(batch.runtime, job.point),
         }
-        facts["refused"] = refused_by(batch.runtime, job.point)
         ident = f"environment {job.point.image.name}-{job.point.image.content[:12]}"
         if batch.runtime != "none":
             _, made_of, digest = self._images.about(job.point.image)

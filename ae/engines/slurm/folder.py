@@ -48,10 +48,8 @@ def is_closed(folder: Path) -> bool:
 
 def fetch(folder: Path, out: Path) -> None:
     """Put what the job has made into the point's folder, too; the job keeps it until `drop`."""
-    if (folder / "out").is_dir():
-        shutil.copytree(
-            folder / "out", out, symlinks=True, copy_function=_second, dirs_exist_ok=True
-        )
+    if (made := folder / "out").is_dir():
+        shutil.copytree(made, out, symlinks=True, copy_function=_second, dirs_exist_ok=True)
 
 
 def _second(source: str, target: str) -> None:

@@ -118,13 +118,11 @@ def look(follower: Follower, *, gpus: bool, fresh: bool = False) -> Found:
     about = queue.call("scontrol", "show", "node", "--oneliner", end["node"])
     gres = re.search(r"\bGres=\S*?\bgpu:(?:([\w.-]+):)?(\d+)", about)
     found = Found(
-        node=end["node"],
+        node=end["node"], lines=tuple(lines),
         cpus=int((re.search(r"CPUTot=(\d+)", about) or ["", "1"])[1]),
         memory=int((re.search(r"RealMemory=(\d+)", about) or ["", "0"])[1]),
-        kind=(gres[1] or "") if gres else "",
-        count=int(gres[2]) if gres else 0,
-        lines=tuple(lines),
-    )
+        kind=(gres[1] or "") if gres else "", count=int(gres[2]) if gres else 0,
+    )  # fmt: skip
     write_atomic(note, json.dumps({"at": time.time(), "chosen": chosen, "found": asdict(found)}))
     return found
 

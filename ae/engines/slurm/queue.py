@@ -116,8 +116,7 @@ def facts() -> dict[str, str]:
     chosen = choices()
     where = [f"--partition={chosen['SBATCH_PARTITION']}"] if "SBATCH_PARTITION" in chosen else []
     gpus = "gpu" in call("sinfo", "--noheader", "--format=%G", *where)
-    pairs = re.findall(r"^(\w+)\s*=\s*(.*)$", call("scontrol", "show", "config"), re.M)
-    about = dict(pairs)
+    about = dict(re.findall(r"^(\w+)\s*=\s*(.*)$", call("scontrol", "show", "config"), re.M))
     return {
         "endpoint": f"cluster {about.get('ClusterName', '?')}",
         "version": about.get("SLURM_VERSION", "?"),

@@ -152,16 +152,8 @@ def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]
     env = {"AE_OUT": OUT_DIR, "AE_POINT": job.point.id, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     env |= {"HOME": HOME, **job.point.env}
     if batch.runtime == "apptainer":
-        words = [
-            "apptainer",
-            "--quiet",
-            "exec",
-            "--containall",
-            "--cleanenv",
-            "--no-home",
-            "--pwd",
-            "/",
-        ]
+        words = ["apptainer", "--quiet", "exec", "--containall", "--cleanenv", "--no-home"]
+        words += ["--pwd", "/"]
         words += ["--nv"] * bool(batch.share.gpus)
         words += ["--net", "--network", "none"] * (job.point.needs.network == "none")
         words += [word for bind in binds for word in ("--bind", bind)]
