@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tensor_maps.h"
+
 namespace accel_trace {
 
 // Instructions in a kernel's code whose accesses are not patched, as bits; Uses::what in a log.
@@ -19,8 +21,6 @@ enum Use : uint32_t {
   kSurfaceAccess = 16,
 };
 constexpr uint32_t kTensorMapUses = kTensorMapLoad | kTensorMapStore | kTensorMapReduce;
-
-constexpr size_t kTensorMapBytes = 128;
 
 struct KernelCode {
   struct Parameter {

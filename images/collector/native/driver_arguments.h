@@ -1,5 +1,5 @@
 // The arguments of the driver's functions that are watched, as cuda.h declares them, in their order:
-// so the Sanitizer hands them on. Its own header for this lacks the tensor maps' functions.
+// so the Sanitizer hands them on.
 #pragma once
 
 #include <cuda.h>
@@ -8,20 +8,6 @@
 #include <cstdint>
 
 namespace accel_trace {
-
-struct EncodeArguments {  // cuTensorMapEncodeTiled, Im2col and Im2colWide begin with these
-  void* map;
-  uint32_t type;
-  uint32_t rank;
-  void* address;
-  const uint64_t* extents;
-  const uint64_t* strides;
-};
-
-struct ReplaceAddressArguments {
-  void* map;
-  void* address;
-};
 
 struct LaunchArguments {  // cuLaunchKernel; cuLaunchCooperativeKernel has no `extra`
   CUfunction function;
@@ -38,16 +24,10 @@ struct LaunchExArguments {
   void** extra;
 };
 
-struct RuntimeLaunchArguments {  // cudaLaunchKernel, and cudaLaunchCooperativeKernel
-  const void* function;
-  unsigned int grid[3], block[3];
-  void** parameters;
-};
-
-struct RuntimeLaunchExArguments {  // cudaLaunchKernelExC
-  const void* config;
-  const void* function;
-  void** parameters;
+struct LookupArguments {  // cuModuleGetFunction, cuLibraryGetKernel
+  void** found;
+  void* in;
+  const char* name;
 };
 
 struct EndCaptureArguments {

@@ -9,14 +9,6 @@
 namespace accel_trace {
 namespace {
 
-// The functions that encode a tensor map begin with the same arguments. Named by number: older
-// headers lack the last.
-constexpr Sanitizer_CallbackId kEncodings[] = {
-    SANITIZER_CBID_DRIVER_API_cuTensorMapEncodeTiled,
-    SANITIZER_CBID_DRIVER_API_cuTensorMapEncodeIm2col,
-    781,  // cuTensorMapEncodeIm2colWide
-};
-constexpr Sanitizer_CallbackId kReplace = SANITIZER_CBID_DRIVER_API_cuTensorMapReplaceAddress;
 constexpr Sanitizer_CallbackId kLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuLaunchKernel,
     SANITIZER_CBID_DRIVER_API_cuLaunchKernel_ptsz,
@@ -25,19 +17,14 @@ constexpr Sanitizer_CallbackId kLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel,
     SANITIZER_CBID_DRIVER_API_cuLaunchCooperativeKernel_ptsz,
 };
-// Of the runtime, where the driver's function below it is not reported.
-constexpr Sanitizer_CallbackId kRuntimeLaunches[] = {
-    SANITIZER_CBID_RUNTIME_API_cudaLaunchKernel,
-    SANITIZER_CBID_RUNTIME_API_cudaLaunchKernel_ptsz,
-    SANITIZER_CBID_RUNTIME_API_cudaLaunchCooperativeKernel,
-    SANITIZER_CBID_RUNTIME_API_cudaLaunchCooperativeKernel_ptsz,
-    505, 506,  // __cudaLaunchKernel, as nvcc 12.9 and later call it
-    430, 431,  // cudaLaunchKernelExC
-};
-constexpr Sanitizer_CallbackId kRuntimeLaunchEx = 430;
 constexpr Sanitizer_CallbackId kGraphLaunches[] = {
     SANITIZER_CBID_DRIVER_API_cuGraphLaunch,
     SANITIZER_CBID_DRIVER_API_cuGraphLaunch_ptsz,
+};
+// They hand out kernels by name: a launch with attributes is reported without it.
+constexpr Sanitizer_CallbackId kLookups[] = {
+    SANITIZER_CBID_DRIVER_API_cuModuleGetFunction,
+    SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel,
 };
 constexpr Sanitizer_CallbackId kCaptures[] = {
     SANITIZER_CBID_DRIVER_API_cuStreamEndCapture,
@@ -53,47 +40,29 @@ bool is_in(Sanitizer_CallbackId id, const Sanitizer_CallbackId (&list)[N]) {
 struct Call {
   bool any = false;
   bool launched = false;  // the launch was reported, so it is not captured
+  const void* function = nullptr;
+  const char* name = nullptr;  // where it is reported
   void** parameters = nullptr;
   void** extra = nullptr;
 };
 thread_local Call call;
-thread_local Call runtime_call;  // the runtime's function around it
-thread_local bool replaces = false;
-thread_local TensorMap replaced;
 
-Call parameters_of(Sanitizer_CallbackId id, const void* arguments) {
+Call call_of(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   Call out;
   out.any = true;
-  if (id == kLaunches[0] || id == kLaunches[1]) {
-    const auto& launch = *static_cast<const LaunchArguments*>(arguments);
+  if (id == kLaunches[2] || id == kLaunches[3]) {
+    const auto& launch = *static_cast<const LaunchExArguments*>(data.functionParams);
+    out.function = launch.function;
     out.parameters = launch.parameters;
     out.extra = launch.extra;
-  } else if (id == kLaunches[2] || id == kLaunches[3]) {
-    const auto& launch = *static_cast<const LaunchExArguments*>(arguments);
-    out.parameters = launch.parameters;
-    out.extra = launch.extra;
-  } else {
-    out.parameters = static_cast<const LaunchArguments*>(arguments)->parameters;
+    return out;
   }
+  const auto& launch = *static_cast<const LaunchArguments*>(data.functionParams);
+  out.function = launch.function;
+  out.name = data.symbolName;
+  out.parameters = launch.parameters;
+  if (id == kLaunches[0] || id == kLaunches[1]) out.extra = launch.extra;
   return out;
-}
-
-// Of a map that nobody saw being made, the address alone is known: it is the first word, where the
-// compiler's own code for `tensormap.replace` writes it. Taken for one: what lies as a map would in a
-// parameter, and begins with an address of known memory.
-void search_addresses(const void* parameter, size_t bytes, size_t step,
-                      std::vector<TensorMap>& found) {
-  for (size_t at = 0; parameter && at + kTensorMapBytes <= bytes; at += step) {
-    TensorMap map;
-    memcpy(&map.address, static_cast<const char*>(parameter) + at, sizeof map.address);
-    if (!tool->pieces->holds(map.address)) continue;
-    map.span = 1;
-    map.type = kUnknownType;
-    const bool known = std::any_of(found.begin(), found.end(), [&](const TensorMap& other) {
-      return other.address == map.address;
-    });
-    if (!known) found.push_back(map);
-  }
 }
 
 std::pair<const char*, size_t> buffer_of(void** extra) {
@@ -105,72 +74,49 @@ std::pair<const char*, size_t> buffer_of(void** extra) {
   return out;
 }
 
-Call runtime_parameters_of(Sanitizer_CallbackId id, const void* arguments) {
-  Call out;
-  out.any = true;
-  out.parameters = id == kRuntimeLaunchEx || id == kRuntimeLaunchEx + 1
-                       ? static_cast<const RuntimeLaunchExArguments*>(arguments)->parameters
-                       : static_cast<const RuntimeLaunchArguments*>(arguments)->parameters;
-  return out;
+// Bytes that can be a tensor map, of known memory from the first element to the last.
+void find_maps(const void* parameter, size_t bytes, std::vector<TensorMap>& found) {
+  for (size_t at = 0; parameter && at + kTensorMapBytes <= bytes; at += kTensorMapStep) {
+    TensorMap map;
+    if (read_tensor_map(static_cast<const char*>(parameter) + at, map) &&
+        tool->pieces->holds(map.address) && tool->pieces->holds(map.address + map.span - 1)) {
+      if (std::find(found.begin(), found.end(), map) == found.end()) found.push_back(map);
+      at += kTensorMapBytes - kTensorMapStep;
+    }
+  }
 }
 
-const Call& current_call() { return call.any ? call : runtime_call; }
-
-// The parameters of the launch that this thread makes, as one buffer or one by one. A structure that
-// holds a map is aligned as the map is.
+// Among the parameters of the launch that this thread makes, as one buffer or one by one.
 std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   std::vector<TensorMap> found;
-  if (!launch.any) return found;
-  const auto each = [&](auto search) {
-    if (launch.extra) {
-      const auto [buffer, bytes] = buffer_of(launch.extra);
-      search(buffer, bytes, sizeof(uint64_t));
-    } else if (launch.parameters && code) {
-      for (const KernelCode::Parameter& parameter : code->parameters) {
-        search(launch.parameters[parameter.ordinal], parameter.size, size_t{64});
-      }
+  if (!launch.any || !code || !(code->uses & kTensorMapUses)) return found;
+  if (launch.extra) {
+    const auto [buffer, bytes] = buffer_of(launch.extra);
+    find_maps(buffer, bytes, found);
+  } else if (launch.parameters) {
+    for (const KernelCode::Parameter& parameter : code->parameters) {
+      find_maps(launch.parameters[parameter.ordinal], parameter.size, found);
     }
-  };
-  each([&](const void* bytes, size_t size, size_t step) {
-    tool->unpatched->maps.search(bytes, size, step, found);
-  });
-  if (found.empty() && code && code->uses & kTensorMapUses && !launch.extra) {
-    each([&](const void* bytes, size_t size, size_t step) {
-      search_addresses(bytes, size, step, found);
-    });
   }
-  tool->unpatched->parameters_read += launch.extra || (launch.parameters && code);
+  ++tool->unpatched->parameters_read;
+  tool->unpatched->maps_found += found.size();
   return found;
 }
 
-void encoded(const void* arguments) {
-  const auto& made = *static_cast<const EncodeArguments*>(arguments);
-  TensorMap map;
-  if (made.map && describe(made.type, made.rank, reinterpret_cast<uint64_t>(made.address),
-                           made.extents, made.strides, map)) {
-    tool->unpatched->maps.add(made.map, map);
-  }
-}
-
-void replace(bool over, const void* arguments) {
-  const auto& change = *static_cast<const ReplaceAddressArguments*>(arguments);
-  if (!change.map) return;
-  if (over && replaces) {
-    replaced.address = reinterpret_cast<uint64_t>(change.address);
-    tool->unpatched->maps.add(change.map, replaced);
-  } else if (!over) {
-    const TensorMap* const map = tool->unpatched->maps.find(change.map);
-    replaces = map != nullptr;
-    if (map) replaced = *map;
-  }
-}
-
 // A launch that the driver took and that was not reported went into a graph.
-void captured(const char* name) {
+void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
-  if (!name) return;
-  std::vector<TensorMap> maps = maps_in(current_call(), unpatched.find(name));
+  const auto known = unpatched.names.find(launch.function);
+  const std::string name = known != unpatched.names.end() ? known->second
+                           : launch.name                  ? launch.name
+                                                          : "";
+  std::vector<TensorMap> maps = maps_in(launch, unpatched.find(name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
+}
+
+void looked_up(const void* arguments) {
+  const auto& lookup = *static_cast<const LookupArguments*>(arguments);
+  if (lookup.found && lookup.name) tool->unpatched->names[*lookup.found] = lookup.name;
 }
 
 void capture_ended(const void* arguments) {
@@ -196,19 +142,16 @@ void pass_gate(bool over) {
 }
 
 // From the beginning of a function that launches to its end.
-template <class Parameters>
-void follow(Call& mine, Parameters parameters, Sanitizer_CallbackId id,
-            const Sanitizer_CallbackData& data) {
+void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   if (data.callbackSite != SANITIZER_API_EXIT) {
-    mine = parameters(id, data.functionParams);
+    call = call_of(id, data);
     return;
   }
-  if (mine.any && !mine.launched && succeeded(data)) {
+  if (call.any && !call.launched && succeeded(data)) {
     Lock lock(tool->mutex);
-    captured(data.symbolName);
-    runtime_call.launched = true;  // once, not for both
+    captured(call);
   }
-  mine = Call{};
+  call = Call{};
 }
 
 void write_map(const TensorMap& map, uint64_t launch) {
@@ -255,43 +198,28 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
   bool all = true;
   for (const Sanitizer_CallbackId id : kLaunches) all &= watch(id) == SANITIZER_SUCCESS;
   for (const Sanitizer_CallbackId id : kCaptures) all &= watch(id) == SANITIZER_SUCCESS;
-  all &= watch(kEncodings[0]) == SANITIZER_SUCCESS && watch(kEncodings[1]) == SANITIZER_SUCCESS;
-  all &= watch(kReplace) == SANITIZER_SUCCESS;
+  for (const Sanitizer_CallbackId id : kLookups) all &= watch(id) == SANITIZER_SUCCESS;
   if (self.sampler) {
     for (const Sanitizer_CallbackId id : kGraphLaunches) all &= watch(id) == SANITIZER_SUCCESS;
   }
-  for (const Sanitizer_CallbackId id : kRuntimeLaunches) {
-    self.api.EnableCallback(1, handle, SANITIZER_CB_DOMAIN_RUNTIME_API, id);
-  }
-  watch(kEncodings[2]);  // of CUDA 12.8 and later
   if (!all) {
-    self.note(2, "this Sanitizer does not report the calls that make tensor maps: what kernels copy "
-                 "by them (TMA) is not known");
+    self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
+                 "tensor map (TMA) is not known");
   }
-}
-
-void on_runtime_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
-  pass_gate(data.callbackSite == SANITIZER_API_EXIT);
-  follow(runtime_call, runtime_parameters_of, id, data);
 }
 
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   const bool over = data.callbackSite == SANITIZER_API_EXIT;
   const bool launches = is_in(id, kLaunches);
   if (launches || is_in(id, kGraphLaunches)) pass_gate(over);
-  if (launches) return follow(call, parameters_of, id, data);
-  if (over && !succeeded(data)) return;
-  if (id == kReplace) {
-    Lock lock(tool->mutex);
-    replace(over, data.functionParams);
-  } else if (over) {
-    Lock lock(tool->mutex);
-    if (is_in(id, kCaptures)) capture_ended(data.functionParams);
-    if (is_in(id, kEncodings)) encoded(data.functionParams);
-  }
+  if (launches) return follow(id, data);
+  if (!over || !succeeded(data)) return;
+  Lock lock(tool->mutex);
+  if (is_in(id, kCaptures)) capture_ended(data.functionParams);
+  if (is_in(id, kLookups)) looked_up(data.functionParams);
 }
 
-void launch_reported() { call.launched = runtime_call.launched = true; }
+void launch_reported() { call.launched = true; }
 
 void graph_instantiated(const Sanitizer_GraphExecData& data) {
   Unpatched& unpatched = *tool->unpatched;
@@ -304,7 +232,7 @@ void graph_instance_ends(const Sanitizer_GraphExecData& data) {
 }
 
 void write_arguments(const Function& function, uint64_t launch) {
-  const Call& made = current_call();
+  const Call& made = call;
   if (!made.any) return;
   const auto tell = [&](const void* bytes, size_t size, uint32_t place) {
     for (size_t at = 0; bytes && at + sizeof(uint64_t) <= size; at += sizeof(uint64_t), ++place) {
@@ -338,7 +266,7 @@ void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
       }
     }
   } else {
-    for (const TensorMap& map : maps_in(current_call(), function.code)) write_map(map, launch);
+    for (const TensorMap& map : maps_in(call, function.code)) write_map(map, launch);
   }
   if (!function.code || !function.code->uses) return;
   event::Uses uses{};

@@ -1,5 +1,5 @@
-// Calls of the driver that are watched where kernels are analysed: those that make tensor maps, and
-// those that launch kernels, whose parameters may hold such maps.
+// Calls of the driver that are watched where kernels are analysed: those that launch kernels, whose
+// parameters may hold tensor maps.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cubin.h"
 #include "tensor_maps.h"
 #include "tool.h"
 
@@ -14,8 +15,8 @@ namespace accel_trace {
 
 // What kernels get by tensor map, and what else no patch sees of them.
 struct Unpatched {
-  TensorMaps maps;
   std::unordered_map<CUmodule, CubinCode> code;
+  std::unordered_map<const void*, std::string> names;  // of functions, mangled, by their handles
   struct Captured {
     std::string name;  // of the kernel, mangled
     std::vector<TensorMap> maps;
@@ -23,7 +24,8 @@ struct Unpatched {
   std::vector<Captured> capturing;  // launches that went into a graph that is being captured
   std::unordered_map<CUgraph, std::vector<Captured>> graphs;
   std::unordered_map<CUgraphExec, std::vector<Captured>> instances;
-  uint64_t parameters_read = 0;
+  uint64_t parameters_read = 0;  // of launches whose kernels copy by tensor map
+  uint64_t maps_found = 0;       // among them
 
   const KernelCode* find(CUmodule module, const std::string& name) const;
   const KernelCode* find(const std::string& name) const;  // in any module
@@ -34,7 +36,6 @@ void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle);
 
 // Called without the mutex.
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
-void on_runtime_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
 
 // All that follow are called with the mutex.
 void launch_reported();  // that of this thread's call

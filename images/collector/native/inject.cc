@@ -197,7 +197,6 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
   try {
     const auto& call = *static_cast<const Sanitizer_CallbackData*>(data);
     if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) return on_driver_call(id, call);
-    if (domain == SANITIZER_CB_DOMAIN_RUNTIME_API) return on_runtime_call(id, call);
     Lock lock(tool->mutex);
     switch (domain) {
       case SANITIZER_CB_DOMAIN_RESOURCE: on_resource(lock, id, data); break;

@@ -106,9 +106,31 @@ uint32_t Pieces::slot_of(const Piece& object, const Piece& tensor) {
   return slot;
 }
 
+// Keeps [begin, end) in mind, put together with what it touches.
+void Pieces::postpone(uint64_t begin, uint64_t end) {
+  auto at = stale_.upper_bound(begin);
+  if (at != stale_.begin() && std::prev(at)->second >= begin) --at;
+  while (at != stale_.end() && at->first <= end) {
+    if (at->first <= begin && at->second >= end) return;
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = stale_.erase(at);
+  }
+  stale_.emplace(begin, end);
+}
+
+void Pieces::resume() {
+  paused_ = false;
+  for (const auto& [begin, end] : stale_) repaint(begin, end);
+  for (const uint64_t id : gone_) retire(id);
+  stale_.clear();
+  gone_.clear();
+}
+
 void Pieces::repaint(uint64_t begin, uint64_t end) {
   ++version_;
   if (painting_ != Painting::pieces) return;
+  if (paused_) return postpone(begin, end);
   uint64_t at = begin;
   sweep(begin, end, [&](uint64_t first, uint64_t last, const Piece& object, const Piece& tensor) {
     if (first > at) table_.paint(at, first, 0);
@@ -122,6 +144,7 @@ void Pieces::repaint(uint64_t begin, uint64_t end) {
 void Pieces::retire(uint64_t id) {
   const auto found = used_.find(id);
   if (found == used_.end()) return;
+  if (paused_) return gone_.push_back(id);
   for (const uint32_t slot : found->second.slots) {
     const Slot& info = slots_[slot];
     const auto pair = pairs_.find({info.object.id, info.tensor.id});
@@ -163,7 +186,8 @@ void Pieces::heat(const Piece& object, bool live) {
 // Leaves a tensor that has ended as it is painted. False where it cannot be told from others so.
 bool Pieces::keep_ended(const Piece& tensor) {
   const auto used = used_.find(tensor.id);
-  if (painting_ != Painting::pieces || used == used_.end() || used->second.slots.size() != 1) {
+  if (painting_ != Painting::pieces || paused_ || used == used_.end() ||
+      used->second.slots.size() != 1) {
     return false;
   }
   const uint32_t slot = used->second.slots.front();

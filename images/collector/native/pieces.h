@@ -95,6 +95,10 @@ class Pieces {
   bool remove_tensor(uint64_t address, Piece& out);
   std::vector<Piece> objects_of(uint64_t context) const;  // that it views
 
+  // Until `resume` no kernel asks: what changes is painted then, once.
+  void pause() { paused_ = true; }
+  void resume();
+
   bool holds(uint64_t address) const;  // whether it is in a piece that is known
   std::vector<Span> spans() const;  // all of memory that is known, in order
   uint64_t version() const { return version_; }
@@ -116,6 +120,7 @@ class Pieces {
   void sweep(uint64_t begin, uint64_t end, Function function) const;
   void repaint(uint64_t begin, uint64_t end);
   uint32_t slot_of(const Piece& object, const Piece& tensor);
+  void postpone(uint64_t begin, uint64_t end);
   void retire(uint64_t id);
   void heat(const Piece& object, bool live);
   bool keep_ended(const Piece& tensor);
@@ -130,6 +135,9 @@ class Pieces {
   Map tensors_;
   Map ended_;  // tensors that have ended and are painted still; each in one object, with one slot
   std::unordered_map<uint64_t, std::vector<uint64_t>> views_;  // address -> contexts beside its own
+  bool paused_ = false;
+  std::map<uint64_t, uint64_t> stale_;  // what is to be painted, from begin to end
+  std::vector<uint64_t> gone_;          // pieces that ended since, whose slots are painted
   uint64_t next_id_ = 1;
   uint64_t version_ = 0;
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> pairs_;  // (object, tensor) -> slot

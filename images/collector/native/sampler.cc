@@ -39,10 +39,12 @@ void Sampler::turn(Lock& lock, bool on) {
   lock.lock();
   if (on && quiet) {
     patch_all(lock);
+    tool_.pieces->resume();
     on_ = true;
   } else if (!on) {
     tool_.drain_all(lock);
     on_ = false;
+    tool_.pieces->pause();
     unpatch_all(lock);
   }
   gate.open();

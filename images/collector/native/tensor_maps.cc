@@ -1,97 +1,67 @@
 #include "tensor_maps.h"
 
-#include <algorithm>
+#include <cuda.h>
+
+#include <cstring>
 
 namespace accel_trace {
 namespace {
 
-std::string_view image_at(const void* image) {
-  return {static_cast<const char*>(image), kTensorMapBytes};
-}
+struct Image {
+  uint64_t address;
+  uint32_t format;      // rank - 1 from bit 4 on, type from bit 7 on, at bit 16 whether it is TF32
+  uint32_t strides[4];  // in 16 bytes, their low words
+  uint32_t high;        // four more bits of each stride
+  uint32_t extents[5];  // less one
+  uint32_t steps;       // and the innermost extent of the box, less one, in the highest byte
+  uint32_t boxes[2];
+};
+static_assert(sizeof(Image) == kTensorMapBytes);
 
-bool same(const TensorMap& a, const TensorMap& b) {
-  return a.address == b.address && a.type == b.type && a.rank == b.rank && a.extent == b.extent &&
-         a.stride == b.stride;
-}
+struct Type {
+  uint32_t type;  // CUtensorMapDataType
+  uint32_t bits;  // of an element
+};
+// By the number that the hardware has for it.
+constexpr Type kTypes[] = {
+    {CU_TENSOR_MAP_DATA_TYPE_UINT8, 8},        {CU_TENSOR_MAP_DATA_TYPE_UINT16, 16},
+    {CU_TENSOR_MAP_DATA_TYPE_UINT32, 32},      {CU_TENSOR_MAP_DATA_TYPE_INT32, 32},
+    {CU_TENSOR_MAP_DATA_TYPE_UINT64, 64},      {CU_TENSOR_MAP_DATA_TYPE_INT64, 64},
+    {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 16},     {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 32},
+    {CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ, 32}, {CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 64},
+    {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 16},    {CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, 32},
+    {CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ, 32},
+    {13, 4}, {14, 4}, {15, 6},  // 16U4_ALIGN8B, 16U4_ALIGN16B, 16U6_ALIGN16B, in newer headers
+};
 
 }  // namespace
 
-uint32_t bits_of_type(uint32_t type) {
-  switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8: return 8;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: return 16;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT32:
-    case CU_TENSOR_MAP_DATA_TYPE_INT32:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ:
-    case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32:
-    case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ: return 32;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT64:
-    case CU_TENSOR_MAP_DATA_TYPE_INT64:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT64: return 64;
-    case 13:              // 16U4_ALIGN8B; numbers, since older headers lack the names
-    case 14: return 4;    // 16U4_ALIGN16B
-    case 15: return 6;    // 16U6_ALIGN16B
-    default: return 0;
+bool read_tensor_map(const void* image, TensorMap& out) {
+  Image map;
+  memcpy(&map, image, sizeof map);
+  const uint32_t rank = (map.format >> 4 & 7) + 1;
+  const Type type = kTypes[((map.format >> 7) + (map.format >> 14 & 4)) & 15];
+  if (rank > kMostRank || map.address == 0 || map.address % 16 != 0) return false;
+  if (map.steps >> 24 == 0) return false;  // a row of a box has 16 bytes, so more than one element
+  for (uint32_t i = rank; i < kMostRank; ++i) {
+    if (map.extents[i] != 0) return false;
   }
-}
-
-bool describe(uint32_t type, uint32_t rank, uint64_t address, const uint64_t* extents,
-              const uint64_t* strides, TensorMap& out) {
-  const uint64_t bits = bits_of_type(type);
-  if (bits == 0 || rank < 1 || rank > kMostRank || !extents || (rank > 1 && !strides)) return false;
   out = TensorMap{};
-  out.address = address;
-  out.type = type;
+  out.address = map.address;
+  out.type = type.type;
   out.rank = rank;
   uint64_t elements = 1;
   for (uint32_t i = 0; i < rank; ++i) {
-    if (extents[i] == 0) return false;
-    out.extent[i] = extents[i];
-    elements *= extents[i];
-    if (i > 0) {
-      out.stride[i - 1] = strides[i - 1];
-      out.span += (extents[i] - 1) * strides[i - 1];
-    }
+    out.extent[i] = uint64_t{map.extents[i]} + 1;
+    elements *= out.extent[i];
+    if (i == 0) continue;
+    const uint64_t high = map.high >> 4 * (i - 1) & 15;
+    out.stride[i - 1] = (high << 32 | map.strides[i - 1]) << 4;
+    out.span += (out.extent[i] - 1) * out.stride[i - 1];
   }
-  out.span += (extents[0] * bits + 7) / 8;
-  out.bytes = (elements * bits + 7) / 8;
+  out.span += (out.extent[0] * type.bits + 7) / 8;
+  out.bytes = (elements * type.bits + 7) / 8;
   return true;
-}
-
-void TensorMaps::add(const void* image, const TensorMap& map) {
-  ++made_;
-  const auto known = maps_.find(image_at(image));
-  if (known != maps_.end()) {
-    known->second = map;
-    return;
-  }
-  if (images_.size() >= kMost) {
-    maps_.erase(images_.front());
-    images_.pop_front();
-  }
-  images_.emplace_back(image_at(image));
-  maps_.emplace(images_.back(), map);
-}
-
-const TensorMap* TensorMaps::find(const void* image) const {
-  const auto found = maps_.find(image_at(image));
-  return found == maps_.end() ? nullptr : &found->second;
-}
-
-void TensorMaps::search(const void* parameter, size_t bytes, size_t step,
-                        std::vector<TensorMap>& found) const {
-  if (maps_.empty() || !parameter) return;
-  const char* const first = static_cast<const char*>(parameter);
-  for (size_t at = 0; at + kTensorMapBytes <= bytes; at += step) {
-    const TensorMap* const map = find(first + at);
-    if (!map) continue;
-    const bool known = std::any_of(found.begin(), found.end(),
-                                   [&](const TensorMap& other) { return same(other, *map); });
-    if (!known) found.push_back(*map);
-  }
 }
 
 }  // namespace accel_trace

@@ -131,8 +131,8 @@ void write_last_facts(Tool& self) {
   if (self.sampler) self.sampler->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
-  if (self.unpatched->maps.made()) {
-    self.fact("tensor_maps", std::to_string(self.unpatched->maps.made()));
+  if (self.unpatched->parameters_read) {
+    self.fact("tensor_maps", std::to_string(self.unpatched->maps_found));
     self.fact("parameters_read", std::to_string(self.unpatched->parameters_read));
   }
   if (self.lazy_functions) self.fact("lazy_functions", std::to_string(self.lazy_functions));
@@ -168,7 +168,10 @@ Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   values = std::make_unique<Values>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
-  if (options.every && options.analyses()) sampler = std::make_unique<Sampler>(*this);
+  if (options.every && options.analyses()) {
+    sampler = std::make_unique<Sampler>(*this);
+    pieces->pause();
+  }
   log.prepare(options.folder);
 }
 

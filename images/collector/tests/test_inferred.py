@@ -15,7 +15,7 @@ from accel_trace.tools.working_set import WorkingSet
 from collector_logs import MIB, alloc, free, launch, session, tensor, tensor_free, touched
 from native_support import START, play
 from test_native_touch import read
-from test_unpatched import cubin
+from test_unpatched import CUBLAS, cubin, words
 
 BASE = 0x100000
 
@@ -140,7 +140,7 @@ def test_a_recorded_loop_is_inferred(tmp_path: Path) -> None:
         at = 0x7F0000000000 + i % 4 * 8 * MIB
         script += [
             f"tensor {at:#x} {MIB}", f"tensor {at + MIB:#x} {3 * MIB}", "step",
-            f"map 1 9 {at + MIB:#x} 1 4096", "launch 1 1 loads", f"access {read(at, 9)}",
+            f"tensor_map 1 {words(CUBLAS, at + MIB)}", "launch 1 1 loads", f"access {read(at, 9)}",
             f"pointer 8 {at:#x}", "argument 128 0 1", "call",
             "launch 1 1 plain", f"access {read(at + 64, 3)}", f"pointer 8 {at + 64:#x}",
             "argument 8", "call", f"untensor {at:#x}", f"untensor {at + MIB:#x}",

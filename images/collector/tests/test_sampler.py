@@ -139,3 +139,37 @@ def test_every_must_be_a_number(tmp_path: Path) -> None:
     assert "ACCEL_TRACE_EVERY" in (run.folder / next(
         path.name for path in run.folder.iterdir() if path.suffix == ".status"
     )).read_text()  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_memory_that_changes_between_samples_is_known_then(tmp_path: Path, seed: int) -> None:
+    """Tensors and objects come, go and come again with other sizes; each run touches the same."""
+    chance = random.Random(seed)
+    size = 1 << 24
+    script = [*START, f"alloc 1 {A:#x} {size}"]
+    live: dict[int, int] = {}
+    other = False
+    for _ in range(40):
+        script.append("step")
+        for _ in range(chance.randrange(12)):
+            at = A + 512 * chance.randrange(chance.choice([64, size // 512]))
+            end = min(at + 512 * chance.choice([1, 2, 7, 4096, 5000]), A + size)
+            for old in [a for a, n in live.items() if a < end and a + n > at]:
+                script.append(f"untensor {old:#x}")
+                del live[old]
+            if chance.random() < 0.8:
+                live[at] = end - at
+                script.append(f"tensor {at:#x} {end - at}")
+        if chance.random() < 0.3:
+            verb = f"free 1 {A + 2 * size:#x}" if other else f"alloc 1 {A + 2 * size:#x} 70000"
+            script.append(verb)
+            other = not other
+        places = [*live, *(a + n - 4 for a, n in live.items()), A + 2 * size, A + size - 4]
+        for _ in range(3):
+            script += work(chance.choice(places))
+    exact = play(script, tmp_path).log
+    sampled = play(script, tmp_path, every=4).log
+    which = [i for i, was in enumerate(analysed(sampled)) if was]
+    assert len(which) == 30
+    assert [touched(sampled, i) for i in which] == [touched(exact, i) for i in which]
+    assert sum(len(touched(exact, i)) for i in which) >= 30

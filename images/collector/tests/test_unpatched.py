@@ -21,7 +21,6 @@ from native_support import (
 )
 
 A = 0x7F0000000000
-BF16 = 9
 LOADS, STORES, REDUCES, TEXTURES, SURFACES = unpatched.USES.values()
 
 
@@ -71,64 +70,92 @@ def uses(log: Log) -> dict[int, int]:
     return {event.launch: event.what for event in log.of(ev.Uses)}
 
 
-# 1024 rows of 512 numbers of two bytes, 2048 bytes from each other.
-MATRIX = f"map 1 {BF16} {A:#x} 2 512 1024 2048"
-SPAN, SIZE = 1023 * 2048 + 1024, 1 << 20
+def words(image: str, address: int = A) -> str:
+    """A real image, of a tensor elsewhere."""
+    return " ".join([hex(address), *(f"0x{word}" for word in image.split()[1:])])
 
 
-@pytest.mark.parametrize("way", ["", "buffer", "runtime"])
+# As an H200's driver (580.159.04) encoded it, 128 bytes: fp16, 128 rows of 64, 1024 bytes from each
+# other.
+ENCODED = "7f1234567000 4000000310 0 0 7f0000003f 0 1f00000000000000 f 400 10 0 0 0 0 0 0"
+MATRIX = f"tensor_map 1 {words(ENCODED)}"
+SPAN, SIZE = 127 * 1024 + 128, 64 * 128 * 2
+MEMORY = f"alloc 1 {A:#x} {1 << 34}"
+# As libraries made them that ask no driver, 64 bytes: cuBLAS for bf16, 1024 rows of 512; cuDNN for
+# an attention's input of 4 batches, 16 heads, 1024 rows and 64 columns.
+CUBLAS = "7fe953e00000 4000046522 1000000000000000 0 3ff000001ff 0 3f00000000000000 1f"
+CUDNN = "7fe941400000 8000060b2 2000000002000 0 3ff0000003f 30000000f 3f000e0000000000 7f"
+# Other formats of the driver, rank and type in the second word, a large stride.
+FIVE = "7f1234567000 bcdef01200000340 10000000010000 a01000000 3f 0 1f00000000000000 1010f"
+TYPES = {
+    0x0: (0, 8), 0x80: (1, 16), 0x100: (2, 32), 0x180: (3, 32), 0x200: (4, 64), 0x280: (5, 64),
+    0x300: (6, 16), 0x380: (7, 32), 0x480: (8, 64), 0x500: (9, 16), 0x400: (10, 32),
+    0x10380: (11, 32), 0x10400: (12, 32),
+}  # fmt: skip
+
+
+def test_images_of_tensor_maps_are_read(tmp_path: Path) -> None:
+    """What the driver and two libraries write is what their arguments were."""
+    images = [ENCODED, CUBLAS, CUDNN, FIVE]
+    images += [ENCODED.replace("310", f"{0x10 | bits:x}") for bits in TYPES]
+    call = ["launch 1 1 stores", "argument 512 128 1", "call"]
+    script = [*begin(MEMORY)]
+    for image in images:
+        script += [f"tensor_map 1 {words(image)}", *call]
+    found = play(script, tmp_path).log.of(ev.TensorMap)
+    first, cublas, cudnn, five, *types = found
+    assert (first.type, first.rank, first.extent_0, first.extent_1, first.stride_1) == (
+        6, 2, 64, 128, 1024,
+    )  # fmt: skip
+    assert (first.address, first.span, first.size) == (A, SPAN, SIZE)
+    assert (cublas.type, cublas.extent_0, cublas.extent_1, cublas.span) == (9, 512, 1024, 1 << 20)
+    assert (cudnn.rank, cudnn.span, cudnn.size) == (4, 8 << 20, 8 << 20)
+    assert (cudnn.extent_2, cudnn.extent_3, cudnn.stride_3) == (16, 4, 2 << 20)
+    assert (five.rank, five.stride_1, five.stride_2) == (5, 737894400288, 1 << 20)
+    assert [(m.type, m.size) for m in types] == [
+        (number, 64 * 128 * bits // 8) for number, bits in TYPES.values()
+    ]
+
+
+@pytest.mark.parametrize("way", ["", "buffer"])
 def test_tensor_maps_among_the_parameters(tmp_path: Path, way: str) -> None:
+    other = A + (1 << 24)
     script = [
-        *begin(MATRIX), f"map 2 {BF16} {A + (1 << 24):#x} 1 64",
-        "launch 1 1 loads", "argument 8", "argument 128 0 1", f"call {way}",
-        "launch 1 1 stores", "argument 512 128 1 256 2", f"call {way}",
-        "launch 1 1 stores", "argument 512 128 2 256 2", f"call {way}",
-        "launch 1 1 loads", "argument 8", "argument 128", f"call {way}",
+        *begin(MATRIX), MEMORY, f"tensor_map 2 {words(CUBLAS, other)}",
+        "launch 1 1 loads", "argument 16", "argument 128 0 1", f"call {way}",
+        "launch 1 1 stores", "argument 512 128 1 256 2 320 1", f"call {way}",
+        "launch 1 1 stores", "argument 512 112 2", f"call {way}",
+        "launch 1 1 loads", "argument 16", "argument 128", f"call {way}",
         "launch 1 1 plain", "argument 8", f"call {way}",
     ]  # fmt: skip
     log = play(script, tmp_path).log
-    second = (A + (1 << 24), 128, 128)
+    second = (other, 1 << 20, 1 << 20)
     assert maps(log) == [(0, A, SPAN, SIZE), (1, A, SPAN, SIZE), (1, *second), (2, *second)]
     assert uses(log) == {0: LOADS, 1: STORES, 2: STORES, 3: LOADS}
-    (first, *_) = log.of(ev.TensorMap)
-    assert (first.type, first.rank, first.extent_0, first.extent_1, first.stride_1) == (
-        BF16, 2, 512, 1024, 2048,
-    )  # fmt: skip
-    assert log.facts()["tensor_maps"] == "2"
+    assert (log.facts()["tensor_maps"], log.facts()["parameters_read"]) == ("4", "4")
 
 
-def test_of_a_map_that_nobody_saw_being_made_the_address_is_known(tmp_path: Path) -> None:
-    """Made before the tool came, say. The kernel's code copies by tensor map, so it has one."""
-    other = A + (1 << 24)
+def test_what_is_no_tensor_map_is_not_taken_for_one(tmp_path: Path) -> None:
+    """Pointers, maps of memory that nobody allocated, maps in kernels that do not copy by them."""
+    pointer, rank_8 = "0 0 0 0 0 0 0 0", ENCODED.replace("310", "370")
+    longer = ENCODED.replace("7f0000003f", "7f0000003f 5")
     script = [
-        *begin(), f"alloc 1 {A:#x} 4096", f"alloc 1 {other:#x} 512", "launch 1 1 stores",
-        f"pointer 512 {A + 64:#x}", "call", "launch 1 1 loads", "argument 8",
-        f"pointer 128 {other:#x}", "call",
-        "launch 1 1 loads", "argument 8", "pointer 128 0x1234", "call",
-        "launch 1 1 large", f"pointer 20000 {A:#x}", "call",
+        *begin(f"alloc 1 {A:#x} {SPAN - 1}"), MATRIX,
+        "launch 1 1 stores", "argument 512 128 1", "call",
+        f"alloc 1 {A + (1 << 30):#x} 4096",
     ]  # fmt: skip
-    log = play(script, tmp_path).log
-    assert [(launch, at, span) for launch, at, span, _ in maps(log)] == [
-        (0, A + 64, 1), (1, other, 1),
-    ]  # fmt: skip
-    assert {m.type for m in log.of(ev.TensorMap)} == {unpatched.ADDRESS_ALONE}
-
-
-def test_a_map_that_moves_keeps_its_shape(tmp_path: Path) -> None:
-    script = [
-        *begin(MATRIX), f"move_map 1 {A + 4096:#x}", f"move_map 7 {A:#x}",
-        "launch 1 1 loads", "argument 8", "argument 128 0 1", "call",
-        "launch 1 1 loads", "argument 8", "argument 128 0 7", "call",
-    ]  # fmt: skip
-    log = play(script, tmp_path).log
-    assert maps(log) == [(0, A + 4096, SPAN, SIZE)]
-    assert uses(log) == {0: LOADS, 1: LOADS}, "the second's map was made where nobody looks"
+    for image in (pointer, rank_8, longer):
+        script += [f"tensor_map 1 {words(image, A + (1 << 30))}"]
+        script += ["launch 1 1 stores", "argument 512 128 1", "call"]
+    log = play([*script, "launch 1 1 large", "argument 20000 0 1", "call"], tmp_path).log
+    assert maps(log) == []
+    assert uses(log) == dict.fromkeys(range(4), STORES)
 
 
 def test_maps_of_captured_launches_are_told_of_the_graph(tmp_path: Path) -> None:
     capture = ["launch 1 1 loads", "argument 8", "argument 128 0 1", "call capture"]
     script = [
-        *begin(MATRIX), *capture, "end_capture 5", "instantiate 5", "instantiate 6",
+        *begin(MATRIX), MEMORY, *capture, "end_capture 5", "instantiate 5", "instantiate 6",
         *["instantiate 5", "graph 1", "node 1 plain", "node 1 loads", "go"] * 2,
         "instantiate 6", "graph 1", "node 1 loads", "go",
     ]  # fmt: skip
@@ -179,7 +206,7 @@ def test_what_goes_with_the_context_is_said_to_be_lost(tmp_path: Path) -> None:
 
 def test_clean_under_the_sanitizers(tmp_path: Path) -> None:
     script = [
-        *begin(MATRIX), "launch 1 1 stores", "argument 512 128 1", "call", "call buffer",
+        *begin(MATRIX), MEMORY, "launch 1 1 stores", "argument 512 128 1", "call", "call buffer",
         "call capture", "end_capture 3", "instantiate 3", "graph 1", "node 1 stores", "go",
         "unload 1", "module 2 1", "launch 1 2 loads", "argument 8", "argument 128", "call",
     ]  # fmt: skip

@@ -58,11 +58,8 @@ SYNTHETIC void destroy_stream(int stream);
 SYNTHETIC void allocate(int context, Memory memory, const char* how);  // device, host, async
 SYNTHETIC void release(int context, Memory memory, const char* how);   // and async_done
 SYNTHETIC void launch(int stream, const Kernel& kernel, bool refused);
-// As the driver's own functions are reported that make tensor maps and launch kernels.
-SYNTHETIC void encode_map(int map, uint32_t type, uint64_t address,
-                          const std::vector<uint64_t>& extents,
-                          const std::vector<uint64_t>& strides);
-SYNTHETIC void move_map(int map, uint64_t address);
+SYNTHETIC void make_map(int map, const std::vector<uint64_t>& image);
+// As the driver's own functions are reported that find and launch kernels.
 SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way);
 SYNTHETIC void end_capture(int graph);
 SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -60,8 +61,9 @@ struct Machine {
   Sanitizer_CallbackFunc callback = nullptr;
   void* userdata = nullptr;
   std::map<int, bool> enabled;
-  std::map<uint32_t, bool> driver_calls, runtime_calls;  // functions that are reported
-  std::map<int, std::vector<char>> maps;  // images of tensor maps
+  std::map<uint32_t, bool> driver_calls;  // functions that are reported
+  std::map<int, std::vector<uint64_t>> maps;  // images of tensor maps
+  std::set<std::string> names;                // of kernels, whose places are their handles
   int instance = 0;  // of a graph
   std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
   std::atomic<std::thread::id> patching{};  // the thread that changes patches

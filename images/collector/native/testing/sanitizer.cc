@@ -95,7 +95,6 @@ SanitizerResult sanitizerEnableDomain(uint32_t enable, Sanitizer_SubscriberHandl
 SanitizerResult sanitizerEnableCallback(uint32_t enable, Sanitizer_SubscriberHandle,
                                         Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id) {
   if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) machine().driver_calls[id] = enable != 0;
-  if (domain == SANITIZER_CB_DOMAIN_RUNTIME_API) machine().runtime_calls[id] = enable != 0;
   return SANITIZER_SUCCESS;
 }
 

@@ -177,14 +177,12 @@ struct Player {
                                          static_cast<uint32_t>(value(w[3])), value(w[4]),
                                          value(w[5]), value(w[6])});
     }
-    else if (command == "map") {
-      // map NUMBER TYPE ADDRESS RANK EXTENT... STRIDE...
-      std::vector<uint64_t> extents, strides;
-      const size_t rank = value(w[4]);
-      for (size_t i = 5; i < w.size(); ++i) (i < 5 + rank ? extents : strides).push_back(value(w[i]));
-      synthetic::encode_map(whole(w[1]), static_cast<uint32_t>(value(w[2])), value(w[3]), extents, strides);
+    else if (command == "tensor_map") {
+      // tensor_map NUMBER WORD...: of its image
+      std::vector<uint64_t> image;
+      for (size_t i = 2; i < w.size(); ++i) image.push_back(value(w[i]));
+      synthetic::make_map(whole(w[1]), image);
     }
-    else if (command == "move_map") synthetic::move_map(whole(w[1]), value(w[2]));
     else if (command == "argument") {
       // argument SIZE [BYTE MAP]...: the next one of the last kernel
       synthetic::Argument argument{value(w[1]), {}, 0};
@@ -193,7 +191,7 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture|runtime]: as `go`, but through the driver's function, or the runtime's
+      // call [buffer|capture]: as `go`, but through the driver's function
       synthetic::call_launch(stream, kernels.at(0), word(1));
     }
     else if (command == "end_capture") synthetic::end_capture(whole(w[1]));

@@ -11,7 +11,6 @@ USES = {
     "texture reads": 8, "surface accesses": 16,
 }  # fmt: skip
 TENSOR_MAP_USES = 7
-ADDRESS_ALONE = 2**32 - 1  # a TensorMap's type where the map was not seen being made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +19,7 @@ class TensorMap(Event):
 
     `address` is the tensor's, `span` the bytes from its first to the end of its last element,
     `size` those of its elements. `type` is a CUtensorMapDataType; extents are elements, innermost
-    first, strides bytes between the elements of an outer dimension. Of a map that was not seen
-    being made the address alone is known: `type` is ADDRESS_ALONE, `span` 1, the rest 0.
+    first, strides bytes between the elements of an outer dimension.
     """
 
     kind = 40
