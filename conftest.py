@@ -26,6 +26,10 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 _CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ.setdefault("AE_TEST_CACHE", str(_CACHES / "ae-tests"))
 
+# Without a GPU, Triton's kernels run in its interpreter. It must be set before Triton is imported,
+# which PyTorch's own parts do as well.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Workers share the cores: a thread each, where a test names no number. It must be set before
 # PyTorch is imported.

@@ -1,7 +1,6 @@
-"""Kernels run in Triton's interpreter where there is no GPU; it must be on before they load.
-
-PyTorch is no package of the project's own tests (docs/usage.md). Without it, what needs it is left
-out, and the header says so. In CI nothing that can run there may be left out: all must be there.
+"""PyTorch is no package of the project's own tests (docs/usage.md). Without it, what needs it is
+left out, and the header says so. In CI nothing that can run there may be left out: all must be
+there.
 """
 
 from __future__ import annotations
@@ -41,9 +40,6 @@ collect_ignore = (
         )
     ]
 )
-
-if torch and not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_report_header() -> list[str]:
