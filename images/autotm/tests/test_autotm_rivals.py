@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
+
 import autotm_networks
 import autotm_plans
 import pytest
 import torch
 from autotm.rivals.compare import Comparison, peak_bytes
+from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.search import Point, at_cap, dominating, front, hypervolume, search
 from autotm.rivals.steps import Rival, blocks, rivals
 from torch import nn
@@ -50,6 +53,36 @@ def test_hooks_move_what_autograd_saves_and_leave_the_module_as_it_was() -> None
             torch.Tensor.copy_ = original  # type: ignore[method-assign]
     assert len(moved) > 5
     assert all("forward" not in vars(block) for block in blocks(module))
+
+
+def test_what_several_operators_save_leaves_once_and_what_backward_has_read_is_let_go() -> None:
+    module, sample = autotm_networks.network("residual")
+    hooks = OffloadActivations(module.parameters())
+    saved: list[torch.Tensor] = []
+    hold = torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x)
+    with hold:
+        LOSS(module(sample[0]), sample[1])
+    parameters = {each.data_ptr() for each in module.parameters()}
+    large = [each.data_ptr() for each in saved if each.nbytes >= 1024]
+    moved = set(large) - parameters
+    assert len(moved) < sum(each not in parameters for each in large)
+    host: list[weakref.ref[torch.Tensor]] = []
+    original = torch.empty_like
+
+    def watched(*args: object, **kwargs: object) -> torch.Tensor:
+        found = original(*args, **kwargs)
+        host.append(weakref.ref(found))
+        return found
+
+    torch.empty_like = watched  # type: ignore[assignment]
+    try:
+        with hooks:
+            loss = LOSS(module(sample[0]), sample[1])
+    finally:
+        torch.empty_like = original
+    assert len(host) == len(moved)
+    loss.backward()
+    assert [each() for each in host] == [None] * len(host)
 
 
 def test_a_memory_budget_gives_close_gradients() -> None:

@@ -94,8 +94,7 @@ def rivals(
         Rival("checkpoint", some, lambda knob: eager(int(knob), _again)),
         Rival("selective_checkpoint", some, lambda knob: eager(int(knob), _selective)),
         Rival(
-            "offload_activations", some,
-            lambda knob: eager(int(knob), partial(_offloading, module)),
+            "offload_activations", some, lambda knob: eager(int(knob), _offloading(module)),
         ),
     ]  # fmt: skip
     for solver in ("dp", "greedy", "ilp"):
@@ -169,12 +168,17 @@ def _selective(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
 
 
-def _offloading(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        with OffloadActivations([*module.parameters(), *module.buffers()]):
-            return forward(*args)
+def _offloading(module: nn.Module) -> Wrap:
+    hooks = OffloadActivations([*module.parameters(), *module.buffers()])
 
-    return call
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with hooks:
+                return forward(*args)
+
+        return call
+
+    return wrap
 
 
 @contextmanager
