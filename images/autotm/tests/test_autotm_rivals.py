@@ -8,6 +8,7 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.config import RIVALS
 from autotm.rivals.compare import Comparison, peak_bytes
 from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.search import Point, at_cap, dominating, front, hypervolume, search
@@ -93,6 +94,11 @@ def test_a_memory_budget_gives_close_gradients() -> None:
         torch.testing.assert_close(run(), LOSS(module(sample[0]), sample[1]).detach())
 
 
+def test_the_settings_name_every_rival() -> None:
+    module, sample = autotm_networks.network("mlp")
+    assert tuple(each.name for each in rivals(module, sample, LOSS)) == RIVALS
+
+
 def test_blocks_are_what_a_person_would_wrap() -> None:
     assert len(blocks(autotm_networks.network("residual")[0])) == 6
     assert len(blocks(autotm_networks.network("transformer")[0])) == 2
@@ -136,16 +142,18 @@ def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
         module, sample, LOSS, repeats=2, only=["plain"],
         planner=lambda graph, machine: autotm_plans.saved(graph),
     )  # fmt: skip
-    need = found.need()
+    need = found.plain().peak
     cell = found.cell(need)
-    assert {point.rival for point in cell.points} == {"plain", "autotm"}
+    assert {point.rival for point in cell.points} == {"plain", "Ours"}
     assert [point.peak for point in cell.points if point.rival == "plain"] == [need]
     assert cell.best is not None
     assert cell.best.peak <= need
     assert cell.ours is not None
     assert cell.ours.knob == cell.best.peak / 1e9
-    assert set(cell.turns) == {"autotm", cell.best.rival}
+    assert set(cell.turns) == {"Ours", cell.best.rival}
     assert {len(times) for times in cell.turns.values()} == {4}
+    assert cell.expected["predicted_time"] > 0
+    assert cell.expected["solve_time"] < cell.expected["fit_time"]
     assert found.cell(1).note.startswith("a budget of 1 B cannot be met")
 
 
