@@ -1,4 +1,7 @@
-"""Figure 12 of the authors' GPU part, by formulation; the native lane's are in simulated.py."""
+"""Figure 12 of the authors' GPU part, by formulation.
+
+The native lane's figures are in simulated.py and measured.py.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from ae.recipe.code import load_code
 _simulated = load_code(Path(__file__).parent, "simulated", fix="restore it")
 speedup, losses, costs = _simulated.speedup, _simulated.losses, _simulated.costs
 hardware_cache, limits, plans = _simulated.hardware_cache, _simulated.limits, _simulated.plans
+oversubscription = _simulated.oversubscription
+fronts = load_code(Path(__file__).parent, "measured", fix="restore it").fronts
 
 COLOURS = {"Synchronous": PALETTE["sky"], "Asynchronous": PALETTE["green"]}
 SPREAD = "bars: ratio of least times; the authors keep no samples"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import nan, prod
 from typing import Any
 
@@ -16,7 +17,7 @@ COLOURS = {
     "NUMA": PALETTE["grey"], "Static": PALETTE["sky"], "Synchronous": PALETTE["blue"],
     "Asynchronous": PALETTE["green"], "Ours": PALETTE["vermilion"],
     "OursOffload": PALETTE["orange"], "OursRecompute": PALETTE["purple"],
-    "OursHalfDuplex": PALETTE["black"],
+    "OursHalfDuplex": PALETTE["black"], "bound": PALETTE["grey"],
 }  # fmt: skip
 RATIOS = {"p1d0": "1:0", "p8d1": "8:1", "p4d1": "4:1", "p1d1": "1:1", "p0d1": "0:1"}
 COSTS = PALETTE["orange"]
@@ -117,16 +118,16 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
     names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
     policies = dict(zip(table["bar"], table["policy"], strict=True))
     figure, axes = new_panels(len(nets), len(names), title=title)
-    reach = max(float(table["value"].max()), *marks.values(), 0.0)
+    reach = max(float(table.get("high", table["value"]).max()), *marks.values(), 0.0)
     for axis, net in zip(axes, nets, strict=True):
-        own = table[table["net"] == net].set_index("bar")["value"].reindex(names)
-        values = [float(value) for value in own]
+        own = table[table["net"] == net].set_index("bar").reindex(names)
+        values = [float(value) for value in own["value"]]
         bars(
             axis,
             names,
             values,
-            low=values,
-            high=values,
+            low=[float(value) for value in own.get("low", own["value"])],
+            high=[float(value) for value in own.get("high", own["value"])],
             colours=[COLOURS.get(policies[name], COSTS) for name in names],
             texts=["not run" if pd.isna(value) else f"{value:.3g}" for value in values],
             reach=reach,
@@ -135,6 +136,32 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
         axis.set_title(net)
         axis.set_xlabel(unit)
     return Plot(figure=figure, table=table, spread=SPREAD)
+
+
+def oversubscription(frame: pd.DataFrame) -> Plot:
+    """Figure 12: managed memory's time over each planner's and over the uncapped time.
+
+    On the card, which is the cap in GB. Bars: a fault of middling cost; whiskers: all of them.
+    """
+    times = _times(frame, "planner", ["net", "cap", "variant", "fault"])
+    bases: dict[str, dict[float, Any]] = {}
+    for (net, cap, variant, fault), row in times.items():
+        if variant == "Managed" and cap.endswith("GB"):
+            bases.setdefault(net, {})[float(fault)] = row
+    rows = []
+    for (net, cap, variant, _), row in times.items():
+        uncapped = variant == "uncapped"
+        if net not in bases or variant == "Managed" or not (uncapped or cap.endswith("GB")):
+            continue
+        found = [bases[net][fault]["median"] / row["median"] for fault in sorted(bases[net])]
+        name = "bound" if uncapped else variant
+        whiskers = {"low": found[0], "high": found[-1]}
+        rows.append(_row(found[len(found) // 2], row, net=net, bar=name, policy=name) | whiskers)
+    table = _table(rows)
+    nets = dict.fromkeys(table["net"], 1.0)
+    title = "Speed-up over managed memory, by what a fault costs"
+    return replace(_bars(table, title, "speed-up", nets),
+                   spread="simulated; whiskers: the cheapest and the dearest fault")  # fmt: skip
 
 
 def limits(frame: pd.DataFrame) -> Plot:

@@ -190,6 +190,7 @@ def test_a_killed_process_leaves_the_memory_of_the_device() -> None:
     assert torch.cuda.mem_get_info()[0] > before - (64 << 20)
 
 
+@pytest.mark.filterwarnings("ignore:::torch[.]")  # what torch.compile says of its own code
 @pytest.mark.parametrize(
     "rival",
     ["save_on_cpu", "checkpoint", "selective_checkpoint", "offload_activations",
@@ -201,7 +202,8 @@ def test_rivals_need_less_memory_and_give_close_gradients(rival: str) -> None:
     if found[rival].missing:
         pytest.skip(found[rival].missing)
     peaks, grads = [], []
-    knob = 0.0 if rival == "memory_budget_dp" else found[rival].knobs[-1]
+    # Its least peak is not at budget 0, where all of the forward is made again at once.
+    knob = 0.5 if rival == "memory_budget_dp" else found[rival].knobs[-1]
     for name, at in (("plain", 0.0), (rival, knob)):
         module.zero_grad()
         with found[name].step(at) as run:

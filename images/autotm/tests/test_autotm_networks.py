@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from autotm.check import check
 from autotm.cli import main
-from autotm.graph import Machine
+from autotm.graph import Graph, Kind, Machine, Op, Tensor
 from autotm.networks.catalogue import build, footprint
 from autotm.planner import ours, paper
 from autotm.planner.formulations import TwoTiers
 from autotm.sim.baselines import Pool, cached, first_touch
+from autotm.sim.paging import BLOCK, managed
 from autotm.sim.tiers import Gpu, Host, all_slow, timed_on_gpu, timed_on_host
 
 
@@ -76,6 +77,34 @@ def test_a_cache_that_holds_everything_misses_nothing_the_second_time() -> None:
     assert cached(graph, Host(), 10**9).seconds > 1.1 * graph.seconds
 
 
+def test_managed_memory_brings_the_pages_that_are_not_there_and_writes_back_what_was_written() -> (
+    None
+):
+    kinds: tuple[Kind, ...] = ("input", "activation", "activation")
+    tensors = tuple(Tensor(number, BLOCK, kind) for number, kind in enumerate(kinds))
+    ops = (Op(0, "first", (0,), (1,), 1.0), Op(1, "second", (1,), (2,), 2.0))
+    graph = Graph(tensors, ops)
+    gpu = Gpu(link=float(BLOCK))  # a second for a page
+    # Two pages of room: each iteration brings all three, and the two that were written go back.
+    small = managed(graph, gpu, 2 * BLOCK, fault=0.25)
+    assert (small.came, small.went) == (3 * BLOCK, 2 * BLOCK)
+    assert small.seconds == pytest.approx(3.0 + 3 * 0.25 + 3 + 2)
+    whole = managed(graph, gpu, 3 * BLOCK, fault=0.25)
+    assert (whole.seconds, whole.came, whole.went) == (3.0, 0, 0)
+
+
+def test_a_page_that_was_just_written_is_the_last_to_go() -> None:
+    kinds: tuple[Kind, ...] = ("input", "input", "activation")
+    tensors = tuple(Tensor(number, BLOCK, kind) for number, kind in enumerate(kinds))
+    ops = (
+        Op(0, "write", (0,), (2,), 0.0),
+        Op(1, "read", (1, 2), (), 0.0),
+        Op(2, "again", (2,), (), 0.0),
+    )
+    found = managed(Graph(tensors, ops), Gpu(link=float(BLOCK)), 2 * BLOCK, fault=0.0)
+    assert (found.came, found.went) == (2 * BLOCK, 0)
+
+
 def test_a_pool_gives_back_what_was_taken() -> None:
     pool = Pool(10)
     first, second, third = pool.take(4), pool.take(4), pool.take(4)
@@ -106,7 +135,7 @@ def test_a_deep_network_is_planned_within_one_percent_and_beats_the_paper() -> N
           "outputs_in_dram"}),
         (["large", "--network", "vgg19_64", "--variants", "MemoryMode,Synchronous",
           "--fast-gb", "3"], {"iteration_time", "slow_read", "slow_written"}),
-        (["planner", "--network", "vgg19_64", "--variants", "Synchronous,Ours",
+        (["planner", "--network", "vgg19_64", "--variants", "Synchronous,Ours,Managed",
           "--caps", "0.8"], {"iteration_time", "bound", "gap", "solve_time", "peak"}),
     ],
 )  # fmt: skip

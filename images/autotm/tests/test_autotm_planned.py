@@ -18,9 +18,24 @@ from torch import nn
 LOSS = nn.functional.cross_entropy
 
 
+def even(graph: Graph, machine: Machine, rate: float) -> Plan:
+    """Planned for a link of `rate` bytes/s and operators of a millisecond each.
+
+    Not for measured times: on a busy host an operator may take so long that a copy over any link
+    hides beside it.
+    """
+    ops = tuple(replace(op, seconds=1e-3) for op in graph.ops)
+    return ours(replace(graph, ops=ops), replace(machine, to_host=rate, from_host=rate))
+
+
+def fast(graph: Graph, machine: Machine) -> Plan:
+    """A link over which all that leaves is free."""
+    return even(graph, machine, 1e12)
+
+
 def slow(graph: Graph, machine: Machine) -> Plan:
-    """Planned for a link over which nothing is worth to be sent."""
-    return ours(graph, replace(machine, to_host=1e5, from_host=1e5))
+    """A link over which nothing is worth to be sent."""
+    return even(graph, machine, 1e5)
 
 
 def bounds(name: str) -> tuple[int, int]:
@@ -40,14 +55,21 @@ def fitted(name: str, share: float, planner: object = None) -> Fitted:
     return autotm.fit(module, sample, LOSS, budget=budget, planner=planner)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("planner", [ours, slow], ids=["fast link", "slow link"])
+@pytest.mark.parametrize("planner", [fast, slow], ids=["fast link", "slow link"])
 @pytest.mark.parametrize("name", ["residual", "transformer", "unet"])
 def test_a_capped_step_has_the_plain_bits(name: str, planner: object) -> None:
     step = fitted(name, 0.6, planner)
     made_again = len(step.fit.plan.steps) - len(step.fit.graph.ops)
     moved = sum(stay.saved is not None for stay in step.fit.plan.stays)
-    assert made_again + moved > 0
-    assert made_again > 0 or planner is not slow or name == "transformer"
+    assert (made_again > 0) if planner is slow else (moved > 0)
+    holds(step)
+
+
+def test_a_step_planned_by_measured_times_has_the_plain_bits() -> None:
+    holds(fitted("residual", 0.6))
+
+
+def holds(step: Fitted) -> None:
     found = step.measure(1)
     assert found.differ == ()
     assert found.arena == step.fit.plan.peak_bytes <= step.fit.machine.capacity

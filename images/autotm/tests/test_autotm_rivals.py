@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.config import RIVALS
 from autotm.rivals.compare import Comparison, peak_bytes
+from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.search import Point, at_cap, dominating, front, hypervolume, search
 from autotm.rivals.steps import Rival, blocks, rivals
 from torch import nn
@@ -52,12 +56,47 @@ def test_hooks_move_what_autograd_saves_and_leave_the_module_as_it_was() -> None
     assert all("forward" not in vars(block) for block in blocks(module))
 
 
+def test_what_several_operators_save_leaves_once_and_what_backward_has_read_is_let_go() -> None:
+    module, sample = autotm_networks.network("residual")
+    hooks = OffloadActivations(module.parameters())
+    saved: list[torch.Tensor] = []
+    hold = torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x)
+    with hold:
+        LOSS(module(sample[0]), sample[1])
+    parameters = {each.data_ptr() for each in module.parameters()}
+    large = [each.data_ptr() for each in saved if each.nbytes >= 1024]
+    moved = set(large) - parameters
+    assert len(moved) < sum(each not in parameters for each in large)
+    host: list[weakref.ref[torch.Tensor]] = []
+    original = torch.empty_like
+
+    def watched(*args: object, **kwargs: object) -> torch.Tensor:
+        found = original(*args, **kwargs)
+        host.append(weakref.ref(found))
+        return found
+
+    torch.empty_like = watched  # type: ignore[assignment]
+    try:
+        with hooks:
+            loss = LOSS(module(sample[0]), sample[1])
+    finally:
+        torch.empty_like = original
+    assert len(host) == len(moved)
+    loss.backward()
+    assert [each() for each in host] == [None] * len(host)
+
+
 def test_a_memory_budget_gives_close_gradients() -> None:
     got = gradients("memory_budget_dp", 0.3, "mlp"), gradients("plain", 0, "mlp")
     assert len(got[0]) == len(got[1])
     module, sample = autotm_networks.network("unet")
     with named("memory_budget_greedy", "unet")[1].step(0.5) as run:
         torch.testing.assert_close(run(), LOSS(module(sample[0]), sample[1]).detach())
+
+
+def test_the_settings_name_every_rival() -> None:
+    module, sample = autotm_networks.network("mlp")
+    assert tuple(each.name for each in rivals(module, sample, LOSS)) == RIVALS
 
 
 def test_blocks_are_what_a_person_would_wrap() -> None:
@@ -103,16 +142,18 @@ def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
         module, sample, LOSS, repeats=2, only=["plain"],
         planner=lambda graph, machine: autotm_plans.saved(graph),
     )  # fmt: skip
-    need = found.need()
+    need = found.plain().peak
     cell = found.cell(need)
-    assert {point.rival for point in cell.points} == {"plain", "autotm"}
+    assert {point.rival for point in cell.points} == {"plain", "Ours"}
     assert [point.peak for point in cell.points if point.rival == "plain"] == [need]
     assert cell.best is not None
     assert cell.best.peak <= need
     assert cell.ours is not None
     assert cell.ours.knob == cell.best.peak / 1e9
-    assert set(cell.turns) == {"autotm", cell.best.rival}
+    assert set(cell.turns) == {"Ours", cell.best.rival}
     assert {len(times) for times in cell.turns.values()} == {4}
+    assert cell.expected["predicted_time"] > 0
+    assert cell.expected["solve_time"] < cell.expected["fit_time"]
     assert found.cell(1).note.startswith("a budget of 1 B cannot be met")
 
 

@@ -13,7 +13,11 @@ from autotm.sim.tiers import Gpu, Host
 EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals")
 VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
-    "OursOffload", "OursRecompute", "OursHalfDuplex",
+    "OursOffload", "OursRecompute", "OursHalfDuplex", "Managed",
+)  # fmt: skip
+RIVALS = (
+    "plain", "save_on_cpu", "checkpoint", "selective_checkpoint", "offload_activations",
+    "memory_budget_dp", "memory_budget_greedy", "memory_budget_ilp", "activation_offloading",
 )  # fmt: skip
 RATIOS = {"p1d0": 0.0, "p8d1": 1 / 9, "p4d1": 1 / 5, "p1d1": 1 / 2, "p0d1": 1.0}  # share of DRAM
 
@@ -36,6 +40,8 @@ class Config(Options):
     caps: tuple[float, ...] = option((0.6,), "device memory over need, in planner", above=0)
     cap_gb: float = option(0.0, "device memory in GB beside them; 0: none", least=0)
     link: float = option(12.0, "GB/s each way, in planner", above=0)
+    fault: tuple[float, ...] = option((30.0,), "us of a fault, for each run, Managed", above=0)
+    rivals: tuple[str, ...] = option(RIVALS, "comma separated; plain always runs", choices=RIVALS)
     window: int = option(5, "ops before and after a use, Asynchronous; the paper: 15", least=1)
     solver_seconds: float = option(120.0, "limit of one solve", above=0)
     gap: float = option(0.01, "at which a solve ends", least=0)

@@ -9,6 +9,7 @@ so that the same program runs there, as concurrently.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import queue
 import threading
 import time
@@ -215,19 +216,20 @@ def pinned(size: int) -> torch.Tensor:
     """`size` bytes of host memory that a GPU can copy from beside its work, until `unpin`.
 
     Registered by hand, in pages of its own: PyTorch's own pinned memory is rounded up to a power of
-    two. Raises PinnedError.
+    two. The storage begins with the first page, which is where `is_pinned` looks. Raises
+    PinnedError.
     """
+    if not size:
+        return torch.empty(0, dtype=torch.uint8)
+    whole = aligned(size, PAGE)
     try:
-        memory = torch.empty(aligned(size, PAGE) + PAGE, dtype=torch.uint8)
-    except RuntimeError as error:
+        pages = mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError) as error:
         raise PinnedError(_no_memory(size)) from error
-    first = -memory.data_ptr() % PAGE
-    memory = memory[first : first + size]
-    if size:
-        found = _runtime().cudaHostRegister(memory.data_ptr(), aligned(size, PAGE), 0)
-        if int(found) != 0:
-            _forget_error()
-            raise PinnedError(_no_memory(size))
+    memory = torch.frombuffer(pages, dtype=torch.uint8, count=size)
+    if int(_runtime().cudaHostRegister(memory.data_ptr(), whole, 0)) != 0:
+        _forget_error()
+        raise PinnedError(_no_memory(size))
     return memory
 
 

@@ -14,6 +14,7 @@ from autotm.graph import Graph, Machine, Plan
 from autotm.networks.catalogue import build
 from autotm.planner import ours, paper
 from autotm.planner.model import NoPlan
+from autotm.sim.paging import managed
 from autotm.sim.tiers import timed_on_gpu
 
 
@@ -29,6 +30,10 @@ def run(config: Config, out: RecordWriter) -> None:
         machine = Machine(capacity, config.gpu.link, config.gpu.link)
         for variant in config.variants:
             labels = {"variant": variant, "cap": cap}
+            if variant == "Managed":
+                _managed(config, out, graph, capacity, labels)
+                progress.step(f"{cap} {variant}")
+                continue
             began = time.perf_counter()
             try:
                 plan = planned(config, graph, machine, variant)
@@ -37,6 +42,18 @@ def run(config: Config, out: RecordWriter) -> None:
             else:
                 _write(out, graph, machine, plan, labels, time.perf_counter() - began)
             progress.step(f"{cap} {variant}")
+
+
+def _managed(
+    config: Config, out: RecordWriter, graph: Graph, capacity: int, labels: dict[str, str]
+) -> None:
+    """Managed memory for each cost of a fault: the label `fault`, in us."""
+    for fault in config.fault:
+        named = {**labels, "fault": f"{fault:g}"}
+        found = managed(graph, config.gpu, capacity, fault * 1e-6)
+        out.write("iteration_time", "s", [found.seconds], named, "simulated")
+        out.write("moved_in", "GB", [found.came / 1e9], named, "simulated")
+        out.write("moved_out", "GB", [found.went / 1e9], named, "simulated")
 
 
 def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from reprokit.progress import Progress
-from reprokit.records import RecordWriter
+from reprokit.records import Evidence, RecordWriter
 from reprokit.skip import cannot_run
 
 from autotm.config import Config
@@ -26,10 +26,15 @@ def run(config: Config, out: RecordWriter) -> None:
         net, sample = module(config.network, "cuda")
     except ValueError as error:
         cannot_run(str(error))
-    found = Comparison(net, sample, torch.nn.functional.cross_entropy)
-    need = found.need()
-    out.write("need", "GB", [need / 1e9], {}, "measured")
-    caps = {f"{cap:g}": int(cap * need) for cap in config.caps}
+    only = ("plain", *config.rivals)
+    found = Comparison(net, sample, torch.nn.functional.cross_entropy, only=only)
+    for rival in found.rivals.values():
+        if rival.missing:
+            out.skip({"variant": rival.name}, rival.missing)
+    plain = found.plain()
+    out.write("need", "GB", [plain.peak / 1e9], {}, "measured")
+    out.write("plain_time", "s", [plain.seconds], {}, "measured")
+    caps = {f"{cap:g}": int(cap * plain.peak) for cap in config.caps}
     if config.cap_gb:
         caps[f"{config.cap_gb:g}GB"] = int(config.cap_gb * 1e9)
     progress = Progress(len(caps))
@@ -45,6 +50,16 @@ def _write(out: RecordWriter, cell: Cell, cap: str) -> None:
         out.write("point_time", "s", [point.seconds], labels, "measured")
     for name, seconds in cell.turns.items():
         out.write("iteration_time", "s", seconds, {"variant": name, "cap": cap}, "measured")
-    out.write("dominated_by", "1", [len(cell.dominated_by)], {"cap": cap}, "measured")
+    ours = {"variant": OURS, "cap": cap}
+    for metric, value in cell.expected.items():
+        kind: Evidence = "simulated" if metric in ("predicted_time", "bound") else "measured"
+        out.write(metric, "s", [value], ours, kind)
+    if cell.ours is not None:
+        error = 100 * (cell.expected["predicted_time"] / cell.ours.seconds - 1)
+        out.write("prediction_error", "%", [error], ours, "measured")
+        out.write("dominated_by", "1", [len(cell.dominated_by)], {"cap": cap}, "measured")
+        if cell.best is not None:
+            best = cell.turns[cell.best.rival]
+            out.write("best_rival_time", "s", best, {"cap": cap}, "measured", note=cell.best.rival)
     if cell.note:
-        out.skip({"variant": OURS, "cap": cap}, cell.note)
+        out.skip(ours, cell.note)

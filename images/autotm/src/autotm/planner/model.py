@@ -85,7 +85,7 @@ class Model:
             solver.setSolution(len(chosen), np.array(chosen, dtype=np.int32), values)
         if not _ran(solver):
             status = solver.modelStatusToString(solver.getModelStatus())
-            raise NoPlan(f"HiGHS found no plan: {status}")
+            raise NoPlan(f"no plan keeps within the capacity, or none was found in time: {status}")
         info = solver.getInfo()
         bound = info.mip_dual_bound if any(self.integer) else info.objective_function_value
         return self._solution(solver, bound, began)

@@ -17,13 +17,14 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from autotm.check import check
 from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError
 from autotm.fitting import Planner, fit
 from autotm.rivals.search import Point, at_cap, dominating, search
 from autotm.rivals.steps import Rival, Run, rivals
 
-OURS = "autotm"
+OURS = "Ours"
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
@@ -65,12 +66,14 @@ def seconds_of(run: Run, device: torch.device, repeats: int) -> list[float]:
 class Cell:
     """A network at a cap. points: everything that was measured; turns: seconds by name, in turns.
 
-    note: why ours or all rivals are not there.
+    expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
+    (capture, times of the operators and plan), in s. note: why ours is not there.
     """
 
     cap: int
     points: list[Point] = field(default_factory=list)
     turns: dict[str, list[float]] = field(default_factory=dict)
+    expected: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -104,12 +107,12 @@ class Comparison:
         self.rivals = {each.name: each for each in found if not only or each.name in only}
         self._known: dict[tuple[str, float], tuple[int, float] | None] = {}
 
-    def need(self) -> int:
-        """Peak bytes of the plain step. Raises RuntimeError where it does not fit."""
+    def plain(self) -> Point:
+        """The plain step, whose peak is what is needed. Raises RuntimeError where it does not fit."""
         found = self._measure(self.rivals["plain"], 0.0)
         if found is None:
             raise RuntimeError("the plain step does not fit, so nothing is known to be a share of")
-        return found[0]
+        return Point("plain", 0.0, *found)
 
     def cell(self, cap: int) -> Cell:
         """All rivals searched at a cap, ours at the best one's peak, then both in turns."""
@@ -160,12 +163,20 @@ class Comparison:
     def _ours(self, cell: Cell, cap: int) -> None:
         best = cell.best
         with ExitStack() as stack:
+            began = time.perf_counter()
             try:
                 step = fit(self.module, self.sample, self.loss, budget=cap, planner=self.planner)
             except AutotmError as error:
                 cell.note = str(error)
                 return
             stack.callback(step.close)
+            plan = step.fit.plan
+            cell.expected = {
+                "predicted_time": check(step.fit.graph, step.fit.machine, plan).seconds,
+                "bound": plan.bound,
+                "solve_time": plan.solve_seconds,
+                "fit_time": time.perf_counter() - began,
+            }
             if step.measure(1).differ != ():
                 cell.note = "void: the gradients are not, or not shown to be, the plain run's"
                 return
@@ -178,7 +189,7 @@ class Comparison:
             run()
             self.module.zero_grad()
             # The arenas were there before; a CPU's profiler did not see them made.
-            arena = step.fit.plan.peak_bytes if self.device.type != "cuda" else 0
+            arena = plan.peak_bytes if self.device.type != "cuda" else 0
             peak = peak_bytes(run, self.device) + arena
             clean = self._clean(run)
             cell.turns[OURS] = seconds_of(clean, self.device, self.repeats)

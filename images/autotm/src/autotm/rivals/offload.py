@@ -2,7 +2,8 @@
 
 Written anew after their description: tensors of at least a KiB that are no parameters go to pinned
 memory on a stream of their own and are fetched ahead of their use; a few stay alive until their
-copy has ended. Pinned memory comes from PyTorch's cache.
+copy has ended. One object serves a whole step, so that a few are a few of all its blocks, and what
+several operators save is moved once. Pinned memory comes from PyTorch's cache.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 LEAST, STASH, AHEAD = 1024, 5, 2
 
 
-@dataclass
+@dataclass(eq=False)
 class _Away:
+    """A tensor on the host, for as long as an operator's backward still wants it."""
+
+    number: int
     host: torch.Tensor
     device: torch.device
+    source: StorageWeakRef  # as long as it is held, no other storage gets its name
     ended: Any  # event of the copy out
     back: torch.Tensor | None = None
     arrived: Any = None
@@ -29,12 +36,13 @@ class _Away:
 class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
     """A context: what autograd saves within goes to the host. keep: parameters, which do not.
 
-    On a CPU the copies are plain ones.
+    It may be entered again and again. On a CPU the copies are plain ones.
     """
 
     def __init__(self, keep: Iterable[torch.Tensor]) -> None:
         self._keep = {each.untyped_storage()._cdata for each in keep}
-        self._away: OrderedDict[int, _Away] = OrderedDict()
+        self._away: WeakValueDictionary[int, _Away] = WeakValueDictionary()
+        self._same: WeakValueDictionary[tuple[Any, ...], _Away] = WeakValueDictionary()
         self._stash: OrderedDict[int, tuple[torch.Tensor, Any]] = OrderedDict()
         self._next = 0
         self._streams: tuple[Any, Any] | None = None
@@ -44,6 +52,16 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         small = tensor.numel() * tensor.itemsize < LEAST
         if small or tensor.untyped_storage()._cdata in self._keep:
             return tensor
+        source = StorageWeakRef(tensor.untyped_storage())
+        name = (source.cdata, tensor._version, tensor.dtype, tensor.storage_offset(),
+                tuple(tensor.shape), tensor.stride())  # fmt: skip
+        if name not in self._same:
+            away = self._leave(tensor.detach(), source)
+            self._same[name] = self._away[away.number] = away
+            return away
+        return self._same[name]
+
+    def _leave(self, tensor: torch.Tensor, source: StorageWeakRef) -> _Away:
         self._next += 1
         cuda = tensor.device.type == "cuda"
         host = torch.empty_like(tensor, device="cpu", pin_memory=cuda)
@@ -57,8 +75,7 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
             self._hold(self._next, tensor, ended)
         else:
             host.copy_(tensor)
-        self._away[self._next] = _Away(host, tensor.device, ended)
-        return self._next
+        return _Away(self._next, host, tensor.device, source, ended)
 
     def _hold(self, number: int, tensor: torch.Tensor, ended: Any) -> None:
         """Keep a tensor until its copy has ended, a few at a time."""
@@ -70,17 +87,14 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
     def _unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        away = self._away.pop(packed)
-        self._stash.pop(packed, None)
+        away: _Away = packed
         self._fetch(away)
-        for number in list(reversed(self._away))[:AHEAD]:
-            if number < packed:
+        for number in range(away.number - 1, away.number - 1 - AHEAD, -1):
+            if number in self._away:
                 self._fetch(self._away[number])
         assert away.back is not None
         if away.arrived is not None:
-            current = torch.cuda.current_stream(away.device)
-            current.wait_event(away.arrived)
-            away.back.record_stream(current)
+            torch.cuda.current_stream(away.device).wait_event(away.arrived)
         return away.back
 
     def _fetch(self, away: _Away) -> None:
@@ -88,6 +102,10 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
             return
         if away.device.type != "cuda":
             away.back = away.host.clone()
+            return
+        if away.number in self._stash:  # it has not left yet
+            away.back, event = self._stash.pop(away.number)
+            torch.cuda.current_stream(away.device).wait_event(event)
             return
         _, back = self._lanes(away.device)
         away.back = torch.empty_like(away.host, device=away.device)

@@ -7,10 +7,13 @@ the budget itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 import torch
@@ -94,23 +97,23 @@ def rivals(
         Rival("checkpoint", some, lambda knob: eager(int(knob), _again)),
         Rival("selective_checkpoint", some, lambda knob: eager(int(knob), _selective)),
         Rival(
-            "offload_activations", some,
-            lambda knob: eager(int(knob), partial(_offloading, module)),
+            "offload_activations", some, lambda knob: eager(int(knob), _offloading(module)),
         ),
     ]  # fmt: skip
+    lacking = _no_compiler() if backend == "inductor" else ""
     for solver in ("dp", "greedy", "ilp"):
         patches = {"activation_memory_budget_solver": solver}
         found.append(
             Rival(
                 f"memory_budget_{solver}", grid,
                 lambda knob, p=patches: compiled({**p, "activation_memory_budget": knob}),  # type: ignore[misc]
-                whole=False, missing=_lacks("scipy") if solver == "ilp" else "",
+                whole=False, missing=lacking or (_lacks("scipy") if solver == "ilp" else ""),
             )
         )  # fmt: skip
-    return [*found, _built_in(compiled)]
+    return [*found, _built_in(compiled, lacking)]
 
 
-def _built_in(compiled: Callable[..., AbstractContextManager[Run]]) -> Rival:
+def _built_in(compiled: Callable[..., AbstractContextManager[Run]], lacking: str) -> Rival:
     """PyTorch's own offloading pass; of the largest saved tensors, a share (the knob) is tagged."""
     names = ("enable_activation_offloading", "activation_offload_separate_stream",
              "activation_reload_prefetch")  # fmt: skip
@@ -119,13 +122,17 @@ def _built_in(compiled: Callable[..., AbstractContextManager[Run]]) -> Rival:
     return Rival(
         "activation_offloading", grid,
         lambda knob: compiled(dict.fromkeys(names, True), tagged=knob), whole=False,
-        missing=f"this PyTorch has no {missing[0]}" if missing else "",
+        missing=lacking or (f"this PyTorch has no {missing[0]}" if missing else ""),
     )  # fmt: skip
 
 
-def _lacks(package: str) -> str:
-    from importlib.util import find_spec
+def _no_compiler() -> str:
+    """Why Inductor cannot compile here, or nothing."""
+    there = any(map(which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+    return "" if there else "torch.compile needs a C compiler, and there is none"
 
+
+def _lacks(package: str) -> str:
     return "" if find_spec(package) else f"{package} is not installed"
 
 
@@ -169,12 +176,17 @@ def _selective(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
 
 
-def _offloading(module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        with OffloadActivations([*module.parameters(), *module.buffers()]):
-            return forward(*args)
+def _offloading(module: nn.Module) -> Wrap:
+    hooks = OffloadActivations([*module.parameters(), *module.buffers()])
 
-    return call
+    def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with hooks:
+                return forward(*args)
+
+        return call
+
+    return wrap
 
 
 @contextmanager

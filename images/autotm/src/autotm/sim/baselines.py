@@ -89,7 +89,7 @@ def cached(
     one that it replaces is written. miss_read, miss_write: bytes/s of these; warm: iterations
     before the one that counts.
     """
-    addresses = _addresses(graph)
+    where = addresses(graph)
     lines = size // block
     tags = np.full(lines, -1, dtype=np.int64)
     dirty = np.zeros(lines, dtype=bool)
@@ -102,7 +102,7 @@ def cached(
                 length = graph.tensors[tensor].bytes
                 if not length:
                     continue
-                low, high = addresses[tensor] // block, (addresses[tensor] + length - 1) // block
+                low, high = where[tensor] // block, (where[tensor] + length - 1) // block
                 for begin in range(low, high + 1, lines):
                     blocks = np.arange(begin, min(begin + lines, high + 1))
                     slots = blocks % lines
@@ -120,7 +120,8 @@ def cached(
     return run
 
 
-def _addresses(graph: Graph) -> list[int]:
+def addresses(graph: Graph) -> list[int]:
+    """Where each tensor lies, everything kept and packed: what has no plan works on these."""
     last = len(graph.ops) - 1
     boxes = []
     for each in graph.tensors:

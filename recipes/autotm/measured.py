@@ -1,0 +1,46 @@
+"""The figure of real training under caps: peak and time of ours and of every rival."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ae.figures.draw import PALETTE, NoData, Plot, new_panels
+from ae.figures.summary import in_order, pool
+
+OURS = "Ours"
+LOOKS = {
+    OURS: (PALETTE["vermilion"], "*"), "plain": (PALETTE["black"], "s"),
+    "save_on_cpu": (PALETTE["sky"], "v"), "offload_activations": (PALETTE["blue"], "^"),
+    "activation_offloading": (PALETTE["blue"], "D"), "checkpoint": (PALETTE["green"], "o"),
+    "selective_checkpoint": (PALETTE["green"], "P"), "memory_budget_dp": (PALETTE["orange"], "o"),
+    "memory_budget_greedy": (PALETTE["orange"], "v"), "memory_budget_ilp": (PALETTE["orange"], "^"),
+}  # fmt: skip
+
+
+def fronts(frame: pd.DataFrame) -> Plot:
+    """Every point that was measured, a panel for each network; ours once for each cap."""
+    keys = ["real_net", "variant", "knob", "cap"]
+    peaks = pool(frame, "peak", keys)
+    times = pool(frame, "point_time", keys)
+    if peaks.empty or times.empty:
+        raise NoData("no peak of a training step was measured")
+    table = times.rename(columns={"median": "seconds"}).drop(columns="samples", errors="ignore")
+    table["gb"] = peaks["median"].to_numpy()
+    table = table.drop_duplicates(["real_net", "variant", "knob", "gb"])  # of several caps
+    nets = list(dict.fromkeys(table["real_net"]))
+    figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
+    for axis, net in zip(shared, nets, strict=True):
+        own = table[table["real_net"] == net]
+        for name in in_order(own["variant"], list(LOOKS)):
+            colour, mark = LOOKS.get(name, (PALETTE["grey"], "."))
+            some = own[own["variant"] == name]
+            axis.scatter(some["gb"], some["seconds"], s=70 if name == OURS else 18, color=colour,
+                         marker=mark, label=name, zorder=3 if name == OURS else 2)  # fmt: skip
+        axis.set_title(net)
+        axis.set_xlabel("measured peak (GB)")
+        axis.set_xlim(left=0)
+        axis.set_ylim(bottom=0)
+        axis.grid(True)
+    shared[0].set_ylabel("iteration (s)")
+    shared[0].legend(fontsize=6.5)
+    return Plot(figure=figure, table=table, spread="points: median of an iteration's times")
