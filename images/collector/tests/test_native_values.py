@@ -102,7 +102,8 @@ def findings(run: Run, out: Path) -> set[tuple[str, str]]:
 
 
 AGAIN = [
-    *START, *MEMORY, "region start first", f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0", "region end first",
+    *START, *MEMORY,
+    "region start first", f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0", "region end first",
     *launch(f"global {stores(3)} 4 {B:#x} 4 {N}", name="write"),
     "region start second", f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0", "region end second",
     *launch(f"global {stores(3)} 4 {B:#x} 4 {N}", name="rewrite"),
