@@ -11,11 +11,12 @@ import torch
 
 from dlrm_inference.cuda import launch
 from dlrm_inference.cuda.design import BEST_FEW, BEST_MANY, Shape
-from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
+from dlrm_inference.cuda.report import report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
     UnsupportedError,
+    Variant,
     check_tensors,
     make_out,
 )
@@ -69,8 +70,11 @@ def _arguments_type(tables: int) -> type[ctypes.Structure]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
-    """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch."""
+class Best(Variant):
+    """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch.
+
+    Rows must have contiguous columns, and there may be at most 2^31 - 1 of them.
+    """
 
     name: str = "best"
     summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
@@ -82,22 +86,6 @@ class Best:
         """Return the compile-time choices for a launch of `bags` bags, all tables together."""
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         return self.few if bags <= FEW_WARPS * sms else self.many
-
-    def forward(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        *,
-        mode: str = "sum",
-        out: torch.Tensor | None = None,
-        check: bool = False,
-    ) -> torch.Tensor:
-        """Return the bags' sums or means (bags, dim); as `Scheme.forward`, but rows must have
-        contiguous columns and there may be at most 2^31 - 1 of them."""
-        prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
-        self._launch(prepared, weight.device, check)
-        return prepared.out
 
     def forward_tables(
         self,
@@ -115,8 +103,7 @@ class Best:
         of bags; at most 48 tables.
         """
         prepared = self.prepare_tables(weights, indices, offsets, mode=mode, out=out)
-        self._launch(prepared, weights[0].device, check)
-        return prepared.out
+        return prepared.checked(check)
 
     def prepare(
         self,
@@ -185,31 +172,16 @@ class Best:
         case = _Case(index=torch.int64, element=torch.float32, dim=128, vector=16, tables=1)
         return _load(self.few, device, case).attributes(32 * self.few.block_warps)
 
-    def supports(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        mode: str = "sum",
-    ) -> str:
-        """Return why these tensors cannot be served, "" when they can."""
-        try:
-            self._check_tables([weight], [indices], [offsets], mode)
-        except UnsupportedError as error:
-            return str(error)
-        return ""
+    def check(
+        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+    ) -> None:
+        """Raise UnsupportedError for what it does not take."""
+        self._check_tables([weight], [indices], [offsets], mode)
 
     def reshaped(self, **choices: object) -> Best:
         """Return this kernel with other compile-time choices (`Shape`'s fields), for tuning."""
         few, many = (replace(shape, **choices) for shape in (self.few, self.many))
         return replace(self, few=few, many=many)
-
-    def _launch(self, prepared: Prepared, device: torch.device, check: bool) -> None:
-        if not torch.cuda.is_current_stream_capturing():
-            report_of(device).look()
-        prepared()
-        if check:
-            raise_if_out_of_range(device)
 
     def _check_tables(
         self,
