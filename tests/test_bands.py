@@ -41,7 +41,7 @@ LATER |= {
         ("cpu", "rap"): "F5",
         ("h200", "dlrm"): "D3-order D3-best D4-order D6-sm_90 D9-local D10-low D12-order cap "
         "prefetch pin inference share occupancy stalls-order stalls-optmt stalls-rpf B6-eager B7 "
-        "B7-eager B8 fbgemm versus",
+        "B7-eager B8 B11 B11-all fbgemm versus",
     }.items()
     for name in names.split()
 }

@@ -15,7 +15,8 @@ from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
     Variant,
-    check_tensors,
+    check_ids,
+    check_weight,
     make_out,
 )
 
@@ -54,7 +55,8 @@ class Scheme(Variant, Point):
         self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
     ) -> None:
         """Raise UnsupportedError for what it does not take; any strides will do."""
-        check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
+        check_weight(self.name, self.dtypes, weight)
+        check_ids(self.name, indices, offsets, mode, weight.device)
 
     def prepare(
         self,

@@ -79,32 +79,33 @@ class Variant:
         return ""
 
 
-def check_tensors(
-    name: str,
-    dtypes: Sequence[torch.dtype],
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    mode: str,
-) -> None:
-    """Raise UnsupportedError for what no variant of ours can serve."""
-    if mode not in ("sum", "mean"):
-        raise UnsupportedError(f"{name} has no mode '{mode}'; fix: use 'sum' or 'mean'")
+def check_weight(name: str, dtypes: Sequence[torch.dtype], weight: torch.Tensor) -> None:
+    """Raise UnsupportedError for a table that no variant of ours can serve."""
     if weight.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise UnsupportedError(f"{name} takes tables of {known}, not {weight.dtype}")
-    if weight.dim() != 2 or indices.dim() != 1 or offsets.dim() != 1 or offsets.numel() < 1:
+    if weight.dim() != 2 or weight.shape[0] < 1 or weight.shape[1] < 1:
         raise UnsupportedError(
-            f"{name} takes weight (rows, dim), indices (accesses,) and offsets (bags + 1,)"
+            f"{name} takes tables (rows, dim) with at least one row and one column"
         )
+    if not weight.is_cuda:
+        raise UnsupportedError(f"{name} takes tensors on one GPU; fix: .to('cuda')")
+
+
+def check_ids(
+    name: str, indices: torch.Tensor, offsets: torch.Tensor, mode: str, device: torch.device
+) -> None:
+    """Raise UnsupportedError for bags that no variant of ours sums from tables on `device`."""
+    if mode not in ("sum", "mean"):
+        raise UnsupportedError(f"{name} has no mode '{mode}'; fix: use 'sum' or 'mean'")
+    if indices.dim() != 1 or offsets.dim() != 1 or offsets.numel() < 1:
+        raise UnsupportedError(f"{name} takes indices (accesses,) and offsets (bags + 1,)")
     if indices.dtype not in INDEX_TYPES or offsets.dtype != indices.dtype:
         raise UnsupportedError(f"{name} takes int32 or int64 indices and offsets of the same type")
     if not (indices.is_contiguous() and offsets.is_contiguous()):
         raise UnsupportedError(f"{name} takes contiguous indices and offsets; fix: .contiguous()")
-    if not (weight.is_cuda and weight.device == indices.device == offsets.device):
+    if not device == indices.device == offsets.device:
         raise UnsupportedError(f"{name} takes tensors on one GPU; fix: .to('cuda')")
-    if weight.shape[0] < 1 or weight.shape[1] < 1:
-        raise UnsupportedError(f"{name} takes tables with at least one row and one column")
 
 
 def make_out(
