@@ -36,12 +36,12 @@ LATER = {("h200x2", "rap", "G1-fig9")} | {
 LATER |= {
     (*run, name)  # a table's name stands for all of its claims
     for run, names in {
-        ("h200x2", "rap"): "fig9 cpu-best baseline",
-        ("h200", "rap"): "fig10 heavy R9-order capacity",
+        ("h200x2", "rap"): "fig9 stream G5 cpu-best baseline",
+        ("h200", "rap"): "fig10 heavy heavy-stream stream G5 R9-order capacity",
         ("cpu", "rap"): "F5",
         ("h200", "dlrm"): "D3-order D3-best D4-order D6-sm_90 D9-local D10-low D12-order cap "
         "prefetch pin inference share occupancy stalls-order stalls-optmt stalls-rpf B6-eager B7 "
-        "B7-eager B8 fbgemm versus",
+        "B7-eager B8 B11 B11-all fbgemm versus",
     }.items()
     for name in names.split()
 }

@@ -92,6 +92,7 @@ def test_the_search_and_the_gains_are_recorded(
 def test_plan_2_keeps_a_gpu_as_busy_as_its_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Needs the GPU alone: kernels' own time grows where another process takes turns on it."""
     monkeypatch.setenv("AE_OUT", str(tmp_path))
     words = ["heavy", "--device", "cuda", "--plan", "2", "--scale", "0.01"]
     assert main([*words, *WORDS, "--variants", "sequential,ideal"]) == 0

@@ -108,6 +108,22 @@ def endtoend(records: Records) -> None:
             records.add("endtoend", "embedding_share", share, unit="%", mode=mode, **labels)
 
 
+POOLINGS = (1, 2, 3, 5, 8, 10, 20, 40, 150)
+
+
+def grid(records: Records, slowest: float = 1.1) -> None:
+    """FBGEMM over best in every cell, by `slowest` to 1.5 times; long bags twice in vain."""
+    cells = product(POOLINGS, (64, 2048, 16384), ("uniform", "zipf", "sorted"),
+                    (500_000, 10_000_000), ("one_table", "all_tables"))  # fmt: skip
+    for place, (pooling, batch, ids, rows, launch) in enumerate(cells):
+        labels = {"pooling": pooling, "batch": batch, "ids": ids, "rows": rows, "launch": launch}
+        for variant, factor in (("best", 1.0), ("fbgemm", 1.5 if place else slowest)):
+            time = factor * (4 + pooling * batch * 1e-4)
+            records.add("grid", "cell_time", time, n=5, noise=0.001, variant=variant, **labels)
+    for bags, time in (("even", 34.0), ("ten_of_5000", 50.0), ("one_of_100000", 80.0)):
+        records.add("grid", "long_bags_time", time, n=5, variant="best", bags=bags)
+
+
 def sweep(records: Records, dataset: str) -> None:
     """Register prefetch over distance and warps, beside PyTorch 2.1."""
     records.add("sweep", "kernel_time", 1.05 * BASE_US[dataset], dataset=dataset, variant="stock21")
@@ -170,6 +186,7 @@ def everything() -> Records:
     records = Records()
     embedding(records)
     endtoend(records)
+    grid(records)
     for dataset in DATASETS:
         sweep(records, dataset)
         pin_cost(records, dataset)

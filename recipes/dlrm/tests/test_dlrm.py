@@ -24,6 +24,7 @@ from dlrm_records import (
     Records,
     embedding,
     everything,
+    grid,
 )
 
 from ae.claims.tables import load_claims
@@ -401,6 +402,24 @@ def test_what_pinning_costs_and_what_tuning_brings_are_judged() -> None:
         "fbgemm.random-one_table",
     )
     assert {found[name] for name in names} == {"not reproduced"}
+
+
+def test_one_cell_of_the_grid_that_is_lost_or_missing_breaks_the_promise() -> None:
+    records = Records()
+    grid(records)
+    found = verdicts(records.rows, "NVIDIA H200")
+    assert (found["B9"], found["B9-mean"]) == ("reproduced", "reproduced")
+    assert (found["B10.ten_of_5000"], found["B10.one_of_100000"]) == (
+        "reproduced",
+        "not reproduced",
+    )
+    cells = [row for row in records.rows if row.metric == "cell_time"]
+    found = verdicts(cells[2:], "NVIDIA H200")
+    assert (found["B9"], found["B9-mean"], found["B10.ten_of_5000"]) == ("not run",) * 3
+    lost = Records()
+    grid(lost, slowest=0.97)
+    found = verdicts(lost.rows, "NVIDIA H200")
+    assert (found["B9"], found["B9-mean"]) == ("not reproduced", "reproduced")
 
 
 def test_one_dataset_that_is_missing_is_no_promise_kept() -> None:

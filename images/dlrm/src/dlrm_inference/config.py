@@ -11,9 +11,10 @@ from reprokit.options import Options, option
 
 DEVICES = ("cpu", "cuda")
 EXPERIMENTS = (
-    "embedding", "endtoend", "sweep", "pin_cost", "check_cost", "profile", "static",
+    "embedding", "endtoend", "grid", "sweep", "pin_cost", "check_cost", "profile", "static",
 )  # fmt: skip
 GPU_ONLY = {
+    "grid": "it compares GPU kernels",
     "sweep": "the sweep is over a GPU's resident warps, which a CPU does not have",
     "pin_cost": "the pinning modes are ways to use a GPU's L2 cache",
     "check_cost": "what is looked at is a report of a GPU's kernels",

@@ -127,7 +127,7 @@ def test_host_and_kernels_agree_on_every_field(monkeypatch, source, fields):
         text += f'static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, "{name}");\n'
     monkeypatch.setattr("dlrm_inference.cuda.compile.read_source", lambda _: text)
     if source == "best":
-        design.BEST_MANY.build("sm_90", tables=48)
+        design.BEST_MANY.build("sm_90", design.Case(tables=48))
     else:
         design.POINTS["rpf"].build("sm_90")
 

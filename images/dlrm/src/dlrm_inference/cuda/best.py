@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import torch
 
 from dlrm_inference.cuda import launch
-from dlrm_inference.cuda.design import BEST_FEW, BEST_MANY, Shape
-from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
+from dlrm_inference.cuda.design import (
+    BEST_FEW,
+    BEST_MANY,
+    BEST_SHORT,
+    PIECE,
+    Case,
+    Shape,
+    Short,
+)
+from dlrm_inference.cuda.places import place_of
+from dlrm_inference.cuda.report import Report, report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
     UnsupportedError,
-    check_tensors,
+    Variant,
+    check_ids,
+    check_weight,
     make_out,
 )
 
@@ -24,17 +37,7 @@ ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 MOST_TABLES = 48  # that one launch's parameters (4 KB) hold
 MOST_ROWS = 2**31 - 1
 FEW_WARPS = 20  # per SM: as many as fit with the registers of BEST_FEW
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    """What the tensors decide at compile time."""
-
-    index: torch.dtype
-    element: torch.dtype
-    dim: int
-    vector: int  # bytes
-    tables: int  # 1, or MOST_TABLES
+_Weights = Sequence[torch.Tensor]
 
 
 class _Table(ctypes.Structure):
@@ -56,54 +59,75 @@ class _Table(ctypes.Structure):
 
 
 @cache
+def _packer(tables: int) -> struct.Struct:
+    """All of `_Table`'s fields, table after table: one call of the host for all of them."""
+    return struct.Struct("=" + tables * "7QqiiQ")
+
+
+@cache
 def _arguments_type(tables: int) -> type[ctypes.Structure]:
     class _Arguments(ctypes.Structure):
         _fields_ = (
             ("tables", _Table * tables),
             ("bags", ctypes.c_int),
             ("mean", ctypes.c_int),
+            ("cut", ctypes.c_int),
             ("report", ctypes.c_void_p),
+            ("help", ctypes.c_void_p),
         )
 
     return _Arguments
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
-    """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch."""
+class _Launch(Prepared):
+    """A launch whose long bags are shared in the place of the stream that it is put on."""
+
+    device: torch.device
+
+    def __call__(self, window: launch.Window | None = None) -> None:
+        self.arguments.struct.help = place_of(self.device)
+        super().__call__(window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """What the tables of a launch decide, whatever ids and bags come."""
+
+    dim: int
+    size: int  # bytes of an element
+    alignment: int  # of every row, in bytes
+    tables: tuple[tuple[int, int, int, int, int], ...]  # address, rows, their bits, stride, number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(Variant):
+    """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch.
+
+    Rows must have contiguous columns, and there may be at most 2^31 - 1 of them.
+    """
 
     name: str = "best"
     summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
     few: Shape = BEST_FEW  # for launches of at most FEW_WARPS warps per SM
     many: Shape = BEST_MANY
+    short: tuple[tuple[int, Short, Short], ...] = BEST_SHORT  # as design.BEST_SHORT
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
-    def shape(self, bags: int, device: torch.device) -> Shape:
-        """Return the compile-time choices for a launch of `bags` bags, all tables together."""
-        sms = torch.cuda.get_device_properties(device).multi_processor_count
-        return self.few if bags <= FEW_WARPS * sms else self.many
-
-    def forward(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        *,
-        mode: str = "sum",
-        out: torch.Tensor | None = None,
-        check: bool = False,
-    ) -> torch.Tensor:
-        """Return the bags' sums or means (bags, dim); as `Scheme.forward`, but rows must have
-        contiguous columns and there may be at most 2^31 - 1 of them."""
-        prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
-        self._launch(prepared, weight.device, check)
-        return prepared.out
+    def shape(self, bags: int, average: int, device: torch.device) -> Shape | Short:
+        """Return the compile-time choices for a launch of `bags` bags, all tables together, of
+        `average` rows in the table where they are longest."""
+        is_few = bags <= FEW_WARPS * _sms(device)
+        for most, few, many in self.short:
+            if average <= most:
+                return few if is_few else many
+        return self.few if is_few else self.many
 
     def forward_tables(
         self,
-        weights: Sequence[torch.Tensor],
-        indices: Sequence[torch.Tensor],
-        offsets: Sequence[torch.Tensor],
+        weights: _Weights,
+        indices: _Weights,
+        offsets: _Weights,
         *,
         mode: str = "sum",
         out: torch.Tensor | None = None,
@@ -115,8 +139,7 @@ class Best:
         of bags; at most 48 tables.
         """
         prepared = self.prepare_tables(weights, indices, offsets, mode=mode, out=out)
-        self._launch(prepared, weights[0].device, check)
-        return prepared.out
+        return prepared.checked(check)
 
     def prepare(
         self,
@@ -132,126 +155,136 @@ class Best:
 
     def prepare_tables(
         self,
-        weights: Sequence[torch.Tensor],
-        indices: Sequence[torch.Tensor],
-        offsets: Sequence[torch.Tensor],
+        weights: _Weights,
+        indices: _Weights,
+        offsets: _Weights,
         *,
         mode: str = "sum",
         out: torch.Tensor | None = None,
     ) -> Prepared:
         """Return the launch that `forward_tables` makes, not yet made."""
-        self._check_tables(weights, indices, offsets, mode)
-        first, count = weights[0], len(weights)
-        bags, dim, device = offsets[0].numel() - 1, first.shape[1], first.device
+        frame = self._check_tables(weights, indices, offsets, mode)
+        first, count, dim = weights[0], len(weights), frame.dim
+        bags, device, width = offsets[0].numel() - 1, first.device, frame.dim * frame.size
         out = make_out(first, bags, out, count * dim)
-        slices = [out[:, t * dim : (t + 1) * dim] for t in range(count)]
-        case = _Case(
-            index=indices[0].dtype,
-            element=first.dtype,
+        begin, stride = out.data_ptr(), out.stride(0) * frame.size
+        everything = frame.alignment | begin | stride | width
+        case = Case(
+            index=INDEX_TYPES[indices[0].dtype],
+            element=ELEMENTS[first.dtype],
             dim=dim,
-            vector=min(vector_of(tensor) for tensor in (*weights, *slices)),
+            vector=min(16, everything & -everything),
             tables=1 if count == 1 else MOST_TABLES,
         )
-        report = report_of(device)
-        struct = _arguments_type(case.tables)(bags=bags, mean=mode == "mean", report=report.address)
-        shape = self.shape(bags * count, device)
-        size = first.element_size()
-        for t, (weight, index, offset) in enumerate(zip(weights, indices, offsets, strict=True)):
-            rows = weight.shape[0]
-            struct.tables[t] = _Table(
-                weight=weight.data_ptr(),
-                indices=index.data_ptr(),
-                offsets=offset.data_ptr(),
-                out=slices[t].data_ptr(),
-                rows=rows,
-                row_stride=weight.stride(0) * size,
-                out_stride=out.stride(0) * size,
-                total=index.numel(),
-                average=index.numel() // max(bags, 1),
-                shift=max(0, (rows - 1).bit_length() - (shape.buckets - 1).bit_length()),
-                number=report.number(weight, t if count > 1 else -1),
-            )
-        return Prepared(
+        totals = [index.numel() for index in indices]
+        average = max(totals) // max(bags, 1)
+        shape = self.shape(bags * count, average, device)
+        arguments = _arguments_type(case.tables)(
+            bags=bags,
+            mean=mode == "mean",
+            cut=min(max(4 * PIECE, 4 * average), MOST_ROWS),
+            report=report_of(device).address,
+        )
+        bands = (shape.buckets - 1).bit_length()
+        fields: list[int] = []
+        for t, (weight, rows, bits, row_stride, number) in enumerate(frame.tables):
+            total = totals[t]
+            fields += (
+                weight, indices[t].data_ptr(), offsets[t].data_ptr(), begin + t * width, rows,
+                row_stride, stride, total, min(total // (bags or 1), MOST_ROWS),
+                bits - bands if bits > bands else 0, number,
+            )  # fmt: skip
+        _packer(count).pack_into(arguments, 0, *fields)
+        return _Launch(
             kernel=_load(shape, device, case),
-            grid=(max(1, -(-bags // shape.bags)), count, 1),
+            grid=(max(1, -(-bags // shape.block_bags(case))), count, 1),
             block=(32 * shape.block_warps, 1, 1),
-            arguments=launch.Arguments(struct, (*weights, *indices, *offsets, out)),
+            arguments=launch.Arguments(arguments, (*weights, *indices, *offsets, out)),
             out=out,
+            device=device,
         )
 
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
         the kernel for one fp32 table of dim 128 and few bags."""
-        case = _Case(index=torch.int64, element=torch.float32, dim=128, vector=16, tables=1)
-        return _load(self.few, device, case).attributes(32 * self.few.block_warps)
+        return _load(self.few, device, Case()).attributes(32 * self.few.block_warps)
 
-    def supports(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        mode: str = "sum",
-    ) -> str:
-        """Return why these tensors cannot be served, "" when they can."""
-        try:
-            self._check_tables([weight], [indices], [offsets], mode)
-        except UnsupportedError as error:
-            return str(error)
-        return ""
+    def check(
+        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+    ) -> None:
+        """Raise UnsupportedError for what it does not take."""
+        self._check_tables([weight], [indices], [offsets], mode)
 
-    def reshaped(self, **choices: object) -> Best:
-        """Return this kernel with other compile-time choices (`Shape`'s fields), for tuning."""
+    def reshaped(self, **choices: Any) -> Best:
+        """Return this kernel with other compile-time choices (fields that both `Shape` and `Short`
+        have), for tuning."""
         few, many = (replace(shape, **choices) for shape in (self.few, self.many))
-        return replace(self, few=few, many=many)
-
-    def _launch(self, prepared: Prepared, device: torch.device, check: bool) -> None:
-        if not torch.cuda.is_current_stream_capturing():
-            report_of(device).look()
-        prepared()
-        if check:
-            raise_if_out_of_range(device)
+        short = tuple(
+            (most, *(replace(one, **choices) for one in shapes)) for most, *shapes in self.short
+        )
+        return replace(self, few=few, many=many, short=short)
 
     def _check_tables(
-        self,
-        weights: Sequence[torch.Tensor],
-        indices: Sequence[torch.Tensor],
-        offsets: Sequence[torch.Tensor],
-        mode: str,
-    ) -> None:
+        self, weights: _Weights, indices: _Weights, offsets: _Weights, mode: str
+    ) -> _Frame:
         if not 1 <= len(weights) <= MOST_TABLES:
             raise UnsupportedError(f"{self.name} takes 1 to {MOST_TABLES} tables a launch")
         if not len(weights) == len(indices) == len(offsets):
             raise UnsupportedError("every table needs its weight, indices and offsets")
-        for weight, index, offset in zip(weights, indices, offsets, strict=True):
-            check_tensors(self.name, self.dtypes, weight, index, offset, mode)
+        frame = self._frame(weights)
+        kind, bounds, device = indices[0].dtype, offsets[0].shape, weights[0].device
+        check_ids(self.name, indices[0], offsets[0], mode, device)
+        for index, offset in zip(indices, offsets, strict=True):
+            if index.dtype is not kind or offset.dtype is not kind or offset.shape != bounds:
+                raise UnsupportedError(_ONE)
+            if index.stride() != _DENSE or offset.stride() != _DENSE or index.device != device:
+                check_ids(self.name, index, offset, mode, device)
+        return frame
+
+    def _frame(self, weights: _Weights) -> _Frame:
+        """Return what these tables decide, checked when they are seen for the first time: an eager
+        model's time is the host's."""
+        report = report_of(weights[0].device)
+        key = (report, *((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in weights))
+        found = _frames.get(key)
+        if found is None:
+            if len(_frames) >= _MOST_FRAMES:
+                _frames.clear()
+            found = _frames[key] = self._make_frame(weights, report)
+        return found
+
+    def _make_frame(self, weights: _Weights, report: Report) -> _Frame:
+        tables, alignment, dim, size = [], 0, weights[0].shape[-1], weights[0].element_size()
+        for t, weight in enumerate(weights):
+            check_weight(self.name, self.dtypes, weight)
             if weight.stride(1) != 1:
                 raise UnsupportedError(
                     f"{self.name} takes rows with contiguous columns; fix: weight.contiguous()"
                 )
             if weight.shape[0] > MOST_ROWS:
                 raise UnsupportedError(f"{self.name} takes at most {MOST_ROWS} rows")
-            same = weight.shape[1] == weights[0].shape[1] and weight.dtype == weights[0].dtype
-            if not same or offset.numel() != offsets[0].numel() or index.dtype != indices[0].dtype:
-                raise UnsupportedError(
-                    "the tables of one launch must have one dim, types and number of bags"
-                )
+            if (weight.shape[1], weight.dtype) != (dim, weights[0].dtype):
+                raise UnsupportedError(_ONE)
+            if weight.device != weights[0].device:
+                raise UnsupportedError(f"{self.name} takes tensors on one GPU; fix: .to('cuda')")
+            rows, stride = weight.shape[0], weight.stride(0) * size
+            number = report.number(weight, t if len(weights) > 1 else -1)
+            alignment |= weight.data_ptr() | stride
+            tables.append((weight.data_ptr(), rows, (rows - 1).bit_length(), stride, number))
+        return _Frame(dim=dim, size=size, alignment=alignment, tables=tuple(tables))
 
 
-def vector_of(tensor: torch.Tensor) -> int:
-    """Return the widest load in bytes (16, 8, 4 or 2) that every row of a 2-d tensor allows."""
-    size = tensor.element_size()
-    everything = tensor.data_ptr() | tensor.stride(0) * size | tensor.shape[1] * size
-    return min(16, everything & -everything)
+_ONE = "the tables of one launch must have one dim, types and number of bags"
+_MOST_FRAMES = 256
+_DENSE = (1,)
+_frames: dict[tuple[object, ...], _Frame] = {}
 
 
 @cache
-def _load(shape: Shape, device: torch.device, case: _Case) -> launch.Kernel:
-    compiled = shape.build(
-        launch.arch_of(device),
-        index=INDEX_TYPES[case.index],
-        element=ELEMENTS[case.element],
-        dim=case.dim,
-        vector=case.vector,
-        tables=case.tables,
-    )
-    return launch.Kernel(compiled, "best", device)
+def _sms(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@cache
+def _load(shape: Shape | Short, device: torch.device, case: Case) -> launch.Kernel:
+    return launch.Kernel(shape.build(launch.arch_of(device), case), "best", device)

@@ -24,6 +24,7 @@ _REPORT = {
     "registers": re.compile(r"Used (\d+) registers"),
     "shared_bytes": re.compile(r"(\d+) bytes smem"),
 }
+_INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -79,8 +80,10 @@ def compile_source(
 
 
 def read_source(source: str) -> str:
-    """Return the text of `kernels/<source>.cu`."""
-    return (resources.files(__package__) / "kernels" / f"{source}.cu").read_text("utf-8")
+    """Return the text of `kernels/<source>.cu`, what it includes in place."""
+    folder = resources.files(__package__) / "kernels"
+    text = (folder / f"{source}.cu").read_text("utf-8")
+    return _INCLUDE.sub(lambda found: (folder / found[1]).read_text("utf-8"), text)
 
 
 def read_report(log: str) -> dict[str, Usage]:

@@ -24,6 +24,10 @@ BLOCK = (32, 8, 1)
 """Launch shape of the paper's kernels: 8 warps a block, each on a 32-column slice of a bag."""
 
 
+PLACE_BYTES = 2**20  # that long bags of a launch of `best` are shared in
+PIECE = 128  # rows of them that a warp takes at a time
+
+
 class UnsupportedError(ValueError):
     """A variant cannot do what was asked: one sentence with a fix."""
 
@@ -68,55 +72,82 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Case:
+    """What tensors decide of `best` at compile time."""
+
+    index: str = "long long"  # C type of the row ids
+    element: int = 0  # 0 fp32, 1 fp16, 2 bf16
+    dim: int = 128  # columns
+    vector: int = 16  # bytes per load
+    tables: int = 1  # that a launch can serve
+
+    @property
+    def lanes(self) -> int:
+        """Lanes that share a row: LANES of kernels/rows.cuh."""
+        units = self.dim * (2 if self.element else 4) // self.vector
+        return min(32, 1 << (units - 1).bit_length())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """The compile-time choices of kernels/best.cu that only speed depends on."""
 
-    split: int = 1  # warps per bag
-    bags: int = 4  # bags per block
+    bags: int = 4  # per block
     depth: int = 8  # 16-byte loads in flight per lane
-    stages: int = 1
+    ahead: int = 8  # as depth, where a long bag is shared
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
-    min_blocks: int = 0
+    min_blocks: int = 1  # per SM, for the register allocator
     check: int = 1  # 0: ids are not looked at, to measure what looking costs
 
     @property
     def block_warps(self) -> int:
         """Warps of a block."""
-        return self.split * self.bags
+        return self.bags
 
-    def build(
-        self,
-        arch: str,
-        *,
-        index: str = "long long",
-        element: int = 0,
-        dim: int = 128,
-        vector: int = 16,
-        tables: int = 1,
-    ) -> Compiled:
-        """Compile for `arch`: C type of the row ids, element type (0 fp32, 1 fp16, 2 bf16),
-        columns, bytes per load, tables a launch can serve."""
-        macros = {
-            "INDEX": index,
-            "ELEMENT": element,
-            "DIM": dim,
-            "VECTOR": vector,
-            "TABLES": tables,
-            "SPLIT": self.split,
-            "BAGS": self.bags,
-            "DEPTH": self.depth,
-            "STAGES": self.stages,
-            "KEYS": self.keys,
-            "BUCKETS": self.buckets,
-            "HEAD": self.head,
-            "HINT": f'"{self.hint}"',
-            "MIN_BLOCKS": self.min_blocks,
-            "CHECK": self.check,
-        }
-        return compile_source("best", arch, macros)
+    def block_bags(self, case: Case) -> int:
+        """Bags of a block."""
+        del case  # a bag is a warp's, however wide its rows are
+        return self.bags
+
+    def build(self, arch: str, case: Case = Case()) -> Compiled:
+        """Compile for `arch` ("sm_90")."""
+        return compile_source("best", arch, _macros(self, case))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Short:
+    """The compile-time choices of kernels/short.cu that only speed depends on."""
+
+    flight: int  # rows of a bag in flight
+    per: int = 1  # bags of a group of lanes at a time
+    warps: int = 8  # of a block
+    ahead: int = 4  # loads in flight per lane where a long bag is shared
+    buckets: int = 1  # it reads rows as they come
+    hint: str = ""
+    min_blocks: int = 1
+    check: int = 1
+
+    @property
+    def block_warps(self) -> int:
+        """Warps of a block."""
+        return self.warps
+
+    def block_bags(self, case: Case) -> int:
+        """Bags of a block."""
+        return self.warps * (32 // case.lanes) * self.per
+
+    def build(self, arch: str, case: Case = Case()) -> Compiled:
+        """Compile for `arch` ("sm_90")."""
+        return compile_source("short", arch, _macros(self, case))
+
+
+def _macros(shape: Shape | Short, case: Case) -> dict[str, object]:
+    fields = {**vars(case), **vars(shape), "hint": f'"{shape.hint}"'}
+    fields |= {"place": PLACE_BYTES, "piece": PIECE}
+    return {name.upper(): value for name, value in fields.items()}
 
 
 _POINTS = (
@@ -160,8 +191,16 @@ TUNED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 MOST_SHARED_DISTANCE = 48  # rows ahead that the 48 KiB of shared memory of a block hold
 # Tuned on an H200 (docs/baselines.md). With few bags (one table) latency counts: more loads in
 # flight, and the first ones before a bag's rows are put in order. With many, occupancy counts.
-BEST_FEW = Shape(depth=10, head=1)
-BEST_MANY = Shape(depth=8, head=0)
+BEST_FEW = Shape(depth=10, head=1, min_blocks=5)
+BEST_MANY = Shape(depth=8, head=0, min_blocks=8)
+BEST_SHORT = (
+    (1, Short(flight=4, min_blocks=5), Short(flight=1, per=4, min_blocks=4)),
+    (2, Short(flight=4, min_blocks=5), Short(flight=2, per=2, min_blocks=5)),
+    (4, Short(flight=4, min_blocks=5), Short(flight=4, per=2, min_blocks=3)),
+    (24, Short(flight=8, min_blocks=4), Short(flight=8, min_blocks=4)),
+)
+"""Up to which average length of bags, with few bags, with many. By reasoning, not yet tuned: few
+bags are all resident at once; with many, a group of lanes has several to wait for."""
 
 
 def search_space(

@@ -10,12 +10,13 @@ import torch
 
 from dlrm_inference.cuda import launch
 from dlrm_inference.cuda.design import BLOCK, GRID, Point
-from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
+from dlrm_inference.cuda.report import report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
-    UnsupportedError,
-    check_tensors,
+    Variant,
+    check_ids,
+    check_weight,
     make_out,
 )
 
@@ -45,35 +46,17 @@ class _SchemeArguments(ctypes.Structure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheme(Point):
+class Scheme(Variant, Point):
     """A design point of the paper as a variant of fp32 tables."""
 
     dtypes: tuple[torch.dtype, ...] = (torch.float32,)
 
-    def forward(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        *,
-        mode: str = "sum",
-        out: torch.Tensor | None = None,
-        check: bool = False,
-    ) -> torch.Tensor:
-        """Return the bags' sums or means (bags, dim), on PyTorch's current stream.
-
-        weight (rows, dim) fp32 with any strides; indices (accesses,) int32 or int64; offsets
-        (bags + 1,) of the same type. `out` may have any row stride, but contiguous columns.
-        An id outside the table raises IndexError: at once with `check` (which waits for the
-        kernel), else as report.py says. Raises UnsupportedError.
-        """
-        prepared = self.prepare(weight, indices, offsets, mode=mode, out=out)
-        if not torch.cuda.is_current_stream_capturing():
-            report_of(weight.device).look()
-        prepared()
-        if check:
-            raise_if_out_of_range(weight.device)
-        return prepared.out
+    def check(
+        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str
+    ) -> None:
+        """Raise UnsupportedError for what it does not take; any strides will do."""
+        check_weight(self.name, self.dtypes, weight)
+        check_ids(self.name, indices, offsets, mode, weight.device)
 
     def prepare(
         self,
@@ -85,7 +68,7 @@ class Scheme(Point):
         out: torch.Tensor | None = None,
     ) -> Prepared:
         """Return the launch that `forward` makes, not yet made."""
-        check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
+        self.check(weight, indices, offsets, mode)
         bags, device = offsets.numel() - 1, weight.device
         report = report_of(device)
         out = make_out(weight, bags, out)
@@ -124,20 +107,6 @@ class Scheme(Point):
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy."""
         return self.kernel(device).attributes(BLOCK[0] * BLOCK[1])
-
-    def supports(
-        self,
-        weight: torch.Tensor,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        mode: str = "sum",
-    ) -> str:
-        """Return why these tensors cannot be served, "" when they can."""
-        try:
-            check_tensors(self.name, self.dtypes, weight, indices, offsets, mode)
-        except UnsupportedError as error:
-            return str(error)
-        return ""
 
 
 @cache

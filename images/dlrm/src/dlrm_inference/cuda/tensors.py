@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,6 +10,7 @@ import torch
 
 from dlrm_inference.cuda import launch
 from dlrm_inference.cuda.design import UnsupportedError
+from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
 
 INDEX_TYPES = MappingProxyType({torch.int64: "long long", torch.int32: "int"})
 
@@ -31,33 +32,80 @@ class Prepared:
         """Launch on PyTorch's current stream; see `launch.Kernel.launch`."""
         self.kernel.launch(self.grid, self.block, self.arguments, window)
 
+    def checked(self, wait: bool) -> torch.Tensor:
+        """Launch and return `out`. Raises IndexError for an id that an earlier launch found outside
+        its table; with `wait` also for this one's, when the kernel has ended."""
+        if not torch.cuda.is_current_stream_capturing():
+            report_of(self.out.device).look()
+        self()
+        if wait:
+            raise_if_out_of_range(self.out.device)
+        return self.out
 
-def check_tensors(
-    name: str,
-    dtypes: Sequence[torch.dtype],
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    mode: str,
-) -> None:
-    """Raise UnsupportedError for what no variant of ours can serve."""
-    if mode not in ("sum", "mean"):
-        raise UnsupportedError(f"{name} has no mode '{mode}'; fix: use 'sum' or 'mean'")
+
+class Variant:
+    """What every kernel of ours does for one table, by its own `prepare` and `check`."""
+
+    check: Callable[..., None]  # (weight, indices, offsets, mode); raises UnsupportedError
+    prepare: Callable[..., Prepared]  # as forward, but the launch is not yet made
+
+    def forward(
+        self,
+        weight: torch.Tensor,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Return the bags' sums or means (bags, dim), on PyTorch's current stream.
+
+        weight (rows, dim) of one of the variant's dtypes; indices (accesses,) int32 or int64;
+        offsets (bags + 1,) of the same type. `out` may have any row stride, but contiguous columns.
+        An id outside the table raises IndexError: at once with `check` (which waits for the
+        kernel), else as report.py says. Raises UnsupportedError.
+        """
+        return self.prepare(weight, indices, offsets, mode=mode, out=out).checked(check)
+
+    def supports(
+        self, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, mode: str = "sum"
+    ) -> str:
+        """Return why these tensors cannot be served, "" when they can."""
+        try:
+            self.check(weight, indices, offsets, mode)
+        except UnsupportedError as error:
+            return str(error)
+        return ""
+
+
+def check_weight(name: str, dtypes: Sequence[torch.dtype], weight: torch.Tensor) -> None:
+    """Raise UnsupportedError for a table that no variant of ours can serve."""
     if weight.dtype not in dtypes:
         known = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise UnsupportedError(f"{name} takes tables of {known}, not {weight.dtype}")
-    if weight.dim() != 2 or indices.dim() != 1 or offsets.dim() != 1 or offsets.numel() < 1:
+    if weight.dim() != 2 or weight.shape[0] < 1 or weight.shape[1] < 1:
         raise UnsupportedError(
-            f"{name} takes weight (rows, dim), indices (accesses,) and offsets (bags + 1,)"
+            f"{name} takes tables (rows, dim) with at least one row and one column"
         )
+    if not weight.is_cuda:
+        raise UnsupportedError(f"{name} takes tensors on one GPU; fix: .to('cuda')")
+
+
+def check_ids(
+    name: str, indices: torch.Tensor, offsets: torch.Tensor, mode: str, device: torch.device
+) -> None:
+    """Raise UnsupportedError for bags that no variant of ours sums from tables on `device`."""
+    if mode not in ("sum", "mean"):
+        raise UnsupportedError(f"{name} has no mode '{mode}'; fix: use 'sum' or 'mean'")
+    if indices.dim() != 1 or offsets.dim() != 1 or offsets.numel() < 1:
+        raise UnsupportedError(f"{name} takes indices (accesses,) and offsets (bags + 1,)")
     if indices.dtype not in INDEX_TYPES or offsets.dtype != indices.dtype:
         raise UnsupportedError(f"{name} takes int32 or int64 indices and offsets of the same type")
     if not (indices.is_contiguous() and offsets.is_contiguous()):
         raise UnsupportedError(f"{name} takes contiguous indices and offsets; fix: .contiguous()")
-    if not (weight.is_cuda and weight.device == indices.device == offsets.device):
+    if not device == indices.device == offsets.device:
         raise UnsupportedError(f"{name} takes tensors on one GPU; fix: .to('cuda')")
-    if weight.shape[0] < 1 or weight.shape[1] < 1:
-        raise UnsupportedError(f"{name} takes tables with at least one row and one column")
 
 
 def make_out(
