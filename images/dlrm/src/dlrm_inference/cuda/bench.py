@@ -119,13 +119,19 @@ class Bench:
         return sums / lengths.clamp(min=1)[:, None] if self.config.mode == "mean" else sums
 
     def prove(self, name: str, forward: Forward) -> None:
-        """Compare a variant's sums with the reference. Raises WrongResult."""
+        """Compare a variant's sums with the reference. Raises WrongResult.
+
+        Above some ten thousand rows float32 itself rounds more than the bound for other bags: an
+        error grows with the root of the number of sums (Higham and Mary, 2019).
+        """
         for table in range(min(self.config.tables, self.config.distinct_shapes + 1)):
             want = self.reference(table, 0)
             got = forward(*self.arguments(table, 0), mode=self.config.mode)
             raise_if_out_of_range(self.device)
             worst = float((got.double() - want).abs().max() / want.abs().max())
-            if not worst <= _TOLERANCE[self.storage.dtype]:
+            longest = int(self.offsets[table].diff().max())
+            rounding = 2 * longest**0.5 * torch.finfo(torch.float32).eps / 2
+            if not worst <= max(_TOLERANCE[self.storage.dtype], rounding):
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
 
     def arguments(self, table: int, batch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -98,7 +98,8 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   last = last > t.total ? t.total : last;
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
-  if (length > a.cut && offer(a, bag, table, at, length)) {
+  if (length > a.cut) {
+    if (!offer(a, bag, table, at, length)) alone(a, t, bag, at, length);
     last = at;
     scale = 0.0f;  // written by whom the pieces' sums are added by
   }

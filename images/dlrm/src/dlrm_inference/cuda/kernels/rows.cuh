@@ -3,8 +3,9 @@
 // Long bags. A bag that is far longer than the others is one warp's work too many: its warp offers
 // it as a job of many pieces, and every warp that has ended its own bags takes pieces until there
 // are none. The sums of pieces are added in the order of the pieces, 32 of them by the last that is
-// done with one of these, and the sums of these by the last that is done with 32: the same data
-// gives the same bits. When no job can be offered (they are bounded) the warp does it alone.
+// done with one of these, and the sums of these by the last that is done with 32. When no job can be
+// offered (they are bounded) the warp adds the same pieces in the same order alone: the same data
+// gives the same bits.
 // A place (`Help`) belongs to one launch at a time and is after it as it was before: nothing open.
 
 #define ELEMENT_BYTES (ELEMENT == 0 ? 4 : 2)
@@ -18,7 +19,8 @@
 #define FULL 0xffffffffu
 #define WIDTH (LANES * PARTS * COLUMNS)                // of a piece's sum, in floats
 #define SLOTS ((PLACE - sizeof(Help)) / (WIDTH * sizeof(float)))
-#define PIECES (SLOTS / 2 < 32 * 32 ? SLOTS / 2 : 32 * 32)  // of a bag; longer ones get longer ones
+#define SHARES (TABLES < 2 ? 2 : TABLES < 32 ? TABLES : 32)  // bags as long as can be, at once
+#define PIECES (SLOTS / SHARES < 32 * 32 ? SLOTS / SHARES : 32 * 32)  // of a bag: longer ones if need be
 
 struct Table {
   const char* weight;
@@ -137,6 +139,13 @@ __device__ __forceinline__ void add(Sum& sum, const Load (&v)[PARTS]) {
 #endif
 }
 
+__device__ __forceinline__ void add(Sum& sum, const Sum& other) {
+#pragma unroll
+  for (int p = 0; p < PARTS; ++p)
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c) sum[p][c] += other[p][c];
+}
+
 // Adds the sums of a warp's groups; afterwards all of them have it.
 __device__ __forceinline__ void join(Sum& sum) {
 #pragma unroll
@@ -187,6 +196,12 @@ __device__ __forceinline__ bool outside(const Table& t, INDEX row) {
   return CHECK && static_cast<unsigned long long>(static_cast<long long>(row)) >= t.rows;
 }
 
+// Rows of a piece of a bag.
+__device__ __forceinline__ long long piece_of(long long length) {
+  const long long most = PIECES;
+  return length <= PIECE * most ? PIECE : (length + most - 1) / most;
+}
+
 // What is open in a place: 0 where all bags are a warp's own.
 __device__ __forceinline__ unsigned open_jobs(const Arguments& a) {
   return static_cast<unsigned>(*reinterpret_cast<volatile unsigned long long*>(&a.help->state));
@@ -196,8 +211,7 @@ __device__ __forceinline__ unsigned open_jobs(const Arguments& a) {
 __device__ __forceinline__ bool offer(const Arguments& a, int bag, int table, long long begin,
                                    long long length) {
   const int lane = threadIdx.x % 32;
-  const long long most = PIECES;
-  const long long piece = length <= PIECE * most ? PIECE : (length + most - 1) / most;
+  const long long piece = piece_of(length);
   const unsigned pieces = static_cast<unsigned>((length + piece - 1) / piece);
   int place = -1;
   unsigned slot = 0;
@@ -272,20 +286,13 @@ __device__ __forceinline__ bool is_last(unsigned* counter, unsigned count, int l
   return __shfl_sync(FULL, before, 0) == count - 1;
 }
 
-__device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int place, unsigned piece,
-                                          unsigned pieces, int lane) {
-  const Table& t = a.tables[TABLES == 1 ? 0 : __ldcg(&job.table)];
-  const int bag = __ldcg(&job.bag);
-  const unsigned slot = __ldcg(&job.slot);
-  const long long length = __ldcg(&job.length);
-  const long long each = __ldcg(&job.piece);
-  const long long from = piece * each;
-  const int n = static_cast<int>(length - from < each ? length - from : each);
-  const INDEX* ids = t.indices + __ldcg(&job.begin) + from;
+// Sums `n` rows of a bag, whose indices begin at `ids`, by a whole warp. All lanes that share a unit
+// get the sum.
+__device__ __forceinline__ void sum_rows(const Arguments& a, const Table& t, int bag,
+                                         const INDEX* ids, int n, int lane, Sum& sum) {
   const int unit = lane % LANES;
   const int group = lane / LANES;
   const char* weight = t.weight + unit * VECTOR;
-  Sum sum;
   clear(sum);
   INDEX row = lane < n ? __ldg(ids + lane) : 0;
   for (int at = 0; at < n; at += 32) {
@@ -307,6 +314,43 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
     }
   }
   join(sum);
+}
+
+// Sums a bag that could not be offered, in the order in which its pieces' sums would be added.
+__device__ __noinline__ void alone(const Arguments& a, const Table& t, int bag, long long begin,
+                                   long long length) {
+  const int lane = threadIdx.x % 32;
+  const long long each = piece_of(length);
+  Sum all, some;
+  clear(all);
+  clear(some);
+  int piece = 0;
+  for (long long from = 0; from < length; from += each) {
+    const bool last = length - from <= each;
+    Sum sum;
+    sum_rows(a, t, bag, t.indices + begin + from, static_cast<int>(last ? length - from : each),
+             lane, sum);
+    add(some, sum);
+    if (++piece % 32 == 0 || last) {
+      add(all, some);
+      clear(some);
+    }
+  }
+  if (lane < LANES) store(t, bag, lane, scale_of(a, length), all);
+}
+
+__device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int place, unsigned piece,
+                                          unsigned pieces, int lane) {
+  const Table& t = a.tables[TABLES == 1 ? 0 : __ldcg(&job.table)];
+  const int bag = __ldcg(&job.bag);
+  const unsigned slot = __ldcg(&job.slot);
+  const long long length = __ldcg(&job.length);
+  const long long each = __ldcg(&job.piece);
+  const long long from = piece * each;
+  const int n = static_cast<int>(length - from < each ? length - from : each);
+  const INDEX* ids = t.indices + __ldcg(&job.begin) + from;
+  Sum sum;
+  sum_rows(a, t, bag, ids, n, lane, sum);
   put(a, slot + piece, lane, sum);
   const unsigned head = piece / 32 * 32;
   const unsigned members = pieces - head < 32 ? pieces - head : 32;
@@ -318,7 +362,7 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
     if (!is_last(&job.done, groups, lane)) return;
     gather(a, slot, groups, 32, lane, sum);
   }
-  if (lane < LANES) store(t, bag, unit, scale_of(a, length), sum);
+  if (lane < LANES) store(t, bag, lane, scale_of(a, length), sum);
   if (lane == 0) {
     unsigned long long state = *reinterpret_cast<volatile unsigned long long*>(&a.help->state);
     for (;;) {

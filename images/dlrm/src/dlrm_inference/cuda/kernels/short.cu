@@ -52,7 +52,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
       const int bag = __shfl_sync(FULL, first + p, from);
       const long long begin = __shfl_sync(FULL, edge[p], from);
       const int rows = __shfl_sync(FULL, length[p], from);
-      if (offer(a, bag, table, begin, rows) && lane / LANES == from / LANES) length[p] = -1;
+      if (!offer(a, bag, table, begin, rows)) alone(a, t, bag, begin, rows);
+      if (lane / LANES == from / LANES) length[p] = -1;
     }
     const bool guessed = edge[p] == static_cast<long long>(first + p) * t.average;
 #pragma unroll
