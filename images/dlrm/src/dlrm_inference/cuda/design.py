@@ -100,6 +100,7 @@ class Shape:
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
     min_blocks: int = 1  # per SM, for the register allocator
+    ask: int = 1  # one in so many warps of a block helps with others' long bags
     check: int = 1  # 0: ids are not looked at, to measure what looking costs
 
     @property
@@ -128,6 +129,7 @@ class Short:
     buckets: int = 1  # it reads rows as they come
     hint: str = ""
     min_blocks: int = 1
+    ask: int = 1
     check: int = 1
 
     @property

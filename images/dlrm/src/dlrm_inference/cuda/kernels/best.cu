@@ -20,6 +20,8 @@
 //   KEYS      indices a lane holds             DEPTH    16-byte loads in flight per lane
 //   BUCKETS   bands of the table, 1 for arrival order
 //   HEAD      1: the first rows of a bag are read in the order they come
+//   ASK       every ASK-th warp of a block helps with long bags: all ask at one address, which one
+//             slice of the L2 answers
 //   MIN_BLOCKS  least blocks per SM for the register allocator
 //   CHECK     0: ids are taken as they are, to see what looking at them costs
 //
@@ -98,8 +100,11 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   last = last > t.total ? t.total : last;
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
+  bool asks = warp % ASK == 0;
   if (length > a.cut) {
-    if (!offer(a, bag, table, at, length)) alone(a, t, bag, at, length);
+    const bool shared = offer(a, bag, table, at, length);
+    asks |= shared;
+    if (!shared) alone(a, t, bag, at, length);
     last = at;
     scale = 0.0f;  // written by whom the pieces' sums are added by
   }
@@ -174,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
     }
     __syncwarp();
   }
-  const unsigned open = open_jobs(a);  // on its way while the bag is written
+  const unsigned open = asks ? open_jobs(a) : 0;  // on its way while the bag is written
   join(sum);
   if (group == 0 && scale != 0.0f) store(t, bag, unit, scale, sum);
   if (__any_sync(FULL, open)) help(a);

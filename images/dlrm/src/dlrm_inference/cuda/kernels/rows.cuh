@@ -376,7 +376,7 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
 }
 
 // Takes pieces of open jobs until there are none. All lanes of a warp that has no other work.
-__device__ __forceinline__ void help(const Arguments& a) {
+__device__ __noinline__ void help(const Arguments& a) {
   const int lane = threadIdx.x % 32;
   for (bool found = true; found;) {
     unsigned open = __shfl_sync(FULL, open_jobs(a), 0);

@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   const INDEX* ids[PER];
   int length[PER];  // -1: not this warp's
   int most = 0;
+  bool asks = threadIdx.x / 32 % ASK == 0;
 #pragma unroll
   for (int p = 0; p < PER; ++p) {
     ids[p] = t.indices + edge[p];
@@ -52,7 +53,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
       const int bag = __shfl_sync(FULL, first + p, from);
       const long long begin = __shfl_sync(FULL, edge[p], from);
       const int rows = __shfl_sync(FULL, length[p], from);
-      if (!offer(a, bag, table, begin, rows)) alone(a, t, bag, begin, rows);
+      const bool shared = offer(a, bag, table, begin, rows);
+      asks |= shared;
+      if (!shared) alone(a, t, bag, begin, rows);
       if (lane / LANES == from / LANES) length[p] = -1;
     }
     const bool guessed = edge[p] == static_cast<long long>(first + p) * t.average;
@@ -91,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
       for (int f = 0; f < FLIGHT; ++f) add(sum[p], flight[p][f]);
   }
   __syncwarp();
-  const unsigned open = open_jobs(a);  // on its way while bags are written
+  const unsigned open = asks ? open_jobs(a) : 0;  // on its way while bags are written
 #pragma unroll
   for (int p = 0; p < PER; ++p)
     if (first + p < a.bags && length[p] >= 0)
