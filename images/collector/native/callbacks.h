@@ -21,4 +21,8 @@ void freed(const Ending& ending, uint64_t stream);
 void copied(const Sanitizer_MemcpyData& data);
 void was_set(const Sanitizer_MemsetData& data);
 
+// Mode copies: what comes against what the destination holds, told before the copy or fill itself.
+void compare(Lock& lock, const Sanitizer_MemcpyData& data);
+void compare(Lock& lock, const Sanitizer_MemsetData& data);
+
 }  // namespace accel_trace

@@ -309,6 +309,23 @@ struct Argument {
   uint64_t address;
 };
 
+struct Recorded {
+  static constexpr uint16_t kind = 60;
+  uint64_t launch;
+  uint64_t accesses;
+  uint64_t kept;
+  uint64_t reads;
+  uint64_t writes;
+  uint32_t blocks;
+};
+
+struct Compared {
+  static constexpr uint16_t kind = 61;
+  uint64_t size;
+  uint64_t unchanged;
+  uint32_t zeros;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

@@ -204,12 +204,16 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
       case SANITIZER_CB_DOMAIN_LAUNCH: on_launch(lock, id, data); break;
       case SANITIZER_CB_DOMAIN_MEMCPY:
         if (id == SANITIZER_CBID_MEMCPY_STARTING) {
-          copied(*static_cast<const Sanitizer_MemcpyData*>(data));
+          const auto& copy = *static_cast<const Sanitizer_MemcpyData*>(data);
+          if (tool->options.mode == Mode::copies) compare(lock, copy);
+          copied(copy);
         }
         break;
       case SANITIZER_CB_DOMAIN_MEMSET:
         if (id == SANITIZER_CBID_MEMSET_STARTING) {
-          was_set(*static_cast<const Sanitizer_MemsetData*>(data));
+          const auto& fill = *static_cast<const Sanitizer_MemsetData*>(data);
+          if (tool->options.mode == Mode::copies) compare(lock, fill);
+          was_set(fill);
         }
         break;
       case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(lock, id, data); break;

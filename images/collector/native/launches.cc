@@ -89,7 +89,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const uint64_t told = shares ? of_graph->launch : launch;  // what the graph's rows are told of
   if (wanted && tool->options.mode == Mode::values) {
     // A graph's nodes run when nobody waits between them.
-    if (!in_graph) state = tool->values->bind(lock, data.context, launch, stream);
+    const uint64_t grid = uint64_t{data.gridDim_x} * data.gridDim_y * data.gridDim_z;
+    if (!in_graph) state = tool->values->bind(lock, data.context, launch, grid, stream);
   } else if (!shares && wanted) {
     state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
   }
@@ -167,7 +168,7 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
   if (tool->options.mode >= Mode::trace && !ended.bound) return;
   wait_for(lock, data.hStream, ended.ns);
   if (tool->options.mode == Mode::values) {
-    return tool->values->collect(lock, ended.context, data.hStream);
+    return tool->values->collect(lock, ended.context, ended.launch, data.hStream);
   }
   const auto again = tool->workspaces.find(ended.context);
   if (ended.bound && again != tool->workspaces.end()) {

@@ -14,8 +14,8 @@
 namespace accel_trace {
 namespace {
 
-const char* const kModes[] = {"events", "sync", "empty", "count", "touch", "hot", "trace",
-                              "values"};
+const char* const kModes[] = {"events", "sync", "copies", "empty", "count",
+                              "touch",  "hot",  "trace",  "values"};
 const char* const kAnalyses[] = {"touch", "count", "hot"};
 const char* const kClasses[] = {"global", "shared", "local", "async", "bulk"};
 
@@ -104,9 +104,10 @@ std::string read_numbers(Options& options) {
       {"ACCEL_TRACE_WORKERS", 1, 256, options.workers},
       {"ACCEL_TRACE_BUFFER", 1, 1u << 24, options.buffer},
       {"ACCEL_TRACE_EVERY", 1, UINT64_MAX, options.every},
+      {"ACCEL_TRACE_BLOCKS", 1, 1u << 31, options.blocks},
   };
-  uint64_t values[4];
-  for (int i = 0; i < 4; ++i) {
+  uint64_t values[5];
+  for (int i = 0; i < 5; ++i) {
     values[i] = fields[i].value;
     const std::string text = variable(fields[i].name);
     if (!text.empty() && (!number(text, values[i]) || values[i] < fields[i].least ||
@@ -117,6 +118,7 @@ std::string read_numbers(Options& options) {
   options.sample = values[0];
   options.workers = static_cast<uint32_t>(values[1]);
   options.every = values[3];
+  options.blocks = values[4];
   for (options.buffer = 2; options.buffer < values[2];) options.buffer *= 2;
   return "";
 }

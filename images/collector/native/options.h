@@ -8,7 +8,7 @@
 
 namespace accel_trace {
 
-enum class Mode { events, sync, empty, count, touch, hot, trace, values };
+enum class Mode { events, sync, copies, empty, count, touch, hot, trace, values };
 enum class Analysis { touch, count, hot };
 
 // Classes of accesses that can be patched, as bits.
@@ -32,6 +32,7 @@ struct Options {
   uint64_t buffer = 1 << 16;        // records in the ring, a power of two
   uint64_t first = 0, last = UINT64_MAX;  // launches [first, last)
   uint64_t sample = 1;
+  uint64_t blocks = 1;  // mode values: one block of a launch in so many
   bool distinct = false;  // arguments of all launches are told, to infer those not analysed
   uint64_t every = 0;  // one iteration in so many; 0: iterations are not told apart
   Pattern kernels;

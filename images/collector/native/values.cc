@@ -12,7 +12,7 @@ enum Direction : uint32_t { kToDevice = 2, kToHost = 3 };
 
 }  // namespace
 
-void* Values::bind(Lock& lock, CUcontext context, uint64_t launch,
+void* Values::bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid,
                    Sanitizer_StreamHandle stream) {
   if (failed_) return nullptr;
   if (written_ >= kMostRecords) {
@@ -46,6 +46,8 @@ void* Values::bind(Lock& lock, CUcontext context, uint64_t launch,
   head.capacity = capacity;
   head.values = reinterpret_cast<Value*>(static_cast<char*>(memory) + sizeof(ValueBuffer));
   head.launch = static_cast<uint32_t>(launch);
+  head.blocks = static_cast<uint32_t>(std::min(tool_.options.blocks, std::max<uint64_t>(grid, 1)));
+  head.phase = static_cast<uint32_t>(launch % head.blocks);
   const SanitizerResult result = unlocked(lock, [&] {
     return tool_.api.MemcpyHostToDeviceAsync(memory, &head, sizeof head, stream);
   });
@@ -59,7 +61,8 @@ void Values::cancel(CUcontext context) {
   if (found != buffers_.end()) found->second.busy = false;
 }
 
-void Values::collect(Lock& lock, CUcontext context, Sanitizer_StreamHandle stream) {
+void Values::collect(Lock& lock, CUcontext context, uint64_t launch,
+                     Sanitizer_StreamHandle stream) {
   const auto found = buffers_.find(context);
   if (found == buffers_.end()) return;
   void* const memory = found->second.memory;
@@ -78,6 +81,16 @@ void Values::collect(Lock& lock, CUcontext context, Sanitizer_StreamHandle strea
       write(records_, "records", host, count * sizeof(Value));
       written_ += count;
     }
+  }
+  if (result == SANITIZER_SUCCESS && !failed_) {  // without this event the launch is not known
+    event::Recorded event{};
+    event.launch = launch;
+    event.accesses = head.head;
+    event.kept = count;
+    event.reads = head.copies + head.bulk - head.writes + head.tensor;
+    event.writes = head.writes;
+    event.blocks = head.blocks;
+    tool_.log.add(event);
   }
   if (result != SANITIZER_SUCCESS) {
     tool_.note_once("values fetch", 2, "values were lost: fetching them from the GPU failed with " +

@@ -16,10 +16,12 @@ class Values {
   explicit Values(Tool& tool) : tool_(tool) {}
 
   // The buffer for a launch, cleared in the order of its stream, or null where it cannot be analysed.
-  void* bind(Lock& lock, CUcontext context, uint64_t launch, Sanitizer_StreamHandle stream);
+  // `grid`: its blocks.
+  void* bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid,
+             Sanitizer_StreamHandle stream);
   void cancel(CUcontext context);  // the launch was refused
-  // After the stream was synchronised: writes the records of its launch.
-  void collect(Lock& lock, CUcontext context, Sanitizer_StreamHandle stream);
+  // After the stream was synchronised: writes the records of its launch, and how many they are.
+  void collect(Lock& lock, CUcontext context, uint64_t launch, Sanitizer_StreamHandle stream);
   void copied(const Sanitizer_MemcpyData& data);  // with the mutex, before the copy is made
   void forget(CUcontext context) { buffers_.erase(context); }
   void close();  // facts about what was not seen

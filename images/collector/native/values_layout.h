@@ -24,10 +24,13 @@ struct ValueBuffer {   // in device memory: the patches' userdata
   uint64_t head;       // records asked for so far; beyond `capacity` they are lost
   uint64_t copies;     // cp.async: seen, without values
   uint64_t bulk;       // bulk copies
+  uint64_t writes;     // of them, those that write global memory
   uint64_t tensor;     // copies by tensor map
   uint64_t capacity;
   Value* values;       // in device memory
   uint32_t launch;
+  uint32_t blocks;     // one block in so many is recorded
+  uint32_t phase;      // those whose number leaves this
   uint32_t padding;
 };
 

@@ -40,6 +40,8 @@ AT_DEVICE ValueBuffer* values_of(void* userdata) {
 AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size, uint32_t flags,
                           const void* data) {
   ValueBuffer* buffer = values_of(userdata);
+  const uint32_t block = flat_block();  // the same for all lanes
+  if (buffer->blocks > 1 && block % buffer->blocks != buffer->phase) return;
   const uint32_t mask = lanes::active(), leader = lanes::first(mask), own = lanes::own();
   uint64_t base = 0;
   if (own == leader) base = atomic_add(&buffer->head, lanes::count(mask));
@@ -50,7 +52,7 @@ AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size,
   value.pc = pc;
   value.address = reinterpret_cast<uint64_t>(ptr);
   value.low = value.high = 0;
-  value.block = flat_block();
+  value.block = block;
   value.thread = flat_thread();
   value.launch = buffer->launch;
   value.size = static_cast<uint8_t>(size);
@@ -77,6 +79,11 @@ AT_DEVICE void count_unseen(uint64_t* counter) {
   if (lanes::own() == lanes::first(mask)) atomic_add(counter, lanes::count(mask));
 }
 
+AT_DEVICE void count_bulk_write(void* userdata) {
+  count_unseen(&values_of(userdata)->bulk);
+  count_unseen(&values_of(userdata)->writes);
+}
+
 }  // namespace accel_trace
 
 AT_PATCH SanitizerPatchResult at_values_global(void* userdata, uint64_t pc, void* ptr,
@@ -98,11 +105,11 @@ AT_PATCH SanitizerPatchResult at_values_bulk_load(void* userdata, uint64_t) {
   AT_DONE;
 }
 AT_PATCH SanitizerPatchResult at_values_bulk_store(void* userdata, uint64_t) {
-  if (userdata) count_unseen(&values_of(userdata)->bulk);
+  if (userdata) count_bulk_write(userdata);
   AT_DONE;
 }
 AT_PATCH SanitizerPatchResult at_values_bulk_reduce(void* userdata, uint64_t) {
-  if (userdata) count_unseen(&values_of(userdata)->bulk);
+  if (userdata) count_bulk_write(userdata);
   AT_DONE;
 }
 AT_PATCH SanitizerPatchResult at_values_tensor(void* userdata, uint64_t) {

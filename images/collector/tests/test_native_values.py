@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 from accel_trace import tools
+from accel_trace.events import Module
+from accel_trace.moved import Compared, Recorded
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.session import Session
+from accel_trace.tools.base import ToolError
 from accel_trace.values.accesses import ValuesError
 from accel_trace.values.raw import RECORD, read
 from accel_trace.values.recorded import replay
-from native_support import NATIVE, PREFETCH, READ, START, WRITE, launch, need_tools, play
+from native_support import NATIVE, PREFETCH, READ, START, WRITE, Run, launch, need_tools, play
 
 A, B, HOST = 0x7F0000000000, 0x7F0000080000, 0x7E0000000000
 N = 1000
 STORES = 0x100  # the synthetic driver's: with data, which is made, too
-MEMORY = [f"map {A:#x} {4 * N} 7", f"map {B:#x} {4 * N} 0", f"map {HOST:#x} {4 * N} 3",
+MEMORY = [f"memory {A:#x} {4 * N} 7", f"memory {B:#x} {4 * N} 0", f"memory {HOST:#x} {4 * N} 3",
           f"alloc 1 {A:#x} {4 * N}", f"alloc 1 {B:#x} {4 * N}"]  # fmt: skip
 
 
@@ -91,6 +94,110 @@ def test_accesses_without_room_are_counted_and_the_program_goes_on(tmp_path: Pat
     assert "found no room" in run.log.notes()
 
 
+def findings(run: Run, out: Path) -> set[tuple[str, str]]:
+    """Pattern and place of all that the tool reports."""
+    report = make_report(tools.find("value_patterns")({}, out), open_sessions(run.folder))
+    found = [r.labels for r in report.records if r.metric == "at_stake"]
+    return {(str(one["pattern"]), str(one["place"])) for one in found}
+
+
+AGAIN = [
+    *START, *MEMORY,
+    "region start first", f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0", "region end first",
+    *launch(f"global {stores(3)} 4 {B:#x} 4 {N}", name="write"),
+    "region start second", f"copy 1 {A:#x} {HOST:#x} {4 * N} 2 0", "region end second",
+    *launch(f"global {stores(3)} 4 {B:#x} 4 {N}", name="rewrite"),
+]  # fmt: skip
+REDUNDANT = {("redundant_upload", "second"), ("redundant_write", "rewrite")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, REDUNDANT),
+        ({"kernels": "rewrite"}, set()),  # what `write` did is not known
+        ({"buffer": 2}, set()),  # nor what found no room
+        ({"blocks": 10}, set()),  # nor what other blocks did
+    ],
+)
+def test_nothing_is_said_of_memory_that_somebody_may_have_written_unseen(
+    tmp_path: Path, settings: dict[str, object], told: set[tuple[str, str]]
+) -> None:
+    run = play(AGAIN, tmp_path, "values", **settings)
+    assert findings(run, tmp_path) & REDUNDANT == told
+
+
+def test_bulk_stores_and_copies_in_part_leave_nothing_known(tmp_path: Path) -> None:
+    lines = list(AGAIN)
+    at = lines.index("region start second")
+    lines[at:at] = launch(f"bulk_store 0 64 {B:#x} 64 1", name="unseen")
+    assert not findings(play(lines, tmp_path, "values"), tmp_path) & REDUNDANT
+    lines[at : at + 3] = launch(f"bulk_load 0 64 {B:#x} 64 1", name="unseen")
+    run = play(lines, tmp_path, "values")
+    assert findings(run, tmp_path) & REDUNDANT == REDUNDANT, "reads change nothing"
+    assert [(one.reads, one.writes) for one in run.log.of(Recorded)] == [(0, 0), (1, 0), (0, 0)]
+
+
+def test_blocks_are_sampled_in_turn(tmp_path: Path) -> None:
+    """The synthetic machine has block 0 alone: it is looked at in the launches 0, 2, 4."""
+    lines = [*START, *MEMORY, *launch(f"global {READ} 4 {A:#x} 4 {N}"), "again 4"]
+    run = play(lines, tmp_path, "values", blocks=2)
+    accesses, _ = read(run.folder, run.log.pid)
+    assert sorted(set(accesses.launch.tolist())) == [0, 2, 4]
+    assert {one.blocks for one in run.log.of(Recorded)} == {2}
+    text = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder)).text
+    assert "a sample: one block in 2; bytes are the sample's" in text
+    assert "5 launches were recorded in part" in text
+
+
+PAGE = 4096
+COPIES = [
+    *START, f"memory {A:#x} {2 * PAGE} 7", f"memory {B:#x} {2 * PAGE} 0",
+    f"alloc 1 {A:#x} {2 * PAGE}", f"alloc 1 {B:#x} {2 * PAGE}",
+    f"memory {HOST:#x} {2 * PAGE} 7",
+    f"copy 1 {A:#x} {HOST:#x} {2 * PAGE} 2 0",  # nobody wrote A before
+    f"copy 1 {A:#x} {HOST:#x} {2 * PAGE} 2 0",  # all is there
+    f"memory {HOST:#x} {PAGE} 9", f"copy 1 {A:#x} {HOST:#x} {2 * PAGE} 2 1",  # half is
+    f"copy 1 {HOST:#x} {A:#x} {2 * PAGE} 3 0",  # to the host: half
+    f"set 1 {B:#x} {PAGE // 2} 1 4 0", f"set 1 {B:#x} {PAGE // 2} 1 4 0",  # zeros over zeros
+    f"set 1 {B:#x} {PAGE // 2} 1 4 7", f"copy 1 {B:#x} {A:#x} {2 * PAGE - 1} 4 0",
+    f"copy 1 {A:#x} {HOST:#x} {2 * PAGE} 1 0",  # within the host: not compared
+]  # fmt: skip
+
+
+def test_copies_are_compared_and_no_kernel_is_patched(tmp_path: Path) -> None:
+    lines = [*COPIES, *launch(f"global {WRITE} 4 {A:#x} 4 10")]
+    run = play(lines, tmp_path, "copies")
+    told = [(one.size, one.unchanged, one.zeros) for one in run.log.of(Compared)]
+    whole, half = 2 * PAGE, PAGE
+    assert told == [
+        (whole, whole, 0), (whole, whole, 0), (whole, half, 0), (whole, half, 0),
+        (whole, whole, 1), (whole, whole, 1), (whole, whole - half // 2, 0), (whole - 1, 0, 0),
+    ]  # fmt: skip
+    assert not run.log.of(Module)[0].patched
+    report = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder))
+    stakes = {r.labels["pattern"]: r.samples for r in report.records if r.metric == "at_stake"}
+    assert stakes == {"redundant_upload": (whole,), "redundant_fill": (whole,)}
+    assert "8 copies and fills, and no look into a kernel" in report.text
+
+
+def test_what_cannot_be_compared_is_counted(tmp_path: Path) -> None:
+    unknown = A + 0x10000000
+    lines = [*COPIES, f"set 1 {B:#x} 16 4 1 0", f"copy 1 {unknown:#x} {A:#x} 64 4 0"]
+    run = play(lines, tmp_path, "copies")
+    assert len(run.log.of(Compared)) == 8
+    assert "with a pitch were not compared" in run.log.notes()
+    assert "were not compared: fetching what their destination holds failed" in run.log.notes()
+    report = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder))
+    assert "not seen: 2 copies and fills that were not compared" in report.text
+
+
+def test_words_for_bad_settings() -> None:
+    with pytest.raises(ToolError, match="at least 1 is needed"):
+        tools.find("value_patterns")({"blocks": 0}).needs_of(0, [])
+    assert tools.find("value_patterns")({"level": "coarse"}).needs_of(0, []).mode == "copies"
+
+
 def test_filters_and_refused_launches(tmp_path: Path) -> None:
     again = launch(f"global {READ} 4 {A:#x} 4 10", name="kept")
     refused = [again[0] + " refused", *again[1:]]
@@ -121,6 +228,8 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> 
 def test_it_runs_clean_under_the_sanitizers_of_the_compiler(tmp_path: Path) -> None:
     run = play(PROGRAM, tmp_path, "values", sanitize="address,undefined")
     assert len(read(run.folder, run.log.pid)[0]) == 3 * N
+    run = play(COPIES, tmp_path, "copies", sanitize="address,undefined")
+    assert len(run.log.of(Compared)) == 8
 
 
 def test_the_record_is_the_same_in_both(tmp_path: Path) -> None:

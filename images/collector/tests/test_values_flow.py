@@ -174,11 +174,10 @@ def test_effects_are_those_of_plain_bytes(operations: list[tuple]) -> None:
             shadow.fill(address, bytes([what]), 8, kind)
             writes = dict.fromkeys(range(8), what)
         elif kind == "copy":
-            known = [x if x is not None else 0 for x in other[:what]]
             shadow.copy(address, 100 - address, what, kind)
             for byte in range(what):
                 dead[1 - which][byte] = -1
-            writes = dict(enumerate(known))
+            writes = dict(enumerate(other[:what]))
         else:
             rows = [
                 {
@@ -197,7 +196,7 @@ def test_effects_are_those_of_plain_bytes(operations: list[tuple]) -> None:
                 if r:
                     dead[which][i] = -1
             writes = {i: v for i, v, r in what if not r}
-        plain.append((len(writes), sum(own[i] == v for i, v in writes.items())))
+        plain.append((len(writes), sum(own[i] == v is not None for i, v in writes.items())))
         died.append(0)
         for i, v in writes.items():
             if dead[which][i] >= 0:

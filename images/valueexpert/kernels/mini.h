@@ -1,12 +1,14 @@
 // One source, two programs. nvcc makes a CUDA program that is timed; g++ makes a replay on the CPU,
 // which runs every thread in turn, bit by bit the same, and writes every access with its value.
 //
-//   program VARIANT SIZE REPEATS          prints a JSON object a line
+//   program VARIANT SIZE REPEATS          prints a JSON object a line, one of each run
 //   program VARIANT SIZE 1 FOLDER         replay only: writes events.txt, sites.txt, accesses.bin
 //                                         and contents.bin there (read by valueexpert.replay)
 //
 // A kernel is KERNEL name(arrays, numbers); it reads by LD(array, index) and writes by ST(array, index,
 // value). Threads of a block do not talk to each other. Floats: contraction is off in both.
+// On a GPU the first run is made and checked whole. The others only do on the GPU again what it did
+// there, with the same bytes from the host, and must give the same bytes back.
 // Exit codes: 0; 1 a result is wrong; 2 usage; 3 the variant's check of its own input refused.
 #pragma once
 
@@ -44,6 +46,9 @@ struct Spent {  // of one run
 #ifdef __CUDACC__
 
 #include <dlfcn.h>
+
+#include <functional>
+#include <memory>
 
 #define KERNEL static __global__ void
 #define DEVICE __device__ __forceinline__
@@ -93,42 +98,77 @@ class Device {
   }
   template <class T>
   void upload(T* to, const T* from, size_t count, const char* where) {
-    const Place place(where);
-    memory(count * sizeof(T), true, [&] {
-      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);
+    const size_t bytes = count * sizeof(T);
+    const auto kept = std::make_shared<Host<T>>(from, from + count);
+    now_and_again([=](Device& device) {
+      device.memory(bytes, true, where, [&] {
+        return cudaMemcpy(to, kept->data(), bytes, cudaMemcpyHostToDevice);
+      });
     });
   }
   template <class T>
   void download(T* to, const T* from, size_t count, const char* where) {
-    const Place place(where);
-    memory(count * sizeof(T), true, [&] {
-      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost);
+    const size_t bytes = count * sizeof(T);
+    const auto wanted = std::make_shared<Host<T>>(count);
+    now_and_again([=](Device& device) {
+      T* const target = device.again_now_ ? device.room<T>(count) : to;
+      device.memory(bytes, true, where, [&] {
+        return cudaMemcpy(target, from, bytes, cudaMemcpyDeviceToHost);
+      });
+      if (!device.again_now_) memcpy(wanted->data(), to, bytes);
+      else if (memcmp(wanted->data(), target, bytes) != 0) device.same_ = false;
     });
   }
   template <class T>
   void copy(T* to, const T* from, size_t count, const char* where) {
-    const Place place(where);
-    memory(count * sizeof(T), true, [&] {
-      return cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToDevice);
+    const size_t bytes = count * sizeof(T);
+    now_and_again([=](Device& device) {
+      device.memory(bytes, true, where, [&] {
+        return cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice);
+      });
     });
   }
   template <class T>
   void fill(T* to, uint8_t byte, size_t count, const char* where) {
-    const Place place(where);
-    memory(count * sizeof(T), false, [&] { return cudaMemset(to, byte, count * sizeof(T)); });
+    const size_t bytes = count * sizeof(T);
+    now_and_again([=](Device& device) {
+      device.memory(bytes, false, where, [&] { return cudaMemset(to, byte, bytes); });
+    });
   }
   template <class... Wanted, class... Given>
   void launch(const char*, void (*kernel)(Wanted...), int threads, int block, Given... given) {
-    ++spent.launches;
-    must(cudaEventRecord(begin_), "event");
-    kernel<<<(threads + block - 1) / block, block>>>(given...);
-    must(cudaGetLastError(), "launch");
-    spent.kernel_us += passed();
+    now_and_again([=](Device& device) {
+      ++device.spent.launches;
+      must(cudaEventRecord(device.begin_), "event");
+      kernel<<<(threads + block - 1) / block, block>>>(given...);
+      must(cudaGetLastError(), "launch");
+      device.spent.kernel_us += device.passed();
+    });
+  }
+  // Does all of it once more; false where a byte that comes back is another.
+  bool again() {
+    spent = Spent{};
+    again_now_ = true;
+    for (const auto& step : steps_) step(*this);
+    return same_;
   }
 
  private:
   cudaEvent_t begin_, end_;
   std::vector<void*> held_;
+  std::vector<std::function<void(Device&)>> steps_;
+  Host<uint8_t> room_;  // for what comes back again
+  bool again_now_ = false, same_ = true;
+  template <class Step>
+  void now_and_again(Step step) {
+    step(*this);
+    steps_.push_back(step);
+  }
+  template <class T>
+  T* room(size_t count) {
+    if (room_.size() < count * sizeof(T)) room_.resize(count * sizeof(T));
+    return reinterpret_cast<T*>(room_.data());
+  }
   double passed() {
     float ms = 0;
     must(cudaEventRecord(end_), "event");
@@ -137,7 +177,8 @@ class Device {
     return 1000.0 * ms;
   }
   template <class Call>
-  void memory(size_t bytes, bool copied, Call call) {
+  void memory(size_t bytes, bool copied, const char* where, Call call) {
+    const Place place(where);
     (copied ? spent.copied : spent.filled) += bytes;
     must(cudaEventRecord(begin_), "event");
     must(call(), "copy");
@@ -188,15 +229,19 @@ int main(int count, char** words) {
   }
   const std::string variant = words[1];
   const int size = atoi(words[2]), repeats = atoi(words[3]);
-  for (int i = 0; i < repeats; ++i) {
-    Device device;
+  Device device;
 #ifndef __CUDACC__
-    if (count > 4) device.write_to(words[4]);
+  if (count > 4) device.write_to(words[4]);
 #endif
-    const Result result = mini(device, variant, size);
-    if (result.refused) {
-      fprintf(stderr, "%s\n", result.why.c_str());
-      return 3;
+  const Result result = mini(device, variant, size);
+  if (result.refused) {
+    fprintf(stderr, "%s\n", result.why.c_str());
+    return 3;
+  }
+  for (int i = 0; i < repeats; ++i) {
+    if (i && !device.again()) {
+      fprintf(stderr, "run %d gives another result than the first\n", i);
+      return 1;
     }
     const Spent& s = device.spent;
     printf("{\"kernel_us\": %.4f, \"memory_us\": %.4f, \"copied\": %llu, \"filled\": %llu, "

@@ -224,6 +224,10 @@ void allocate(int context, Memory memory, const char* how) {
   uint32_t id = SANITIZER_CBID_RESOURCE_DEVICE_MEMORY_ALLOC;
   if (!strcmp(how, "host")) id = SANITIZER_CBID_RESOURCE_HOST_MEMORY_ALLOC;
   if (!strcmp(how, "async")) id = SANITIZER_CBID_RESOURCE_MEMORY_ALLOC_ASYNC;
+  {
+    Guard guard(machine().mutex);
+    machine().programs[memory.address] = memory.size;
+  }
   memory_event(context, memory, id);
 }
 

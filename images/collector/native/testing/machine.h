@@ -69,6 +69,7 @@ struct Machine {
   std::map<int, std::unique_ptr<Module>> modules;
   std::map<int, std::unique_ptr<Stream>> streams;
   std::map<uint64_t, size_t> memory;  // what sanitizerAlloc gave out
+  std::map<uint64_t, size_t> programs;  // what the program took itself
   std::map<uint64_t, Context*> owners;
   std::atomic<int> own_callbacks{0};
   std::atomic<bool> in_node{false};      // a graph is being put together

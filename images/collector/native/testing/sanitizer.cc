@@ -23,14 +23,16 @@ bool unusable(Sanitizer_StreamHandle handle) {
   return !handle || stream_of(handle)->gone || stream_of(handle)->context->broken;
 }
 
-bool inside(const void* address, size_t size) {
+bool within(const std::map<uint64_t, size_t>& memory, const void* address, size_t size) {
   Guard guard(machine().mutex);
   const uint64_t begin = reinterpret_cast<uint64_t>(address);
-  auto found = machine().memory.upper_bound(begin);
-  if (found == machine().memory.begin()) return false;
+  auto found = memory.upper_bound(begin);
+  if (found == memory.begin()) return false;
   --found;
   return begin + size <= found->first + found->second;
 }
+
+bool inside(const void* address, size_t size) { return within(machine().memory, address, size); }
 
 void report(uint32_t id, void* address, size_t size) {
   ++machine().own_callbacks;
@@ -187,7 +189,9 @@ SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t size,
                                             Sanitizer_StreamHandle handle) {
   const auto guard = synthetic::driver_lock_to_wait();
   if (unusable(handle)) return SANITIZER_ERROR_UNKNOWN;
-  if (!inside(from, size)) return SANITIZER_ERROR_ADDRESS_NOT_IN_DEVICE_MEMORY;
+  if (!inside(from, size) && !within(machine().programs, from, size)) {
+    return SANITIZER_ERROR_ADDRESS_NOT_IN_DEVICE_MEMORY;
+  }
   stream_of(handle)->run_all();
   engine_copy(to, from, size);
   return SANITIZER_SUCCESS;

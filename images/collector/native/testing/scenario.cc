@@ -154,7 +154,7 @@ struct Player {
       if (command == "alloc") synthetic::allocate(whole(w[1]), memory, how.c_str());
       else synthetic::release(whole(w[1]), memory, how.c_str());
     }
-    else if (command == "map") {  // real memory at an address, all bytes of a value
+    else if (command == "memory") {  // real memory at an address, all bytes of a value
       void* const at = reinterpret_cast<void*>(value(w[1]));
       mmap(at, value(w[2]), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
       memset(at, whole(w[3]), value(w[2]));

@@ -6,7 +6,7 @@ without padding, by the type that the annotation names. `clock` is the logical c
 bytes; sizes are positive for allocations and frees alike. Strings are written once and then named
 by their number (`Text`). The C++ side has the same table in native/events.h; a test holds the two
 against each other. Source: PASTA, section 3.1 (normalised events with a logical clock).
-What CUPTI adds is in `gpu_times`, what no patch sees in `unpatched`.
+What CUPTI adds is in `gpu_times`, what no patch sees in `unpatched`, what is of values in `moved`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
+from accel_trace.moved import Compared, Recorded
 from accel_trace.unpatched import (
     Argument,
     Iteration,
@@ -315,5 +316,5 @@ EVENTS: tuple[type[Event], ...] = (
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
     Uses, Lost, Nothing, Iteration,
-    Argument, End,
+    Argument, Recorded, Compared, End,
 )  # fmt: skip

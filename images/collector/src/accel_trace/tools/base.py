@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from accel_trace.session import Session
 
 # `none` injects nothing at all: the baseline of a measurement.
-MODES = ("none", "events", "sync", "empty", "count", "touch", "hot", "trace", "values")
+MODES = ("none", "events", "sync", "copies", "empty", "count", "touch", "hot", "trace", "values")
 ANALYSING = ("count", "touch", "hot", "trace", "values")
 PATCHING = ("empty", *ANALYSING)
 HANDLERS = (

@@ -11,11 +11,13 @@ from reprokit.records import Evidence
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_table
 from accel_trace.values.accesses import ValuesError
+from accel_trace.values.compared import compared, was_compared
 from accel_trace.values.findings import LEAST, Finding, coarse, ranked
 from accel_trace.values.flow import build, prune
 from accel_trace.values.picture import dot, page
 from accel_trace.values.recorded import Replay, fine, has_values, replay, values_of
 from accel_trace.values.redundancy import Spatial, Temporal, spatial, temporal
+from accel_trace.values.shadow import ALLOC, MOST
 
 NODES = 500  # of a graph that is drawn whole
 UNSEEN = {  # facts of the injection library
@@ -31,25 +33,44 @@ class ValuePatterns(Tool):
 
     name = "value_patterns"
     help = "values moved for nothing: patterns, redundant copies and fills, the value flow graph"
-    needs = Needs(mode="values", classes=("global", "async", "bulk"))
     options = (
+        Option(
+            "level",
+            "fine",
+            "fine: all accesses with their values; coarse: copies and fills, "
+            "and no kernel is patched",
+            ("fine", "coarse"),
+        ),
+        Option("blocks", 1, "of level fine: one block of each launch in so many"),
         Option("top", 20, "findings that are printed"),
         Option("least", LEAST, "bytes of an operation that is worth a finding"),
     )
+
+    def needs_of(self, number: int, earlier: Sequence[Session]) -> Needs:
+        if self.number("blocks") < 1:
+            raise ToolError(f"blocks={self.word('blocks')}: a whole number of at least 1 is needed")
+        if self.word("level") == "coarse":
+            return Needs(mode="copies")
+        return Needs(
+            mode="values", classes=("global", "async", "bulk"),
+            environment={"ACCEL_TRACE_BLOCKS": self.word("blocks")},
+        )  # fmt: skip
 
     def run(self, session: Session) -> Report:
         lines: list[str] = []
         records: list[Record] = []
         files: list[Path] = []
         for process in session.processes:
-            if not has_values(process):
+            if was_compared(process):
+                found, rates = compared(process), {}
+            elif has_values(process):
+                try:
+                    found, rates = replay(process), _rates(process)
+                except ValuesError as error:
+                    raise ToolError(str(error)) from error
+            else:
                 lines.append(f"process {process.label}: no values were recorded")
                 continue
-            try:
-                found = replay(process)
-                rates = _rates(process)
-            except ValuesError as error:
-                raise ToolError(str(error)) from error
             findings = ranked(
                 [*coarse(found.shadow.effects, self._least), *fine(found, self._least)]
             )
@@ -67,9 +88,13 @@ class ValuePatterns(Tool):
     def _text(
         self, process: Process, found: Replay, findings: Sequence[Finding], rates: _Rates
     ) -> list[str]:
+        seen = f"{found.accesses} accesses with values"
+        if was_compared(process):
+            moves = sum(effect.kind != ALLOC for effect in found.shadow.effects)
+            seen = f"{moves} copies and fills, and no look into a kernel"
         lines = [
-            f"process {process.label}: {found.accesses} accesses with values, {len(findings)} "
-            "findings (the largest stake first; a bound is of the place, not of the program):"
+            f"process {process.label}: {seen}; {len(findings)} findings (the largest stake first; "
+            "a bound is of the place, not of the program):"
         ]
         top = int(self.number("top"))
         lines += [f"  {n:>3}. {one.sentence()}" for n, one in enumerate(findings[:top], 1)]
@@ -87,6 +112,20 @@ class ValuePatterns(Tool):
                 lines.append(f"  not seen: {process.facts[name]} {words}")
         if found.unseen:
             lines.append(f"  not seen: {found.unseen} launches that were not analysed")
+        if found.blocks > 1:
+            lines.append(f"  a sample: one block in {found.blocks}; bytes are the sample's")
+        if found.partly or found.unseen:
+            lines.append(
+                f"  {found.partly} launches were recorded in part: what memory held after those, "
+                "and after launches that were not analysed, is not known, and nothing is said of it"
+            )
+        if found.uncompared:
+            lines.append(f"  not seen: {found.uncompared} copies and fills that were not compared")
+        if found.shadow.unfollowed:
+            lines.append(
+                f"  not followed: {found.shadow.unfollowed} bytes of memory, beyond {MOST} that "
+                "live at once"
+            )
         if found.shadow.outside:
             lines.append(f"  not seen: {found.shadow.outside} bytes outside of all known memory")
         return lines

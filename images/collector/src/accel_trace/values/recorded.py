@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accel_trace.events import (
+    MEMORY_FLAGS,
     Alloc,
     Event,
     Free,
@@ -17,15 +18,17 @@ from accel_trace.events import (
     RegionEnd,
     RegionStart,
 )
+from accel_trace.moved import Recorded
 from accel_trace.session import Process
 from accel_trace.tools.kernel_frequency import short_name
+from accel_trace.unpatched import USES, Uses
 from accel_trace.values import raw
 from accel_trace.values.accesses import Accesses, Contents
 from accel_trace.values.elements import CODES, Element, candidates
 from accel_trace.values.findings import LEAST, Finding, merged, narrowed
 from accel_trace.values.items import Items, collect
 from accel_trace.values.patterns import Pattern, patterns_of
-from accel_trace.values.shadow import Shadow, Thing
+from accel_trace.values.shadow import READS_UNSEEN, SEEN, WRITES_UNSEEN, Shadow, Thing
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 2, 3, 4  # Memcpy.direction
 ITEMS = 16  # elements below which no pattern is looked for
@@ -33,6 +36,8 @@ _KINDS: tuple[type[Event], ...] = (
     Alloc, Free, Memcpy, Memset, Launch, RegionStart, RegionEnd,
 )  # fmt: skip
 _READ, _WRITE = "read", "write"
+_SHARED = MEMORY_FLAGS["managed"] | MEMORY_FLAGS["host_mapped"] | MEMORY_FLAGS["host_pinned"]
+_WRITES = USES["tensor map stores"] | USES["tensor map reductions"] | USES["surface accesses"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,9 @@ class Replay:
     accesses: int = 0
     atomics: int = 0  # whose values nobody tells
     unseen: int = 0  # launches that were not analysed
+    partly: int = 0  # launches of which some writes were not recorded
+    blocks: int = 1  # one in so many was recorded
+    uncompared: int = 0  # mode copies: copies and fills that were not compared
 
 
 def has_values(process: Process) -> bool:
@@ -83,15 +91,19 @@ def replay(process: Process) -> Replay:
     accesses = accesses.take(order)
     bounds = np.searchsorted(accesses.launch, np.arange(int(accesses.launch.max(initial=0)) + 2))
     groups: dict[tuple[str, Thing], list[Accesses]] = {}
-    for event, context, number in _events(process):
+    gaps = _Gaps(process)
+    found.blocks = gaps.blocks
+    for event, context, number in calls(process):
         _apply(found.shadow, event, context, contents, number)
         if isinstance(event, Launch):
             if event.launch + 1 < len(bounds):
                 mine = accesses.take(np.arange(bounds[event.launch], bounds[event.launch + 1]))
             else:
                 mine = accesses.take(np.arange(0))
-            found.unseen += event.analysed not in (1, 2, 4)
-            found.shadow.kernel(mine, context)
+            lacks = gaps.of(event)
+            found.unseen += event.analysed != 1
+            found.partly += event.analysed == 1 and lacks == WRITES_UNSEEN
+            found.shadow.kernel(mine, context, lacks)
             found.moved[context] = found.moved.get(context, 0) + int(mine.size.sum())
             for thing, part in _by_thing(mine, found.shadow):
                 groups.setdefault((context, thing), []).append(part)
@@ -100,11 +112,35 @@ def replay(process: Process) -> Replay:
     return found
 
 
-def _events(process: Process) -> Iterator[tuple[Event, str, int]]:
+class _Gaps:
+    """What the record of each launch lacks; a replay's lacks nothing."""
+
+    def __init__(self, process: Process) -> None:
+        self._whole = process.facts.get("mode") != "values"
+        self._recorded: dict[int, Recorded] = {}
+        self._uses: dict[int, int] = {}
+        for event in process.events((Recorded, Uses)):
+            if isinstance(event, Recorded):
+                self._recorded[event.launch] = event
+            elif isinstance(event, Uses):
+                self._uses[event.launch] = event.what
+        self.blocks = max((one.blocks for one in self._recorded.values()), default=1)
+
+    def of(self, launch: Launch) -> int:
+        """SEEN, READS_UNSEEN or WRITES_UNSEEN."""
+        if self._whole:
+            return SEEN
+        one, uses = self._recorded.get(launch.launch), self._uses.get(launch.launch, 0)
+        if one is None or one.kept < one.accesses or one.blocks > 1 or one.writes or uses & _WRITES:
+            return WRITES_UNSEEN
+        return READS_UNSEEN if one.reads or uses else SEEN
+
+
+def calls(process: Process, *more: type[Event]) -> Iterator[tuple[Event, str, int]]:
     """Events with their calling context, and the number of a copy among the copies."""
     regions: list[str] = []
     last, copies = "", 0
-    for event in process.events(_KINDS):
+    for event in process.events((*_KINDS, *more)):
         if isinstance(event, RegionStart):
             regions.append(event.name)
         elif isinstance(event, RegionEnd):
@@ -120,7 +156,7 @@ def _events(process: Process) -> Iterator[tuple[Event, str, int]]:
 
 def _apply(shadow: Shadow, event: Event, context: str, contents: Contents, number: int) -> None:
     if isinstance(event, Alloc):
-        shadow.alloc(event.address, event.size, context)
+        shadow.alloc(event.address, event.size, context, bool(event.flags & _SHARED))
     elif isinstance(event, Free):
         shadow.free(event.address)
     elif isinstance(event, Memset):
@@ -128,12 +164,14 @@ def _apply(shadow: Shadow, event: Event, context: str, contents: Contents, numbe
         shadow.fill(event.address, pattern, event.size, context)
     elif isinstance(event, Memcpy):
         data = contents.of(number)
-        if event.direction == TO_DEVICE:
-            shadow.upload(event.destination, data, context)
-        elif event.direction == TO_HOST:
+        if event.direction == TO_HOST:
             shadow.download(event.source, data, context)
         elif event.direction == ON_DEVICE:
             shadow.copy(event.destination, event.source, event.size, context)
+        elif event.direction == TO_DEVICE and len(data) == event.size:
+            shadow.upload(event.destination, data, context)
+        else:  # what it wrote was not kept
+            shadow.lose(event.destination, event.size)
 
 
 def _by_thing(accesses: Accesses, shadow: Shadow) -> Iterator[tuple[Thing, Accesses]]:

@@ -1,7 +1,8 @@
 """What every operation did to every object, byte by byte, against a shadow of the memory.
 
 An operation is an allocation, a copy, a fill or a kernel. A byte that nobody has written yet counts
-as changed by whatever writes it, also where memory happens to hold that value.
+as changed by whatever writes it, also where memory happens to hold that value. So does a byte that
+somebody may have written unseen: a launch that was not recorded whole leaves no byte known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ALLOC, UPLOAD, DOWNLOAD, COPY, FILL, KERNEL = (
     "alloc", "upload", "download", "copy", "fill", "kernel",
 )  # fmt: skip
 WORD = 4  # bytes of an element of a copy or a fill, whose type nobody tells
+MOST = 1 << 29  # bytes of memory that are followed; each takes seven on the host
+SEEN, READS_UNSEEN, WRITES_UNSEEN = range(3)  # what a record lacks of a launch
 Bytes = NDArray[np.uint8]
 
 
@@ -63,8 +66,18 @@ class _Held:
     thing: Thing
     content: Bytes
     known: NDArray[np.bool_]
-    writer: NDArray[np.int64]  # index of the effect that wrote a byte, -1: nobody
+    writer: NDArray[np.int32]  # index of the effect that wrote a byte, -1: nobody, or not known
     read: NDArray[np.bool_]  # whether anybody read it since
+    shared: bool  # with the CPU, which may write it unseen
+    fresh: bool = True  # nothing is known of it
+
+    def forget(self, values: bool) -> None:
+        """Nobody knows who wrote it last and, with `values`, what it holds."""
+        if not self.fresh:
+            self.writer[:] = -1
+            if values:
+                self.known[:] = False
+                self.fresh = True
 
 
 @dataclass
@@ -75,17 +88,21 @@ class Shadow:
     _live: dict[int, _Held] = field(default_factory=dict)
     _things: int = 0
     _operations: int = 0
-    outside: int = 0  # bytes of accesses that fell into no object
+    outside: int = 0  # bytes of accesses that fell into no object that is followed
+    unfollowed: int = 0  # bytes of objects that are not, for want of room
 
-    def alloc(self, address: int, size: int, context: str) -> Thing:
-        """An object begins; one at the same address has ended."""
+    def alloc(self, address: int, size: int, context: str, shared: bool = False) -> Thing:
+        """An object begins; one at the same address has ended. `shared`: the CPU writes it, too."""
         thing = Thing(self._things, address, size, context)
         self._things += 1
-        empty = np.zeros(size, np.uint8)
-        nobody = np.full(size, -1, np.int64)
+        self._live.pop(address, None)
+        if size + sum(held.thing.size for held in self._live.values()) > MOST:
+            self.unfollowed += size
+            return thing
         self._live[address] = _Held(
-            thing, empty, np.zeros(size, bool), nobody, np.zeros(size, bool)
-        )
+            thing, np.zeros(size, np.uint8), np.zeros(size, bool), np.full(size, -1, np.int32),
+            np.zeros(size, bool), shared,
+        )  # fmt: skip
         self._add(ALLOC, context, thing)
         self._operations += 1
         return thing
@@ -107,6 +124,14 @@ class Shadow:
         """Host to device."""
         self._write_range(UPLOAD, address, data, context)
 
+    def lose(self, address: int, size: int) -> None:
+        """Bytes were written, and what is not known."""
+        held = self._find(address)
+        if held is not None:
+            at = address - held.thing.address
+            held.known[at : at + size] = False
+            held.writer[at : at + size] = -1
+
     def fill(self, address: int, pattern: bytes, size: int, context: str) -> None:
         """`size` bytes of an element's bytes, again and again."""
         whole = np.frombuffer(pattern * (-(-size // len(pattern))), np.uint8)[:size]
@@ -121,9 +146,9 @@ class Shadow:
             return
         at = source - held.thing.address
         size = min(size, held.thing.size - at)
-        data = held.content[at : at + size].copy()
+        data, known = held.content[at : at + size].copy(), held.known[at : at + size].copy()
         held.read[at : at + size] = True
-        self._write_range(COPY, destination, data, context, held.thing)
+        self._write_range(COPY, destination, data, context, held.thing, known)
 
     def download(self, address: int, before: Bytes, context: str) -> None:
         """Device to host; `before` is what the host's buffer held."""
@@ -144,19 +169,30 @@ class Shadow:
             effect.digest = _digest(held)
         self._operations += 1
 
-    def kernel(self, accesses: Accesses, context: str) -> None:
+    def kernel(self, accesses: Accesses, context: str, lacks: int = SEEN) -> None:
         """What a launch's accesses to global memory did, in one operation.
 
-        Atomics count as reads; what they leave is not known, and their bytes are forgotten.
+        Atomics count as reads; what they leave is not known, and their bytes are forgotten. With
+        READS_UNSEEN nothing that was written before is said to be unread, with WRITES_UNSEEN
+        nothing is known of any byte afterwards.
         """
+        first = len(self.effects)
+        if lacks != SEEN:
+            for held in self._live.values():
+                held.forget(values=False)
         starts = accesses.address.astype(np.int64)
         left = np.ones(len(accesses), bool)
         for held in list(self._live.values()):
-            first = held.thing.address
-            mine = left & (starts >= first) & (starts < first + held.thing.size)
+            begin = held.thing.address
+            mine = left & (starts >= begin) & (starts < begin + held.thing.size)
             if mine.any():
                 left &= ~mine
                 self._touch(held, accesses.take(mine), context)
+        if lacks == WRITES_UNSEEN:
+            for held in self._live.values():
+                held.forget(values=True)
+            for effect in self.effects[first:]:
+                effect.digest, effect.zeros = "", False
         self.outside += int(accesses.size[left].sum())
         self._operations += 1
 
@@ -193,8 +229,9 @@ class Shadow:
         effect.digest = _digest(held)
 
     def _write_range(
-        self, kind: str, address: int, data: Bytes, context: str, source: Thing | None = None
-    ) -> None:
+        self, kind: str, address: int, data: Bytes, context: str, source: Thing | None = None,
+        known: NDArray[np.bool_] | None = None,
+    ) -> None:  # fmt: skip
         held = self._find(address)
         if held is None:
             self.outside += len(data)
@@ -206,11 +243,14 @@ class Shadow:
             after = held.content.copy()
             after[at : at + len(data)] = data
             same = (after == held.content) & held.known
+            sure = np.ones(len(data), bool) if known is None else known[: len(data)]
+            same[at : at + len(data)] &= sure
             effect = self._add(kind, context, held.thing)
             effect.source = source
-            effect.zeros = not data.any()
+            effect.zeros = bool(sure.all()) and not data.any()
             effect.intervals = int(len(data) > 0)
             self._write(held, effect, touched, after, same)
+            held.known[at : at + len(data)] &= sure
             effect.elements, effect.unchanged_elements = _words(same[at : at + len(data)])
             effect.digest = _digest(held)
         self._operations += 1
@@ -224,8 +264,9 @@ class Shadow:
         gone = held.writer[touched & ~held.read & (held.writer >= 0)]
         for number, count in zip(*np.unique(gone, return_counts=True), strict=True):
             self.effects[number].dead += int(count)
+        held.fresh = False
         held.content = after
-        held.known[touched] = True
+        held.known[touched] = not held.shared
         held.read[touched] = False
         held.writer[touched] = len(self.effects) - 1  # `effect` is the last
 

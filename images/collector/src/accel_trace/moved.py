@@ -1,0 +1,38 @@
+"""Events about values: what of a launch was recorded, and what copies and fills found in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accel_trace.fields import U32, U64, Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded(Event):
+    """Mode values: of `accesses` of an analysed launch `kept` were recorded.
+
+    Of its blocks one in `blocks` was looked at. `reads` and `writes` count copies (cp.async, bulk)
+    whose values are not seen, by what they do to global memory.
+    """
+
+    kind = 60
+    launch: U64
+    accesses: U64
+    kept: U64
+    reads: U64
+    writes: U64
+    blocks: U32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared(Event):
+    """Mode copies: a copy or fill, told just before, against what its destination held.
+
+    Of `size` bytes `unchanged` were there already; `zeros` 1 when all that came is zero. A copy
+    that could not be compared has no such event.
+    """
+
+    kind = 61
+    size: U64
+    unchanged: U64
+    zeros: U32
