@@ -38,10 +38,11 @@ EXACT = {"VE-03-bytes", "VE-04-steps", "VE-04-error", "VE-labels"}
 
 
 def row(experiment: str, record: dict[str, Any], mini: str) -> Row:
+    own = {"mini": mini} if mini else {}
     return Row(
         metric=record["metric"], unit=record["unit"], evidence=record["evidence"],
         samples=tuple(record["samples"]), experiment=experiment, point=f"{experiment}-{mini}",
-        repeat=1, labels={"mini": mini} | record["labels"], process=record.get("process", ""),
+        repeat=1, labels=own | record["labels"], process=record.get("process", ""),
     )  # fmt: skip
 
 
@@ -79,6 +80,31 @@ def gains(kernel: float = 1.5, memory: float = 1.1, bits: float = 1) -> list[Row
     return rows
 
 
+def slowdowns(coarse: float = 1.2, every: float = 2.5, fine: float = 40) -> list[Row]:
+    """Five processes of every mini and of the training step, made up."""
+    times = {"native": 1.0, "empty": 9.0, "coarse": coarse, "every": every, "blocks": 12.0}
+    rows = []
+    for mini in (*MINIS, ""):
+        experiment = "slowdown" if mini else "slowdown_training"
+        for level, times_as_long in (times | {"fine": fine}).items():
+            for process in range(5):
+                record = {
+                    "metric": "run_time", "unit": "us", "evidence": "measured",
+                    "samples": [100 * times_as_long * (1 + 0.001 * process)],
+                    "labels": {"level": level}, "process": str(process),
+                }  # fmt: skip
+                rows.append(row(experiment, record, mini))
+        lost = {"metric": "values_lost", "unit": "accesses", "evidence": "measured"}
+        rows.append(
+            row(
+                experiment,
+                lost | {"samples": [0], "labels": {"level": "fine"}, "process": "0"},
+                mini,
+            )
+        )
+    return rows
+
+
 def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
     found = judge(load_claims(ROOT, "valueexpert"), rows, {"gpu": gpu} if gpu else {})
     return {one.id: str(one.verdict) for one in found}
@@ -88,15 +114,20 @@ def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
 def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick: bool) -> None:
     chosen = Selection(quick=quick)
     plan = make_plan(RECIPE, chosen, Machine(gpus=gpus), ROOT, {"valueexpert": "1"})
-    kinds = {"mechanism", "gains"} if gpus else {"mechanism"}
+    measured = {"gains", "slowdown", "slowdown_training"}
+    kinds = {"mechanism"} | (measured if gpus else set())
     assert {point.experiment for point in plan.points} == kinds
     for point in plan.points:
         assert point.argv[:3] == ("python", "-m", "valueexpert")
         config = PROGRAM.parse(point.argv[3:])
         assert config.experiment == point.experiment
-        assert config.minis == (point.labels["mini"],)
-        assert config.variants == VARIANTS
-    assert quick or len(plan.points) == len(MINIS) * len(kinds)
+        if "mini" in point.labels:
+            assert config.minis == (point.labels["mini"],)
+        if "variants" in point.labels or point.experiment in ("mechanism", "gains"):
+            assert config.variants == VARIANTS
+    assert quick or len(plan.points) == len(MINIS) * (len(kinds - {"slowdown_training"})) + bool(
+        gpus
+    )
 
 
 def test_the_axis_is_the_catalogue() -> None:
@@ -150,10 +181,37 @@ def test_magnitudes_are_judged_on_the_papers_gpus_alone() -> None:
     assert worse["VE.01-kernel-A"] != "direction holds"
 
 
-@pytest.mark.parametrize("name", ["promises", "values", "flow", "gains"])
+def test_slowdowns_are_judged_against_their_bounds() -> None:
+    found = verdicts(slowdowns(), "NVIDIA H200")
+    mine = {name: verdict for name, verdict in found.items() if name.startswith("VE-slowdown")}
+    assert mine == {
+        "VE-slowdown-whole": "reproduced",
+        **{f"VE-slowdown.{level}-{column}": "not reproduced" if level == "fine" else "reproduced"
+           for level in ("coarse", "every", "fine") for column in ("minis", "training")},
+    }  # fmt: skip
+    assert verdicts(slowdowns(coarse=1.6), "NVIDIA H200")["VE-slowdown.coarse-minis"] == (
+        "not reproduced"
+    )
+
+
+def test_a_promise_is_kept_by_half_of_the_minis_at_least() -> None:
+    def judged(kept: int) -> str:
+        promised = [mini for mini in MINIS.values() if mini.fixed]
+        rows = [
+            row("gains", {"metric": "gain_foretold", "unit": "1", "evidence": "measured",
+                          "samples": [float(n < kept)],
+                          "labels": {"mini": mini.name, "variant": "after"}}, mini.name)
+            for n, mini in enumerate(promised)
+        ]  # fmt: skip
+        return verdicts(rows, "NVIDIA H200")["VE-bound"]
+
+    assert (judged(8), judged(7)) == ("reproduced", "not reproduced")
+
+
+@pytest.mark.parametrize("name", ["promises", "values", "flow", "gains", "slowdown"])
 def test_figures_draw_what_the_records_say(name: str) -> None:
     with mpl.rc_context(STYLE):
-        plot = getattr(FIGURES, name)(frame([*mechanism(), *gains()]))
+        plot = getattr(FIGURES, name)(frame([*mechanism(), *gains(), *slowdowns()]))
     assert {"n", "evidence"} <= set(plot.table)
     plot.figure.canvas.draw()
     if name == "gains":
@@ -161,6 +219,11 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own.loc["castro", "gain"] == pytest.approx(1.5)
         assert own.loc["backprop", ["rtx_2080_ti", "a100"]].tolist() == [8.18, 1.67]
         assert own["low"].le(own["gain"]).all()
+    if name == "slowdown":
+        own = plot.table.set_index(["program", "level"])["slowdown"]
+        assert own["castro", "fine"] == pytest.approx(40)
+        assert own["training step", "coarse"] == pytest.approx(1.2)
+        assert len(own) == (len(MINIS) + 1) * 5
     if name == "promises":
         mine = plot.table[plot.table["mini"] == "pathfinder"].set_index(["what", "part"])["value"]
         assert mine["promised", "memory"] == mine["fewer", "memory"] == 4
@@ -174,7 +237,7 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
 
 
 def test_a_figure_without_data_says_so() -> None:
-    for name in ("promises", "values", "flow", "gains"):
+    for name in ("promises", "values", "flow", "gains", "slowdown"):
         with pytest.raises(NoData):
             getattr(FIGURES, name)(frame([]))
 

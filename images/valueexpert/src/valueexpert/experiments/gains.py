@@ -1,7 +1,9 @@
 """What the changes are worth on a GPU: kernel time and time of copies and fills, before and after.
 
 Every process runs one variant; the variants take turns. Times are CUDA events around each launch
-and each copy, added up over a run.
+and each copy, added up over a run. The gain of all that time is held against what the findings on
+the trace of `before` promise of it: the time that is measured before, less the shares of the bytes
+at stake.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import subprocess
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from reprokit.errors import Failure
@@ -19,6 +22,7 @@ from reprokit.records import RecordWriter
 from reprokit.skip import EXIT_CODE, cannot_run
 
 from valueexpert import build, traces
+from valueexpert.bounds import CLOSE, foretold, moved, spared
 from valueexpert.catalog import MINIS, Mini
 from valueexpert.cli import Config
 
@@ -31,14 +35,16 @@ def run(config: Config, out: RecordWriter) -> None:
     with tempfile.TemporaryDirectory() as work:
         for name in config.minis:
             mini = MINIS[name]
-            program = _program(mini, Path(work))
-            _same_bits(mini, program, config, out)
+            binary = program(mini, Path(work))
+            _same_bits(mini, binary, config, out)
+            promises = _promises(mini)
             for number in range(config.repeats):
-                _turn(mini, program, config, number, out)
+                spent = _turn(mini, binary, config, number, out)
+                _judge(mini, promises, spent, number, out)
                 progress.step(f"{name}, process {number}")
 
 
-def _program(mini: Mini, work: Path) -> Path:
+def program(mini: Mini, work: Path) -> Path:
     """The program as the image has it, else compiled now."""
     built = Path(os.environ.get("VALUEEXPERT_PROGRAMS", "/nowhere")) / mini.name
     if built.is_file():
@@ -72,7 +78,11 @@ def _same_bits(mini: Mini, program: Path, config: Config, out: RecordWriter) -> 
             out.write("same_bits", "1", [float(same)], labels)
 
 
-def _turn(mini: Mini, program: Path, config: Config, number: int, out: RecordWriter) -> None:
+def _turn(
+    mini: Mini, program: Path, config: Config, number: int, out: RecordWriter
+) -> dict[str, dict[str, float]]:
+    """Medians of the parts' microseconds, by variant."""
+    medians: dict[str, dict[str, float]] = {}
     size = mini.full if config.size == "full" else mini.quick
     shift = number % len(mini.variants)
     for variant in mini.variants[shift:] + mini.variants[:shift]:
@@ -84,8 +94,43 @@ def _turn(mini: Mini, program: Path, config: Config, number: int, out: RecordWri
         for metric in ("kernel", "memory"):
             times = [float(line[f"{metric}_us"]) for line in lines]
             out.write(f"{metric}_time", "us", times, labels, warmup=1, process=process)
+            medians.setdefault(variant, {})[metric] = median(times)
         errors = [float(line["error"]) for line in lines]
         out.write("gpu_error", "1", errors, labels, warmup=1, process=process)
         for metric in ("copied", "filled", "launches"):
             unit = "launches" if metric == "launches" else "B"
             out.write(f"gpu_{metric}", unit, [float(lines[0][metric])], labels, process=process)
+    return medians
+
+
+def _promises(mini: Mini) -> dict[str, dict[str, float]]:
+    """By variant, the shares of the parts that its findings of `before` say may go."""
+    with traces.opened(mini) as folders:
+        replayed, findings = traces.findings(folders["before"])
+    total = moved(replayed)
+    return {
+        variant: {
+            part: stake / total[part] if total[part] else 0.0
+            for part, stake in spared(replayed, findings, set(gone)).items()
+        }
+        for variant, gone in mini.fixed.items()
+    }
+
+
+def _judge(
+    mini: Mini, promises: dict[str, dict[str, float]], spent: dict[str, dict[str, float]],
+    number: int, out: RecordWriter,
+) -> None:  # fmt: skip
+    """How far the gain that was promised is from the measured one, both of all GPU time."""
+    before = spent.get("before")
+    for variant, shares in promises.items():
+        if before is None or variant not in spent:
+            continue
+        labels, process = {"mini": mini.name, "variant": variant}, str(number)
+        measured = sum(before.values()) / sum(spent[variant].values())
+        out.write("gain", "x", [measured], labels, process=process)
+        promised = foretold(before, shares)
+        close = promised is not None and abs(promised - measured) <= CLOSE * measured
+        out.write("gain_foretold", "1", [float(close)], labels, process=process)
+        if promised is not None:
+            out.write("gain_promised", "x", [promised], labels, "simulated", process=process)

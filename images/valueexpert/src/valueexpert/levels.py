@@ -1,0 +1,109 @@
+"""A program alone and under the value tools, a process each: how long its runs take.
+
+The program prints a JSON object a run; a run's time has all that the tool does meanwhile, and not
+its report, which is made when the program is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from accel_trace import build, probe, tools
+from accel_trace.builds import BuildError
+from accel_trace.launch import Filters, environment
+from accel_trace.session import Session
+from accel_trace.tools.base import Needs
+from accel_trace.values.raw import RECORD
+from reprokit.errors import Failure
+from reprokit.records import RecordWriter
+from reprokit.skip import EXIT_CODE, cannot_run
+
+EVERY = 10  # runs of which one is analysed, and blocks
+BUFFER = 1 << 18  # ACCEL_TRACE_BUFFER: four million accesses of a launch are kept
+
+
+@dataclass(frozen=True)
+class Level:
+    """What is looked at: a tool with its settings, or none."""
+
+    tool: str = ""
+    settings: Mapping[str, str | int] | None = None
+    every: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        """What the collector does."""
+        if not self.tool:
+            return Needs(mode="none")
+        return tools.find(self.tool)(self.settings).needs_of(0, ())
+
+
+LEVELS: Mapping[str, Level] = {
+    "native": Level(),
+    "empty": Level("overhead", {"mode": "empty", "torch": False}),
+    "coarse": Level("value_patterns", {"level": "coarse"}),
+    "fine": Level("value_patterns"),
+    "blocks": Level("value_patterns", {"blocks": EVERY}),
+    "every": Level("value_patterns", every=EVERY),  # the other runs at native speed
+}
+
+
+def library() -> Path:
+    """The collector, built and probed; leaves with 77 where it cannot work."""
+    try:
+        found = build.ensure_built()
+    except BuildError as error:
+        cannot_run(str(error))
+    reason = probe.driver_problem() or probe.probe(found)
+    if reason:
+        cannot_run(reason)
+    return found
+
+
+def measure(
+    command: Sequence[str | Path], repeats: int, built: Path, labels: Mapping[str, str],
+    out: RecordWriter,
+) -> None:  # fmt: skip
+    """Write `run_time`, the mean over a process' runs but the first, of every level in turns."""
+    levels = tuple(LEVELS)
+    for number in range(repeats):
+        shift = number % len(levels)
+        for name in (*levels[shift:], *levels[:shift]):
+            own = {**labels, "level": name}
+            with tempfile.TemporaryDirectory() as folder:
+                times = _runs(command, LEVELS[name], Path(folder), built)
+                facts = _recorded(Path(folder)) if name == "fine" else {}
+            mean = sum(times[1:]) / (len(times) - 1)
+            out.write("run_time", "us", [mean], own, warmup=1, process=str(number))
+            for what, count in facts.items():
+                out.write(what, "accesses", [count], own, process=str(number))
+
+
+def _runs(command: Sequence[str | Path], level: Level, folder: Path, built: Path) -> list[float]:
+    env = environment(os.environ, level.needs, Filters(every=level.every), folder, built)
+    env["ACCEL_TRACE_BUFFER"] = str(BUFFER)
+    words = [str(word) for word in command]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if done.returncode == EXIT_CODE:
+        cannot_run(last)
+    if done.returncode:
+        raise Failure(f"{' '.join(words)} ended with {done.returncode}: {last}")
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if len(lines) < 2:
+        raise Failure(f"{' '.join(words)} printed {len(lines)} runs; two are needed at least")
+    return [float(line["kernel_us"]) + float(line["memory_us"]) for line in lines]
+
+
+def _recorded(folder: Path) -> dict[str, float]:
+    """Of the accesses of a process: those with values, and those that found no room."""
+    facts = [process.facts for process in Session(folder).processes]
+    kept = sum(path.stat().st_size for path in folder.glob("values-*.records"))
+    lost = sum(int(one.get("values_lost", "0")) for one in facts)
+    return {"values": kept / RECORD.itemsize, "values_lost": float(lost)}
