@@ -12,7 +12,15 @@ from accel_trace.values.findings import Finding, coarse, narrowed
 from accel_trace.values.flow import Graph, build, prune
 from accel_trace.values.layout import place
 from accel_trace.values.picture import dot, page
-from accel_trace.values.shadow import DOWNLOAD, KERNEL, Effect, Shadow, duplicates
+from accel_trace.values.shadow import (
+    DOWNLOAD,
+    KERNEL,
+    READS_UNSEEN,
+    WRITES_UNSEEN,
+    Effect,
+    Shadow,
+    duplicates,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -298,3 +306,55 @@ def test_kinds_that_the_graph_knows() -> None:
     assert {node.kind for node in graph.nodes.values()} == {
         "alloc", "upload", "fill", KERNEL, DOWNLOAD, "host",
     }  # fmt: skip
+
+
+def writes(*pairs: tuple[int, int]) -> Accesses:
+    """One byte each: address and value."""
+    return from_rows([
+        {"address": at, "low": value, "flags": WRITE, "size": 1, "unit": 1} for at, value in pairs
+    ])  # fmt: skip
+
+
+def unchanged(shadow: Shadow) -> int:
+    return shadow.effects[-1].unchanged
+
+
+def test_what_may_have_been_written_unseen_is_not_known() -> None:
+    shadow = Shadow()
+    shadow.alloc(0, 8, "here")
+    shadow.fill(0, b"\7", 8, "fill")
+    shadow.kernel(writes((0, 7)), "kernel", READS_UNSEEN)
+    assert unchanged(shadow) == 1, "reads change nothing"
+    assert shadow.effects[1].dead == 0, "who reads unseen may have read it"
+    shadow.kernel(writes((0, 7), (1, 7)), "kernel", WRITES_UNSEEN)
+    assert unchanged(shadow) == 2, "what it wrote itself was compared before"
+    assert shadow.effects[-1].digest == ""
+    shadow.fill(0, b"\7", 8, "fill")
+    assert unchanged(shadow) == 0
+    shadow.fill(0, b"\7", 8, "fill")
+    assert unchanged(shadow) == 8, "it is known again"
+    shadow.lose(0, 3)
+    shadow.fill(0, b"\7", 8, "fill")
+    assert unchanged(shadow) == 5
+
+
+def test_what_the_cpu_may_write_is_never_known() -> None:
+    shadow = Shadow()
+    shadow.alloc(0, 8, "managed", shared=True)
+    for _ in range(2):
+        shadow.fill(0, b"\0", 8, "fill")
+        assert unchanged(shadow) == 0
+
+
+def test_memory_beyond_the_cap_is_said_and_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_trace.values.shadow.MOST", 10)
+    shadow = Shadow()
+    shadow.alloc(0, 8, "first")
+    shadow.alloc(100, 8, "too much")
+    assert (shadow.unfollowed, len(shadow.things())) == (8, 1)
+    shadow.fill(100, b"\0", 8, "fill")
+    shadow.kernel(writes((100, 0)), "kernel")
+    assert (shadow.outside, len(shadow.effects)) == (9, 1)
+    shadow.free(0)
+    shadow.alloc(100, 8, "there is room again")
+    assert len(shadow.things()) == 1
