@@ -8,10 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from accel_trace.events import Event, Launch, Memcpy, Memset
+from accel_trace.moved import Compared
+from accel_trace.values.compared import Copies
+from accel_trace.values.findings import coarse
 from accel_trace.values.raw import RECORD
+from accel_trace.values.recorded import ON_DEVICE, TO_HOST, apply, calls, values_of
+from accel_trace.values.shadow import Shadow
 from reprokit.errors import Failure
 from reprokit.records import RecordWriter
+from valueexpert import traces
 from valueexpert.bounds import foretold
 from valueexpert.catalog import MINIS
 from valueexpert.cli import PROGRAM
@@ -109,3 +117,39 @@ def test_promise_and_gain_are_written_side_by_side(tmp_path: Path) -> None:
         ("gain_promised", "0", pytest.approx(4.0)),
         ("gain", "1", 2.0), ("gain_foretold", "1", 0.0), ("gain_promised", "1", pytest.approx(4.0)),
     ]  # fmt: skip
+
+
+def coarsely(folder: Path) -> set[tuple[str, str, str]]:
+    """What the level coarse finds where copies are compared as on a GPU, in memory of zeros."""
+    accesses, contents = values_of(traces.process(folder))
+    memory, copies, told = Shadow(), Copies(), None
+    for event, context, number in calls(traces.process(folder)):
+        told = compare(memory, event, contents.of(number))
+        apply(memory, event, context, contents, number)
+        if isinstance(event, Launch):
+            memory.kernel(accesses.take(accesses.launch == event.launch), context)
+        copies.take(event, context, told)
+    return {(f.name, f.context, f.thing) for f in coarse(copies.found.shadow.effects)}
+
+
+def compare(memory: Shadow, event: Event, data: np.ndarray) -> Compared | None:
+    if isinstance(event, Memset):
+        data = np.full(event.size, event.value, np.uint8)
+        held = memory.peek(event.address, event.size)
+    elif isinstance(event, Memcpy) and event.direction == TO_HOST:
+        data, held = memory.peek(event.source, event.size), data
+    elif isinstance(event, Memcpy):
+        held = memory.peek(event.destination, event.size)
+        data = memory.peek(event.source, event.size) if event.direction == ON_DEVICE else data
+    else:
+        return None
+    same = int((held == data).sum())
+    return Compared(size=event.size, unchanged=same, zeros=int(not data.any()))
+
+
+# What the atomics of huffman leave is not in its trace.
+@pytest.mark.parametrize("name", [name for name in MINIS if name != "huffman"])
+def test_coarse_finds_the_copies_and_fills_that_fine_finds(name: str) -> None:
+    with traces.opened(MINIS[name]) as folders:
+        for variant, folder in folders.items():
+            assert coarsely(folder) == traces.coarse_labels(name, variant), variant
