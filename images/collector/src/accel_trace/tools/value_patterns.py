@@ -42,18 +42,26 @@ class ValuePatterns(Tool):
             ("fine", "coarse"),
         ),
         Option("blocks", 1, "of level fine: one block of each launch in so many"),
+        Option(
+            "contexts",
+            1,
+            "of level fine: of each calling context (kernel, operator, region) "
+            "one launch in so many, the first of them",
+        ),
         Option("top", 20, "findings that are printed"),
         Option("least", LEAST, "bytes of an operation that is worth a finding"),
     )
 
     def needs_of(self, number: int, earlier: Sequence[Session]) -> Needs:
-        if self.number("blocks") < 1:
-            raise ToolError(f"blocks={self.word('blocks')}: a whole number of at least 1 is needed")
+        for name in ("blocks", "contexts"):
+            if self.number(name) < 1:
+                raise ToolError(f"{name}={self.word(name)}: a number of at least 1 is needed")
         if self.word("level") == "coarse":
             return Needs(mode="copies")
         return Needs(
             mode="values", classes=("global", "async", "bulk"),
-            environment={"ACCEL_TRACE_BLOCKS": self.word("blocks")},
+            environment={"ACCEL_TRACE_BLOCKS": self.word("blocks"),
+                         "ACCEL_TRACE_CONTEXTS": self.word("contexts")},
         )  # fmt: skip
 
     def run(self, session: Session) -> Report:
