@@ -14,7 +14,6 @@ from accel_trace.events import Event, Launch, Memcpy, Memset
 from accel_trace.moved import Compared
 from accel_trace.values.compared import Copies
 from accel_trace.values.findings import coarse
-from accel_trace.values.raw import RECORD
 from accel_trace.values.recorded import ON_DEVICE, TO_HOST, apply, calls, values_of
 from accel_trace.values.shadow import Shadow
 from reprokit.errors import Failure
@@ -28,11 +27,21 @@ from valueexpert.levels import EVERY, LEVELS, measure
 
 SAID = """
 import json, os, pathlib
+from accel_trace.events import Launch
+from accel_trace.log_writer import LogWriter
+from accel_trace.moved import Recorded
 mode, out = os.environ.get("ACCEL_TRACE_MODE"), os.environ.get("ACCEL_TRACE_OUT")
 every = os.environ.get("ACCEL_TRACE_EVERY")
 took = {None: 1, "empty": 2, "copies": 3, "values": 40}[mode]
 if mode == "values":
-    pathlib.Path(out, "values-7.records").write_bytes(bytes(480))
+    with LogWriter(pathlib.Path(out, "trace-7.atl"), pid=7) as log:
+        for number in range(4):
+            log.write(Launch(launch=number, name="k", device=0, stream=0, context=1, grid_x=1,
+                             grid_y=1, grid_z=1, block_x=1, block_y=1, block_z=1, analysed=1,
+                             thread=7, operator="", region=""))
+        for number, kept in enumerate((10, 20, 5)):
+            log.write(Recorded(launch=number, accesses=10 * (number + 1), kept=kept, reads=0,
+                               writes=0, blocks=1))
 took = 5 if every else 20 if os.environ.get("ACCEL_TRACE_BLOCKS") == "10" else took
 for time in (1000, took, took + 2):
     print(json.dumps({"kernel_us": time, "memory_us": 1}))
@@ -43,7 +52,10 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
-def test_every_level_is_a_process_and_the_first_run_does_not_count(tmp_path: Path) -> None:
+def test_every_level_is_a_process_and_the_first_run_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     library = tmp_path / "library"  # there is none: the program says what it was asked for
     measure([sys.executable, "-c", SAID], 2, library, {"mini": "x"}, RecordWriter(tmp_path))
     found = records(tmp_path)
@@ -54,8 +66,8 @@ def test_every_level_is_a_process_and_the_first_run_does_not_count(tmp_path: Pat
     assert [r["labels"]["level"] for r in found if r["metric"] == "run_time"] == [
         *LEVELS, *list(LEVELS)[1:], "native",
     ]  # fmt: skip
-    kept = [r["samples"] for r in found if r["metric"] == "values"]
-    assert kept == [[480 / RECORD.itemsize]] * 2
+    told = [(r["metric"], r["samples"]) for r in found if r["metric"] in ("values", "whole")]
+    assert told == [("values", [35]), ("whole", [0.5])] * 2, "one was cut, one not recorded"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from reprokit.records import Evidence
 
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_table
-from accel_trace.values.accesses import ValuesError
+from accel_trace.values.accesses import Accesses, ValuesError
 from accel_trace.values.compared import compared, was_compared
 from accel_trace.values.findings import LEAST, Finding, coarse, ranked
 from accel_trace.values.flow import build, prune
@@ -73,7 +73,8 @@ class ValuePatterns(Tool):
                 found, rates = compared(process), {}
             elif has_values(process):
                 try:
-                    found, rates = replay(process), _rates(process)
+                    values = values_of(process)
+                    found, rates = replay(process, values), _rates(values[0])
                 except ValuesError as error:
                     raise ToolError(str(error)) from error
             else:
@@ -159,8 +160,8 @@ class ValuePatterns(Tool):
 _Rates = dict[str, tuple[Temporal, Spatial]]
 
 
-def _rates(process: Process) -> _Rates:
-    accesses = values_of(process)[0].split()
+def _rates(accesses: Accesses) -> _Rates:
+    accesses = accesses.split()
     return {
         kind: (temporal(accesses.take(chosen)), spatial(accesses.take(chosen)))
         for kind, chosen in (("load", accesses.reads), ("store", accesses.writes))

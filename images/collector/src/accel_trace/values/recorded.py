@@ -83,9 +83,9 @@ def values_of(process: Process) -> tuple[Accesses, Contents]:
     return raw.read(process.readers[0].path.parent, process.pid)
 
 
-def replay(process: Process) -> Replay:
-    """Replay a process. Raises ValuesError for a file of values that is not whole."""
-    accesses, contents = values_of(process)
+def replay(process: Process, values: tuple[Accesses, Contents] | None = None) -> Replay:
+    """Replay a process, by its `values` where they were read already. Raises ValuesError."""
+    accesses, contents = values or values_of(process)
     found = Replay(accesses=len(accesses), atomics=int(accesses.atomics.sum()))
     order = np.argsort(accesses.launch, kind="stable")
     accesses = accesses.take(order)
