@@ -221,7 +221,7 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own["low"].le(own["gain"]).all()
     if name == "slowdown":
         own = plot.table.set_index(["program", "level"])["slowdown"]
-        assert own["castro", "fine"] == pytest.approx(40)
+        assert own["Castro slopes", "fine"] == pytest.approx(40)
         assert own["training step", "coarse"] == pytest.approx(1.2)
         assert len(own) == (len(MINIS) + 1) * 5
     if name == "promises":
