@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import pool, ratio_interval
+from ae.recipe.code import load_code
 
+TITLES = load_code(Path(__file__).parent, "native", fix="restore it").TITLES
 LOOKS = {  # level: marker, colour, words
     "empty": ("x", "#222222", "patches that do nothing"),
     "coarse": ("o", PALETTE["sky"], "coarse: copies and fills"),
@@ -30,8 +33,8 @@ def slowdown(frame: pd.DataFrame) -> Plot:
             continue
         low, high, *_ = ratio_interval(row["samples"], base["samples"])
         found.append({
-            "program": row["mini"] or TRAINING, "level": row["level"], "low": low, "high": high,
-            "slowdown": row["median"] / base["median"], "n": row["n"],
+            "program": TITLES.get(row["mini"], TRAINING), "level": row["level"],
+            "slowdown": row["median"] / base["median"], "low": low, "high": high, "n": row["n"],
             "evidence": row["evidence"],
         })  # fmt: skip
     if not found:
@@ -47,9 +50,10 @@ def slowdown(frame: pd.DataFrame) -> Plot:
         )
     axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
     axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}x")
     axis.set_yticks(range(len(programs)), labels=programs)
     axis.set_ylim(len(programs) - 0.45, -0.55)
-    axis.set_xlabel("times as long")
+    axis.set_xlabel("slowdown")
     axis.grid(True)
     axis.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=7)
     return Plot(figure=figure, table=table, spread="marks: ratio of medians")

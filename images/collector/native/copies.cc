@@ -18,7 +18,7 @@ class Side {
       : address_(address), on_gpu_(on_gpu), stream_(stream) {}
   const uint8_t* read(uint64_t at, uint64_t size, SanitizerResult& result) {
     if (!on_gpu_) return reinterpret_cast<const uint8_t*>(address_ + at);
-    piece_.resize(kPiece);
+    piece_.resize(size);
     result = tool->api.MemcpyDeviceToHost(piece_.data(), reinterpret_cast<void*>(address_ + at),
                                           size, stream_);
     return piece_.data();

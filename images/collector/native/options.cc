@@ -105,9 +105,10 @@ std::string read_numbers(Options& options) {
       {"ACCEL_TRACE_BUFFER", 1, 1u << 24, options.buffer},
       {"ACCEL_TRACE_EVERY", 1, UINT64_MAX, options.every},
       {"ACCEL_TRACE_BLOCKS", 1, 1u << 31, options.blocks},
+      {"ACCEL_TRACE_CONTEXTS", 1, UINT64_MAX, options.contexts},
   };
-  uint64_t values[5];
-  for (int i = 0; i < 5; ++i) {
+  uint64_t values[6];
+  for (int i = 0; i < 6; ++i) {
     values[i] = fields[i].value;
     const std::string text = variable(fields[i].name);
     if (!text.empty() && (!number(text, values[i]) || values[i] < fields[i].least ||
@@ -119,6 +120,7 @@ std::string read_numbers(Options& options) {
   options.workers = static_cast<uint32_t>(values[1]);
   options.every = values[3];
   options.blocks = values[4];
+  options.contexts = values[5];
   for (options.buffer = 2; options.buffer < values[2];) options.buffer *= 2;
   return "";
 }

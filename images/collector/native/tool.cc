@@ -220,6 +220,11 @@ bool Tool::wants(const Function& function, uint64_t launch) {
   if (launch < options.first || launch >= options.last) return false;
   if (!options.region.empty() && wanted_regions == 0) return false;
   if (sampler && !sampler->on()) return false;
+  if (options.contexts > 1) {
+    const Text region = regions.empty() ? 0 : regions.back().text;
+    const auto context = std::make_tuple(function.name, operator_of_thread(), region);
+    if (contexts_passed[context]++ % options.contexts) return false;
+  }
   return passed++ % options.sample == 0;
 }
 

@@ -5,10 +5,12 @@
 #include <sys/types.h>
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -67,6 +69,8 @@ struct Tool {
   bool gpu_over = false;    // the process ends: nothing is analysed any more
   uint64_t launches = 0;
   uint64_t passed = 0;      // launches that passed all filters but the sample
+  // Of those, how many each calling context had: kernel, operator, region.
+  std::map<std::tuple<Text, Text, Text>, uint64_t> contexts_passed;
   uint64_t operators = 0;
   uint64_t frees = 0;
   uint64_t dropped_accesses = 0;

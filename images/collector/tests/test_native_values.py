@@ -151,6 +151,20 @@ def test_blocks_are_sampled_in_turn(tmp_path: Path) -> None:
 
 
 PAGE = 4096
+
+
+def test_of_each_calling_context_the_first_launch_is_looked_at(tmp_path: Path) -> None:
+    def named(name: str) -> list[str]:
+        return launch(f"global {READ} 4 {A:#x} 4 10", name=name)
+
+    lines = [*START, *MEMORY, *named("a"), *named("b"), *named("a"), *named("a"), *named("a"),
+             "region start r", *named("a"), *named("a"), "region end r",
+             "operator start o", *named("b"), "operator end", *named("b")]  # fmt: skip
+    run = play(lines, tmp_path, "values", contexts=3)
+    accesses, _ = read(run.folder, run.log.pid)
+    assert sorted(set(accesses.launch.tolist())) == [0, 1, 4, 5, 7]
+
+
 COPIES = [
     *START, f"memory {A:#x} {2 * PAGE} 7", f"memory {B:#x} {2 * PAGE} 0",
     f"alloc 1 {A:#x} {2 * PAGE}", f"alloc 1 {B:#x} {2 * PAGE}",
@@ -193,8 +207,9 @@ def test_what_cannot_be_compared_is_counted(tmp_path: Path) -> None:
 
 
 def test_words_for_bad_settings() -> None:
-    with pytest.raises(ToolError, match="at least 1 is needed"):
-        tools.find("value_patterns")({"blocks": 0}).needs_of(0, [])
+    for name in ("blocks", "contexts"):
+        with pytest.raises(ToolError, match=f"{name}=0: a number of at least 1 is needed"):
+            tools.find("value_patterns")({name: 0}).needs_of(0, [])
     assert tools.find("value_patterns")({"level": "coarse"}).needs_of(0, []).mode == "copies"
 
 

@@ -94,11 +94,11 @@ def slowdowns(coarse: float = 1.2, every: float = 2.5, fine: float = 40) -> list
                     "labels": {"level": level}, "process": str(process),
                 }  # fmt: skip
                 rows.append(row(experiment, record, mini))
-        lost = {"metric": "values_lost", "unit": "accesses", "evidence": "measured"}
+        whole = {"metric": "whole", "unit": "share", "evidence": "measured"}
         rows.append(
             row(
                 experiment,
-                lost | {"samples": [0], "labels": {"level": "fine"}, "process": "0"},
+                whole | {"samples": [1], "labels": {"level": "fine"}, "process": "0"},
                 mini,
             )
         )
@@ -221,7 +221,7 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own["low"].le(own["gain"]).all()
     if name == "slowdown":
         own = plot.table.set_index(["program", "level"])["slowdown"]
-        assert own["castro", "fine"] == pytest.approx(40)
+        assert own["Castro slopes", "fine"] == pytest.approx(40)
         assert own["training step", "coarse"] == pytest.approx(1.2)
         assert len(own) == (len(MINIS) + 1) * 5
     if name == "promises":

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from accel_trace import build, probe, tools
 from accel_trace.builds import BuildError
+from accel_trace.events import Launch
 from accel_trace.launch import Filters, environment
+from accel_trace.moved import Recorded
 from accel_trace.session import Session
 from accel_trace.tools.base import Needs
-from accel_trace.values.raw import RECORD
 from reprokit.errors import Failure
 from reprokit.records import RecordWriter
 from reprokit.skip import EXIT_CODE, cannot_run
@@ -78,11 +79,11 @@ def measure(
             own = {**labels, "level": name}
             with tempfile.TemporaryDirectory() as folder:
                 times = _runs(command, LEVELS[name], Path(folder), built)
-                facts = _recorded(Path(folder)) if name == "fine" else {}
+                facts = _recorded(Path(folder)) if name == "fine" else []
             mean = sum(times[1:]) / (len(times) - 1)
             out.write("run_time", "us", [mean], own, warmup=1, process=str(number))
-            for what, count in facts.items():
-                out.write(what, "accesses", [count], own, process=str(number))
+            for metric, unit, value in facts:
+                out.write(metric, unit, [value], own, process=str(number))
 
 
 def _runs(command: Sequence[str | Path], level: Level, folder: Path, built: Path) -> list[float]:
@@ -101,9 +102,13 @@ def _runs(command: Sequence[str | Path], level: Level, folder: Path, built: Path
     return [float(line["kernel_us"]) + float(line["memory_us"]) for line in lines]
 
 
-def _recorded(folder: Path) -> dict[str, float]:
-    """Of the accesses of a process: those with values, and those that found no room."""
-    facts = [process.facts for process in Session(folder).processes]
-    kept = sum(path.stat().st_size for path in folder.glob("values-*.records"))
-    lost = sum(int(one.get("values_lost", "0")) for one in facts)
-    return {"values": kept / RECORD.itemsize, "values_lost": float(lost)}
+def _recorded(folder: Path) -> list[tuple[str, str, float]]:
+    """Accesses that have values, and the share of the launches that were recorded whole."""
+    kept = launches = whole = 0
+    for process in Session(folder).processes:
+        for event in process.events((Launch, Recorded)):
+            launches += isinstance(event, Launch)
+            if isinstance(event, Recorded):
+                kept += event.kept
+                whole += event.kept == event.accesses
+    return [("values", "accesses", kept), ("whole", "share", whole / launches if launches else 0)]

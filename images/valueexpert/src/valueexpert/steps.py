@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from accel_trace.region import step
 
-BATCH, LENGTH, WIDTH, WORDS = 8, 64, 128, 1000
+BATCH, LENGTH, WIDTH, WORDS = 4, 32, 64, 500  # so small that a tool can record all accesses
 
 
 def trainer(device: str) -> Callable[[], float]:

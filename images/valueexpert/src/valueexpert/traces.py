@@ -22,6 +22,11 @@ from valueexpert.replay import run
 RECORDED = Path(__file__).with_name("recorded")
 LABELS = Path(__file__).with_name("labels.json")
 SAID = "said.json"
+# Patterns that the level coarse can see: those of copies and fills alone.
+COARSE = {
+    "redundant_upload", "redundant_download", "redundant_copy", "redundant_fill", "zero_upload",
+    "growing_copies",
+}  # fmt: skip
 
 
 def record(mini: Mini, target: Path = RECORDED) -> Path:
@@ -82,6 +87,11 @@ def labels() -> dict[str, dict[str, list[Label]]]:
         name: {v: [Label(*one) for one in rows] for v, rows in variants.items()}
         for name, variants in read.items()
     }
+
+
+def coarse_labels(name: str, variant: str) -> set[tuple[str, str, str]]:
+    """Those of a variant's labels that need no look into a kernel."""
+    return {astuple(one) for one in labels()[name][variant] if one.pattern in COARSE}
 
 
 def label_of(finding: Finding) -> Label:

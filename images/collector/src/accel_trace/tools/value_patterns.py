@@ -10,7 +10,7 @@ from reprokit.records import Evidence
 
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_table
-from accel_trace.values.accesses import ValuesError
+from accel_trace.values.accesses import Accesses, ValuesError
 from accel_trace.values.compared import compared, was_compared
 from accel_trace.values.findings import LEAST, Finding, coarse, ranked
 from accel_trace.values.flow import build, prune
@@ -42,18 +42,26 @@ class ValuePatterns(Tool):
             ("fine", "coarse"),
         ),
         Option("blocks", 1, "of level fine: one block of each launch in so many"),
+        Option(
+            "contexts",
+            1,
+            "of level fine: of each calling context (kernel, operator, region) "
+            "one launch in so many, the first of them",
+        ),
         Option("top", 20, "findings that are printed"),
         Option("least", LEAST, "bytes of an operation that is worth a finding"),
     )
 
     def needs_of(self, number: int, earlier: Sequence[Session]) -> Needs:
-        if self.number("blocks") < 1:
-            raise ToolError(f"blocks={self.word('blocks')}: a whole number of at least 1 is needed")
+        for name in ("blocks", "contexts"):
+            if self.number(name) < 1:
+                raise ToolError(f"{name}={self.word(name)}: a number of at least 1 is needed")
         if self.word("level") == "coarse":
             return Needs(mode="copies")
         return Needs(
             mode="values", classes=("global", "async", "bulk"),
-            environment={"ACCEL_TRACE_BLOCKS": self.word("blocks")},
+            environment={"ACCEL_TRACE_BLOCKS": self.word("blocks"),
+                         "ACCEL_TRACE_CONTEXTS": self.word("contexts")},
         )  # fmt: skip
 
     def run(self, session: Session) -> Report:
@@ -65,7 +73,8 @@ class ValuePatterns(Tool):
                 found, rates = compared(process), {}
             elif has_values(process):
                 try:
-                    found, rates = replay(process), _rates(process)
+                    values = values_of(process)
+                    found, rates = replay(process, values), _rates(values[0])
                 except ValuesError as error:
                     raise ToolError(str(error)) from error
             else:
@@ -151,8 +160,8 @@ class ValuePatterns(Tool):
 _Rates = dict[str, tuple[Temporal, Spatial]]
 
 
-def _rates(process: Process) -> _Rates:
-    accesses = values_of(process)[0].split()
+def _rates(accesses: Accesses) -> _Rates:
+    accesses = accesses.split()
     return {
         kind: (temporal(accesses.take(chosen)), spatial(accesses.take(chosen)))
         for kind, chosen in (("load", accesses.reads), ("store", accesses.writes))

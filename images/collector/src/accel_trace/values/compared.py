@@ -20,7 +20,7 @@ class _Held:
     written: bool = False  # by a copy or fill
 
 
-class _Copies:
+class Copies:
     """Turns copies and fills into effects on the objects that live then."""
 
     def __init__(self) -> None:
@@ -29,6 +29,7 @@ class _Copies:
         self._launches = self._things = self._operations = 0
 
     def take(self, event: Event, context: str, told: Compared | None) -> None:
+        """One event in its context, and what was told just before it."""
         if isinstance(event, Launch):
             self._launches += 1
         elif isinstance(event, Alloc):
@@ -84,7 +85,7 @@ def was_compared(process: Process) -> bool:
 
 def compared(process: Process) -> Replay:
     """The effects of a process' copies and fills; of its kernels nothing is known."""
-    copies = _Copies()
+    copies = Copies()
     told: Compared | None = None
     for event, context, _ in calls(process, Compared):
         if isinstance(event, Compared):

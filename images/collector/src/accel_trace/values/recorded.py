@@ -83,9 +83,9 @@ def values_of(process: Process) -> tuple[Accesses, Contents]:
     return raw.read(process.readers[0].path.parent, process.pid)
 
 
-def replay(process: Process) -> Replay:
-    """Replay a process. Raises ValuesError for a file of values that is not whole."""
-    accesses, contents = values_of(process)
+def replay(process: Process, values: tuple[Accesses, Contents] | None = None) -> Replay:
+    """Replay a process, by its `values` where they were read already. Raises ValuesError."""
+    accesses, contents = values or values_of(process)
     found = Replay(accesses=len(accesses), atomics=int(accesses.atomics.sum()))
     order = np.argsort(accesses.launch, kind="stable")
     accesses = accesses.take(order)
@@ -94,7 +94,7 @@ def replay(process: Process) -> Replay:
     gaps = _Gaps(process)
     found.blocks = gaps.blocks
     for event, context, number in calls(process):
-        _apply(found.shadow, event, context, contents, number)
+        apply(found.shadow, event, context, contents, number)
         if isinstance(event, Launch):
             if event.launch + 1 < len(bounds):
                 mine = accesses.take(np.arange(bounds[event.launch], bounds[event.launch + 1]))
@@ -154,7 +154,8 @@ def calls(process: Process, *more: type[Event]) -> Iterator[tuple[Event, str, in
             copies += isinstance(event, Memcpy)
 
 
-def _apply(shadow: Shadow, event: Event, context: str, contents: Contents, number: int) -> None:
+def apply(shadow: Shadow, event: Event, context: str, contents: Contents, number: int) -> None:
+    """What an event that is no launch did to memory; `number` of a copy among the copies."""
     if isinstance(event, Alloc):
         shadow.alloc(event.address, event.size, context, bool(event.flags & _SHARED))
     elif isinstance(event, Free):

@@ -116,6 +116,12 @@ class Shadow:
         held = self._find(address)
         return held.thing if held else None
 
+    def peek(self, address: int, size: int) -> Bytes:
+        """What the shadow holds, zeros where it never knew; of one object."""
+        held = self._find(address)
+        at = address - held.thing.address if held else 0
+        return held.content[at : at + size].copy() if held else np.zeros(size, np.uint8)
+
     def things(self) -> list[Thing]:
         """All objects that live now."""
         return [held.thing for held in self._live.values()]
