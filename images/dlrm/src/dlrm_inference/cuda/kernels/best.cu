@@ -101,10 +101,10 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
   bool asks = warp % ASK == 0;
+  bool lonely = false;
   if (length > a.cut) {
-    const bool shared = offer(a, bag, table, at, length);
-    asks |= shared;
-    if (!shared) alone(a, t, bag, at, length);
+    lonely = !offer(a, bag, table, at, length);
+    asks |= !lonely;
     last = at;
     scale = 0.0f;  // written by whom the pieces' sums are added by
   }
@@ -182,5 +182,6 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   const unsigned open = asks ? open_jobs(a) : 0;  // on its way while the bag is written
   join(sum);
   if (group == 0 && scale != 0.0f) store(t, bag, unit, scale, sum);
+  if (lonely) alone(a, t, bag);
   if (__any_sync(FULL, open)) help(a);
 }

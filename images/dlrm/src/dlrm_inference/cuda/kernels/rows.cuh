@@ -317,9 +317,14 @@ __device__ __forceinline__ void sum_rows(const Arguments& a, const Table& t, int
 }
 
 // Sums a bag that could not be offered, in the order in which its pieces' sums would be added.
-__device__ __noinline__ void alone(const Arguments& a, const Table& t, int bag, long long begin,
-                                   long long length) {
+__device__ __noinline__ void alone(const Arguments& a, const Table& t, int bag) {
   const int lane = threadIdx.x % 32;
+  const auto edge = [&](int at) {
+    const long long offset = __ldg(t.offsets + at);
+    return offset < 0 ? 0 : offset > t.total ? t.total : offset;
+  };
+  const long long begin = edge(bag);
+  const long long length = edge(bag + 1) - begin;
   const long long each = piece_of(length);
   Sum all, some;
   clear(all);

@@ -41,21 +41,24 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   }
   const INDEX* ids[PER];
   int length[PER];  // -1: not this warp's
+  unsigned lonely[PER];  // bits of lanes whose bag is too long and was not shared
   int most = 0;
   bool asks = threadIdx.x / 32 % ASK == 0;
 #pragma unroll
   for (int p = 0; p < PER; ++p) {
     ids[p] = t.indices + edge[p];
     length[p] = edge[p + 1] > edge[p] ? static_cast<int>(edge[p + 1] - edge[p]) : 0;
+    lonely[p] = 0;
     unsigned long_bags = __ballot_sync(FULL, length[p] > a.cut && unit == 0);
     for (; long_bags; long_bags &= long_bags - 1) {
       const int from = __ffs(long_bags) - 1;
       const int bag = __shfl_sync(FULL, first + p, from);
       const long long begin = __shfl_sync(FULL, edge[p], from);
       const int rows = __shfl_sync(FULL, length[p], from);
-      const bool shared = offer(a, bag, table, begin, rows);
-      asks |= shared;
-      if (!shared) alone(a, t, bag, begin, rows);
+      if (offer(a, bag, table, begin, rows))
+        asks = true;
+      else
+        lonely[p] |= 1u << from;
       if (lane / LANES == from / LANES) length[p] = -1;
     }
     const bool guessed = edge[p] == static_cast<long long>(first + p) * t.average;
@@ -99,5 +102,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   for (int p = 0; p < PER; ++p)
     if (first + p < a.bags && length[p] >= 0)
       store(t, first + p, unit, scale_of(a, length[p]), sum[p]);
+#pragma unroll
+  for (int p = 0; p < PER; ++p)
+    for (; lonely[p]; lonely[p] &= lonely[p] - 1)
+      alone(a, t, __shfl_sync(FULL, first + p, __ffs(lonely[p]) - 1));
   if (__any_sync(FULL, open)) help(a);
 }
