@@ -108,7 +108,7 @@ class Comparison:
         self._known: dict[tuple[str, float], tuple[int, float] | None] = {}
 
     def plain(self) -> Point:
-        """The plain step, whose peak is the need. Raises RuntimeError where it does not fit."""
+        """The plain step; its peak is the need. Raises RuntimeError where it does not fit."""
         found = self._measure(self.rivals["plain"], 0.0)
         if found is None:
             raise RuntimeError("the plain step does not fit, so nothing is known to be a share of")
