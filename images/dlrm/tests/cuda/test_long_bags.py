@@ -15,7 +15,7 @@ from dlrm_inference.experiments import grid  # noqa: E402
 from reprokit.records import RecordWriter  # noqa: E402
 
 pytestmark = pytest.mark.torch
-SHAPES = [*(shape for _, *both in BEST_SHORT for shape in both), BEST_FEW, BEST_MANY]
+SHAPES = [*dict.fromkeys(shape for _, *both in BEST_SHORT for shape in both), BEST_FEW, BEST_MANY]
 CASES = [
     Case(),
     Case(tables=48),
@@ -39,11 +39,11 @@ def test_the_form_follows_the_average_bag_and_how_many_there_are(monkeypatch):
     monkeypatch.setattr(best, "_sms", lambda _: 132)
     ours, device = best.Best(), torch.device("cuda", 0)
     few, many = 132 * best.FEW_WARPS, 132 * best.FEW_WARPS + 1
-    for average, place in ((0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (24, 3)):
+    for average, place in ((0, 0), (1, 0), (2, 1), (3, 2), (24, 2), (25, 3), (64, 3)):
         assert ours.shape(few, average, device) == BEST_SHORT[place][1]
         assert ours.shape(many, average, device) == BEST_SHORT[place][2]
-    assert ours.shape(few, 25, device) == BEST_FEW
-    assert ours.shape(many, 25, device) == BEST_MANY
+    assert ours.shape(few, 65, device) == BEST_FEW
+    assert ours.shape(many, 65, device) == BEST_MANY
     assert {one.check for one in (s for _, *b in ours.reshaped(check=0).short for s in b)} == {0}
 
 
@@ -78,10 +78,11 @@ def reference(weight, ids, offsets, mode="sum"):
     return sums / lengths.clamp(min=1)[:, None] if mode == "mean" else sums
 
 
-def close(got, want, dtype=torch.float32):
+def close(got, want, dtype=torch.float32, longest=0):
     tolerance = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+    rounding = longest**0.5 * torch.finfo(torch.float32).eps  # as Bench.prove
     assert torch.isfinite(got).all()
-    assert float((got.double() - want).abs().max() / want.abs().max()) < tolerance
+    assert float((got.double() - want).abs().max() / want.abs().max()) < max(tolerance, rounding)
 
 
 def patterns():
@@ -117,7 +118,7 @@ def test_bags_of_any_lengths_equal_the_reference_and_repeat(pattern, dim, dtype)
                 [reference(*one, mode) for one in zip(weights, ids, offsets, strict=True)], 1
             )
             got = best.Best().forward_tables(weights, ids, offsets, mode=mode, check=True)
-            close(got, want, dtype)
+            close(got, want, dtype, int(lengths.max()))
             again = best.Best().forward_tables(weights, ids, offsets, mode=mode, check=True)
             assert torch.equal(got, again)
 

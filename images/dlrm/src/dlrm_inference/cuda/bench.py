@@ -130,7 +130,7 @@ class Bench:
             raise_if_out_of_range(self.device)
             worst = float((got.double() - want).abs().max() / want.abs().max())
             longest = int(self.offsets[table].diff().max())
-            rounding = 2 * longest**0.5 * torch.finfo(torch.float32).eps / 2
+            rounding = longest**0.5 * torch.finfo(torch.float32).eps
             if not worst <= max(_TOLERANCE[self.storage.dtype], rounding):
                 raise WrongResult(f"{name} gives wrong sums: off by {worst:.1e} of the largest")
 

@@ -111,7 +111,7 @@ class Best(Variant):
     summary: str = "whole rows by 16-byte loads, each bag's rows read in table order"
     few: Shape = BEST_FEW  # for launches of at most FEW_WARPS warps per SM
     many: Shape = BEST_MANY
-    short: tuple[tuple[int, Short, Short], ...] = BEST_SHORT  # as design.BEST_SHORT
+    short: tuple[tuple[int, Shape | Short, Shape | Short], ...] = BEST_SHORT
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
     def shape(self, bags: int, average: int, device: torch.device) -> Shape | Short:
@@ -174,7 +174,7 @@ class Best(Variant):
             element=ELEMENTS[first.dtype],
             dim=dim,
             vector=min(16, everything & -everything),
-            tables=1 if count == 1 else MOST_TABLES,
+            tables=_room_for(count),
         )
         totals = [index.numel() for index in indices]
         average = max(totals) // max(bags, 1)
@@ -278,6 +278,13 @@ _ONE = "the tables of one launch must have one dim, types and number of bags"
 _MOST_FRAMES = 256
 _DENSE = (1,)
 _frames: dict[tuple[object, ...], _Frame] = {}
+
+
+@cache
+def _room_for(tables: int) -> int:
+    """Return how many tables the parameters of a kernel hold that serves `tables`: to hand over
+    4 KB of them takes longer than what a launch of short bags needs."""
+    return 1 if tables == 1 else min(MOST_TABLES, max(4, 1 << (tables - 1).bit_length()))
 
 
 @cache
