@@ -39,7 +39,7 @@ def test_the_form_follows_the_average_bag_and_how_many_there_are(monkeypatch):
     monkeypatch.setattr(best, "_sms", lambda _: 132)
     ours, device = best.Best(), torch.device("cuda", 0)
     few, many = 132 * best.FEW_WARPS, 132 * best.FEW_WARPS + 1
-    for average, place in ((0, 0), (1, 0), (2, 1), (3, 2), (24, 2), (25, 3), (64, 3)):
+    for average, place in ((0, 0), (1, 0), (2, 1), (3, 2), (4, 3), (24, 3), (25, 4), (64, 4)):
         assert ours.shape(few, average, device) == BEST_SHORT[place][1]
         assert ours.shape(many, average, device) == BEST_SHORT[place][2]
     assert ours.shape(few, 65, device) == BEST_FEW

@@ -201,10 +201,12 @@ BEST_MANY = Shape(depth=8, head=0, min_blocks=8)
 # Rows as they come, in blocks of many warps: for bags too short to be worth an order.
 _PLAIN_FEW = Shape(bags=8, keys=1, buckets=1, ahead=4, min_blocks=4, ask=8)
 _PLAIN_MANY = Shape(bags=4, keys=1, buckets=1, ahead=4, min_blocks=10, ask=4)
+_ONE_ROW = Short(flight=1, per=2, min_blocks=6, ask=8)
 _TWO_ROWS = Short(flight=2, min_blocks=8, ask=8)
 BEST_SHORT: tuple[tuple[int, Shape | Short, Shape | Short], ...] = (
-    (1, _TWO_ROWS, Short(flight=1, per=2, min_blocks=6, ask=8)),
+    (1, _TWO_ROWS, _ONE_ROW),
     (2, _TWO_ROWS, _TWO_ROWS),
+    (3, _PLAIN_FEW, _ONE_ROW),
     (24, _PLAIN_FEW, _PLAIN_MANY),
     (64, _PLAIN_FEW, _PLAIN_FEW),
 )

@@ -68,6 +68,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
     if (length[p] > most) most = length[p];
   }
 
+  // On its way while rows are: to wait for it after them would be one latency more of three or four.
+  const unsigned open = asks ? open_jobs(a) : 0;
+
   const char* weight = t.weight + unit * VECTOR;
   Sum sum[PER];
 #pragma unroll
@@ -97,7 +100,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
       for (int f = 0; f < FLIGHT; ++f) add(sum[p], flight[p][f]);
   }
   __syncwarp();
-  const unsigned open = asks ? open_jobs(a) : 0;  // on its way while bags are written
 #pragma unroll
   for (int p = 0; p < PER; ++p)
     if (first + p < a.bags && length[p] >= 0)
