@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--region", default="", metavar="NAME", help="analyse inside this region")
     run.add_argument("--sample", type=int, default=1, metavar="N", help="analyse one launch in N")
     run.add_argument("--every", type=int, default=0, metavar="N",
-                     help="analyse one iteration in N, the others at native speed")  # fmt: skip
+                     help="analyse one iteration in N, the others without patches")  # fmt: skip
     run.add_argument("--distinct", type=int, default=0, metavar="N",
                      help="the same, and infer the others from it")  # fmt: skip
     run.add_argument("--set", action="append", default=[], metavar="K=V", help="a tool's option")

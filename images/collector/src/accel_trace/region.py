@@ -57,7 +57,7 @@ def flush() -> None:
 def step() -> None:
     """Say in a loop that an iteration begins here, and that the one before it has ended.
 
-    With `accel-trace run --every N` one in N is analysed, and the others run at native speed.
+    With `accel-trace run --every N` one in N is analysed, and the others run without patches.
     """
     if os.environ.get("ACCEL_TRACE_EVERY"):
         target = _target()
