@@ -1,7 +1,7 @@
 """An interactive view of a figure: a Vega-Lite specification over the CSV of what it plots.
 
-The table alone says what to show: its value stands before `low` and `high`, its labels are the
-words, and those numbers before the value that it takes to tell the rows apart.
+The table alone says what to show: its value is the last number before `low` and `high`, its labels
+are the words, and those numbers before the value that it takes to tell the rows apart.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def view(table: pd.DataFrame, about: str) -> dict[str, Any] | None:
     numbers = [name for name in names if table[name].dtype.kind in "iuf" and name not in _ABOUT]
     words = [name for name in names if name not in (*_ABOUT, *numbers)]
     columns = [str(name) for name in table.columns]
-    measures = [columns[columns.index("low") - 1]] if "low" in columns else []
-    measures = measures or _of_one_unit(numbers) or numbers[-1:]
+    first = columns[: columns.index("low")] if "low" in columns else ()
+    measures = [one for one in numbers if one in first][-1:] or _of_one_unit(numbers)
+    measures = measures or numbers[-1:]
     if not measures:
         return None
-    before = [name for name in numbers if columns.index(name) < columns.index(measures[0])]
     labels = sorted((one for one in words if _many(table, one)), key=lambda name: name == "row")
-    axes = [name for name in before if _many(table, name)]
+    axes = [name for name in numbers[: numbers.index(measures[0])] if _many(table, name)]
     if len(measures) == 2:
         panel = _pair(table, measures, labels)
     else:

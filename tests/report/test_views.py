@@ -109,6 +109,11 @@ def test_whiskers_the_papers_value_and_a_logarithmic_scale() -> None:
     assert wide["mark"]["type"] == "point"  # a bar has no foot on such a scale
 
 
+def test_the_value_is_a_number_wherever_its_ends_stand() -> None:
+    rows = [{"row": r, "value": 1.0, "n": 1, "evidence": "simulated", "low": 0.5} for r in "ab"]
+    assert fields(spec(rows))["x"] == "value"
+
+
 def test_rows_that_nothing_tells_apart_have_no_view() -> None:
     rows = [{"row": "a", "median": v, **ENDS} for v in (1.0, 2.0)]
     assert view(pd.DataFrame(rows), "words") is None
