@@ -43,8 +43,9 @@ def _path_without(program: str) -> str:
 
 
 def run_points(root: Path, recipe: str = "toy") -> dict[str, str]:
-    """Point id -> status of the newest run."""
-    newest = sorted((root / "results/runs" / recipe).iterdir())[-1]
+    """Point id -> status of the newest run. Names tell runs of one second apart in no order."""
+    folders = (root / "results/runs" / recipe).iterdir()
+    newest = max(folders, key=lambda folder: (folder / "run.json").stat().st_mtime_ns)
     found = newest.glob("points/[!.]*/status.json")
     return {p.parent.name: json.loads(p.read_text())["status"] for p in found}
 
