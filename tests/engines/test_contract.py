@@ -42,17 +42,17 @@ def engine(
     made: Engine
     if request.param == "docker":
         request.getfixturevalue("docker_host")
-        made = DockerEngine(grace_s=1.0)
+        made = DockerEngine(grace_s=4.0)
     elif request.param == "podman":
         request.getfixturevalue("podman")
-        made = PodmanEngine(grace_s=1.0)
+        made = PodmanEngine(grace_s=4.0)
     elif request.param == "slurm":
         request.getfixturevalue("slurm")
-        made = SlurmEngine(grace_s=1.0)
+        made = SlurmEngine(grace_s=4.0)
     elif request.param == "local":
         monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        made = LocalEngine(grace_s=1.0)
+        made = LocalEngine(grace_s=4.0)
     else:
         made = FakeEngine(grace_s=0.3)
     yield made
@@ -132,15 +132,15 @@ def test_a_program_that_is_not_there(engine: Engine, tmp_path: Path) -> None:
 
 def test_a_deadline_lets_it_clean_up(engine: Engine, tmp_path: Path) -> None:
     started = time.monotonic()
-    outcome, _ = perform(engine, tmp_path / "out", "listen", "sleep:60", timeout_s=1.5)
+    outcome, _ = perform(engine, tmp_path / "out", "listen", "sleep:60", timeout_s=4)
     assert outcome.status is Status.TIMEOUT
-    assert "1.5 s" in outcome.reason
+    assert "4 s" in outcome.reason
     assert (tmp_path / "out/cleaned").exists()
     assert time.monotonic() - started < 20
 
 
 def test_a_deadline_kills_who_does_not_listen(engine: Engine, tmp_path: Path) -> None:
-    outcome, _ = perform(engine, tmp_path / "out", "deaf", "sleep:60", timeout_s=1.5)
+    outcome, _ = perform(engine, tmp_path / "out", "deaf", "sleep:60", timeout_s=4)
     assert (outcome.status, outcome.exit_code) == (Status.TIMEOUT, 137)
 
 
