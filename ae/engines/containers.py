@@ -9,7 +9,7 @@ import secrets
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -225,10 +225,16 @@ class ContainerEngine(Engine):
     ) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
         words, kills = LastWords(sink), oom_kills()
-        # The client passes the TERM on that a deadline or a Ctrl-C brings, and the last words.
-        argv = [self.name, "--log-level", "error", "start", "--attach", spec.name]
-        env, grace_s = self._environment(), self._grace_s
-        client = processes.stream(argv, words.line, timeout_s=timeout_s, env=env, grace_s=grace_s)
+
+        def tell(_: int) -> None:
+            # Not by its client: since Docker 27 that ends with a TERM, passed on or not.
+            with suppress(EnvironmentFault):
+                self.call("kill", "--signal", "TERM", spec.name, timeout_s=self._grace_s)
+
+        client = processes.stream(
+            [self.name, "--log-level", "error", "start", "--attach", spec.name], words.line,
+            timeout_s=timeout_s, env=self._environment(), grace_s=self._grace_s, tell=tell,
+        )  # fmt: skip
         ended = self.inspect("container", spec.name)
         state = ended["State"] if ended else {}
         if state.get("Running") and not client.timed_out:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from ae.host import signals
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
+Tell = Callable[[int], object]  # a process group that it shall end
 Completed = subprocess.CompletedProcess[str]
 
 GRACE_S = 10.0  # between TERM and KILL
@@ -70,6 +72,18 @@ def run(
     return Completed(argv, child.returncode, stdout, stderr)
 
 
+def _signal_group(pgid: int, number: int) -> bool:
+    try:
+        os.killpg(pgid, number)
+    except (ProcessLookupError, PermissionError):  # gone; its number may be somebody else's now
+        return False
+    return True
+
+
+terminate: Tell = partial(_signal_group, number=signal.SIGTERM)
+kill: Tell = partial(_signal_group, number=signal.SIGKILL)
+
+
 def stream(
     argv: Sequence[str],
     on_line: OnLine,
@@ -79,17 +93,20 @@ def stream(
     cwd: Path | None = None,
     memory_bytes: int | None = None,
     grace_s: float = GRACE_S,
+    tell: Tell = terminate,
 ) -> Exit:
     """Run a command in a process group of its own and hand on its output line by line.
 
     The whole group ends with it: after a deadline, on KeyboardInterrupt and when the command leaves
-    children behind (TERM, `grace_s`, KILL). Should this process die, the kernel sends the child a
-    TERM. `memory_bytes` caps its address space.
+    children behind (TERM, `grace_s`, KILL). `tell` is called in place of the TERM: for a command
+    that stands for work elsewhere. Should this process die, the kernel sends the child a TERM.
+    `memory_bytes` caps its address space.
     """
     started = time.monotonic()
     set_up = _child_setup(os.getpid(), memory_bytes)
-    with _started(argv, grace_s=grace_s, group=True, env=env, cwd=cwd, preexec_fn=set_up) as child:
-        timed_out = _pump(child, on_line, timeout_s, grace_s)
+    how: dict[str, Any] = {"env": env, "cwd": cwd, "preexec_fn": set_up}
+    with _started(argv, grace_s=grace_s, group=True, tell=tell, **how) as child:
+        timed_out = _pump(child, on_line, timeout_s, grace_s, tell)
         seconds = time.monotonic() - started
     return Exit(child.returncode, seconds, timed_out)
 
@@ -115,7 +132,12 @@ def watched(run: str) -> Iterator[int]:
 
 @contextmanager
 def _started(
-    argv: Sequence[str], *, grace_s: float, group: bool = False, **how: Any
+    argv: Sequence[str],
+    *,
+    grace_s: float,
+    group: bool = False,
+    tell: Tell = terminate,
+    **how: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child whose output is read. In the end it has ended, with `group` its whole group."""
     child: subprocess.Popen[bytes] | None = None
@@ -128,7 +150,7 @@ def _started(
         if child is not None:
             # Also when the leader has gone: it may have left children in its group.
             if group or child.returncode is None:
-                stop_group(child.pid, grace_s=grace_s, reap=child.poll)
+                stop_group(child.pid, grace_s=grace_s, reap=child.poll, tell=tell)
             with child:  # waits for it and closes its pipes
                 pass
 
@@ -145,18 +167,23 @@ def start(argv: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
 
 
 def stop_group(
-    pgid: int, *, grace_s: float = GRACE_S, reap: Callable[[], object] = lambda: None
+    pgid: int,
+    *,
+    grace_s: float = GRACE_S,
+    reap: Callable[[], object] = lambda: None,
+    tell: Tell = terminate,
 ) -> None:
     """Stop every process of a group: TERM, `grace_s` to clean up, KILL. Gone already is fine."""
-    if not _signal_group(pgid, signal.SIGTERM):
+    if not _signal_group(pgid, 0):
         return
+    tell(pgid)
     end = time.monotonic() + grace_s
     while time.monotonic() < end:
         reap()
         if not group_alive(pgid):
             return
         time.sleep(_POLL_S)
-    _signal_group(pgid, signal.SIGKILL)
+    kill(pgid)
 
 
 def group_alive(pgid: int) -> bool:
@@ -170,16 +197,12 @@ def group_alive(pgid: int) -> bool:
     return False
 
 
-def _signal_group(pgid: int, number: int) -> bool:
-    try:
-        os.killpg(pgid, number)
-    except (ProcessLookupError, PermissionError):  # gone; its number may be somebody else's now
-        return False
-    return True
-
-
 def _pump(
-    child: subprocess.Popen[bytes], on_line: OnLine, timeout_s: float | None, grace_s: float
+    child: subprocess.Popen[bytes],
+    on_line: OnLine,
+    timeout_s: float | None,
+    grace_s: float,
+    tell: Tell,
 ) -> bool:
     """Hand on output until the child has ended; True when it was told to, after its deadline."""
     cutters: dict[Stream, LineCutter] = {"stdout": LineCutter(), "stderr": LineCutter()}
@@ -196,7 +219,7 @@ def _pump(
                 if now > drain_until:
                     break
             elif stop_at is not None and now >= stop_at:
-                _signal_group(child.pid, signal.SIGKILL if timed_out else signal.SIGTERM)
+                (kill if timed_out else tell)(child.pid)
                 timed_out, stop_at = True, now + grace_s
             for key, _ in selector.select(0.1 if selector.get_map() else _POLL_S):
                 chunk = os.read(key.fd, 65536)

@@ -10,6 +10,7 @@ import pytest
 from accel_trace import tools
 from accel_trace.reporting import make_report, open_sessions, write_report
 from accel_trace.values.accesses import read_values
+from native_support import need_tools
 from valueexpert import build, traces
 from valueexpert.bounds import MEMORY, gain, moved, spared
 from valueexpert.catalog import MINIS, Label, Mini
@@ -136,6 +137,7 @@ def test_the_tool_reads_a_recorded_mini(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", MINIS)
 def test_cuda_compiles_for_both_architectures(name: str, tmp_path: Path) -> None:
+    need_tools()
     assert build.cuda_program(name, tmp_path).stat().st_size > 0
 
 
