@@ -75,7 +75,7 @@ def living() -> list[str]:
     return [folder.name for folder, one in queue.jobs().items() if one.lives]
 
 
-def until(what: Callable[[], object], seconds: float = 30) -> None:
+def until(what: Callable[[], object], seconds: float = 60) -> None:
     """Wait for something to be true."""
     end = time.monotonic() + seconds
     while not what():
@@ -99,7 +99,7 @@ class Running:
 
     def __init__(self, job: Job, engine: SlurmEngine | None = None, timeout_s: float = 60) -> None:
         self.job, self.lines = job, Lines()
-        self._engine = engine or SlurmEngine(grace_s=1.0)
+        self._engine = engine or SlurmEngine()
         self._timeout_s = timeout_s
         self._outcome: list[Outcome | BaseException] = []
         self._thread = threading.Thread(target=self._run)

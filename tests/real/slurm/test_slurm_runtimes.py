@@ -68,7 +68,7 @@ def podman_of_the_nodes(
     monkeypatch.setenv("AE_SLURM_RUNTIME", "podman")
     monkeypatch.setenv("AE_SLURM_SHARED", "1")
     yield
-    until(lambda: not cluster.living(), 10)
+    until(lambda: not cluster.living())
     assert subprocess.check_output([program, "ps", "--all", "--quiet"]) == b""
 
 
@@ -99,7 +99,7 @@ def cdi() -> Iterator[None]:
 
 
 def prepared(job: Job) -> SlurmEngine:
-    engine = SlurmEngine(grace_s=1.0)
+    engine = SlurmEngine()
     if not engine.has_image(job.point.image):
         engine.prepare(job.point.image, Lines())
     assert engine.has_image(job.point.image)
