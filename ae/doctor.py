@@ -105,25 +105,15 @@ def gather(
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
     return Facts(
-        engine=found,
-        wanted_engine=engine,
-        local=local,
-        docker=DockerEngine().available(),
-        client=_client(),
-        gpus=machine.gpus,
+        engine=found, wanted_engine=engine, local=local, docker=DockerEngine().available(),
+        client=_client(), gpus=machine.gpus, mps_pipe=pipe if Path(pipe).exists() else "",
         counters_restricted=None if driver is None else "RmProfilingAdminOnly: 1\n" in driver,
-        mps_pipe=pipe if Path(pipe).exists() else "",
         shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").exists() else 0,
         memlock=math.inf if memlock == resource.RLIM_INFINITY else memlock,
-        disk_free=free_disk(where),
-        disk_path=str(where),
+        disk_free=free_disk(where), disk_path=str(where),
         disk_writable=there.is_dir() and os.access(there, os.W_OK | os.X_OK),
-        command=command,
-        plan=plan,
-        refused=refused,
-        image=image,
-        findings=findings,
-    )
+        command=command, plan=plan, refused=refused, image=image, findings=findings,
+    )  # fmt: skip
 
 
 def _client() -> Availability:

@@ -130,10 +130,7 @@ def run(
         said = "--against measures one paper anew, without --resume, --dry-run and --budget"
         raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
-        code, data = (
-            int(ExitCode.OK),
-            [show_plan(one, engine, limit_s, quiet=as_json) for one in asked],
-        )
+        code, data = 0, [show_plan(one, engine, limit_s, quiet=as_json) for one in asked]
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
         if against:

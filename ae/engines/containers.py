@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ae.daemon.faults import refused
 from ae.engines import spec as container
 from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Sink
-from ae.engines.output import LastWords, classify
+from ae.engines.output import Kept, LastWords, classify
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
 from ae.errors import EnvironmentFault
@@ -198,7 +198,7 @@ class ContainerEngine(Engine):
         mounts = tuple(mount for mount in spec.mounts if mount.target != OUT_DIR)
         argv = ("sh", "-c", "ls /dev/nvidia[0-9]* 2>/dev/null; nvidia-smi -L || :")
         look = replace(spec, name=f"{spec.name}-look", argv=argv, mounts=mounts)
-        seen = _Kept()
+        seen = Kept()
         self._performed(look, seen, _LOOK_S)
         container.check_inside(request, seen)
 
@@ -225,15 +225,10 @@ class ContainerEngine(Engine):
     ) -> Outcome:
         """Start a created container and wait for its end, or for the deadline."""
         words, kills = LastWords(sink), oom_kills()
-
-        def tell(_: int) -> None:
-            # Not by its client: since Docker 27 that ends with a TERM, passed on or not.
-            with suppress(EnvironmentFault):
-                self.call("kill", "--signal", "TERM", spec.name, timeout_s=self._grace_s)
-
         client = processes.stream(
             [self.name, "--log-level", "error", "start", "--attach", spec.name], words.line,
-            timeout_s=timeout_s, env=self._environment(), grace_s=self._grace_s, tell=tell,
+            timeout_s=timeout_s, env=self._environment(), grace_s=self._grace_s,
+            tell=lambda: self._tell(spec.name),
         )  # fmt: skip
         ended = self.inspect("container", spec.name)
         state = ended["State"] if ended else {}
@@ -259,16 +254,19 @@ class ContainerEngine(Engine):
         )
         about = self.available().facts
         facts: dict[str, object] = {
-            "engine": f"{self.title} {about['version']}",
-            "endpoint": about["endpoint"],
-            "gpu_route": spec.gpus.route if spec.gpus else "none",
-            **honoured(made),
-        }
+            "engine": f"{self.title} {about['version']}", "endpoint": about["endpoint"],
+            "gpu_route": spec.gpus.route if spec.gpus else "none", **honoured(made),
+        }  # fmt: skip
         image = f"sha256:{made['Image'].removeprefix('sha256:')}"
         return Outcome(
             status=status, exit_code=code, seconds=seconds, reason=reason, image_id=image,
             honoured=facts,
         )  # fmt: skip
+
+    def _tell(self, name: str) -> None:
+        # Not its client: since Docker 27 that ends with the TERM, passed on or not.
+        with suppress(EnvironmentFault):
+            self.call("kill", "--signal", "TERM", name, timeout_s=self._grace_s)
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
@@ -291,8 +289,3 @@ class ContainerEngine(Engine):
             with signals.shielded():
                 for path in (out, *out.rglob("*")):
                     os.chown(path, *map(int, self._caller.split(":")), follow_symlinks=False)
-
-
-class _Kept(list[str]):
-    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        self.append(text)

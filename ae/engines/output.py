@@ -48,3 +48,11 @@ class LastWords:
         if stream == "stderr" and text.strip():
             self.last = text.strip()[:500]
         self._forward.line(stream, text)
+
+
+class Kept(list[str]):
+    """A sink that keeps the lines of standard output."""
+
+    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
+        if stream == "stdout":
+            self.append(text)

@@ -76,17 +76,12 @@ class PodmanEngine(ContainerEngine):
     def _answer(self) -> Availability:
         info, who = self.info, "rootless" if self.rootless else "as root"
         version, route = info["version"]["Version"], "cdi" if self.cdi_devices else ""
-        return Availability(
-            ok=True,
-            detail=f"podman {version} {who}, {'CDI' if route else 'no GPU support'}",
-            facts={
-                "endpoint": f"podman {who}",
-                "version": version,
-                "gpu_route": route,
-                "storage": info["store"]["graphDriverName"],
-                "root": info["store"]["graphRoot"],
-            },
-        )
+        facts = {
+            "endpoint": f"podman {who}", "version": version, "gpu_route": route,
+            "storage": info["store"]["graphDriverName"], "root": info["store"]["graphRoot"],
+        }  # fmt: skip
+        detail = f"podman {version} {who}, {'CDI' if route else 'no GPU support'}"
+        return Availability(ok=True, detail=detail, facts=facts)
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Pull what a person named, and the locked image where there is a registry. podman builds

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +25,8 @@ from ae.host import signals
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
-Tell = Callable[[int], object]  # a process group that it shall end
+Tell = Callable[[], object] | None
+Child = subprocess.Popen[bytes]
 Completed = subprocess.CompletedProcess[str]
 
 GRACE_S = 10.0  # between TERM and KILL
@@ -72,18 +72,6 @@ def run(
     return Completed(argv, child.returncode, stdout, stderr)
 
 
-def _signal_group(pgid: int, number: int) -> bool:
-    try:
-        os.killpg(pgid, number)
-    except (ProcessLookupError, PermissionError):  # gone; its number may be somebody else's now
-        return False
-    return True
-
-
-terminate: Tell = partial(_signal_group, number=signal.SIGTERM)
-kill: Tell = partial(_signal_group, number=signal.SIGKILL)
-
-
 def stream(
     argv: Sequence[str],
     on_line: OnLine,
@@ -93,7 +81,7 @@ def stream(
     cwd: Path | None = None,
     memory_bytes: int | None = None,
     grace_s: float = GRACE_S,
-    tell: Tell = terminate,
+    tell: Tell = None,
 ) -> Exit:
     """Run a command in a process group of its own and hand on its output line by line.
 
@@ -104,8 +92,8 @@ def stream(
     """
     started = time.monotonic()
     set_up = _child_setup(os.getpid(), memory_bytes)
-    how: dict[str, Any] = {"env": env, "cwd": cwd, "preexec_fn": set_up}
-    with _started(argv, grace_s=grace_s, group=True, tell=tell, **how) as child:
+    own: dict[str, Any] = {"env": env, "cwd": cwd, "preexec_fn": set_up}
+    with _started(argv, grace_s=grace_s, group=True, tell=tell, **own) as child:
         timed_out = _pump(child, on_line, timeout_s, grace_s, tell)
         seconds = time.monotonic() - started
     return Exit(child.returncode, seconds, timed_out)
@@ -132,15 +120,10 @@ def watched(run: str) -> Iterator[int]:
 
 @contextmanager
 def _started(
-    argv: Sequence[str],
-    *,
-    grace_s: float,
-    group: bool = False,
-    tell: Tell = terminate,
-    **how: Any,
-) -> Iterator[subprocess.Popen[bytes]]:
+    argv: Sequence[str], *, grace_s: float, group: bool = False, tell: Tell = None, **how: Any
+) -> Iterator[Child]:
     """A child whose output is read. In the end it has ended, with `group` its whole group."""
-    child: subprocess.Popen[bytes] | None = None
+    child: Child | None = None
     try:
         with signals.shielded():  # no child without somebody who knows of it
             pipe = subprocess.PIPE
@@ -155,7 +138,7 @@ def _started(
                 pass
 
 
-def start(argv: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+def start(argv: Sequence[str], **how: Any) -> Child:
     """Start a process in a session of its own, so that a Ctrl-C at the terminal reaches only us."""
     try:
         return subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)
@@ -167,23 +150,21 @@ def start(argv: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
 
 
 def stop_group(
-    pgid: int,
-    *,
-    grace_s: float = GRACE_S,
-    reap: Callable[[], object] = lambda: None,
-    tell: Tell = terminate,
+    pgid: int, *, grace_s: float = GRACE_S, reap: Tell = None, tell: Tell = None
 ) -> None:
     """Stop every process of a group: TERM, `grace_s` to clean up, KILL. Gone already is fine."""
-    if not _signal_group(pgid, 0):
+    if not _signal_group(pgid, 0 if tell else signal.SIGTERM):
         return
-    tell(pgid)
+    if tell:
+        tell()
     end = time.monotonic() + grace_s
     while time.monotonic() < end:
-        reap()
+        if reap:
+            reap()
         if not group_alive(pgid):
             return
         time.sleep(_POLL_S)
-    kill(pgid)
+    _signal_group(pgid, signal.SIGKILL)
 
 
 def group_alive(pgid: int) -> bool:
@@ -197,12 +178,16 @@ def group_alive(pgid: int) -> bool:
     return False
 
 
+def _signal_group(pgid: int, number: int) -> bool:
+    try:
+        os.killpg(pgid, number)
+    except (ProcessLookupError, PermissionError):  # gone; its number may be somebody else's now
+        return False
+    return True
+
+
 def _pump(
-    child: subprocess.Popen[bytes],
-    on_line: OnLine,
-    timeout_s: float | None,
-    grace_s: float,
-    tell: Tell,
+    child: Child, on_line: OnLine, timeout_s: float | None, grace_s: float, tell: Tell
 ) -> bool:
     """Hand on output until the child has ended; True when it was told to, after its deadline."""
     cutters: dict[Stream, LineCutter] = {"stdout": LineCutter(), "stderr": LineCutter()}
@@ -219,7 +204,10 @@ def _pump(
                 if now > drain_until:
                     break
             elif stop_at is not None and now >= stop_at:
-                (kill if timed_out else tell)(child.pid)
+                if tell and not timed_out:
+                    tell()
+                else:
+                    _signal_group(child.pid, signal.SIGKILL if timed_out else signal.SIGTERM)
                 timed_out, stop_at = True, now + grace_s
             for key, _ in selector.select(0.1 if selector.get_map() else _POLL_S):
                 chunk = os.read(key.fd, 65536)

@@ -121,7 +121,7 @@ def test_deadline_lets_the_child_clean_up() -> None:
 def test_a_command_that_stands_for_another_is_told_in_its_own_way(tmp_path: Path) -> None:
     told = tmp_path / "told"
     code = f"import os, time\nwhile not os.path.exists({str(told)!r}): time.sleep(0.02)\nexit(6)"
-    ended = processes.stream(python(code), Lines(), timeout_s=0.1, tell=lambda _: told.touch())
+    ended = processes.stream(python(code), Lines(), timeout_s=0.1, tell=told.touch)
     assert (ended.timed_out, ended.returncode) == (True, 6)
 
 

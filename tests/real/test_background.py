@@ -93,9 +93,14 @@ def detached(
 
 def test_it_is_waited_for(detached: Detached) -> None:
     """Its exit code is that of the same run in the foreground, its output is there."""
-    run = detached.start("print:up|sleep:2|exit:5")
+    run = detached.start("print:up|until:go|exit:5")
+    detached.until(run, "up")
     assert detached.state(run)[0] == "running"
-    code, said = detached.ae("wait", run).end()
+    waiting = detached.ae("wait", run)
+    points = detached.folder(run) / "points"
+    for out in (points / ".middle.tmp", *points.glob(".slurm/*-middle-*/out")):
+        (out / "go").touch()
+    code, said = waiting.end()
     assert code == 4, said
     assert "failed: middle: exit code 5" in said
     assert f"run {run}: failed, 2 of 3 points done" in said

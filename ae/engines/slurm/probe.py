@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
 
 from ae.engines.base import Finding, Job
+from ae.engines.output import Kept
 from ae.engines.slurm import queue
 from ae.engines.slurm.follow import Follower
 from ae.engines.slurm.script import RUNTIMES, Batch, Share, script
@@ -98,7 +98,7 @@ def look(follower: Follower, *, gpus: bool, fresh: bool = False) -> Found:
         share=Share(gpus=int(gpus), cpus=1, memory=500, exclusive=False), runtime="none",
         timeout_s=_TIMEOUT_S, grace_s=5, beat_s=follower.poll_s,
     )  # fmt: skip
-    lines = _Lines()
+    lines = Kept()
     try:
         folder.mkdir(parents=True)
         write_atomic(folder / "job.sh", script(batch))
@@ -156,9 +156,3 @@ def findings(found: Found, facts: Mapping[str, str]) -> list[Finding]:
         fix = "ConstrainRAMSpace=yes in cgroup.conf"
         yes.append(("memory", "warn", "Slurm enforces no memory limit", fix))
     return yes
-
-
-class _Lines(list[str]):
-    def line(self, stream: Literal["stdout", "stderr"], text: str) -> None:
-        if stream == "stdout":
-            self.append(text)

@@ -16,7 +16,7 @@ from rap_training import config, sessions
 from rap_training.cli import main, parse
 from rap_training.config import EXPERIMENTS, ConfigError
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.torch
 
 SMALL = (
     "fig10", "--batch", "32", "--scale", "0.0001", "--iterations", "4", "--warmup", "1",

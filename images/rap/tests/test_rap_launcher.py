@@ -15,7 +15,7 @@ import rap_sessions
 from rap_sessions import SMALL, Told, living, of_session, session
 from rap_training.launcher import SessionFailed, run_session
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.torch
 
 TESTS = Path(__file__).parent
 SECONDS = 15.0  # in which a failed session has ended, far below the patience
