@@ -25,7 +25,7 @@ BLOCK = (32, 8, 1)
 
 
 PLACE_BYTES = 2**20  # that long bags of a launch of `best` are shared in
-PIECE = 128  # rows of them that a warp takes at a time
+LONG = 512  # rows of a bag that is worth sharing
 
 
 class UnsupportedError(ValueError):
@@ -80,6 +80,7 @@ class Case:
     dim: int = 128  # columns
     vector: int = 16  # bytes per load
     tables: int = 1  # that a launch can serve
+    share: int = 1  # 0: no bag can be long enough to be shared
 
     @property
     def lanes(self) -> int:
@@ -101,6 +102,9 @@ class Shape:
     hint: str = ""
     min_blocks: int = 1  # per SM, for the register allocator
     ask: int = 1  # one in so many warps of a block helps with others' long bags
+    piece: int = 128  # rows of a long bag that a warp takes at a time
+    join: int = 4  # loads in flight per lane where sums of pieces are added
+    spread: int = 0  # 1: warps begin at different ones of several long bags
     check: int = 1  # 0: ids are not looked at, to measure what looking costs
 
     @property
@@ -130,6 +134,9 @@ class Short:
     hint: str = ""
     min_blocks: int = 1
     ask: int = 1
+    piece: int = 128
+    join: int = 4
+    spread: int = 0
     check: int = 1
 
     @property
@@ -151,7 +158,7 @@ def _macros(shape: Shape | Short, case: Case, arch: str) -> dict[str, object]:
     # More blocks than an SM has warps for (CUDA C++ Programming Guide, 20.2) would mean nothing.
     warps = 48 if arch.removeprefix("sm_") in ("86", "89", "120") else 64
     fields["min_blocks"] = min(shape.min_blocks, warps // shape.block_warps)
-    fields |= {"place": PLACE_BYTES, "piece": PIECE}
+    fields |= {"place": PLACE_BYTES}
     return {name.upper(): value for name, value in fields.items()}
 
 

@@ -20,6 +20,9 @@
 //   KEYS      indices a lane holds             DEPTH    16-byte loads in flight per lane
 //   BUCKETS   bands of the table, 1 for arrival order
 //   HEAD      1: the first rows of a bag are read in the order they come
+//   SHARE     0: no bag of the launch is long enough to be shared, and no code is there for it
+//   JOIN      loads in flight where sums of pieces are added
+//   SPREAD    1: warps begin at different ones of several long bags
 //   ASK       every ASK-th warp of a block helps with long bags: all ask at one address, which one
 //             slice of the L2 answers
 //   MIN_BLOCKS  least blocks per SM for the register allocator
@@ -100,9 +103,9 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   last = last > t.total ? t.total : last;
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
-  bool asks = warp % ASK == 0;
+  bool asks = SHARE && warp % ASK == 0;
   bool lonely = false;
-  if (length > a.cut) {
+  if (SHARE && length > a.cut) {
     lonely = !offer(a, bag, table, at, length);
     asks |= !lonely;
     last = at;
@@ -130,10 +133,7 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
 #if CHECK
     // What names the bag is worked out anew: kept, it would cost registers on the path of all ids.
     if (wrong && n > 0) {
-      unsigned x, thread;
-      asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
-      asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-      *a.report = t.number | (x * BAGS + thread / 32);
+      *a.report = t.number | (block_anew() * BAGS + thread_anew() / 32);
     }
 #endif
     guessed = false;
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   }
   const unsigned open = asks ? open_jobs(a) : 0;  // on its way while the bag is written
   join(sum);
-  if (group == 0 && scale != 0.0f) store(t, bag, unit, scale, sum);
-  if (lonely) alone(a, t, bag);
-  if (__any_sync(FULL, open)) help(a);
+  if (group == 0 && scale != 0.0f) store(a, table, bag, unit, scale, sum);
+  if (SHARE && lonely) alone(a, table, bag);
+  if (SHARE && __any_sync(FULL, open)) help(a);
 }

@@ -30,26 +30,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
 #pragma unroll
     for (int f = 0; f < FLIGHT; ++f) {
       const long long i = static_cast<long long>(first + p) * t.average + f;
-      row[p][f] = f < t.average && i < t.total ? __ldg(t.indices + i) : 0;
+      row[p][f] = f < t.average && first + p < a.bags ? __ldg(t.indices + i) : 0;
     }
   long long edge[PER + 1];
 #pragma unroll
   for (int p = 0; p <= PER; ++p) {
     const int bag = first + p < a.bags ? first + p : a.bags;
     const long long offset = __ldg(t.offsets + bag);
-    edge[p] = offset < 0 ? 0 : offset > t.total ? t.total : offset;
+    edge[p] = min(max(offset, 0ll), t.total);
   }
   const INDEX* ids[PER];
   int length[PER];  // -1: not this warp's
   unsigned lonely[PER];  // bits of lanes whose bag is too long and was not shared
   int most = 0;
-  bool asks = threadIdx.x / 32 % ASK == 0;
+  bool asks = SHARE && threadIdx.x / 32 % ASK == 0;
 #pragma unroll
   for (int p = 0; p < PER; ++p) {
     ids[p] = t.indices + edge[p];
     length[p] = edge[p + 1] > edge[p] ? static_cast<int>(edge[p + 1] - edge[p]) : 0;
     lonely[p] = 0;
-    unsigned long_bags = __ballot_sync(FULL, length[p] > a.cut && unit == 0);
+    unsigned long_bags = SHARE ? __ballot_sync(FULL, length[p] > a.cut && unit == 0) : 0;
     for (; long_bags; long_bags &= long_bags - 1) {
       const int from = __ffs(long_bags) - 1;
       const int bag = __shfl_sync(FULL, first + p, from);
@@ -75,6 +75,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   Sum sum[PER];
 #pragma unroll
   for (int p = 0; p < PER; ++p) clear(sum[p]);
+#if !SHARE
+#pragma unroll 1
+#endif
   for (int at = 0; at < most; at += FLIGHT) {
     Load flight[PER][FLIGHT][PARTS];
 #pragma unroll
@@ -103,10 +106,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
 #pragma unroll
   for (int p = 0; p < PER; ++p)
     if (first + p < a.bags && length[p] >= 0)
-      store(t, first + p, unit, scale_of(a, length[p]), sum[p]);
+      store(a, table, first + p, unit, scale_of(a, length[p]), sum[p]);
+#if SHARE
 #pragma unroll
   for (int p = 0; p < PER; ++p)
     for (; lonely[p]; lonely[p] &= lonely[p] - 1)
-      alone(a, t, __shfl_sync(FULL, first + p, __ffs(lonely[p]) - 1));
+      alone(a, table, __shfl_sync(FULL, first + p, __ffs(lonely[p]) - 1));
   if (__any_sync(FULL, open)) help(a);
+#endif
 }
