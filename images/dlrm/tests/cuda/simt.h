@@ -4,10 +4,10 @@
 // lanes of the warp have come that are still there. Blocks run one after the other; the warps of a
 // block take turns in an order drawn from a seed, so that their atomics interleave.
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -45,15 +45,16 @@ namespace simt {
 constexpr size_t STACK = 1 << 17;
 
 struct Lane {
-  ucontext_t context;
-  std::vector<char> stack;
+  ucontext_t context;  // to begin with; from then on it jumps, which asks the system for nothing
+  jmp_buf place;
   unsigned thread;
-  bool gone;
-  uint64_t word[2];  // what it brings to a meeting; it may be at the next before others have read
+  bool began, gone;
+  uint64_t word[2][32];  // of all lanes, in the first one of a warp; see meet()
   int meeting;
 };
 
-static ucontext_t scheduler;
+static ucontext_t beginning;
+static jmp_buf scheduler;
 static Lane* running;
 static Lane* warp_of_running;  // its first lane
 static void (*body)();
@@ -61,19 +62,26 @@ static void (*body)();
 inline void enter() {
   body();
   running->gone = true;
-  swapcontext(&running->context, &scheduler);
+  _longjmp(scheduler, 1);
 }
 
-// Returns the words of all lanes of the warp; 0 of those that are gone.
-inline std::vector<uint64_t> meet(uint64_t word) {
+// Returns the words of all lanes of the warp. Two meetings have places of their own: a lane may be
+// at the next one before others have read.
+inline const uint64_t* meet(uint64_t word) {
   Lane* me = running;
-  const int at = me->meeting % 2;
-  me->word[at] = word;
-  ++me->meeting;
-  swapcontext(&me->context, &scheduler);
-  std::vector<uint64_t> words(32);
-  for (int l = 0; l < 32; ++l) words[l] = warp_of_running[l].gone ? 0 : warp_of_running[l].word[at];
-  return words;
+  const int at = me->meeting++ % 2;
+  warp_of_running->word[at][me->thread % 32] = word;
+  if (!_setjmp(me->place)) _longjmp(scheduler, 1);
+  return warp_of_running->word[at];
+}
+
+inline void go_on(Lane& lane) {
+  running = &lane;
+  threadIdx = {lane.thread, 0};
+  if (_setjmp(scheduler)) return;
+  if (lane.began) _longjmp(lane.place, 1);
+  lane.began = true;
+  swapcontext(&beginning, &lane.context);
 }
 
 template <typename T>
@@ -91,15 +99,13 @@ T unpack(uint64_t word) {
 }
 
 inline void run_block(unsigned threads, std::mt19937& random) {
+  static char* stacks = static_cast<char*>(malloc(1024 * STACK));
   std::vector<Lane> lanes(threads);
   for (unsigned t = 0; t < threads; ++t) {
     Lane& lane = lanes[t];
-    lane.stack.resize(STACK);
     lane.thread = t;
-    lane.gone = false;
-    lane.meeting = 0;
     getcontext(&lane.context);
-    lane.context.uc_stack = {lane.stack.data(), 0, lane.stack.size()};
+    lane.context.uc_stack = {stacks + t * STACK, 0, STACK};
     lane.context.uc_link = nullptr;
     makecontext(&lane.context, enter, 0);
   }
@@ -111,16 +117,15 @@ inline void run_block(unsigned threads, std::mt19937& random) {
     bool left = false;
     int meeting = -1;
     for (int l = 0; l < 32; ++l) {
-      running = warp_of_running + l;
-      if (running->gone) continue;
-      threadIdx = {running->thread, 0};
-      swapcontext(&scheduler, &running->context);
-      if (running->gone) continue;
-      if (meeting >= 0 && meeting != running->meeting) {
+      Lane& lane = warp_of_running[l];
+      if (lane.gone) continue;
+      go_on(lane);
+      if (lane.gone) continue;
+      if (meeting >= 0 && meeting != lane.meeting) {
         fprintf(stderr, "lanes of a warp are at different meetings\n");
         abort();
       }
-      meeting = running->meeting;
+      meeting = lane.meeting;
       left = true;
     }
     if (!left) warps.erase(warps.begin() + place);

@@ -62,7 +62,7 @@ def library(tmp_path_factory):
             source.write_text((HERE / "simt.h").read_text() + text + _RUN)
             options = [f"-D{name}={value}" for name, value in macros.items()]
             subprocess.run(
-                [COMPILER, "-std=c++17", "-O1", "-g", "-w", "-ffp-contract=off", "-fPIC", "-shared",
+                [COMPILER, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared",
                  *options, source, "-o", source.with_suffix(".so")],
                 check=True,
             )  # fmt: skip
@@ -143,8 +143,8 @@ LENGTHS = {
     "twos": [2] * 37,
     "ragged": [0, 3, 1, 0, 7, 2, 2, 31, 0, 1, 40, 5, 64, 150, 1],
     "long": [3, 1500, 0, 2, 700, 3, 1, 513, 5, 512],
-    "one_very_long": [2, 4, 9000, 1, 0, 3],
-    "more_than_there_are_jobs": [600 + i for i in range(40)] + [1] * 500,
+    "one_very_long": [2, 4, 6000, 1, 0, 3],  # more than 32 pieces
+    "more_than_there_are_jobs": [513] * 34 + [0] * 400,
 }
 SHORTS = [
     design._TWO_ROWS,
@@ -164,36 +164,37 @@ def data_of(case, lengths):
     return bags_of(lengths, min(case.tables, 3), case.dim, dtype)
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("lengths", ["ones", "twos", "ragged"])
-@pytest.mark.parametrize("shape", SHORTS, ids=str)
-def test_short_bags_are_summed_in_the_order_of_their_ids(library, shape, lengths, case, mode):
-    tables = data_of(case, LENGTHS[lengths])
-    for share in (0, 1):
-        got, report = call(library, shape, replace(case, share=share), tables, mode)
-        assert np.array_equal(got, in_order(tables, mode))
-        assert report == 0
+@pytest.mark.parametrize("shape", SHORTS, ids=range(len(SHORTS)))
+def test_short_bags_are_summed_in_the_order_of_their_ids(library, shape, case):
+    for share, lengths in product((0, 1), ("ones", "twos", "ragged")):
+        tables = data_of(case, LENGTHS[lengths])
+        for mode in ("sum", "mean"):
+            got, report = call(library, shape, replace(case, share=share), tables, mode)
+            assert np.array_equal(got, in_order(tables, mode))
+            assert report == 0
 
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
-@pytest.mark.parametrize("lengths", ["ones", "ragged"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_code_without_long_bags_gives_the_same_bits(library, shape, lengths, case):
-    tables = data_of(case, LENGTHS[lengths])
-    with_code, _ = call(library, shape, case, tables)
-    without, _ = call(library, shape, replace(case, share=0), tables)
-    assert np.array_equal(with_code, without)
-    np.testing.assert_allclose(without, in_order(tables), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("shape", SHAPES, ids=range(len(SHAPES)))
+def test_code_without_long_bags_gives_the_same_bits(library, shape, case):
+    for lengths in ("ones", "ragged"):
+        tables = data_of(case, LENGTHS[lengths])
+        with_code, _ = call(library, shape, case, tables)
+        without, _ = call(library, shape, replace(case, share=0), tables)
+        assert np.array_equal(with_code, without)
+        np.testing.assert_allclose(without, in_order(tables), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("lengths", ["long", "one_very_long", "more_than_there_are_jobs"])
-@pytest.mark.parametrize("shape", [design._TWO_ROWS, replace(design.BEST_FEW, bags=8)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [design._TWO_ROWS, replace(design.BEST_FEW, bags=8)], ids=["short", "few"]
+)
 def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape, lengths):
     tables = bags_of(LENGTHS[lengths], 1, 32)
     for piece in (32, 128):
         bits = set()
-        for ahead, join, spread, seed in (*product((8,), (4, 16), (0, 1), (1, 2)), (16, 8, 1, 3)):
+        for ahead, join, spread, seed in ((8, 4, 0, 1), (8, 4, 0, 2), (8, 4, 1, 1), (16, 16, 1, 3)):
             form = replace(shape, piece=piece, ahead=ahead, join=join, spread=spread)
             got, _ = call(library, form, Case(dim=32), tables, seed=seed)
             bits.add(got.tobytes())
@@ -206,7 +207,7 @@ def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape
 
 
 @pytest.mark.parametrize("share", [0, 1])
-@pytest.mark.parametrize("shape", [SHORTS[0], SHORTS[2], SHAPES[0], SHAPES[1]], ids=str)
+@pytest.mark.parametrize("shape", [SHORTS[0], SHORTS[2], SHAPES[0], SHAPES[1]], ids=range(4))
 def test_an_id_outside_its_table_is_reported_and_row_0_read(library, shape, share):
     tables = bags_of(LENGTHS["ragged"], 2, 32)
     case = Case(dim=32, tables=4, share=share)
@@ -222,7 +223,7 @@ def test_an_id_outside_its_table_is_reported_and_row_0_read(library, shape, shar
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [SHORTS[0], SHAPES[0]], ids=str)
+@pytest.mark.parametrize("shape", [SHORTS[0], SHAPES[0]], ids=["short", "plain"])
 def test_offsets_outside_the_ids_read_nothing_outside_them(library, shape):
     tables = bags_of([2] * 20, 1, 32)
     weight, ids, ends = tables[0]
