@@ -51,7 +51,8 @@ def measure(
             )  # fmt: skip
             continue
         if variant.may_stream:
-            ready[name], _ = choose_way(rank, variant, ready[name], partial(_iteration_us, rank))
+            clock = partial(_iteration_us, rank, name)
+            ready[name], _ = choose_way(rank, variant, ready[name], clock)
         if isinstance(ready[name], FromWorkers):
             _sweep_workers(rank, ready[name])
     counts = {name: _iterations(rank, name, ready[name]) for name in ready}
@@ -67,7 +68,8 @@ def measure(
     return found
 
 
-def _iteration_us(rank: Rank, name: str, preparation: Preparation) -> float:
+def _iteration_us(rank: Rank, name: str, way: str, preparation: Preparation) -> float:
+    del way  # the rank knows what it runs as
     count = min(LEAST, rank.config.iterations)
     warmup = min(rank.config.warmup, count)
     return 1e6 * sample(rank, name, preparation, warmup, count) / count
@@ -172,10 +174,10 @@ def _say_what_is_measured(rank: Rank) -> None:
 
 def describe(rank: Rank, variant: Variant) -> str:
     """A note for a record: what a variant is."""
-    config, other = rank.config, rank.runs_as.get(variant.name, "")
-    variant = VARIANTS[other] if other else variant
+    config, name = rank.config, variant.name
+    variant = rank.runs_as.get(name, variant)
     words = [
-        f"as the variant {other}" if other else "",
+        f"as the variant {variant.name}" if variant.name != name else "",
         {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
          "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
          "process": "a second process",
