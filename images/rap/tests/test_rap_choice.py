@@ -135,6 +135,25 @@ def test_what_is_measured_as_rap_is_what_was_chosen(
     assert after == [way != "gated"] * len(after)
 
 
+def test_why_training_alone_is_not_reached_is_told(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU all of it takes turns on the same cores."""
+    rank.tell = told = Told()
+    monkeypatch.setattr(throughput, "sample", lambda *_: 1.0)
+    found = {"rap": [3.0, 3.0], "rap_plus": [2.0, 2.0], "ideal": [1.0, 1.0]}
+    throughput.tell_shortfall(rank, found, {"plan": "0"})
+    told_of = {what["labels"]["variant"]: what for what in told.records("share_of_ideal")}
+    assert set(told_of) == {"rap", "rap_plus"}
+    assert told_of["rap_plus"]["samples"] == [0.5, 0.5]
+    note = told_of["rap_plus"]["note"]
+    assert note.startswith("0.500 of training alone, 1000000.0 us an iteration more: ")
+    assert ("fact", {"name": "rap_plus_below_ideal", "value": note}) in told
+    told.clear()
+    throughput.tell_shortfall(rank, {"rap_plus": [1.01], "ideal": [1.0]}, {})
+    assert not told
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("batch", [64, 256, 4096])
 def test_rap_is_never_slower_than_a_stream_on_a_gpu(tmp_path: Path, batch: int) -> None:

@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dlrm_inference.cuda import best, design  # noqa: E402
-from dlrm_inference.cuda.compile import read_source  # noqa: E402
-from dlrm_inference.cuda.design import Case, Shape, Short  # noqa: E402
+from dlrm_inference.cuda import best, design
+from dlrm_inference.cuda.compile import read_source
+from dlrm_inference.cuda.design import Case, Shape, Short
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
@@ -77,7 +77,11 @@ def bags_of(lengths, tables, dim, dtype=np.float32):
     random = np.random.default_rng(4)
     ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     return [
-        (random.standard_normal((ROWS, dim)).astype(dtype), random.integers(0, ROWS, ends[-1]), ends)
+        (
+            random.standard_normal((ROWS, dim)).astype(dtype),
+            random.integers(0, ROWS, ends[-1]),
+            ends,
+        )
         for _ in range(tables)
     ]
 

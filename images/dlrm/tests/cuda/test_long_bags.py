@@ -18,6 +18,7 @@ pytestmark = pytest.mark.torch
 SHAPES = [*dict.fromkeys(shape for _, *both in BEST_SHORT for shape in both), BEST_FEW, BEST_MANY]
 CASES = [
     Case(),
+    Case(share=0),
     Case(tables=48),
     Case(index="int", element=1),
     Case(element=2, dim=30, vector=4),

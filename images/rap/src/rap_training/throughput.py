@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from rap_training.busy import batch_of
 from rap_training.gating import choose_way
 from rap_training.measure import LEAST, alone_us, sample, training_us
+from rap_training.planner.shortfall import ENOUGH, why_below
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.green import GreenError
 from rap_training.sharing.preparation import Preparation
@@ -31,6 +33,7 @@ def compare(rank: Rank, names: Sequence[str]) -> None:
         tell_throughput(rank, name, seconds, labels)
     _tell_gains(rank, found, labels)
     _tell_shares(rank, names, found, labels)
+    tell_shortfall(rank, found, labels)
 
 
 def measure(
@@ -162,6 +165,27 @@ def _tell_shares(
                 labels={**labels, "variant": name},
                 note="by itself, batches in a row, launches included",
             )  # fmt: skip
+
+
+def tell_shortfall(
+    rank: Rank, found: Mapping[str, Sequence[float]], labels: Mapping[str, str]
+) -> None:
+    """Why RAP and RAP+ are below ENOUGH of training alone, where they are: words, fact, record."""
+    for name in ("rap", "rap_plus"):
+        if name not in found or "ideal" not in found:
+            continue
+        ours, ideal = (1e6 * median(found[each]) for each in (name, "ideal"))
+        if ideal / ours >= ENOUGH:
+            continue
+        batch = batch_of(rank, rank.runs_as.get(name, VARIANTS[name]))
+        reason = why_below(ours, ideal, batch, rank.costs.stages[rank.rank])
+        shares = [alone / beside for alone, beside in zip(found["ideal"], found[name], strict=True)]
+        rank.tell("progress", words=f"{name}: {reason}")
+        rank.tell("fact", name=f"{name}_below_ideal", value=reason)
+        rank.tell(
+            "record", metric="share_of_ideal", unit="1", samples=shares,
+            labels={**labels, "variant": name}, note=reason,
+        )  # fmt: skip
 
 
 def _say_what_is_measured(rank: Rank) -> None:
