@@ -210,6 +210,21 @@ def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape
         assert alone.tobytes() in bits
 
 
+def test_ids_that_ascend_need_no_order(library):
+    """All in one bag, all but the last two, and none: the rows are added in the same order."""
+    tables = bags_of([150, 150, 33, 200, 7], 1, 32)
+    _, ids, ends = tables[0]
+    for begin, end in pairwise(ends):
+        ids[begin:end].sort()
+    ids[ends[2] - 1], ids[ends[3]] = 0, ROWS - 1
+    for head in (0, 1):
+        shape = replace(design.BEST_FEW, head=head)
+        got, _ = call(library, replace(shape, skip=1), Case(dim=32, share=0), tables)
+        want, _ = call(library, shape, Case(dim=32, share=0), tables)
+        assert np.array_equal(got, want)
+        np.testing.assert_allclose(got, in_order(tables), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("share", [0, 1])
 @pytest.mark.parametrize("shape", [SHORTS[0], SHORTS[2], SHAPES[0], SHAPES[1]], ids=range(4))
 def test_an_id_outside_its_table_is_reported_and_row_0_read(library, shape, share):

@@ -98,6 +98,7 @@ class Shape:
     ahead: int = 8  # as depth, where a long bag is shared
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
+    skip: int = 0  # 1: ids that ascend already are not put in order
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
     min_blocks: int = 1  # per SM, for the register allocator

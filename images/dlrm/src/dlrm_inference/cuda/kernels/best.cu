@@ -19,6 +19,7 @@
 //   BAGS      bags per block                   AHEAD    rows of a piece in flight
 //   KEYS      indices a lane holds             DEPTH    16-byte loads in flight per lane
 //   BUCKETS   bands of the table, 1 for arrival order
+//   SKIP      1: ids that ascend already are not put in order
 //   HEAD      1: the first rows of a bag are read in the order they come
 //   SHARE     0: no bag of the launch is long enough to be shared, and no code is there for it
 //   JOIN      loads in flight where sums of pieces are added
@@ -35,15 +36,29 @@
 #define FLIGHT (DEPTH / PARTS > 1 ? DEPTH / PARTS : 1)  // rows per group
 #define CHUNK (32 * KEYS)
 
+// True if rows first ... n - 1 of `key` ascend: what put in order would be as it is.
+__device__ __forceinline__ bool ascend(const unsigned (&key)[KEYS], int first, int n, int lane) {
+#pragma unroll
+  for (int k = 0; k < KEYS; ++k) {
+    const unsigned after = __shfl_sync(FULL, key[k], (lane + 1) % 32);
+    const unsigned later = __shfl_sync(FULL, key[k + 1 < KEYS ? k + 1 : k], 0);
+    const int i = k * 32 + lane;
+    const bool falls = i >= first && i + 1 < n && key[k] > (lane == 31 ? later : after);
+    if (__any_sync(FULL, falls)) return false;  // others than sorted ids: after the first look
+  }
+  return true;
+}
+
 // Writes rows first ... n - 1 of `key` (lane l holds rows l, l + 32, ...) to `list`, band by band.
 __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int first, int n, int shift,
                                       int lane, unsigned* list, int* start) {
-#if BUCKETS == 1
+  if (BUCKETS == 1 || SKIP && ascend(key, first, n, lane)) {
 #pragma unroll
-  for (int k = 0; k < KEYS; ++k)
-    if (k * 32 + lane >= first && k * 32 + lane < n) list[k * 32 + lane - first] = key[k];
-  __syncwarp();
-#else
+    for (int k = 0; k < KEYS; ++k)
+      if (k * 32 + lane >= first && k * 32 + lane < n) list[k * 32 + lane - first] = key[k];
+    __syncwarp();
+    return;
+  }
   int place[KEYS];
   if (lane < BUCKETS) start[lane] = 0;
   __syncwarp();
@@ -72,7 +87,6 @@ __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int first, in
     if (k * 32 + lane >= first && k * 32 + lane < n)
       list[start[key[k] >> shift] + place[k]] = key[k];
   __syncwarp();
-#endif
 }
 
 extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
