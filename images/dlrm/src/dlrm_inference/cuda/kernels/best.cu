@@ -118,10 +118,13 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
   bool asks = SHARE && warp % ASK == 0;
-  bool lonely = false;
   if (SHARE && length > a.cut) {
-    lonely = !offer(a, bag, table, at, length);
-    asks |= !lonely;
+    if (!offer(a, bag, table, at, length)) {
+      alone(a, table, bag);
+      if (asks) help(a);
+      return;
+    }
+    asks = true;
     last = at;
     scale = 0.0f;  // written by whom the pieces' sums are added by
   }
@@ -196,6 +199,5 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   const unsigned open = asks ? open_jobs(a) : 0;  // on its way while the bag is written
   join(sum);
   if (group == 0 && scale != 0.0f) store(a, table, bag, unit, scale, sum);
-  if (SHARE && lonely) alone(a, table, bag);
   if (SHARE && __any_sync(FULL, open)) help(a);
 }

@@ -1,4 +1,4 @@
-// What `best` says in PTX, apart from all else: the tests run the rest on a CPU with loads of theirs.
+// What `best` says in PTX, apart from all else: tests run the rest on a CPU, with loads of theirs.
 
 __device__ __forceinline__ Load load(const char* address) {
   Load v;

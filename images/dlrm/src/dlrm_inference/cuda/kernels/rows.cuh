@@ -22,7 +22,7 @@
 #define SHARES (TABLES < 2 ? 2 : TABLES < 32 ? TABLES : 32)  // bags as long as can be, at once
 #define PIECES (SLOTS / SHARES < 32 * 32 ? SLOTS / SHARES : 32 * 32)  // of a bag: longer ones if need be
 
-// One line of the constant cache, as parameters begin: what a warp waits for before it asks for ids.
+// One line of the constant cache, as parameters begin: a warp waits for it before it asks for ids.
 struct Table {
   const char* weight;
   const INDEX* indices;
@@ -173,7 +173,7 @@ __device__ __forceinline__ unsigned open_jobs(const Arguments& a) {
 }
 
 // Offers a bag as a job. All lanes of the warp, with the same bag. False where that cannot be.
-__device__ __forceinline__ bool offer(const Arguments& a, int bag, int table, long long begin,
+__device__ __noinline__ bool offer(const Arguments& a, int bag, int table, long long begin,
                                    long long length) {
   const int lane = threadIdx.x % 32;
   const long long piece = piece_of(length);
@@ -361,7 +361,8 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
 // not all warps ask all jobs in the same order. Returns the bits from there on.
 __device__ __forceinline__ unsigned from_mine(unsigned open) {
 #if SPREAD
-  const unsigned warp = (blockIdx.y * gridDim.x + blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+  const unsigned warp = block * (blockDim.x / 32) + threadIdx.x / 32;
   unsigned mine = open;
   for (unsigned skip = warp % __popc(open); skip; --skip) mine &= mine - 1;
   return mine;
