@@ -151,12 +151,12 @@ LENGTHS = {
     "more_than_there_are_jobs": [513] * 34 + [0] * 400,
 }
 SHORTS = [
-    design._TWO_ROWS,
-    design._ONE_ROW,
+    Short(flight=2, min_blocks=8, ask=8),
+    Short(flight=1, per=2, min_blocks=6, ask=8),
     Short(flight=4, per=2, min_blocks=3, ask=8, piece=32, ahead=16, join=16, spread=1),
 ]
 SHAPES = [
-    design._PLAIN_FEW,
+    Shape(bags=8, keys=1, buckets=1, ahead=4, min_blocks=4, ask=8),
     replace(design.BEST_FEW, piece=32, ahead=16, join=16, spread=1),
     replace(design.BEST_MANY, bags=8),
 ]
@@ -192,7 +192,7 @@ def test_code_without_long_bags_gives_the_same_bits(library, shape, case):
 
 @pytest.mark.parametrize("lengths", ["long", "one_very_long", "more_than_there_are_jobs"])
 @pytest.mark.parametrize(
-    "shape", [design._TWO_ROWS, replace(design.BEST_FEW, bags=8)], ids=["short", "few"]
+    "shape", [SHORTS[0], replace(design.BEST_FEW, bags=8)], ids=["short", "few"]
 )
 def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape, lengths):
     tables = bags_of(LENGTHS[lengths], 1, 32)

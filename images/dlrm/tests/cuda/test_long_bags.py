@@ -44,6 +44,14 @@ def test_every_form_compiles_for_every_case(case, arch):
         assert usage.registers <= 168, shape  # blocks of 8 warps and more start everywhere
 
 
+@pytest.mark.parametrize("tables", [1, 12])
+def test_code_without_long_bags_is_shorter_and_keeps_all_in_registers(tables):
+    for shape in SHAPES:
+        lean, full = (shape.build("sm_90", Case(tables=tables, share=share)) for share in (0, 1))
+        assert lean.usage["best"].stack_bytes == 0
+        assert len(lean.cubin) < 0.6 * len(full.cubin)
+
+
 def test_the_form_follows_the_average_bag_and_how_many_there_are(monkeypatch):
     monkeypatch.setattr(best, "_sms", lambda _: 132)
     ours, device = best.Best(), torch.device("cuda", 0)

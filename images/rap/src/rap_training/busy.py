@@ -48,7 +48,8 @@ def batch_of(rank: Rank, variant: Variant) -> Batch:
         for lane in ("preprocess", "copy", "comm")
     }
     own = [span for span in spans if span.lane == "preprocess"]
-    longest = max(own, key=lambda span: span.end - span.start)
+    nothing = Span(lane="preprocess", name="none", start=0.0, end=0.0)
+    longest = max(own, key=lambda span: span.end - span.start, default=nothing)
     return Batch(
         busy_us=busy["preprocess"], kernels=len(own) // _COUNT, longest=longest.name,
         longest_us=longest.end - longest.start, copy_us=busy["copy"], exchange_us=busy["comm"],
