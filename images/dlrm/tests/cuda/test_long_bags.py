@@ -145,6 +145,7 @@ TRIED = [  # choices that no form has taken yet
     replace(BEST_FEW, min_blocks=4, piece=64, ahead=16, join=8, spread=1),
     replace(BEST_MANY, skip=1, hint=".L1::no_allocate"),
     replace(BEST_MANY, depth=4, min_blocks=12, hint=".L2::256B"),
+    replace(BEST_MANY, depth=12, min_blocks=4, loop=4),
     Short(flight=2, min_blocks=4, ask=8, piece=32, ahead=8, join=16, spread=1),
     Short(flight=1, warps=2, min_blocks=8, ask=2),
 ]

@@ -73,7 +73,7 @@ def _arguments_type(tables: int) -> type[ctypes.Structure]:
             ("bags", ctypes.c_int),
             ("mean", ctypes.c_int),
             ("cut", ctypes.c_int),
-            ("unused", ctypes.c_int),
+            ("count", ctypes.c_int),
             ("tables", _Table * tables),
         )
 
@@ -191,6 +191,7 @@ class Best(Variant):
             bags=bags,
             mean=mode == "mean",
             cut=cut,
+            count=count,
         )
         bands = (shape.buckets - 1).bit_length()
         fields: list[int] = []
@@ -202,9 +203,13 @@ class Best(Variant):
                 rows, row_stride, number,
             )  # fmt: skip
         _packer(count).pack_into(arguments, arguments_type.tables.offset, *fields)
+        grid = (max(1, -(-bags // shape.block_bags(case))), count, 1)
+        if isinstance(shape, Shape) and shape.loop:
+            all_bags = max(1, -(-bags * count // shape.bags))
+            grid = (min(all_bags, shape.loop * _sms(device)), 1, 1)
         return (_Launch if case.share else Prepared)(
             kernel=_load(shape, device, case),
-            grid=(max(1, -(-bags // shape.block_bags(case))), count, 1),
+            grid=grid,
             block=(32 * shape.block_warps, 1, 1),
             arguments=launch.Arguments(arguments, (*weights, *indices, *offsets, out)),
             out=out,

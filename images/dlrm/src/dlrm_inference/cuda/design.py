@@ -98,6 +98,7 @@ class Shape:
     ahead: int = 8  # as depth, where a long bag is shared
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
+    loop: int = 0  # blocks that an SM keeps, whose warps have bag after bag; 0: a bag each
     skip: int = 0  # 1: ids that ascend already are not put in order
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""

@@ -60,7 +60,7 @@ struct Arguments {
   int bags;
   int mean;
   int cut;  // longest bag that a warp sums alone; all are, with SHARE 0
-  int unused;
+  int count;  // of tables
   Table tables[TABLES];
 };
 
