@@ -55,7 +55,7 @@ def library(tmp_path_factory):
         key = hashlib.sha256(repr((type(shape), sorted(macros.items()))).encode()).hexdigest()
         if key not in made:
             text = read_source("best" if isinstance(shape, Shape) else "short")
-            ptx = read_source.__globals__["resources"].files(best.__package__) / "kernels/ptx.cuh"
+            ptx = Path(best.__file__).parent / "kernels/ptx.cuh"
             text = text.replace(ptx.read_text(), (HERE / "simt_ptx.h").read_text())
             assert "asm" not in text
             source = folder / f"{key}.cpp"
@@ -163,7 +163,7 @@ SHAPES = [
     replace(design.BEST_FEW, piece=32, ahead=16, join=16, spread=1),
     replace(design.BEST_MANY, bags=8),
 ]
-CASES = [Case(), Case(tables=4), Case(dim=30, vector=8), Case(element=1, dim=64)]
+CASES = [Case(tables=4), Case(dim=30, vector=8), Case(element=1, dim=64)]
 
 
 def data_of(case, lengths):
@@ -182,7 +182,7 @@ def test_short_bags_are_summed_in_the_order_of_their_ids(library, shape, case):
             assert report == 0
 
 
-@pytest.mark.parametrize("case", CASES[:3], ids=str)
+@pytest.mark.parametrize("case", CASES[:2], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=range(len(SHAPES)))
 def test_code_without_long_bags_gives_the_same_bits(library, shape, case):
     for lengths in ("ones", "ragged"):
