@@ -1,7 +1,7 @@
-"""RAP is a plain stream where that is not slower, and says which term decided."""
+"""RAP is the simplest way that is not slower, and says which term decided."""
 
 import pytest
-from rap_training.planner.choice import TIE, Estimate, choose
+from rap_training.planner.choice import TIE, WAYS, Estimate, choose
 
 
 def way(**changed):
@@ -21,8 +21,8 @@ def test_an_iteration_is_the_slower_of_host_and_device():
 def test_a_light_plan_is_a_stream_by_the_model_alone():
     """Few features, a short step: what the gates cost is all there is."""
     small = {"training_us": 30.0, "launches": 4}
-    choice = choose(way(gates=5, **small), way(gates=1, **small))
-    assert choice.stream
+    choice = choose({"gated": way(gates=5, **small), "stream": way(gates=1, **small)})
+    assert choice.way == "stream"
     assert choice.reason == (
         "a plain stream: 40.0 us an iteration gated, 30.0 us as a stream, predicted; "
         "gates decide: 20.0 us against 4.0"
@@ -30,16 +30,15 @@ def test_a_light_plan_is_a_stream_by_the_model_alone():
 
 
 def test_many_launches_are_worth_gates_and_fusion():
-    gated, stream = way(launches=40, gates=5), way(launches=495)
-    choice = choose(gated, stream)
-    assert not choice.stream
+    choice = choose({"gated": way(launches=40, gates=5), "stream": way(launches=495)})
+    assert choice.way == "gated"
     assert choice.reason.startswith("gated by training stages: 1000.0 us an iteration gated")
     assert choice.reason.endswith("launches decide: 2475.0 us against 200.0")
 
 
 def test_work_that_training_does_not_hide_is_a_term():
-    choice = choose(way(gates=5), way(overflow_us=300.0))
-    assert not choice.stream
+    choice = choose({"gated": way(gates=5), "stream": way(overflow_us=300.0)})
+    assert choice.way == "gated"
     assert choice.reason.endswith("overflow decide: 300.0 us against 0.0")
 
 
@@ -55,13 +54,37 @@ def test_work_that_training_does_not_hide_is_a_term():
     ],
 )
 def test_what_was_measured_decides_whatever_the_model_says(gated, plain, stream):
-    for models in ((way(), way(overflow_us=500.0)), (way(overflow_us=500.0), way())):
-        choice = choose(*models, (gated, plain))
-        assert choice.stream is stream
+    for ours, theirs in ((way(), way(overflow_us=500.0)), (way(overflow_us=500.0), way())):
+        choice = choose({"gated": ours, "stream": theirs}, {"gated": gated, "stream": plain})
+        assert (choice.way == "stream") is stream
         assert "measured in 3 turns" in choice.reason
 
 
 def test_a_model_that_sees_no_difference_says_so():
-    choice = choose(way(), way(), ([100.0], [90.0]))
-    assert choice.stream
+    choice = choose({"gated": way(), "stream": way()}, {"gated": [100.0], "stream": [90.0]})
+    assert choice.way == "stream"
     assert choice.reason.endswith("by the cost model no term decides")
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [
+        ((300.0, 200.0, 250.0), "ungated"),
+        ((200.0, 200.0, 250.0), "ungated"),  # gates bring nothing
+        ((200.0, 210.0, 250.0), "gated"),
+        ((200.0, 199.5, 199.8), "stream"),
+    ],
+)
+def test_fused_launches_without_gates_are_between_the_two(times, wanted):
+    gated, ungated, stream = times
+    models = {
+        "gated": way(gates=5, overflow_us=900.0), "ungated": way(overflow_us=700.0),
+        "stream": way(launches=400, overflow_us=900.0),
+    }  # fmt: skip
+    taken = {"gated": [gated], "ungated": [ungated], "stream": [stream]}
+    choice = choose(models, taken)
+    assert choice.way == wanted
+    assert choice.reason.startswith(
+        f"{WAYS[wanted]}: {gated:.1f} us an iteration gated, {ungated:.1f} us ungated, "
+        f"{stream:.1f} us as a stream, measured in 1 turns; "
+    )

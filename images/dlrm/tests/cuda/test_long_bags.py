@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,14 @@ torch = pytest.importorskip("torch")
 
 from dlrm_inference.config import Config  # noqa: E402
 from dlrm_inference.cuda import best, places  # noqa: E402
-from dlrm_inference.cuda.design import BEST_FEW, BEST_MANY, BEST_SHORT, Case, Short  # noqa: E402
+from dlrm_inference.cuda.design import (  # noqa: E402
+    BEST_FEW,
+    BEST_MANY,
+    BEST_SHORT,
+    LONG,
+    Case,
+    Short,
+)
 from dlrm_inference.experiments import grid  # noqa: E402
 from reprokit.records import RecordWriter  # noqa: E402
 
@@ -18,6 +26,7 @@ pytestmark = pytest.mark.torch
 SHAPES = [*dict.fromkeys(shape for _, *both in BEST_SHORT for shape in both), BEST_FEW, BEST_MANY]
 CASES = [
     Case(),
+    Case(share=0),
     Case(tables=48),
     Case(index="int", element=1),
     Case(element=2, dim=30, vector=4),
@@ -33,6 +42,14 @@ def test_every_form_compiles_for_every_case(case, arch):
     for shape in SHAPES if arch == "sm_90" else SHAPES[::4]:
         usage = shape.build(arch, case).usage["best"]
         assert usage.registers <= 168, shape  # blocks of 8 warps and more start everywhere
+
+
+@pytest.mark.parametrize("tables", [1, 12])
+def test_code_without_long_bags_is_shorter_and_keeps_all_in_registers(tables):
+    for shape in SHAPES:
+        lean, full = (shape.build("sm_90", Case(tables=tables, share=share)) for share in (0, 1))
+        assert lean.usage["best"].stack_bytes == 0
+        assert len(lean.cubin) < 0.6 * len(full.cubin)
 
 
 def test_the_form_follows_the_average_bag_and_how_many_there_are(monkeypatch):
@@ -123,14 +140,50 @@ def test_bags_of_any_lengths_equal_the_reference_and_repeat(pattern, dim, dtype)
             assert torch.equal(got, again)
 
 
+TRIED = [  # choices that no form has taken yet
+    replace(BEST_FEW, piece=32, ahead=16, join=16, spread=1),
+    replace(BEST_FEW, min_blocks=4, piece=64, ahead=16, join=8, spread=1),
+    replace(BEST_MANY, skip=1, hint=".L1::no_allocate"),
+    replace(BEST_MANY, depth=4, min_blocks=12, hint=".L2::256B"),
+    replace(BEST_MANY, depth=12, min_blocks=4, loop=4),
+    Short(flight=2, min_blocks=4, ask=8, piece=32, ahead=8, join=16, spread=1),
+    Short(flight=1, warps=2, min_blocks=8, ask=2),
+]
+
+
+@pytest.mark.parametrize("case", [Case(tables=12), Case(dim=1000)], ids=str)
+def test_what_no_form_has_taken_yet_compiles(case):
+    for shape in TRIED:
+        assert shape.build("sm_90", case).usage["best"].registers <= 168, shape
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES + TRIED, ids=str)
 def test_every_form_sums_every_length(shape):
     forced = best.Best(few=shape, many=shape, short=())
     for lengths in patterns().values():
         weights, ids, offsets = on_gpu(lengths, 5000, 128)
         got = forced.forward(weights[0], ids[0], offsets[0], check=True)
         close(got, reference(weights[0], ids[0], offsets[0]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tables", [1, 3, 12])
+@pytest.mark.parametrize("lengths", [[1] * 64, [8] * 64, [9] * 64, [5, 0, 40, 1], [513]])
+def test_code_without_long_bags_gives_the_same_bits(lengths, tables):
+    lean = best.Best(lean=True)
+    weights, ids, offsets = on_gpu(lengths, 5000, 128, tables=tables)
+    for mode in ("sum", "mean"):
+        want = best.Best().forward_tables(weights, ids, offsets, mode=mode, check=True)
+        got = lean.forward_tables(weights, ids, offsets, mode=mode, check=True)
+        assert torch.equal(got, want)
+    launch = lean.prepare_tables(weights, ids, offsets)
+    longest = max(LONG, 4 * (sum(lengths) // len(lengths)))  # that a warp sums alone
+    assert isinstance(launch, best._Launch) == (sum(lengths) > longest)
+    ids[-1][-1] = 5000
+    where = f"an id of bag {len(lengths) - 1} is outside its table"
+    with pytest.raises(IndexError, match=where):
+        lean.forward_tables(weights, ids, offsets, check=True)
 
 
 @pytest.mark.gpu

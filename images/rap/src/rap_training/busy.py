@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from rap_training.measure import sample, settle
+from rap_training.planner.shortfall import Batch
 from rap_training.rank import Rank
 from rap_training.sharing.preparation import SLOTS
-from rap_training.sharing.variants import VARIANTS
+from rap_training.sharing.variants import VARIANTS, Variant
 from rap_training.timeline import Span, kernels
 
 _COUNT = 5  # iterations looked at
@@ -25,6 +26,40 @@ def preprocessing_us(rank: Rank) -> float:
             steps.launch(number)
 
     return _busy_us(rank, work, ("preprocess",))
+
+
+def batch_of(rank: Rank, variant: Variant) -> Batch:
+    """What a variant keeps busy to make a batch ready, on this rank; on a CPU each call counts as a
+    kernel."""
+    steps = rank.steps_alone(variant)
+    for number in range(SLOTS):
+        steps.all(number)
+    settle(rank.device, rank.collectives)
+    if rank.device.type == "cuda":
+        spans = kernels(lambda: [steps.all(number) for number in range(_COUNT)])
+    else:
+        spans = [
+            _timed(f"call {at}", call)
+            for _ in range(_COUNT)
+            for at, call in enumerate(steps.calls[0])
+        ]
+    busy = {
+        lane: covered([span for span in spans if span.lane == lane]) / _COUNT
+        for lane in ("preprocess", "copy", "comm")
+    }
+    own = [span for span in spans if span.lane == "preprocess"]
+    nothing = Span(lane="preprocess", name="none", start=0.0, end=0.0)
+    longest = max(own, key=lambda span: span.end - span.start, default=nothing)
+    return Batch(
+        busy_us=busy["preprocess"], kernels=len(own) // _COUNT, longest=longest.name,
+        longest_us=longest.end - longest.start, copy_us=busy["copy"], exchange_us=busy["comm"],
+    )  # fmt: skip
+
+
+def _timed(name: str, call: Callable[[], object]) -> Span:
+    start = time.perf_counter()
+    call()
+    return Span(lane="preprocess", name=name, start=1e6 * start, end=1e6 * time.perf_counter())
 
 
 def training_us(rank: Rank) -> float:

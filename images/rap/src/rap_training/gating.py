@@ -1,13 +1,14 @@
-"""Whether a plain stream is to take the place of RAP's schedule, tried out on a rank."""
+"""Whether something simpler is to take the place of RAP's schedule, tried out on a rank."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
-from rap_training.launches import unfused
+from rap_training.launches import Launch, unfused
 from rap_training.planner.choice import Choice, Estimate, choose
 from rap_training.rank import Rank
 from rap_training.sharing import rap
@@ -15,47 +16,52 @@ from rap_training.sharing.preparation import SLOTS, Preparation, Side
 from rap_training.sharing.variants import VARIANTS, Variant
 
 TURNS = 5
-STREAM = "stream"
 _QUEUED = 50  # gates that are timed together
-Clock = Callable[[str, Preparation], float]  # us of an iteration of a variant
+Clock = Callable[[str, Preparation], float]  # us of an iteration, made ready in one of the ways
 
 
 def choose_way(
     rank: Rank, variant: Variant, schedule: Preparation, clock: Clock
 ) -> tuple[Preparation, Choice]:
-    """`schedule`, or the variant `stream` in its place, whichever `clock` finds not slower.
+    """`schedule`, the same launches without gates or the variant `stream` in its place, whichever
+    `clock` finds not slower.
 
     All ranks must agree: `clock` gives the same number to each. The choice is told and kept in
     `rank.runs_as` until the plan changes.
     """
-    stream = rank.preparation(VARIANTS[STREAM])
-    assert isinstance(stream, Side)
-    ways = {variant.name: schedule, STREAM: stream}
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    rank.runs_as.pop(variant.name, None)
+    instead = {"ungated": replace(variant, place="side"), "stream": VARIANTS["stream"]}
+    ways = {"gated": schedule} | {way: rank.preparation(one) for way, one in instead.items()}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(TURNS):
-        for name in list(ways)[:: 1 if turn % 2 == 0 else -1]:
-            taken[name].append(clock(name, ways[name]))
-    ours, plain = estimates(rank, variant, stream)
-    choice = choose(ours, plain, (taken[variant.name], taken[STREAM]))
-    if choice.stream:
-        rank.runs_as[variant.name] = STREAM
+        for way in list(ways)[:: 1 if turn % 2 == 0 else -1]:
+            _run_as(rank, variant, instead.get(way))
+            taken[way].append(clock(way, ways[way]))
+    stream = ways["stream"]
+    assert isinstance(stream, Side)
+    choice = choose(estimates(rank, variant, stream), taken)
+    _run_as(rank, variant, instead.get(choice.way))
     rank.tell("progress", words=f"{variant.name} is {choice.reason}")
     rank.tell("fact", name=f"{variant.name}_is", value=choice.reason)
-    for name, way in ((variant.name, "gated"), (STREAM, "stream")):
+    for way, times in taken.items():
         rank.tell(
-            "record", metric="tried_iteration_time", unit="us", samples=taken[name],
+            "record", metric="tried_iteration_time", unit="us", samples=times,
             labels={**rank.config.labels, "variant": variant.name, "way": way},
             note=f"before the measurement, in turns; {variant.name} is {choice.reason}",
         )  # fmt: skip
-    return ways[STREAM if choice.stream else variant.name], choice
+    return ways[choice.way], choice
 
 
-def estimates(rank: Rank, variant: Variant, stream: Side) -> tuple[Estimate, Estimate]:
-    """The schedule and the plain stream by the cost model, with this host's launch and gate."""
+def _run_as(rank: Rank, variant: Variant, other: Variant | None) -> None:
+    rank.runs_as.pop(variant.name, None)
+    if other:
+        rank.runs_as[variant.name] = other
+
+
+def estimates(rank: Rank, variant: Variant, stream: Side) -> dict[str, Estimate]:
+    """Every way by the cost model, with this host's launch and gate."""
     stages, plan = rank.costs.stages[rank.rank], rank.plans[variant.name]
-    launches = unfused(stream.buffers.work)
-    alone = sum(rank.costs.latency.predict(rap.shape_of(launch)) for launch in launches)
+    predict = rank.costs.latency.predict
+    launches, together = unfused(stream.buffers.work), plan.fused
     launch_us, gate_us = host_costs(rank, stream)
     training = sum(stage.us for stage in stages)
     hidden = sum(stage.capacity_us for stage in stages)
@@ -66,10 +72,14 @@ def estimates(rank: Rank, variant: Variant, stream: Side) -> tuple[Estimate, Est
             launch_us=launch_us, gate_us=gate_us,
         )  # fmt: skip
 
-    return (
-        estimate(plan.schedule.overflow_us, len(plan.launches), len(plan.stages)),
-        estimate(max(0.0, alone - hidden), len(launches), 1),
-    )
+    def beyond(alone: Sequence[Launch]) -> float:
+        return max(0.0, sum(predict(rap.shape_of(launch)) for launch in alone) - hidden)
+
+    return {
+        "gated": estimate(plan.schedule.overflow_us, len(plan.launches), len(plan.stages)),
+        "ungated": estimate(beyond(together), len(together), 1),
+        "stream": estimate(beyond(launches), len(launches), 1),
+    }
 
 
 def host_costs(rank: Rank, stream: Side) -> tuple[float, float]:

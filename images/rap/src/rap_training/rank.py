@@ -66,7 +66,7 @@ class Rank:
         self.tuning: list[RawBatch] = []
         self._notes: list[str] = []
         self.plans: dict[str, rap.RapPlan] = {}  # of variants gated by stages
-        self.runs_as: dict[str, str] = {}  # variants that another one takes the place of
+        self.runs_as: dict[str, Variant] = {}  # what a variant is run as, by its name
         self.workers: Workers | None = None  # of the variant cpu
         if any(VARIANTS[name].place == "workers" for name in config.variants) and ends is None:
             most = min(max(config.workers), most_workers(self.world))

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from rap_training.busy import batch_of
 from rap_training.gating import choose_way
 from rap_training.measure import LEAST, alone_us, sample, training_us
+from rap_training.planner.shortfall import ENOUGH, why_below
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.green import GreenError
 from rap_training.sharing.preparation import Preparation
@@ -31,6 +33,7 @@ def compare(rank: Rank, names: Sequence[str]) -> None:
         tell_throughput(rank, name, seconds, labels)
     _tell_gains(rank, found, labels)
     _tell_shares(rank, names, found, labels)
+    tell_shortfall(rank, found, labels)
 
 
 def measure(
@@ -51,7 +54,8 @@ def measure(
             )  # fmt: skip
             continue
         if variant.may_stream:
-            ready[name], _ = choose_way(rank, variant, ready[name], partial(_iteration_us, rank))
+            clock = partial(_iteration_us, rank, name)
+            ready[name], _ = choose_way(rank, variant, ready[name], clock)
         if isinstance(ready[name], FromWorkers):
             _sweep_workers(rank, ready[name])
     counts = {name: _iterations(rank, name, ready[name]) for name in ready}
@@ -67,7 +71,8 @@ def measure(
     return found
 
 
-def _iteration_us(rank: Rank, name: str, preparation: Preparation) -> float:
+def _iteration_us(rank: Rank, name: str, way: str, preparation: Preparation) -> float:
+    del way  # the rank knows what it runs as
     count = min(LEAST, rank.config.iterations)
     warmup = min(rank.config.warmup, count)
     return 1e6 * sample(rank, name, preparation, warmup, count) / count
@@ -162,6 +167,27 @@ def _tell_shares(
             )  # fmt: skip
 
 
+def tell_shortfall(
+    rank: Rank, found: Mapping[str, Sequence[float]], labels: Mapping[str, str]
+) -> None:
+    """Why RAP and RAP+ are below ENOUGH of training alone, where they are: words, fact, record."""
+    for name in ("rap", "rap_plus"):
+        if name not in found or "ideal" not in found:
+            continue
+        ours, ideal = (1e6 * median(found[each]) for each in (name, "ideal"))
+        if ideal / ours >= ENOUGH:
+            continue
+        batch = batch_of(rank, rank.runs_as.get(name, VARIANTS[name]))
+        reason = why_below(ours, ideal, batch, rank.costs.stages[rank.rank])
+        shares = [alone / beside for alone, beside in zip(found["ideal"], found[name], strict=True)]
+        rank.tell("progress", words=f"{name}: {reason}")
+        rank.tell("fact", name=f"{name}_below_ideal", value=reason)
+        rank.tell(
+            "record", metric="share_of_ideal", unit="1", samples=shares,
+            labels={**labels, "variant": name}, note=reason,
+        )  # fmt: skip
+
+
 def _say_what_is_measured(rank: Rank) -> None:
     rank.tell("fact", name="tables_bytes", value=[int(load) for load in rank.placement.load])
     rank.tell("fact", name="home", value=list(rank.home))
@@ -172,10 +198,10 @@ def _say_what_is_measured(rank: Rank) -> None:
 
 def describe(rank: Rank, variant: Variant) -> str:
     """A note for a record: what a variant is."""
-    config, other = rank.config, rank.runs_as.get(variant.name, "")
-    variant = VARIANTS[other] if other else variant
+    config, name = rank.config, variant.name
+    variant = rank.runs_as.get(name, variant)
     words = [
-        f"as the variant {other}" if other else "",
+        f"as the variant {variant.name}" if variant.name != name else "",
         {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
          "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
          "process": "a second process",

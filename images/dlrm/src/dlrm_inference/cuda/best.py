@@ -16,7 +16,7 @@ from dlrm_inference.cuda.design import (
     BEST_FEW,
     BEST_MANY,
     BEST_SHORT,
-    PIECE,
+    LONG,
     Case,
     Shape,
     Short,
@@ -34,26 +34,24 @@ from dlrm_inference.cuda.tensors import (
 )
 
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-MOST_TABLES = 48  # that one launch's parameters (4 KB) hold
+MOST_TABLES = 48  # of a launch: its parameters (at most 4 KB) hold them
 MOST_ROWS = 2**31 - 1
 FEW_WARPS = 20  # per SM: as many as fit with the registers of BEST_FEW
 _Weights = Sequence[torch.Tensor]
 
 
 class _Table(ctypes.Structure):
-    """`Table` of kernels/best.cu, field by field."""
+    """`Table` of kernels/rows.cuh, field by field."""
 
     _fields_ = (
         ("weight", ctypes.c_void_p),
         ("indices", ctypes.c_void_p),
         ("offsets", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("rows", ctypes.c_ulonglong),
-        ("row_stride", ctypes.c_ulonglong),
-        ("out_stride", ctypes.c_ulonglong),
         ("total", ctypes.c_longlong),
         ("average", ctypes.c_int),
         ("shift", ctypes.c_int),
+        ("rows", ctypes.c_ulonglong),
+        ("row_stride", ctypes.c_ulonglong),
         ("number", ctypes.c_ulonglong),
     )
 
@@ -61,19 +59,22 @@ class _Table(ctypes.Structure):
 @cache
 def _packer(tables: int) -> struct.Struct:
     """All of `_Table`'s fields, table after table: one call of the host for all of them."""
-    return struct.Struct("=" + tables * "7QqiiQ")
+    return struct.Struct("=" + tables * "3Qqii3Q")
 
 
 @cache
 def _arguments_type(tables: int) -> type[ctypes.Structure]:
     class _Arguments(ctypes.Structure):
         _fields_ = (
-            ("tables", _Table * tables),
+            ("out", ctypes.c_void_p),
+            ("out_stride", ctypes.c_ulonglong),
+            ("report", ctypes.c_void_p),
+            ("help", ctypes.c_void_p),
             ("bags", ctypes.c_int),
             ("mean", ctypes.c_int),
             ("cut", ctypes.c_int),
-            ("report", ctypes.c_void_p),
-            ("help", ctypes.c_void_p),
+            ("count", ctypes.c_int),
+            ("tables", _Table * tables),
         )
 
     return _Arguments
@@ -112,6 +113,7 @@ class Best(Variant):
     few: Shape = BEST_FEW  # for launches of at most FEW_WARPS warps per SM
     many: Shape = BEST_MANY
     short: tuple[tuple[int, Shape | Short, Shape | Short], ...] = BEST_SHORT
+    lean: bool = False  # a launch that can have no long bag takes code that knows none
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
     def shape(self, bags: int, average: int, device: torch.device) -> Shape | Short:
@@ -169,35 +171,45 @@ class Best(Variant):
         out = make_out(first, bags, out, count * dim)
         begin, stride = out.data_ptr(), out.stride(0) * frame.size
         everything = frame.alignment | begin | stride | width
+        totals = [index.numel() for index in indices]
+        average = max(totals) // max(bags, 1)
+        cut = min(max(LONG, 4 * average), MOST_ROWS)
         case = Case(
             index=INDEX_TYPES[indices[0].dtype],
             element=ELEMENTS[first.dtype],
             dim=dim,
             vector=min(16, everything & -everything),
             tables=_room_for(count),
+            share=int(not self.lean or max(totals) > cut),
         )
-        totals = [index.numel() for index in indices]
-        average = max(totals) // max(bags, 1)
         shape = self.shape(bags * count, average, device)
-        arguments = _arguments_type(case.tables)(
+        arguments_type = _arguments_type(case.tables)
+        arguments = arguments_type(
+            out=begin,
+            out_stride=stride,
+            report=report_of(device).address,
             bags=bags,
             mean=mode == "mean",
-            cut=min(max(4 * PIECE, 4 * average), MOST_ROWS),
-            report=report_of(device).address,
+            cut=cut,
+            count=count,
         )
         bands = (shape.buckets - 1).bit_length()
         fields: list[int] = []
         for t, (weight, rows, bits, row_stride, number) in enumerate(frame.tables):
             total = totals[t]
             fields += (
-                weight, indices[t].data_ptr(), offsets[t].data_ptr(), begin + t * width, rows,
-                row_stride, stride, total, min(total // (bags or 1), MOST_ROWS),
-                bits - bands if bits > bands else 0, number,
+                weight, indices[t].data_ptr(), offsets[t].data_ptr(), total,
+                min(total // (bags or 1), MOST_ROWS), bits - bands if bits > bands else 0,
+                rows, row_stride, number,
             )  # fmt: skip
-        _packer(count).pack_into(arguments, 0, *fields)
-        return _Launch(
+        _packer(count).pack_into(arguments, arguments_type.tables.offset, *fields)
+        grid = (max(1, -(-bags // shape.block_bags(case))), count, 1)
+        if isinstance(shape, Shape) and shape.loop:
+            all_bags = max(1, -(-bags * count // shape.bags))
+            grid = (min(all_bags, shape.loop * _sms(device)), 1, 1)
+        return (_Launch if case.share else Prepared)(
             kernel=_load(shape, device, case),
-            grid=(max(1, -(-bags // shape.block_bags(case))), count, 1),
+            grid=grid,
             block=(32 * shape.block_warps, 1, 1),
             arguments=launch.Arguments(arguments, (*weights, *indices, *offsets, out)),
             out=out,

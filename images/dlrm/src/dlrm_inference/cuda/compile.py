@@ -82,8 +82,12 @@ def compile_source(
 def read_source(source: str) -> str:
     """Return the text of `kernels/<source>.cu`, what it includes in place."""
     folder = resources.files(__package__) / "kernels"
-    text = (folder / f"{source}.cu").read_text("utf-8")
-    return _INCLUDE.sub(lambda found: (folder / found[1]).read_text("utf-8"), text)
+
+    def read(name: str) -> str:
+        text = (folder / name).read_text("utf-8")
+        return _INCLUDE.sub(lambda found: read(found[1]), text)
+
+    return read(f"{source}.cu")
 
 
 def read_report(log: str) -> dict[str, Usage]:

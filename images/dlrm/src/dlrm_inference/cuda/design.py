@@ -25,7 +25,7 @@ BLOCK = (32, 8, 1)
 
 
 PLACE_BYTES = 2**20  # that long bags of a launch of `best` are shared in
-PIECE = 128  # rows of them that a warp takes at a time
+LONG = 512  # rows of a bag that is worth sharing
 
 
 class UnsupportedError(ValueError):
@@ -80,6 +80,7 @@ class Case:
     dim: int = 128  # columns
     vector: int = 16  # bytes per load
     tables: int = 1  # that a launch can serve
+    share: int = 1  # 0: no bag can be long enough to be shared
 
     @property
     def lanes(self) -> int:
@@ -97,10 +98,15 @@ class Shape:
     ahead: int = 8  # as depth, where a long bag is shared
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
+    loop: int = 0  # blocks that an SM keeps, whose warps have bag after bag; 0: a bag each
+    skip: int = 0  # 1: ids that ascend already are not put in order
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
     hint: str = ""
     min_blocks: int = 1  # per SM, for the register allocator
     ask: int = 1  # one in so many warps of a block helps with others' long bags
+    piece: int = 128  # rows of a long bag that a warp takes at a time
+    join: int = 4  # loads in flight per lane where sums of pieces are added
+    spread: int = 0  # 1: warps begin at different ones of several long bags
     check: int = 1  # 0: ids are not looked at, to measure what looking costs
 
     @property
@@ -130,6 +136,9 @@ class Short:
     hint: str = ""
     min_blocks: int = 1
     ask: int = 1
+    piece: int = 128
+    join: int = 4
+    spread: int = 0
     check: int = 1
 
     @property
@@ -151,7 +160,7 @@ def _macros(shape: Shape | Short, case: Case, arch: str) -> dict[str, object]:
     # More blocks than an SM has warps for (CUDA C++ Programming Guide, 20.2) would mean nothing.
     warps = 48 if arch.removeprefix("sm_") in ("86", "89", "120") else 64
     fields["min_blocks"] = min(shape.min_blocks, warps // shape.block_warps)
-    fields |= {"place": PLACE_BYTES, "piece": PIECE}
+    fields |= {"place": PLACE_BYTES}
     return {name.upper(): value for name, value in fields.items()}
 
 

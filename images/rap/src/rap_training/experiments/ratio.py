@@ -21,7 +21,7 @@ from rap_training.plan.graph import Plan
 from rap_training.rank import Rank
 from rap_training.sessions import run_sessions
 from rap_training.sharing.variants import VARIANTS
-from rap_training.throughput import measure, tell_throughput
+from rap_training.throughput import measure, tell_shortfall, tell_throughput
 
 _TRIES = 4
 _CLOSE = 0.1
@@ -48,6 +48,7 @@ def on_rank(rank: Rank, names: Sequence[str]) -> None:
         )  # fmt: skip
         for name, seconds in found.items():
             tell_throughput(rank, name, seconds, labels)
+        tell_shortfall(rank, found, labels)
 
 
 def plans(rank: Rank) -> Iterator[tuple[float, Plan]]:

@@ -1,4 +1,4 @@
-"""Whether RAP's schedule is worth its gates: where a plain stream is not slower, RAP is one."""
+"""Whether RAP's schedule is worth its gates: where a simpler way is not slower, RAP is that."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from statistics import median
 
 TIE = 0.005  # of an iteration: what is within it is not slower
+WAYS = {
+    "stream": "a plain stream",
+    "ungated": "fused, and not gated",
+    "gated": "gated by training stages",
+}
+"""What RAP may be, the simplest first. Gates hold kernels back until their stage: where there is
+more work than all stages hide, the rest waits for the last one, and the GPU may have nothing to do
+before. Without gates everything may begin at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,34 +58,37 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Whether to be a plain stream, and a sentence that says why."""
+    """One of WAYS, and a sentence that says why."""
 
-    stream: bool
+    way: str
     reason: str
 
 
 def choose(
-    gated: Estimate,
-    stream: Estimate,
-    measured: tuple[Sequence[float], Sequence[float]] | None = None,
+    ways: Mapping[str, Estimate], measured: Mapping[str, Sequence[float]] | None = None
 ) -> Choice:
-    """Return the faster way; a plain stream that is not slower wins.
+    """Return the fastest way; a simpler one that is not slower wins.
 
-    `measured`: us of iterations of the gated schedule and of the stream, taken in turns on this
-    machine. They decide where they are given, the model where not; it says which term does.
+    `measured`: us of iterations of every way, taken in turns on this machine. They decide where
+    they are given, the model where not; it says which term does.
     """
     if measured:
-        ours, plain = (median(each) for each in measured)
-        how = f"measured in {len(measured[0])} turns"
+        took = {way: median(measured[way]) for way in ways}
+        how = f"measured in {len(next(iter(measured.values())))} turns"
     else:
-        ours, plain, how = gated.us, stream.us, "predicted"
-    is_stream = plain <= ours * (1 + TIE)
-    kind = "a plain stream" if is_stream else "gated by training stages"
-    chosen, other = (stream, gated) if is_stream else (gated, stream)
+        took, how = {way: ways[way].us for way in ways}, "predicted"
+    least = min(took.values())
+    chosen = next(way for way in WAYS if way in took and took[way] <= least * (1 + TIE))
+    second = min((way for way in took if way != chosen), key=took.__getitem__)
+    times = ", ".join(
+        f"{took[way]:.1f} us {words}"
+        for way, words in (
+            ("gated", "an iteration gated"), ("ungated", "ungated"), ("stream", "as a stream")
+        )
+        if way in took
+    )  # fmt: skip
     return Choice(
-        is_stream,
-        f"{kind}: {ours:.1f} us an iteration gated, {plain:.1f} us as a stream, {how}; "
-        f"{_deciding(chosen, other)}",
+        chosen, f"{WAYS[chosen]}: {times}, {how}; {_deciding(ways[chosen], ways[second])}"
     )
 
 

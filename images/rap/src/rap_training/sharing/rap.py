@@ -24,7 +24,8 @@ class RapPlan:
     """What one rank runs, in order, and beside which stage; `stages` index `launches`."""
 
     work: Work
-    launches: tuple[Launch, ...]
+    launches: tuple[Launch, ...]  # as scheduled: some are parts of fused ones
+    fused: tuple[Launch, ...]
     stages: Mapping[str, tuple[int, ...]]
     fusion: Fusion
     schedule: Schedule
@@ -78,6 +79,7 @@ def plan_rank(
     return RapPlan(
         work=work,
         launches=launches_of(work, [placed.members for placed in found.placed]),
+        fused=launches,
         stages={stage: tuple(which) for stage, which in stages.items()},
         fusion=fusion,
         schedule=found,

@@ -27,7 +27,7 @@ class Variant:
     priority: bool = False  # training's stream goes first
     green: bool = False  # preprocessing held to a green context's SMs
     mps: bool = False  # its process under MPS
-    may_stream: bool = False  # the variant `stream` takes its place where that is not slower
+    may_stream: bool = False  # a simpler way takes its place where that is not slower
     # As the artifact does it, to show what that costs; never part of a comparison.
     synchronise: bool = False  # the device is waited for after every launch
     barrier: bool = False  # device and ranks are waited for after every iteration

@@ -22,17 +22,16 @@
 #define SHARES (TABLES < 2 ? 2 : TABLES < 32 ? TABLES : 32)  // bags as long as can be, at once
 #define PIECES (SLOTS / SHARES < 32 * 32 ? SLOTS / SHARES : 32 * 32)  // of a bag: longer ones if need be
 
+// One line of the constant cache, as parameters begin: a warp waits for it before it asks for ids.
 struct Table {
   const char* weight;
   const INDEX* indices;
   const INDEX* offsets;  // bags + 1
-  char* out;
+  long long total;       // indices of all bags
+  int average;           // total / bags: where a bag would start if all were alike
+  int shift;             // row >> shift is a row's band, below BUCKETS
   unsigned long long rows;
   unsigned long long row_stride;  // bytes
-  unsigned long long out_stride;  // bytes
-  long long total;                // indices of all bags
-  int average;                    // total / bags: where a bag would start if all were alike
-  int shift;                      // row >> shift is a row's band, below BUCKETS
   unsigned long long number;      // the table's, in the upper half (cuda/report.py)
 };
 
@@ -54,37 +53,22 @@ struct Help {
 };
 
 struct Arguments {
-  Table tables[TABLES];
+  char* out;                      // tables side by side in a row of it
+  unsigned long long out_stride;  // bytes
+  unsigned long long* report;     // gets table and bag of an id out of range
+  Help* help;                     // followed by the sums of pieces; PLACE bytes in all
   int bags;
   int mean;
-  int cut;                     // longest bag that a warp sums alone
-  unsigned long long* report;  // gets table and bag of an id out of range
-  Help* help;                  // followed by the sums of pieces; PLACE bytes in all
+  int cut;  // longest bag that a warp sums alone; all are, with SHARE 0
+  int count;  // of tables
+  Table tables[TABLES];
 };
 
 struct Load {
   unsigned word[WORDS];
 };
 
-__device__ __forceinline__ Load load(const char* address) {
-  Load v;
-#if VECTOR == 16
-  asm("ld.global.nc" HINT ".v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-      : "l"(address));
-#elif VECTOR == 8
-  asm("ld.global.nc" HINT ".v2.u32 {%0, %1}, [%2];"
-      : "=r"(v.word[0]), "=r"(v.word[1])
-      : "l"(address));
-#elif VECTOR == 4
-  asm("ld.global.nc" HINT ".u32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));
-#else
-  unsigned short half;
-  asm("ld.global.nc" HINT ".u16 %0, [%1];" : "=h"(half) : "l"(address));
-  v.word[0] = half;
-#endif
-  return v;
-}
+#include "ptx.cuh"
 
 // A lane's loads of one row, zeros where the row or its columns are not there.
 __device__ __forceinline__ void load_row(Load (&v)[PARTS], const char* row, int unit, bool here) {
@@ -96,26 +80,6 @@ __device__ __forceinline__ void load_row(Load (&v)[PARTS], const char* row, int 
 #pragma unroll
       for (int w = 0; w < WORDS; ++w) v[p].word[w] = 0;
     }
-}
-
-__device__ __forceinline__ float widen(unsigned bits) {  // the low 16 bits
-#if ELEMENT == 1
-  float value;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));
-  return value;
-#else
-  return __uint_as_float(bits << 16);
-#endif
-}
-
-__device__ __forceinline__ unsigned narrow(float value) {
-  unsigned short bits;
-#if ELEMENT == 1
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-#else
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-#endif
-  return bits;
 }
 
 typedef float Sum[PARTS][COLUMNS];
@@ -158,8 +122,9 @@ __device__ __forceinline__ void join(Sum& sum) {
 }
 
 // Writes a bag, times `scale`, by the lanes of one group.
-__device__ __forceinline__ void store(const Table& t, int bag, int unit, float scale, Sum& sum) {
-  char* out = t.out + bag * t.out_stride + unit * VECTOR;
+__device__ __forceinline__ void store(const Arguments& a, int table, int bag, int unit, float scale,
+                                      Sum& sum) {
+  char* out = a.out + table * (DIM * ELEMENT_BYTES) + bag * a.out_stride + unit * VECTOR;
 #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
     if (UNITS % LANES != 0 && p * LANES + unit >= UNITS) continue;
@@ -208,7 +173,7 @@ __device__ __forceinline__ unsigned open_jobs(const Arguments& a) {
 }
 
 // Offers a bag as a job. All lanes of the warp, with the same bag. False where that cannot be.
-__device__ __forceinline__ bool offer(const Arguments& a, int bag, int table, long long begin,
+__device__ __noinline__ bool offer(const Arguments& a, int bag, int table, long long begin,
                                    long long length) {
   const int lane = threadIdx.x % 32;
   const long long piece = piece_of(length);
@@ -266,16 +231,25 @@ __device__ __forceinline__ void put(const Arguments& a, unsigned slot, int lane,
   __syncwarp();
 }
 
-// Adds `count` slots, `step` apart, in their order. Every lane that shares a unit gets the sum.
+// Adds `count` slots, `step` apart, in their order, JOIN loads at a time. Every lane that shares a
+// unit gets the sum.
 __device__ __forceinline__ void gather(const Arguments& a, unsigned slot, unsigned count,
                                        unsigned step, int lane, Sum& sum) {
   __threadfence();
   clear(sum);
-#pragma unroll 4
-  for (unsigned s = 0; s < count; ++s) {
-    const float* from = slot_of(a, slot + s * step, lane % LANES);
+  constexpr int AT_ONCE = JOIN / PARTS > 1 ? JOIN / PARTS : 1;
+#pragma unroll 1
+  for (unsigned s = 0; s < count; s += AT_ONCE) {
+    Sum flight[AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < PARTS * COLUMNS; ++i) sum[i / COLUMNS][i % COLUMNS] += __ldcg(from + i * LANES);
+    for (int f = 0; f < AT_ONCE; ++f) {
+      const float* from = slot_of(a, slot + (s + f) * step, lane % LANES);
+#pragma unroll
+      for (int i = 0; i < PARTS * COLUMNS; ++i)
+        flight[f][i / COLUMNS][i % COLUMNS] = s + f < count ? __ldcg(from + i * LANES) : 0.0f;
+    }
+#pragma unroll
+    for (int f = 0; f < AT_ONCE; ++f) add(sum, flight[f]);
   }
 }
 
@@ -294,6 +268,7 @@ __device__ __forceinline__ void sum_rows(const Arguments& a, const Table& t, int
   const int group = lane / LANES;
   const char* weight = t.weight + unit * VECTOR;
   clear(sum);
+  constexpr int AT_ONCE = AHEAD / PARTS > 1 ? AHEAD / PARTS : 1;
   INDEX row = lane < n ? __ldg(ids + lane) : 0;
   for (int at = 0; at < n; at += 32) {
     const bool wrong = at + lane < n && outside(t, row);
@@ -301,23 +276,24 @@ __device__ __forceinline__ void sum_rows(const Arguments& a, const Table& t, int
     const unsigned key = wrong ? 0 : static_cast<unsigned>(row);
     if (at + 32 + lane < n) row = __ldg(ids + at + 32 + lane);
 #pragma unroll 1
-    for (int i = 0; i < 32; i += GROUPS * AHEAD) {
-      Load flight[AHEAD][PARTS];
+    for (int i = 0; i < 32; i += GROUPS * AT_ONCE) {
+      Load flight[AT_ONCE][PARTS];
 #pragma unroll
-      for (int f = 0; f < AHEAD; ++f) {
+      for (int f = 0; f < AT_ONCE; ++f) {
         const int k = i + f * GROUPS + group;
         const unsigned one = __shfl_sync(FULL, key, k % 32);
         load_row(flight[f], weight + one * t.row_stride, unit, k < 32 && at + k < n);
       }
 #pragma unroll
-      for (int f = 0; f < AHEAD; ++f) add(sum, flight[f]);
+      for (int f = 0; f < AT_ONCE; ++f) add(sum, flight[f]);
     }
   }
   join(sum);
 }
 
 // Sums a bag that could not be offered, in the order in which its pieces' sums would be added.
-__device__ __noinline__ void alone(const Arguments& a, const Table& t, int bag) {
+__device__ __noinline__ void alone(const Arguments& a, int table, int bag) {
+  const Table& t = a.tables[table];
   const int lane = threadIdx.x % 32;
   const auto edge = [&](int at) {
     const long long offset = __ldg(t.offsets + at);
@@ -341,12 +317,13 @@ __device__ __noinline__ void alone(const Arguments& a, const Table& t, int bag) 
       clear(some);
     }
   }
-  if (lane < LANES) store(t, bag, lane, scale_of(a, length), all);
+  if (lane < LANES) store(a, table, bag, lane, scale_of(a, length), all);
 }
 
 __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int place, unsigned piece,
                                           unsigned pieces, int lane) {
-  const Table& t = a.tables[TABLES == 1 ? 0 : __ldcg(&job.table)];
+  const int table = TABLES == 1 ? 0 : __ldcg(&job.table);
+  const Table& t = a.tables[table];
   const int bag = __ldcg(&job.bag);
   const unsigned slot = __ldcg(&job.slot);
   const long long length = __ldcg(&job.length);
@@ -367,7 +344,7 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
     if (!is_last(&job.done, groups, lane)) return;
     gather(a, slot, groups, 32, lane, sum);
   }
-  if (lane < LANES) store(t, bag, lane, scale_of(a, length), sum);
+  if (lane < LANES) store(a, table, bag, lane, scale_of(a, length), sum);
   if (lane == 0) {
     unsigned long long state = *reinterpret_cast<volatile unsigned long long*>(&a.help->state);
     for (;;) {
@@ -380,14 +357,29 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
   }
 }
 
+// Where this warp begins among `open` jobs: at the first, or with SPREAD at one of its own, so that
+// not all warps ask all jobs in the same order. Returns the bits from there on.
+__device__ __forceinline__ unsigned from_mine(unsigned open) {
+#if SPREAD
+  const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+  const unsigned warp = block * (blockDim.x / 32) + threadIdx.x / 32;
+  unsigned mine = open;
+  for (unsigned skip = warp % __popc(open); skip; --skip) mine &= mine - 1;
+  return mine;
+#else
+  return open;
+#endif
+}
+
 // Takes pieces of open jobs until there are none. All lanes of a warp that has no other work.
 __device__ __noinline__ void help(const Arguments& a) {
   const int lane = threadIdx.x % 32;
   for (bool found = true; found;) {
     unsigned open = __shfl_sync(FULL, open_jobs(a), 0);
     found = false;
-    for (; open; open &= open - 1) {
-      const int place = __ffs(open) - 1;
+    while (open) {
+      const int place = __ffs(from_mine(open)) - 1;
+      open &= ~(1u << place);
       Job& job = a.help->jobs[place];
       unsigned long long claim = 0;
       if (lane == 0) claim = atomicAdd(&job.claim, 1ull);

@@ -30,36 +30,32 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
 #pragma unroll
     for (int f = 0; f < FLIGHT; ++f) {
       const long long i = static_cast<long long>(first + p) * t.average + f;
-      row[p][f] = f < t.average && i < t.total ? __ldg(t.indices + i) : 0;
+      row[p][f] = f < t.average && first + p < a.bags ? __ldg(t.indices + i) : 0;
     }
   long long edge[PER + 1];
 #pragma unroll
   for (int p = 0; p <= PER; ++p) {
     const int bag = first + p < a.bags ? first + p : a.bags;
     const long long offset = __ldg(t.offsets + bag);
-    edge[p] = offset < 0 ? 0 : offset > t.total ? t.total : offset;
+    edge[p] = min(max(offset, 0ll), t.total);
   }
   const INDEX* ids[PER];
-  int length[PER];  // -1: not this warp's
-  unsigned lonely[PER];  // bits of lanes whose bag is too long and was not shared
+  int length[PER];  // -1: shared, -2: too long and not shared
   int most = 0;
-  bool asks = threadIdx.x / 32 % ASK == 0;
+  bool asks = SHARE && threadIdx.x / 32 % ASK == 0;
 #pragma unroll
   for (int p = 0; p < PER; ++p) {
     ids[p] = t.indices + edge[p];
     length[p] = edge[p + 1] > edge[p] ? static_cast<int>(edge[p + 1] - edge[p]) : 0;
-    lonely[p] = 0;
-    unsigned long_bags = __ballot_sync(FULL, length[p] > a.cut && unit == 0);
+    unsigned long_bags = SHARE ? __ballot_sync(FULL, length[p] > a.cut && unit == 0) : 0;
     for (; long_bags; long_bags &= long_bags - 1) {
       const int from = __ffs(long_bags) - 1;
       const int bag = __shfl_sync(FULL, first + p, from);
       const long long begin = __shfl_sync(FULL, edge[p], from);
       const int rows = __shfl_sync(FULL, length[p], from);
-      if (offer(a, bag, table, begin, rows))
-        asks = true;
-      else
-        lonely[p] |= 1u << from;
-      if (lane / LANES == from / LANES) length[p] = -1;
+      const bool shared = offer(a, bag, table, begin, rows);
+      asks |= shared;
+      if (lane / LANES == from / LANES) length[p] = shared ? -1 : -2;
     }
     const bool guessed = edge[p] == static_cast<long long>(first + p) * t.average;
 #pragma unroll
@@ -75,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   Sum sum[PER];
 #pragma unroll
   for (int p = 0; p < PER; ++p) clear(sum[p]);
+#pragma unroll 1
   for (int at = 0; at < most; at += FLIGHT) {
     Load flight[PER][FLIGHT][PARTS];
 #pragma unroll
@@ -103,10 +100,21 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
 #pragma unroll
   for (int p = 0; p < PER; ++p)
     if (first + p < a.bags && length[p] >= 0)
-      store(t, first + p, unit, scale_of(a, length[p]), sum[p]);
+      store(a, table, first + p, unit, scale_of(a, length[p]), sum[p]);
+#if SHARE
+  bool left = false;
 #pragma unroll
-  for (int p = 0; p < PER; ++p)
-    for (; lonely[p]; lonely[p] &= lonely[p] - 1)
-      alone(a, t, __shfl_sync(FULL, first + p, __ffs(lonely[p]) - 1));
+  for (int p = 0; p < PER; ++p) left |= length[p] == -2;
+  if (__any_sync(FULL, left)) {  // apart: kept over a call, `open` would lie in memory, waited for
+#pragma unroll
+    for (int p = 0; p < PER; ++p) {
+      unsigned bags = __ballot_sync(FULL, length[p] == -2 && unit == 0);
+      for (; bags; bags &= bags - 1)
+        alone(a, table, __shfl_sync(FULL, first + p, __ffs(bags) - 1));
+    }
+    if (asks) help(a);
+    return;
+  }
   if (__any_sync(FULL, open)) help(a);
+#endif
 }
