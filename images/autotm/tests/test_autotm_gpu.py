@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +26,8 @@ from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.fitting import Fitted
-from autotm.rivals.steps import rivals
+from autotm.rivals.compare import Comparison
+from autotm.rivals.search import at_cap
 from torch import nn
 
 pytestmark = pytest.mark.gpu
@@ -173,48 +177,85 @@ def test_pinned_memory_that_is_not_to_be_had_is_one_sentence() -> None:
         pinned(1 << 46)
 
 
-def test_a_killed_process_leaves_the_memory_of_the_device() -> None:
-    code = (
-        "import torch, os, signal\n"
-        "from autotm.executor.lanes import CudaLanes\n"
-        "lanes = CudaLanes(1 << 32, 1 << 30, torch.device('cuda'))\n"
-        "lanes.copy('out', '', lanes.host, lanes.arena[:1 << 30], [])\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    torch.cuda.synchronize()
-    before = torch.cuda.mem_get_info()[0]
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=False, env={"PYTHONPATH": ":".join(sys.path)}
-    )
-    assert done.returncode == -9
-    assert torch.cuda.mem_get_info()[0] > before - (64 << 20)
+HOLDER = """
+import torch
+from autotm.executor.lanes import CudaLanes
+lanes = CudaLanes(1 << 32, 1 << 28, torch.device("cuda"))
+lanes.arena.zero_()
+lanes.idle()
+print(torch.cuda.memory_reserved(), flush=True)
+while True:
+    lanes.wait(lanes.copy("out", "", lanes.host, lanes.arena[: 1 << 28], []))
+"""
+
+
+def freed_by_killing_a_holder() -> tuple[int, int]:
+    """Bytes that a process held as it says itself, and that came back when it was killed.
+
+    It is killed amid a copy. Only from just before its end to just after it, so that what other
+    processes take or give back meanwhile is little.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+    ) as holder:  # fmt: skip
+        assert holder.stdout is not None
+        held = int(holder.stdout.readline())
+        before = torch.cuda.mem_get_info()[0]
+        holder.kill()
+        assert holder.wait() == -signal.SIGKILL
+        most, until = 0, time.monotonic() + 10
+        while most < held and time.monotonic() < until:
+            most = max(most, torch.cuda.mem_get_info()[0] - before)
+    return held, most
+
+
+def test_a_killed_process_gives_back_what_it_held() -> None:
+    found = []
+    for _ in range(3):  # others may take as much at that moment, hardly thrice
+        held, freed = freed_by_killing_a_holder()
+        assert held >= 1 << 32
+        found.append(freed / held)
+        if freed >= held:
+            return
+    pytest.fail(f"of what it held, a killed process gave back {found} times")
 
 
 @pytest.mark.filterwarnings("ignore:::torch[.]")  # what torch.compile says of its own code
 @pytest.mark.parametrize(
-    "rival",
-    ["save_on_cpu", "checkpoint", "selective_checkpoint", "offload_activations",
-     "memory_budget_dp", "activation_offloading"],
-)  # fmt: skip
-def test_rivals_need_less_memory_and_give_close_gradients(rival: str) -> None:
+    ("rival", "knobs"),
+    [
+        ("save_on_cpu", None),
+        ("checkpoint", None),
+        ("selective_checkpoint", None),
+        ("selective_checkpoint_ilp", (0.0, 0.25)),
+        ("offload_activations", None),
+        ("torchtune_offload", None),
+        ("memory_budget_dp", (0.0, 0.5)),
+        ("activation_offloading", (1.0,)),
+    ],
+)
+def test_a_tuned_rival_needs_less_memory_and_gives_close_gradients(
+    rival: str, knobs: tuple[float, ...] | None
+) -> None:
+    """Some knob of some form keeps the cap by its measured peak; no knob is trusted to do so."""
     module, sample = large()
-    found = {each.name: each for each in rivals(module, sample, LOSS)}
-    if found[rival].missing:
-        pytest.skip(found[rival].missing)
-    peaks, grads = [], []
-    # Its least peak is not at budget 0, where all of the forward is made again at once.
-    knob = 0.5 if rival == "memory_budget_dp" else found[rival].knobs[-1]
-    for name, at in (("plain", 0.0), (rival, knob)):
+    comparison = Comparison(module, sample, LOSS, repeats=1, only=["plain", rival])
+    plain = comparison.plain()
+    others = [each for each in comparison.rivals.values() if each.name == rival]
+    usable = [each for each in others if not each.missing]
+    if not usable:
+        pytest.skip(others[0].missing)
+    for each in usable:
+        for knob in knobs or each.knobs[-1:]:
+            print(rival, each.form, knob, comparison.measured(each, knob), comparison.failed)
+    best = at_cap(comparison.points(), int(0.9 * plain.peak))
+    assert best is not None, (comparison.points(), comparison.failed)
+    grads = []
+    for point in (plain, best):
         module.zero_grad()
-        with found[name].step(at) as run:
+        with comparison.rivals[point.rival, point.form].step(point.knob) as run:
             run()
-            module.zero_grad()
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            run()
-            peaks.append(torch.cuda.max_memory_allocated())
         grads.append([each.grad.clone() for each in module.parameters()])
-    print(rival, [f"{peak / 1e9:.3f} GB" for peak in peaks])
-    assert peaks[1] < 0.9 * peaks[0]
     for mine, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)

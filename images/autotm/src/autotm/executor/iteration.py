@@ -16,6 +16,9 @@ from autotm.executor.session import Session, look, outside_of, plain
 from autotm.graph import STAYS
 from autotm.report import Measurement
 
+AGAIN = 3  # plain runs that tell whether its own bits are the same each time
+CLOSE = 1e-2  # of the largest gradient, where they are not
+
 
 class Iteration:
     """A session with a module's tensors: one forward, its backward, again."""
@@ -101,7 +104,7 @@ def measure(
     device = iteration.capture.device
     arena = iteration.lanes.arena.numel()
     cuda = device.type == "cuda"
-    differ = _differ(iteration, module, inputs)
+    differ, unsteady = _differ(iteration, module, inputs)
     if cuda:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -115,19 +118,42 @@ def measure(
         times.append(time.perf_counter() - begin)
     allocated = torch.cuda.max_memory_allocated(device) - before if cuda else None
     free, total = torch.cuda.mem_get_info(device) if cuda else (0, 0)
-    return Measurement(tuple(times), arena, allocated, total - free if cuda else None, differ)
+    driver = total - free if cuda else None
+    return Measurement(tuple(times), arena, allocated, driver, differ, unsteady)
 
 
 def _differ(
     iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor]
-) -> tuple[str, ...] | None:
-    mine = _same_state(iteration.capture.device, lambda: iteration.once(module, inputs))
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """What is not the plain run's, bit for bit; and of it, what the plain run does not repeat."""
+
+    def run(once: Callable[..., dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        found: dict[str, torch.Tensor] = _same_state(
+            iteration.capture.device, lambda: once(module, inputs)
+        )
+        return found
+
+    mine = run(iteration.once)
     try:
-        theirs = _same_state(iteration.capture.device, lambda: iteration.plainly(module, inputs))
+        theirs = run(iteration.plainly)
+        differ = [name for name in mine if not torch.equal(mine[name], theirs[name])]
+        unsteady: set[str] = set()
+        for _ in range(AGAIN if differ else 0):
+            again = run(iteration.plainly)
+            unsteady |= {
+                name
+                for name in differ
+                if not torch.equal(again[name], theirs[name]) and _close(mine[name], theirs[name])
+            }
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
-        return None
-    return tuple(name or "loss" for name in mine if not torch.equal(mine[name], theirs[name]))
+        return None, ()
+    return tuple(each or "loss" for each in differ), tuple(sorted(n or "loss" for n in unsteady))
+
+
+def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    scale = theirs.double().abs().max()
+    return bool((mine.double() - theirs.double()).abs().max() <= CLOSE * scale)
 
 
 def _same_state(device: torch.device, run: Callable[[], Any]) -> Any:

@@ -16,6 +16,7 @@ from autotm.executor.calls import Call, Capture, View, mapped, views_of
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
 from autotm.executor.program import Program, Step
+from autotm.graph import ENDS
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,7 @@ class Session:
         self._lanes = lanes
         self._after = program.copies_after()
         self._sizes = [each.bytes for each in capture.graph.tensors]
-        self._ends = {
-            each.id
-            for each in capture.graph.tensors
-            if each.kind in ("parameter", "input", "output")
-        }
+        self._ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
@@ -217,20 +214,69 @@ def laid(
     return found
 
 
-def plain(capture: Capture, outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+def plain(
+    capture: Capture, outside: dict[int, torch.Tensor], room: int | None = None
+) -> dict[int, torch.Tensor]:
     """Every call once, in order, nothing planned: what a session's results must equal.
 
-    Gives all tensors of the graph back by id; it holds them all.
+    Each tensor is let go after its last use; what stays outside an arena is given back by id. Where
+    the device is full, or tensors take more than `room` bytes, all but the operands of the next
+    call wait on the host.
     """
     found, sizes = dict(outside), [each.bytes for each in capture.graph.tensors]
+    ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
+    waiting: dict[int, _Waiting] = {}
+
+    def leave(stay: set[int]) -> None:
+        for tensor in found.keys() - ends - stay:
+            waiting[tensor] = _Waiting.of(found.pop(tensor))
+
+    def run(call: Call) -> Any:
+        for view in views_of((call.args, call.kwargs)):
+            if view.tensor in waiting:
+                found[view.tensor] = waiting.pop(view.tensor).back(capture.device)
+        args = mapped(call.args, lambda view: look(found[view.tensor], view))
+        kwargs = mapped(call.kwargs, lambda view: look(found[view.tensor], view))
+        return call.target(*args, **kwargs)
+
     with torch.no_grad(), torch.autocast(capture.device.type, enabled=False):
-        for call in capture.calls:
-            args = mapped(call.args, lambda view: look(found[view.tensor], view))
-            kwargs = mapped(call.kwargs, lambda view: look(found[view.tensor], view))
-            results = call.target(*args, **kwargs)
+        for op, call in zip(capture.graph.ops, capture.calls, strict=True):
+            if room is not None and sum(sizes[each] for each in found.keys() - ends) > room:
+                leave(set(op.inputs))
+            try:
+                results = run(call)
+            except torch.OutOfMemoryError:
+                leave(set(op.inputs))
+                torch.cuda.empty_cache()
+                results = run(call)
             many = results if isinstance(results, (tuple, list)) else [results]
             found.update(laid(call, many, sizes))
+            del results, many
+            for tensor in set(op.operands) - ends:
+                if capture.graph.life(tensor)[1] == op.index:
+                    found.pop(tensor, None)
     return found
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A tensor's whole storage on the host, and how the tensor looks at it."""
+
+    whole: torch.Tensor
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Waiting:
+        count = tensor.untyped_storage().nbytes() // tensor.itemsize
+        whole = torch.as_strided(tensor, (count,), (1,), 0)
+        return cls(whole.to("cpu", copy=True), tuple(tensor.shape), tensor.stride(),
+                   tensor.storage_offset())  # fmt: skip
+
+    def back(self, device: torch.device) -> torch.Tensor:
+        whole = self.whole.to(device, copy=True)
+        return torch.as_strided(whole, self.size, self.stride, self.offset)
 
 
 def outside_of(

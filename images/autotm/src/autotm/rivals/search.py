@@ -12,12 +12,13 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Point:
-    """A rival at a knob: measured peak in bytes, seconds of an iteration."""
+    """A rival at a knob: measured peak in bytes, seconds of an iteration; which form of it."""
 
     rival: str
     knob: float
     peak: int
     seconds: float
+    form: str = ""
 
 
 def search(
@@ -27,6 +28,7 @@ def search(
     cap: int,
     *,
     whole: bool,
+    form: str = "",
     tries: int = TRIES,
 ) -> list[Point]:
     """Every point that was measured on the way to a peak within 1 % below `cap`.
@@ -40,10 +42,12 @@ def search(
     def look(knob: float) -> None:
         if knob not in found:
             got = measure(knob)
-            found[knob] = Point(rival, knob, *got) if got is not None else None
+            found[knob] = Point(rival, knob, *got, form) if got is not None else None
 
     for knob in knobs:
         look(knob)
+    if not any(found.values()):
+        return []
     for _ in range(tries):
         best = at_cap([each for each in found.values() if each is not None], cap)
         if best is not None and best.peak >= (1 - CLOSE) * cap:
