@@ -272,7 +272,7 @@ class _Waiting:
         count = tensor.untyped_storage().nbytes() // tensor.itemsize
         whole = torch.as_strided(tensor, (count,), (1,), 0)
         return cls(whole.to("cpu", copy=True), tuple(tensor.shape), tensor.stride(),
-                   tensor.storage_offset())  # fmt: skip
+                   int(tensor.storage_offset()))  # fmt: skip
 
     def back(self, device: torch.device) -> torch.Tensor:
         whole = self.whole.to(device, copy=True)
