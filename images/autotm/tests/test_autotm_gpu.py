@@ -23,10 +23,12 @@ from autotm.executor.errors import PinnedError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import CudaLanes, pinned
 from autotm.executor.program import compile_plan
-from autotm.executor.session import Session
+from autotm.executor.session import Session, outside_of, plain
 from autotm.executor.settling import settled
 from autotm.fitting import Fitted
+from autotm.networks.modules import MODULES, module
 from autotm.rivals.compare import Comparison
+from autotm.rivals.largest import Task, largest
 from autotm.rivals.search import at_cap
 from torch import nn
 
@@ -69,6 +71,48 @@ def need(module: nn.Module, sample: tuple[torch.Tensor, ...]) -> tuple[int, int]
     """Bytes outside the arena, and of an arena in which all is kept."""
     found = settled(capture(module, sample, LOSS))
     return found.resident_bytes, autotm_plans.kept(arena_graph(found.graph)).peak_bytes
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("net", [net for net in MODULES if net.startswith("small-")])
+def test_a_small_version_of_each_network_has_the_plain_bits(net: str, precision: str) -> None:
+    torch.manual_seed(0)
+    found, sample = module(f"{net}_4", "cuda", precision)
+    captured = settled(capture(found, sample, LOSS))
+    graph = arena_graph(captured.graph)
+    plan = autotm_plans.KINDS["both"](graph)
+    step = autotm.fit(found, sample, LOSS, budget="1GB", planner=lambda g, m: plan)
+    assert step.measure(1).differ == ()
+    step.close()
+
+
+def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits() -> None:
+    module, sample = large()
+    found = settled(capture(module, sample, LOSS))
+    outside = outside_of(found, module, sample)
+    for tensor, (role, _) in found.roles.items():
+        if role == "tangent":
+            outside[tensor] = torch.ones((), device="cuda")
+    want = plain(found, outside)
+    need = found.graph.peak_bytes
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + need // 2) / total)
+    try:
+        got = plain(found, outside)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert all(torch.equal(got[tensor], want[tensor]) for tensor in want)
+
+
+def test_a_batch_that_does_not_fit_plainly_is_a_checked_step() -> None:
+    task = Task("small-unet", "cuda", "fp32", 400_000_000, LOSS)
+    best, _ = largest(task.attempt("plain"), 8, 0.1)
+    assert best is not None
+    mine, tried = largest(task.attempt("Ours"), best.batch, 0.1)
+    print(best, mine, tried)
+    assert mine is not None
+    assert mine.batch > best.batch
 
 
 @contextmanager

@@ -13,10 +13,13 @@ import pytest
 import torch
 from autotm.cli import main
 from autotm.executor import iteration
+from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
+from autotm.executor.errors import BudgetError
 from autotm.executor.session import outside_of, plain
+from autotm.graph import Machine
 from autotm.networks.modules import module
-from autotm.rivals.compare import OURS
+from autotm.rivals.compare import OURS, once_planned
 from autotm.rivals.largest import Task, Trial, largest
 from torch import nn
 
@@ -121,6 +124,13 @@ def test_a_plain_run_whose_tensors_wait_on_the_host_has_the_same_bits(name: str)
         <= want.keys()
         <= ends | outside.keys() | {view.tensor for view in found.updates.values()}
     )
+
+
+def test_a_budget_without_a_plan_is_said_at_once() -> None:
+    net, sample = module("small-vgg_4", "cpu")
+    graph = arena_graph(capture(net, sample, LOSS).graph)
+    with pytest.raises(BudgetError, match=r"no plan was found for this budget: .* whatever"):
+        once_planned(5.0, 0.01)(graph, Machine(512, 1e9, 1e9))
 
 
 def records(folder: Path) -> list[dict[str, object]]:

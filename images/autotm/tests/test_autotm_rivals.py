@@ -12,7 +12,15 @@ from autotm.config import RIVALS
 from autotm.rivals.base import Rival, blocks
 from autotm.rivals.compare import OURS, Comparison, peak_bytes
 from autotm.rivals.offload import OffloadActivations
-from autotm.rivals.search import Point, at_cap, dominating, front, hypervolume, search
+from autotm.rivals.search import (
+    Point,
+    at_cap,
+    dominating,
+    front,
+    hypervolume,
+    search,
+    thinned,
+)
 from autotm.rivals.selective import Result, chosen, observed
 from autotm.rivals.steps import rivals
 from torch import nn
@@ -235,6 +243,12 @@ def test_a_peak_that_is_not_monotonic() -> None:
     assert best is not None
     assert best.knob in (1, 3, 4)
     assert len(found) <= 5
+
+
+def test_fewer_knobs_are_the_ends_and_some_between() -> None:
+    assert thinned((0, 1, 2, 3, 4, 5, 6, 7, 8), 3) == (0, 4, 8)
+    assert thinned((0, 1, 2), 5) == (0, 1, 2)
+    assert thinned((0, 0.5, 1), 2) == (0, 1)
 
 
 def test_a_rival_that_never_fits() -> None:

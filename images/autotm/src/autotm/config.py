@@ -43,6 +43,7 @@ class Config(Options):
     link: float = option(12.0, "GB/s each way, in planner", above=0)
     fault: tuple[float, ...] = option((30.0,), "us of a fault, for each run, Managed", above=0)
     rivals: tuple[str, ...] = option(RIVALS, "comma separated; plain always runs", choices=RIVALS)
+    knobs: int = option(0, "tried for each rival at a cap; 0: its grid, and 12 more", least=0)
     precision: str = option("fp32", "TF32 is off; bf16 by autocast", choices=("fp32", "bf16"))
     budgets_gb: tuple[float, ...] = option((10.2, 80.0, 141.0), "in largest_batch", above=0)
     slower: float = option(1.25, "time per sample over plain's, in largest_batch", least=1)

@@ -7,7 +7,6 @@ sample may take with all others.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from reprokit.progress import Progress
@@ -16,7 +15,7 @@ from reprokit.skip import cannot_run
 
 from autotm.config import Config
 from autotm.networks.catalogue import TRAINED, named
-from autotm.rivals.compare import OURS
+from autotm.rivals.compare import OURS, once_planned
 from autotm.rivals.exact import exactly
 from autotm.rivals.largest import Task, Trial, largest
 
@@ -37,9 +36,11 @@ def run(config: Config, out: RecordWriter) -> None:
         if cap > there:
             out.skip({"budget": f"{budget:g}"}, f"the GPU has {there / 1e9:.1f} GB")
             continue
-        cache = Path(config.out or out.out_dir) / "times.jsonl"
-        task = Task(network, config.device, config.precision, cap,
-                    torch.nn.functional.cross_entropy, cache=cache)  # fmt: skip
+        task = Task(
+            network, config.device, config.precision, cap, torch.nn.functional.cross_entropy,
+            cache=out.out_dir / "times.jsonl",
+            planner=once_planned(config.solver_seconds, config.gap),
+        )  # fmt: skip
         plain: Trial | None = None
         for name in names:
             start = plain.batch if plain is not None else first
@@ -65,6 +66,6 @@ def _write(
         else:
             out.skip(own, trial.why)
     if best is None:
-        out.skip(labels, "no batch fits, not even of one sample")
+        out.skip(labels, f"not even {tried[-1].batch} succeeds: {tried[-1].why}")
     else:
         out.write("largest_batch", "1", [best.batch], labels, "measured")

@@ -14,7 +14,7 @@ from reprokit.skip import cannot_run
 
 from autotm.config import Config
 from autotm.networks.modules import module
-from autotm.rivals.compare import OURS, Cell, Comparison
+from autotm.rivals.compare import OURS, Cell, Comparison, once_planned
 from autotm.rivals.exact import exactly
 from autotm.rivals.search import Point, front, hypervolume
 
@@ -30,7 +30,11 @@ def run(config: Config, out: RecordWriter) -> None:
     exactly()
     net, sample = module(config.network, config.device, config.precision)
     only = ("plain", *config.rivals)
-    found = Comparison(net, sample, torch.nn.functional.cross_entropy, only=only)
+    found = Comparison(
+        net, sample, torch.nn.functional.cross_entropy, only=only, most=config.knobs,
+        planner=once_planned(config.solver_seconds, config.gap),
+        cache=out.out_dir / "times.jsonl",
+    )  # fmt: skip
     for rival in found.rivals.values():
         if rival.missing:
             out.skip({"variant": rival.name, "form": rival.form or ONLY}, rival.missing)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,10 +20,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotm.check import check
 from autotm.executor.capture import Loss
-from autotm.executor.errors import AutotmError
+from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import Planner, fit
+from autotm.graph import Graph, Machine, Plan
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan
 from autotm.rivals.base import Rival, Run, iterate
-from autotm.rivals.search import Point, at_cap, dominating, search
+from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
 from autotm.rivals.steps import rivals
 
 OURS = "Ours"
@@ -65,6 +69,18 @@ def seconds_of(run: Run, device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - begin
+
+
+def once_planned(seconds: float, gap: float) -> Planner:
+    """Our planner, which is not asked for the least budget where it finds no plan for this one."""
+
+    def planner(graph: Graph, machine: Machine) -> Plan:
+        try:
+            return plan(graph, machine, seconds=seconds, gap=gap)
+        except NoPlan as error:
+            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
+
+    return planner
 
 
 @dataclass
@@ -111,16 +127,18 @@ class Cell:
 class Comparison:
     """A module with its rivals. Measures each point once, whatever the caps.
 
-    failed: by name and form, why PyTorch cannot compile it.
+    failed: by name and form, why PyTorch cannot compile it. most: knobs that are tried for each
+    rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
     """
 
     def __init__(
         self, module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, *,
         backend: str = "inductor", repeats: int = 5, planner: Planner | None = None,
-        only: Sequence[str] = (),
+        only: Sequence[str] = (), most: int = 0, cache: Path | None = None,
     ) -> None:  # fmt: skip
         self.module, self.sample, self.loss = module, tuple(sample), loss
         self.repeats, self.planner = repeats, planner
+        self.most, self.cache = most, cache
         self.device = self.sample[0].device
         self.held = held_bytes(module, self.sample)
         found = rivals(module, sample, loss, backend)
@@ -141,9 +159,11 @@ class Comparison:
         found = Cell(cap)
         for rival in self.rivals.values():
             if not rival.missing:
+                first = thinned(rival.knobs, max(2, self.most // 2)) if self.most else rival.knobs
                 found.points += search(
-                    rival.name, rival.knobs, lambda knob, r=rival: self.measured(r, knob),  # type: ignore[misc]
+                    rival.name, first, lambda knob, r=rival: self.measured(r, knob),  # type: ignore[misc]
                     cap, whole=rival.whole, form=rival.form,
+                    tries=max(0, self.most - len(first)) if self.most else TRIES,
                 )  # fmt: skip
         best = found.best
         self._ours(found, best.peak if best is not None else cap)
@@ -205,16 +225,17 @@ class Comparison:
         with ExitStack() as stack:
             began = time.perf_counter()
             try:
-                step = fit(self.module, self.sample, self.loss, budget=cap, planner=self.planner)
+                step = fit(self.module, self.sample, self.loss, budget=cap, cache=self.cache,
+                           planner=self.planner)  # fmt: skip
             except AutotmError as error:
                 cell.note = str(error)
                 return
             stack.callback(step.close)
-            plan = step.fit.plan
+            ours = step.fit.plan
             cell.expected = {
-                "predicted_time": check(step.fit.graph, step.fit.machine, plan).seconds,
-                "bound": plan.bound,
-                "solve_time": plan.solve_seconds,
+                "predicted_time": check(step.fit.graph, step.fit.machine, ours).seconds,
+                "bound": ours.bound,
+                "solve_time": ours.solve_seconds,
                 "fit_time": time.perf_counter() - began,
             }
             cell.note = step.measure(1).void
@@ -227,7 +248,7 @@ class Comparison:
             run()
             self.module.zero_grad()
             # The arenas were there before; a CPU's profiler did not see them made.
-            arena = plan.peak_bytes if self.device.type != "cuda" else 0
+            arena = ours.peak_bytes if self.device.type != "cuda" else 0
             peak = peak_bytes(run, self.device) + self.held + arena
             cell.turns = self._turns(cell.best, run)
             seconds = statistics.median(cell.turns[OURS])

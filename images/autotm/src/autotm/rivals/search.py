@@ -59,6 +59,14 @@ def search(
     return [point for _, point in sorted(found.items()) if point is not None]
 
 
+def thinned(knobs: Sequence[float], most: int) -> tuple[float, ...]:
+    """At most `most` (two or more) of a grid's knobs, evenly, with both ends."""
+    last = len(knobs) - 1
+    if last < most:
+        return tuple(knobs)
+    return tuple(knobs[round(place * last / (most - 1))] for place in range(most))
+
+
 def _between(found: dict[float, Point | None], cap: int, whole: bool) -> float | None:
     """A knob between two neighbours on both sides of the cap, from the closest below it."""
     order = sorted(found)

@@ -59,7 +59,7 @@ def _torchtune() -> tuple[Callable[[], Any], str]:
         from torchtune.training import (  # type: ignore[import-not-found, unused-ignore]
             OffloadActivations as Theirs,
         )
-    except ImportError as error:
+    except (ImportError, AttributeError, RuntimeError) as error:  # it needs an old torchao
         return nullcontext, f"torchtune cannot be imported: {error}"
     return Theirs, ""
 
