@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from autotm.executor.profiling import unchanged_random
+
 Run = Callable[[], torch.Tensor]
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -58,6 +60,19 @@ def wrapped(chosen: Sequence[nn.Module], wrap: Wrap) -> Iterator[None]:
     finally:
         for block in chosen:
             del block.forward
+
+
+@contextmanager
+def unchanged(module: nn.Module, sample: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Within, a forward may run for a look: buffers and random numbers are as before afterwards."""
+    before = [(each, each.clone()) for each in module.buffers()]
+    with unchanged_random(sample[0].device):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for each, old in before:
+                    each.copy_(old)
 
 
 def iterate(compute: Callable[[], torch.Tensor]) -> torch.Tensor:

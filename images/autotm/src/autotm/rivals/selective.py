@@ -27,9 +27,8 @@ from torch.utils.checkpoint import (
 )
 
 from autotm.executor.capture import Loss, whole
-from autotm.executor.profiling import unchanged_random
 from autotm.planner.model import Model
-from autotm.rivals.base import Run, blocks, iterate, wrapped
+from autotm.rivals.base import Run, blocks, iterate, unchanged, wrapped
 
 _aten = torch.ops.aten
 # What is dear to compute beside its bytes: kept by the selective checkpoint that has no solver.
@@ -118,22 +117,10 @@ def observed(
         return call
 
     # With gradients: without, some operators are others.
-    random = unchanged_random(sample[0].device)
-    with random, _buffers_kept(module), wrapped(blocks(module), wrap):
+    with unchanged(module, sample), wrapped(blocks(module), wrap):
         for _ in range(TIMES):
             whole(module, loss, sample)
     return list(found.values())
-
-
-@contextmanager
-def _buffers_kept(module: nn.Module) -> Iterator[None]:
-    before = [(each, each.clone()) for each in module.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for each, old in before:
-                each.copy_(old)
 
 
 def chosen(results: Sequence[Sequence[Result]], share: float) -> list[set[int]]:

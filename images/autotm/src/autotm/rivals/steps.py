@@ -19,7 +19,7 @@ from torch.utils.checkpoint import (
 )
 
 from autotm.executor.capture import Loss, whole
-from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, wrapped
+from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
 from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.selective import DEAR, selected
@@ -42,7 +42,9 @@ def rivals(
             "selective_checkpoint_ilp", EIGHTHS, partial(selected, module, sample, loss),
             whole=False,
         ),
-        Rival("offload_activations", some, lambda knob: eager(int(knob), _offloading(module))),
+        Rival(
+            "offload_activations", EIGHTHS, partial(_offloaded, module, sample, loss), whole=False,
+        ),
         Rival(
             "torchtune_offload", some, lambda knob: eager(int(knob), _within(torchtune())),
             missing=missing,
@@ -95,12 +97,26 @@ def _selective(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
 
 
-def _offloading(module: nn.Module) -> Wrap:
-    return _within(OffloadActivations([*module.parameters(), *module.buffers()]))
+@contextmanager
+def _offloaded(
+    module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, share: float
+) -> Iterator[Run]:
+    """The step of which a share of the saved bytes leaves, after a look at how many there are."""
+    hooks = OffloadActivations([*module.parameters(), *module.buffers()])
+    compute = _within(hooks)(lambda: whole(module, loss, sample))
+    with unchanged(module, sample):
+        compute()
+    hooks.room = share * hooks.left
+
+    def run() -> torch.Tensor:
+        hooks.begin()
+        return iterate(compute)
+
+    yield run
 
 
 def _within(hooks: Any) -> Wrap:
-    """Every wrapped forward runs within the same context."""
+    """Whatever is wrapped runs within the same context."""
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
