@@ -105,6 +105,17 @@ def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits()
     assert all(torch.equal(got[tensor], want[tensor]) for tensor in want)
 
 
+def test_ours_keeps_the_cap_by_its_measured_peak_whatever_ran_before() -> None:
+    """What cuBLAS kept from the plain step on is ours to pay for, too."""
+    comparison = Comparison(*large(), LOSS, repeats=2, only=["plain", "checkpoint"], most=4)
+    cell = comparison.cell(int(0.8 * comparison.plain().peak))
+    assert cell.note == ""
+    assert cell.ours is not None
+    assert cell.best is not None
+    print([(each.rival, each.knob, each.peak / 1e9, each.seconds) for each in cell.points])
+    assert cell.ours.peak <= cell.best.peak <= cell.cap
+
+
 def test_a_batch_that_does_not_fit_plainly_is_a_checked_step() -> None:
     task = Task("small-unet", "cuda", "fp32", 400_000_000, LOSS)
     best, _ = largest(task.attempt("plain"), 8, 0.1)

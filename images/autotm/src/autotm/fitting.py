@@ -25,7 +25,7 @@ from autotm.executor.capture import Loss, capture, whole
 from autotm.executor.errors import BudgetError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
-from autotm.executor.profiling import Cache, Link, link, profile
+from autotm.executor.profiling import Cache, Link, forget_workspaces, link, profile
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
@@ -72,6 +72,7 @@ def fit(
     inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     cap = bytes_of(budget)
     found = capture(module, inputs, loss)
+    forget_workspaces(found.device)
     before = _allocated(found.device)
     found = settled(found)
     times = profile(found, Cache(Path(cache) if cache is not None else None))

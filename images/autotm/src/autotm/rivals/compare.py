@@ -21,6 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from autotm.check import check
 from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError, BudgetError
+from autotm.executor.profiling import forget_workspaces
 from autotm.fitting import Planner, fit
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.model import NoPlan
@@ -218,10 +219,12 @@ class Comparison:
     def _tidy(self) -> None:
         self.module.zero_grad()
         gc.collect()
+        forget_workspaces(self.device)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _ours(self, cell: Cell, cap: int) -> None:
+        self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
             try:
