@@ -22,8 +22,9 @@ from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import CudaLanes, pinned
+from autotm.executor.outside import outside_of, plain
 from autotm.executor.program import compile_plan
-from autotm.executor.session import Session, outside_of, plain
+from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.fitting import Fitted
 from autotm.networks.modules import MODULES, module

@@ -16,7 +16,7 @@ from autotm.executor import iteration
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
-from autotm.executor.session import outside_of, plain
+from autotm.executor.outside import outside_of, plain
 from autotm.graph import Machine
 from autotm.networks.modules import module
 from autotm.rivals.compare import OURS, once_planned

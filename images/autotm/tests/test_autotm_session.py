@@ -13,8 +13,9 @@ from autotm.executor.arena import arena_graph
 from autotm.executor.calls import Capture
 from autotm.executor.capture import capture, whole
 from autotm.executor.lanes import CpuLanes
+from autotm.executor.outside import look, outside_of
 from autotm.executor.program import Program, compile_plan
-from autotm.executor.session import Session, look, outside_of
+from autotm.executor.session import Session
 from autotm.graph import Machine, Plan
 from hypothesis import given, settings
 from hypothesis import strategies as st

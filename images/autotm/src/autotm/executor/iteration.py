@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import nn
 
 from autotm.executor.calls import Capture, View
 from autotm.executor.lanes import Lanes
+from autotm.executor.outside import look, named_tensors, outside_of, plain
 from autotm.executor.profiling import unchanged_random
-from autotm.executor.session import Session, look, outside_of, plain
+from autotm.executor.session import Session
 from autotm.graph import STAYS
 from autotm.report import Measurement
 
@@ -25,6 +27,12 @@ class Iteration:
 
     def __init__(self, found: Capture, session: Session, lanes: Lanes) -> None:
         self.capture, self.session, self.lanes = found, session, lanes
+        ends = Counter(each.tensor for each in (found.loss, *found.gradients.values()))
+        tensors = found.graph.tensors
+        self._shared = {t for t, count in ends.items() if count > 1 or tensors[t].kind in STAYS}
+        self._guarded = [
+            t for t, (role, _) in found.roles.items() if role in ("parameter", "input")
+        ]
         self._turn = 0
         self._waiting: int | None = None
         self._tangent = next(
@@ -43,13 +51,12 @@ class Iteration:
         outside = outside_of(self.capture, module, inputs)
         given = self.session.forward(outside)
         self._waiting = self._turn
-        for name, view in self.capture.updates.items():
-            module.get_buffer(name).copy_(look(given[view.tensor], view))
-        read = [
-            each
-            for tensor, each in outside.items()
-            if self.capture.roles[tensor][0] in ("parameter", "input")
-        ]
+        if self.capture.updates:
+            _, buffers = named_tensors(module)
+            changed = [buffers[name] for name in self.capture.updates]
+            values = [look(given[view.tensor], view) for view in self.capture.updates.values()]
+            torch._foreach_copy_(changed, values)  # one kernel, or a few, for all
+        read = [outside[tensor] for tensor in self._guarded]
         return self._turn, self._own(given, self.capture.loss), read
 
     def backward(self, turn: int, tangent: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -65,11 +72,8 @@ class Iteration:
 
     def _own(self, given: dict[int, torch.Tensor], view: View) -> torch.Tensor:
         """A result that shares its memory with nothing else that is given back."""
-        ends = [self.capture.loss, *self.capture.gradients.values()]
-        many = sum(other.tensor == view.tensor for other in ends) > 1
         found = look(given[view.tensor], view)
-        held = self.capture.graph.tensors[view.tensor].kind in STAYS
-        return found.clone() if many or held else found
+        return found.clone() if view.tensor in self._shared else found
 
     def once(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gradients by name, and the loss as ``; no buffer of the module changes."""

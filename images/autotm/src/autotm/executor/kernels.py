@@ -100,14 +100,14 @@ class Kernel:
         return self.into is not None
 
     def run(
-        self, outs: Sequence[torch.Tensor | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[Any] | None:
         """Run it. outs: where each result goes; None for one that is given back or not wanted.
 
         Gives all results back, or None where every one was written in place.
         """
         if self.into is not None:
-            self.into([out for out in outs if out is not None], args, kwargs)  # none is None
+            self.into(outs, args, kwargs)  # type: ignore[arg-type]  # none is None
             return None
         found = self.call.target(*args, **kwargs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
