@@ -42,6 +42,10 @@ def _zeros(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str
     outs[0].zero_()
 
 
+def _stack(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    torch.stack(*args, **kwargs, out=outs[0])
+
+
 def _scalar(function: Callable[..., Any]) -> Into:
     def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         function(*args, **kwargs, out=outs[0])
@@ -59,10 +63,31 @@ _KNOWN: dict[Any, Into] = {
     _aten.ones_like.default: _ones,
     _aten.zeros_like.default: _zeros,
     _aten.zeros.default: _zeros,
+    _aten.stack.default: _stack,
     _aten.add.Scalar: _scalar(torch.add),
     _aten.sub.Scalar: _scalar(torch.sub),
     _aten.mul.Scalar: _scalar(torch.mul),
     _aten.div.Scalar: _scalar(torch.div),
+}
+
+
+Partly = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]]
+
+
+def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The result and its statistics in place; the new running statistics are given back."""
+    x, weight, bias, mean, variance, *rest = args
+    mean, variance = mean.clone(), variance.clone()
+    result, saved, scale = outs[:3]
+    _aten._native_batch_norm_legit.out(
+        x, weight, bias, mean, variance, *rest, out=result, save_mean=saved, save_invstd=scale
+    )
+    return [result, saved, scale, mean, variance]
+
+
+# Operators of which the first so many results are written in place, and the rest given back.
+_PARTLY: dict[Any, tuple[int, Partly]] = {
+    _aten._native_batch_norm_legit_functional.default: (3, _batch_norm),
 }
 
 
@@ -88,16 +113,18 @@ class Kernel:
     """One call on a device. `run(outs, args, kwargs)` writes `outs`; see there.
 
     direct: it writes where it should at once. outside: bytes of results that first lie elsewhere;
-    what the kernel itself needs beside them (workspace) only a measurement tells.
+    what the kernel itself needs beside them (workspace) only a measurement tells. partly: it writes
+    what lies in the arena at once, and gives the rest back.
     """
 
     call: Call
     into: Into | None
     outside: int
+    partly: Partly | None = None
 
     @property
     def direct(self) -> bool:
-        return self.into is not None
+        return self.into is not None or self.partly is not None
 
     def run(
         self, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: dict[str, Any]
@@ -109,6 +136,8 @@ class Kernel:
         if self.into is not None:
             self.into(outs, args, kwargs)  # type: ignore[arg-type]  # none is None
             return None
+        if self.partly is not None:
+            return self.partly(outs, args, kwargs)
         found = self.call.target(*args, **kwargs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
         for out, result in zip(outs, results, strict=True):
@@ -125,6 +154,10 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0)
+    count, partly = _PARTLY.get(call.target, (0, None))
+    lie = [view is not None and inside(view) for view in call.outputs]
+    if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
+        return Kernel(call, None, 0, partly)
     outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
     return Kernel(call, None, outside)
 
