@@ -17,6 +17,7 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.executor import kernels
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
@@ -85,6 +86,17 @@ def test_a_small_version_of_each_network_has_the_plain_bits(net: str, precision:
     step = autotm.fit(found, sample, LOSS, budget="1GB", planner=lambda g, m: plan)
     assert step.measure(1).differ == ()
     step.close()
+
+
+def test_convolutions_are_written_in_place_where_cudnn_gives_the_same_bits() -> None:
+    found, sample = module("small-unet_4", "cuda")
+    step = autotm.fit(
+        found, sample, LOSS, budget="1GB", planner=lambda graph, _: autotm_plans.kept(graph)
+    )
+    assert step.measure(1).differ == ()
+    step.close()
+    print(f"{sum(kernels._SAME.values())} of {len(kernels._SAME)} convolutions in place")
+    assert any(kernels._SAME.values())
 
 
 def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits() -> None:

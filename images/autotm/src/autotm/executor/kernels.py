@@ -8,6 +8,7 @@ from the budget. Values are the same bits either way.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.calls import Call, View
+from autotm.executor.calls import Call, View, mapped
 
 _aten = torch.ops.aten
 Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
@@ -89,6 +90,51 @@ def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
 _PARTLY: dict[Any, tuple[int, Partly]] = {
     _aten._native_batch_norm_legit_functional.default: (3, _batch_norm),
 }
+
+
+_SAME: dict[str, bool] = {}  # convolution -> whether cuDNN, written in place, gives the same bits
+
+
+def _convolution(call: Call) -> Into | None:
+    """A forward convolution by cuDNN into its place; tried once against the operator's own bits.
+
+    PyTorch has an out variant of cuDNN's convolution, and none of `convolution`, which may choose
+    another library. AUTOTM_CONVOLUTION=copied in the environment leaves it to the latter.
+    """
+    if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or len(call.args) != 9 or call.kwargs:
+        return None
+    x, _, _, stride, padding, dilation, transposed, _, groups = call.args
+    if transposed or len(x.size) != 4:
+        return None
+    dnn = torch.backends.cudnn
+    shapes = mapped(
+        (*call.args, call.outputs[0]), lambda view: (view.dtype, view.size, view.stride)
+    )
+    name = repr((shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+
+    def direct(out: torch.Tensor, args: Sequence[Any]) -> None:
+        exact = dnn.deterministic or torch.are_deterministic_algorithms_enabled()
+        _aten.cudnn_convolution.out(
+            args[0].contiguous(), args[1], padding, stride, dilation, groups, dnn.benchmark, exact,
+            dnn.allow_tf32, out=out,
+        )  # fmt: skip
+        if args[2] is not None:
+            out.add_(args[2].view(1, -1, 1, 1))
+
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if _SAME.get(name):
+            direct(outs[0], args)
+            return
+        want = call.target(*args)
+        if name not in _SAME:
+            try:
+                direct(outs[0], args)
+                _SAME[name] = torch.equal(outs[0], want)
+            except RuntimeError:
+                _SAME[name] = False
+        outs[0].copy_(want)
+
+    return into
 
 
 @cache
@@ -165,6 +211,8 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
 def _into(call: Call, device: str) -> Into | None:
     if call.target in _KNOWN:
         return _KNOWN[call.target]
+    if call.target == _aten.convolution.default and device == "cuda":
+        return _convolution(call)
     found = out_variant(call.target, device)
     if found is None or call.seeded:
         return None
