@@ -91,11 +91,22 @@ class Iteration:
             outside[self._tangent] = torch.ones(
                 loss.size, dtype=loss.dtype, device=self.capture.device
             )
-        given = plain(self.capture, outside)
+        given = plain(self.capture, outside, _room(self.capture.device))
         return {
             name: self._own(given, view)
             for name, view in {"": self.capture.loss, **self.capture.gradients}.items()
         }
+
+
+def _room(device: torch.device) -> int | None:
+    """Bytes for the tensors of a plain run: half of what is free.
+
+    The rest is for workspace: without it cuDNN takes another algorithm, and gives other bits.
+    """
+    if device.type != "cuda":
+        return None
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused) // 2
 
 
 def measure(
