@@ -12,21 +12,23 @@ LOOKS = {
     OURS: (PALETTE["vermilion"], "*"), "plain": (PALETTE["black"], "s"),
     "save_on_cpu": (PALETTE["sky"], "v"), "offload_activations": (PALETTE["blue"], "^"),
     "activation_offloading": (PALETTE["blue"], "D"), "checkpoint": (PALETTE["green"], "o"),
-    "selective_checkpoint": (PALETTE["green"], "P"), "memory_budget_dp": (PALETTE["orange"], "o"),
+    "selective_checkpoint": (PALETTE["green"], "P"),
+    "selective_checkpoint_ilp": (PALETTE["green"], "X"),
+    "torchtune_offload": (PALETTE["blue"], "<"), "memory_budget_dp": (PALETTE["orange"], "o"),
     "memory_budget_greedy": (PALETTE["orange"], "v"), "memory_budget_ilp": (PALETTE["orange"], "^"),
 }  # fmt: skip
 
 
 def fronts(frame: pd.DataFrame) -> Plot:
     """Every point that was measured, a panel for each network; ours once for each cap."""
-    keys = ["real_net", "variant", "knob", "cap"]
+    keys = ["real_net", "variant", "form", "knob", "cap"]
     peaks = pool(frame, "peak", keys)
     times = pool(frame, "point_time", keys)
     if peaks.empty or times.empty:
         raise NoData("no peak of a training step was measured")
     table = times.rename(columns={"median": "seconds"}).drop(columns="samples", errors="ignore")
     table["gb"] = peaks["median"].to_numpy()
-    table = table.drop_duplicates(["real_net", "variant", "knob", "gb"])  # of several caps
+    table = table.drop_duplicates(["real_net", "variant", "form", "knob", "gb"])  # of several caps
     nets = list(dict.fromkeys(table["real_net"]))
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
     for axis, net in zip(shared, nets, strict=True):

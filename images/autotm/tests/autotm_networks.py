@@ -85,6 +85,11 @@ def resnet() -> nn.Module:
                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))  # fmt: skip
 
 
+def deep() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *[Residual() for _ in range(6)],
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))  # fmt: skip
+
+
 def _image() -> tuple[torch.Tensor, ...]:
     return torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
 
@@ -119,8 +124,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tens
 }
 
 
+DEEP = {"deep": (deep, _image)}
+
+
 def network(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """A network in training mode and its sample, the same each time."""
     torch.manual_seed(0)
-    make, sample = NETWORKS[name]
+    make, sample = {**NETWORKS, **DEEP}[name]
     return make(), sample()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import autotm
 import autotm_networks
 import autotm_plans
 import pytest
+import torch
 from autotm.executor.errors import BudgetError
 from autotm.fitting import Fitted
 from autotm.graph import Graph, Machine, Plan
@@ -38,9 +40,8 @@ def slow(graph: Graph, machine: Machine) -> Plan:
     return even(graph, machine, 1e5)
 
 
-def bounds(name: str) -> tuple[int, int]:
+def bounds(module: nn.Module, sample: Sequence[torch.Tensor]) -> tuple[int, int]:
     """The least budget that can be, and one with which everything is kept."""
-    module, sample = autotm_networks.network(name)
     with pytest.raises(BudgetError) as error:
         autotm.fit(module, sample, LOSS, budget=1)
     step = autotm.fit(module, sample, LOSS, budget="1GB", planner=lambda g, m: autotm_plans.kept(g))
@@ -48,11 +49,17 @@ def bounds(name: str) -> tuple[int, int]:
     return error.value.least, 10**9 - step.fit.machine.capacity + step.fit.plan.peak_bytes
 
 
-def fitted(name: str, share: float, planner: object = None) -> Fitted:
-    least, most = bounds(name)
-    module, sample = autotm_networks.network(name)
+def within(
+    module: nn.Module, sample: Sequence[torch.Tensor], share: float, planner: object = None
+) -> Fitted:
+    """Fitted into a share of the way from the least budget to the largest."""
+    least, most = bounds(module, sample)
     budget = int(least + share * (most - least))
     return autotm.fit(module, sample, LOSS, budget=budget, planner=planner)  # type: ignore[arg-type]
+
+
+def fitted(name: str, share: float, planner: object = None) -> Fitted:
+    return within(*autotm_networks.network(name), share, planner)
 
 
 @pytest.mark.parametrize("planner", [fast, slow], ids=["fast link", "slow link"])
@@ -85,7 +92,7 @@ def only_kept(graph: Graph, machine: Machine) -> Plan:
 
 def test_a_budget_for_which_no_plan_is_found_names_the_least_one() -> None:
     module, sample = autotm_networks.network("unet")
-    least, most = bounds("unet")
+    least, most = bounds(module, sample)
     with pytest.raises(BudgetError, match="the least for which a plan was found") as error:
         autotm.fit(module, sample, LOSS, budget=least, planner=only_kept)
     assert most - 512 < error.value.least <= most  # addresses are multiples of 512

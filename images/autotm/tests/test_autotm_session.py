@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
 
+import autotm
 import autotm_networks
 import autotm_plans
 import pytest
 import torch
 from autotm.check import check
+from autotm.executor import kernels
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import Capture
 from autotm.executor.capture import capture, whole
+from autotm.executor.kernels import kernel
 from autotm.executor.lanes import CpuLanes
+from autotm.executor.outside import look, outside_of
+from autotm.executor.profiling import operands
 from autotm.executor.program import Program, compile_plan
-from autotm.executor.session import Session, look, outside_of
-from autotm.graph import Machine, Plan
+from autotm.executor.session import Session
+from autotm.graph import ENDS, Machine, Plan
+from autotm.networks.modules import module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -108,3 +115,51 @@ def test_random_plans_with_copies_late_by_chance(seed: int, name: str) -> None:
         lambda tensor, most: draw.randint(0, most),
     ).plan()
     assert_same(planned(name, plan, lambda lane: draw.choice((0, 0, 0.002))), by_hand(name))
+
+
+@pytest.mark.parametrize(
+    ("net", "operator"), [("small-resnet", "_native_batch_norm"), ("small-gpt2", "stack")]
+)
+def test_what_can_be_written_in_place_is(net: str, operator: str) -> None:
+    """A result that first lies elsewhere costs a copy of it, and room."""
+    found = capture(*module(f"{net}_2", "cpu"), LOSS)
+    inside = {each.id for each in found.graph.tensors if each.kind not in ENDS}
+    every = [kernel(call, lambda view: view.tensor in inside, "cpu") for call in found.calls]
+    mine = [each for each in every if f"aten.{operator}" in str(each.call.target)]
+    assert mine
+    assert all(each.direct and not each.outside for each in mine)
+
+
+def test_a_convolution_that_cannot_be_written_in_place_is_copied() -> None:
+    found = capture(*module("small-vgg_2", "cpu"), LOSS)
+    call = next(each for each in found.calls if "aten.convolution.def" in str(each.target))
+    into = kernels._convolution(call)
+    assert into is not None
+    made = operands(call.args, torch.device("cpu"), {}, frozenset())
+    want = call.target(*made)
+    for _ in range(2):  # without a GPU there is no cuDNN: tried once, then known
+        out = torch.full_like(want, float("nan"))
+        into([out], made, {})
+        assert torch.equal(out, want)
+    assert list(kernels._SAME.values()) == [False]
+
+
+def test_parts_of_a_tensor_are_no_copies() -> None:
+    found = capture(*module("small-gpt2_2", "cpu"), LOSS)
+    assert not [call for call in found.calls if "unbind" in str(call.target)]
+
+
+def test_the_work_around_the_operators_grows_with_their_number_alone() -> None:
+    counts = []
+    for depth in (4, 8):
+        net = nn.Sequential(*(nn.Linear(4, 4) for _ in range(depth)), nn.Linear(4, 3))
+        sample = torch.randn(2, 4), torch.randint(0, 3, (2,))
+        step = autotm.fit(
+            net, sample, LOSS, budget="1MB", planner=lambda graph, _: autotm_plans.kept(graph)
+        )
+        step(*sample).backward()
+        seen = cProfile.Profile()
+        seen.runcall(lambda step=step, sample=sample: step(*sample).backward())
+        step.close()
+        counts.append(sum(each.callcount for each in seen.getstats()) / len(step.fit.graph.ops))
+    assert counts[1] <= 1.05 * counts[0]

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from reprokit.errors import ConfigError
 from reprokit.options import Options, option
 
-from autotm.networks.catalogue import build
+from autotm.networks.catalogue import TRAINED, build, named
 from autotm.sim.tiers import Gpu, Host
 
-EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals")
+EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals", "largest_batch")
 VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
     "OursOffload", "OursRecompute", "OursHalfDuplex", "Managed",
 )  # fmt: skip
 RIVALS = (
-    "plain", "save_on_cpu", "checkpoint", "selective_checkpoint", "offload_activations",
-    "memory_budget_dp", "memory_budget_greedy", "memory_budget_ilp", "activation_offloading",
+    "plain", "save_on_cpu", "checkpoint", "selective_checkpoint", "selective_checkpoint_ilp",
+    "offload_activations", "torchtune_offload", "memory_budget_dp", "memory_budget_greedy",
+    "memory_budget_ilp", "activation_offloading",
 )  # fmt: skip
 RATIOS = {"p1d0": 0.0, "p8d1": 1 / 9, "p4d1": 1 / 5, "p1d1": 1 / 2, "p0d1": 1.0}  # share of DRAM
 
@@ -42,6 +43,11 @@ class Config(Options):
     link: float = option(12.0, "GB/s each way, in planner", above=0)
     fault: tuple[float, ...] = option((30.0,), "us of a fault, for each run, Managed", above=0)
     rivals: tuple[str, ...] = option(RIVALS, "comma separated; plain always runs", choices=RIVALS)
+    knobs: int = option(0, "tried for each rival at a cap; 0: its grid, and 12 more", least=0)
+    precision: str = option("fp32", "TF32 is off; bf16 by autocast", choices=("fp32", "bf16"))
+    budgets_gb: tuple[float, ...] = option((10.2, 80.0, 141.0), "in largest_batch", above=0)
+    slower: float = option(1.25, "time per sample over plain's, in largest_batch", least=1)
+    resolution: float = option(0.05, "of the batch, at which largest_batch ends", above=0)
     window: int = option(5, "ops before and after a use, Asynchronous; the paper: 15", least=1)
     solver_seconds: float = option(120.0, "limit of one solve", above=0)
     gap: float = option(0.01, "at which a solve ends", least=0)
@@ -54,7 +60,10 @@ class Config(Options):
         if len(self.miss_read) != len(self.miss_write):
             raise ConfigError("--miss-read and --miss-write differ in length; fix: give pairs")
         try:
-            build(self.network)
+            if self.experiment in ("rivals", "largest_batch"):
+                named(self.network, TRAINED)
+            else:
+                build(self.network)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 

@@ -25,7 +25,8 @@ from autotm.executor.capture import Loss, capture, whole
 from autotm.executor.errors import BudgetError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
-from autotm.executor.profiling import Cache, Link, link, profile
+from autotm.executor.outside import named_tensors
+from autotm.executor.profiling import Cache, Link, forget_workspaces, link, profile
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
@@ -72,6 +73,7 @@ def fit(
     inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     cap = bytes_of(budget)
     found = capture(module, inputs, loss)
+    forget_workspaces(found.device)
     before = _allocated(found.device)
     found = settled(found)
     times = profile(found, Cache(Path(cache) if cache is not None else None))
@@ -192,20 +194,29 @@ class Fitted(nn.Module):
             return whole(self.module, self._loss[0], inputs)
         if [_likeness(each) for each in inputs] != self._like:
             got = ", ".join(str(tuple(each.shape)) for each in inputs)
-            want = ", ".join(str(each[0]) for each in self._like)
+            want = ", ".join(str(tuple(each[0])) for each in self._like)
             raise ValueError(
                 f"this step was fitted for inputs {want}, and got {got} (or another type, layout "
                 "or device); fit again for other inputs"
             )
         if self._states() != self._state:
             raise ValueError("the module has changed since it was fitted; fit it again")
-        parameters = [self.module.get_parameter(name) for name in self.trained]
+        named, _ = named_tensors(self.module)
+        parameters = [named[name] for name in self.trained]
         loss: torch.Tensor = _Step.apply(self, inputs, *parameters)  # type: ignore[no-untyped-call]
         return loss
 
     def _states(self) -> list[Any]:
-        modes = [module.training for module in self.module.modules()]
-        return [*modes, *((*_likeness(each), each.requires_grad) for each in self.parameters())]
+        """What a captured graph depends on: modes, shapes, what is trained."""
+        found: list[Any] = []
+        todo: list[nn.Module] = [self.module]
+        while todo:
+            each = todo.pop()
+            found.append(each.training)
+            found += [(*_likeness(own), own.requires_grad)
+                      for own in each._parameters.values() if own is not None]  # fmt: skip
+            todo += [child for child in each._modules.values() if child is not None]
+        return found
 
     def measure(self, repeats: int = 5) -> Measurement:
         """Times and peaks of the sample's iteration, and whether its gradients are the plain
@@ -239,4 +250,4 @@ class Fitted(nn.Module):
 
 
 def _likeness(value: torch.Tensor) -> tuple[Any, ...]:
-    return tuple(value.shape), value.stride(), value.dtype, value.device
+    return value.shape, value.stride(), value.dtype, value.device

@@ -17,7 +17,8 @@ class Measurement:
 
     allocated: PyTorch's allocator, above what was allocated before and with the arena. driver: the
     device's used memory, of all processes. differ: gradients that are not the plain run's, bit for
-    bit; None where the plain run does not fit.
+    bit; None where the plain run does not fit. unsteady: those of them that the plain run itself
+    does not repeat, and that are close to its own.
     """
 
     seconds: tuple[float, ...]
@@ -25,6 +26,15 @@ class Measurement:
     allocated: int | None
     driver: int | None
     differ: tuple[str, ...] | None
+    unsteady: tuple[str, ...] = ()
+
+    @property
+    def void(self) -> str:
+        """Why these times count for nothing, or nothing."""
+        if self.differ is None:
+            return "void: the gradients are not shown to be the plain run's, which does not fit"
+        wrong = [name for name in self.differ if name not in self.unsteady]
+        return f"void: {len(wrong)} gradients are not the plain run's" if wrong else ""
 
     @property
     def best(self) -> float:
@@ -92,6 +102,8 @@ def _measured(plan: Plan, expected: float, found: Measurement | None) -> list[st
         peaks.append(f"driver {size(found.driver)}")
     if found.differ is None:
         equal = "not compared: the plain run does not fit"
+    elif not found.void and found.unsteady:
+        equal = f"bit for bit, but for {len(found.unsteady)} that the plain run does not repeat"
     elif found.differ:
         equal = f"DIFFER from the plain run: {', '.join(found.differ)}"
     else:

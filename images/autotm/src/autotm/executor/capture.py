@@ -202,11 +202,12 @@ class _Flattening:
         if not isinstance(node.target, torch._ops.OpOverload):
             raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
         value = self._values[node]
-        base = self._base(node, value)
-        if base is not None:
-            self._views[node] = self._view(base, value)
-            return None
         many = isinstance(value, (tuple, list))
+        base = self._base(node, value if many else (value,))
+        if base is not None:
+            parts = tuple(self._view(base, each) for each in (value if many else (value,)))
+            self._views[node] = parts if many else parts[0]
+            return None
         read = {user.args[1] for user in node.users} if many else {0}
         forward = not _is_backward(node)
         shared: dict[Any, int] = {}  # storage -> tensor: results may be parts of one
@@ -235,14 +236,14 @@ class _Flattening:
         shared[storage] = view.tensor
         return view
 
-    def _base(self, node: fx.Node, value: Any) -> int | None:
-        """The storage that a node only looks at, if it writes nothing new."""
-        if not isinstance(value, torch.Tensor):
+    def _base(self, node: fx.Node, values: Sequence[Any]) -> int | None:
+        """The storage that a node only looks at, in one part or several, if it is no new one."""
+        if not values or not all(isinstance(each, torch.Tensor) for each in values):
             return None
-        storage = value.untyped_storage()._cdata
+        storages = {each.untyped_storage()._cdata for each in values}
         for operand in node.all_input_nodes:
             old = self._values.get(operand)
-            if isinstance(old, torch.Tensor) and old.untyped_storage()._cdata == storage:
+            if isinstance(old, torch.Tensor) and {old.untyped_storage()._cdata} == storages:
                 return self._views[operand].tensor
         return None
 

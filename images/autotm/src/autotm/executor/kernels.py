@@ -8,6 +8,7 @@ from the budget. Values are the same bits either way.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.calls import Call, View
+from autotm.executor.calls import Call, View, mapped
 
 _aten = torch.ops.aten
 Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
@@ -42,6 +43,10 @@ def _zeros(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str
     outs[0].zero_()
 
 
+def _stack(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    torch.stack(*args, **kwargs, out=outs[0])
+
+
 def _scalar(function: Callable[..., Any]) -> Into:
     def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         function(*args, **kwargs, out=outs[0])
@@ -59,11 +64,77 @@ _KNOWN: dict[Any, Into] = {
     _aten.ones_like.default: _ones,
     _aten.zeros_like.default: _zeros,
     _aten.zeros.default: _zeros,
+    _aten.stack.default: _stack,
     _aten.add.Scalar: _scalar(torch.add),
     _aten.sub.Scalar: _scalar(torch.sub),
     _aten.mul.Scalar: _scalar(torch.mul),
     _aten.div.Scalar: _scalar(torch.div),
 }
+
+
+Partly = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]]
+
+
+def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The result and its statistics in place; the new running statistics are given back."""
+    x, weight, bias, mean, variance, *rest = args
+    mean, variance = mean.clone(), variance.clone()
+    result, saved, scale = outs[:3]
+    _aten._native_batch_norm_legit.out(
+        x, weight, bias, mean, variance, *rest, out=result, save_mean=saved, save_invstd=scale
+    )
+    return [result, saved, scale, mean, variance]
+
+
+# Operators of which the first so many results are written in place, and the rest given back.
+_PARTLY: dict[Any, tuple[int, Partly]] = {
+    _aten._native_batch_norm_legit_functional.default: (3, _batch_norm),
+}
+
+
+_SAME: dict[str, bool] = {}  # convolution -> whether cuDNN, written in place, gives the same bits
+
+
+def _convolution(call: Call) -> Into | None:
+    """A forward convolution by cuDNN into its place; tried once against the operator's own bits.
+
+    PyTorch has an out variant of cuDNN's convolution, and none of `convolution`, which may choose
+    another library. AUTOTM_CONVOLUTION=copied in the environment leaves it to the latter.
+    """
+    if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or len(call.args) != 9 or call.kwargs:
+        return None
+    x, _, _, stride, padding, dilation, transposed, _, groups = call.args
+    if transposed or len(x.size) != 4:
+        return None
+    dnn = torch.backends.cudnn
+    shapes = mapped(
+        (*call.args, call.outputs[0]), lambda view: (view.dtype, view.size, view.stride)
+    )
+    name = repr((shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+
+    def direct(out: torch.Tensor, args: Sequence[Any]) -> None:
+        exact = dnn.deterministic or torch.are_deterministic_algorithms_enabled()
+        _aten.cudnn_convolution.out(
+            args[0].contiguous(), args[1], padding, stride, dilation, groups, dnn.benchmark, exact,
+            dnn.allow_tf32, out=out,
+        )  # fmt: skip
+        if args[2] is not None:
+            out.add_(args[2].view(1, -1, 1, 1))
+
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if _SAME.get(name):
+            direct(outs[0], args)
+            return
+        want = call.target(*args)
+        if name not in _SAME:
+            try:
+                direct(outs[0], args)
+                _SAME[name] = torch.equal(outs[0], want)
+            except RuntimeError:
+                _SAME[name] = False
+        outs[0].copy_(want)
+
+    return into
 
 
 @cache
@@ -88,27 +159,31 @@ class Kernel:
     """One call on a device. `run(outs, args, kwargs)` writes `outs`; see there.
 
     direct: it writes where it should at once. outside: bytes of results that first lie elsewhere;
-    what the kernel itself needs beside them (workspace) only a measurement tells.
+    what the kernel itself needs beside them (workspace) only a measurement tells. partly: it writes
+    what lies in the arena at once, and gives the rest back.
     """
 
     call: Call
     into: Into | None
     outside: int
+    partly: Partly | None = None
 
     @property
     def direct(self) -> bool:
-        return self.into is not None
+        return self.into is not None or self.partly is not None
 
     def run(
-        self, outs: Sequence[torch.Tensor | None], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[Any] | None:
         """Run it. outs: where each result goes; None for one that is given back or not wanted.
 
         Gives all results back, or None where every one was written in place.
         """
         if self.into is not None:
-            self.into([out for out in outs if out is not None], args, kwargs)  # none is None
+            self.into(outs, args, kwargs)  # type: ignore[arg-type]  # none is None
             return None
+        if self.partly is not None:
+            return self.partly(outs, args, kwargs)
         found = self.call.target(*args, **kwargs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
         for out, result in zip(outs, results, strict=True):
@@ -125,6 +200,10 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0)
+    count, partly = _PARTLY.get(call.target, (0, None))
+    lie = [view is not None and inside(view) for view in call.outputs]
+    if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
+        return Kernel(call, None, 0, partly)
     outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
     return Kernel(call, None, outside)
 
@@ -132,6 +211,8 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
 def _into(call: Call, device: str) -> Into | None:
     if call.target in _KNOWN:
         return _KNOWN[call.target]
+    if call.target == _aten.convolution.default and device == "cuda":
+        return _convolution(call)
     found = out_variant(call.target, device)
     if found is None or call.seeded:
         return None

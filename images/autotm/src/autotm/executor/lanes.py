@@ -91,7 +91,9 @@ class CpuLanes:
             "in": queue.SimpleQueue(),
         }
         self._threads = [
-            threading.Thread(target=_serve, args=(todo, name, delay), daemon=True)
+            threading.Thread(
+                target=_serve, args=(todo, name, delay), name=f"autotm {name}", daemon=True
+            )
             for name, todo in self._queues.items()
         ]
         for thread in self._threads:

@@ -168,6 +168,13 @@ def operands(
     return value
 
 
+def forget_workspaces(device: torch.device) -> None:
+    """Give back what cuBLAS keeps from its first call on, so that who needs it counts it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch._C._cuda_clearCublasWorkspaces()
+
+
 def unchanged_random(device: torch.device) -> Any:
     """Within, random numbers may be drawn; afterwards they go on as if none had been."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

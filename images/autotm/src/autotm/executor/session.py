@@ -12,21 +12,41 @@ from typing import Any
 
 import torch
 
-from autotm.executor.calls import Call, Capture, View, mapped, views_of
+from autotm.executor.calls import Capture, View, mapped, views_of
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
-from autotm.executor.program import Program, Step
+from autotm.executor.outside import laid, look
+from autotm.executor.program import Copy, Program, Step
+from autotm.graph import ENDS
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """A copy with its memory: in which lane, what it waits for."""
+
+    index: int
+    lane: str
+    label: str
+    target: torch.Tensor
+    source: torch.Tensor
+    waits: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A step with its operands made, but for those outside the arena."""
+    """A step with its operands made, but for those outside the arena.
+
+    gives: some results stay outside. drawn: it draws random numbers and runs again, now or later.
+    """
 
     step: Step
     kernel: Kernel
-    args: Callable[[dict[int, torch.Tensor]], tuple[Any, ...]]
+    args: Callable[[dict[int, torch.Tensor]], Sequence[Any]]
     kwargs: Callable[[dict[int, torch.Tensor]], dict[str, Any]]
     outs: tuple[torch.Tensor | None, ...]
+    gives: bool
+    drawn: bool
+    copies: tuple[_Transfer, ...]
 
 
 @dataclass
@@ -47,18 +67,17 @@ class Session:
         self._capture = capture
         self._program = program
         self._lanes = lanes
-        self._after = program.copies_after()
         self._sizes = [each.bytes for each in capture.graph.tensors]
-        self._ends = {
-            each.id
-            for each in capture.graph.tensors
-            if each.kind in ("parameter", "input", "output")
-        }
+        self._ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
         kernels = [kernel(call, self._inside, capture.device.type) for call in capture.calls]
-        self._steps = [self._prepare(step, kernels[step.op]) for step in program.steps]
+        copies = program.copies_after()
+        self._steps = [
+            self._prepare(step, kernels[step.op], copies.get(number, ()))
+            for number, step in enumerate(program.steps)
+        ]
         self._run: _Run | None = None
 
     @property
@@ -98,68 +117,79 @@ class Session:
         return view.tensor not in self._ends
 
     def _go(self, run: _Run, first: int, last: int) -> None:
+        lanes, marks, outside, trace = self._lanes, run.marks, run.outside, self._lanes.trace
         # What a person's autocast casts is in the graph already.
         with torch.no_grad(), torch.autocast(self._capture.device.type, enabled=False):
             for number in range(first, last):
                 prepared = self._steps[number]
                 for copy in prepared.step.waits:
-                    self._lanes.wait(run.marks[copy])
-                begin = self._lanes.stamp() if self._lanes.trace is not None else None
-                self._compute(run, prepared)
-                if self._lanes.trace is not None:
-                    end = self._lanes.stamp()
-                    self._lanes.trace.append(("compute", str(number), begin, end))
-                if number in self._after:
-                    self._start(run, number)
+                    lanes.wait(marks[copy])
+                begin = lanes.stamp() if trace is not None else None
+                if prepared.drawn:
+                    self._draw(run, prepared)
+                else:
+                    results = prepared.kernel.run(
+                        prepared.outs, prepared.args(outside), prepared.kwargs(outside)
+                    )
+                    self._give(outside, prepared, results)
+                if trace is not None:
+                    trace.append(("compute", str(number), begin, lanes.stamp()))
+                if prepared.copies:
+                    here = lanes.mark()
+                    for each in prepared.copies:
+                        after = [here, *(marks[copy] for copy in each.waits)]
+                        marks[each.index] = lanes.copy(
+                            each.lane, each.label, each.target, each.source, after
+                        )
 
-    def _start(self, run: _Run, number: int) -> None:
-        here = self._lanes.mark()
-        for copy in self._after[number]:
-            device = self._lanes.arena[copy.address : copy.address + copy.bytes]
-            host = self._lanes.host[copy.host : copy.host + copy.bytes]
-            lane, target, source = ("out", host, device) if copy.out else ("in", device, host)
-            after = [here, *(run.marks[each] for each in copy.waits)]
-            run.marks[copy.index] = self._lanes.copy(lane, str(copy.tensor), target, source, after)
+    def _give(
+        self, outside: dict[int, torch.Tensor], prepared: _Prepared, results: Sequence[Any] | None
+    ) -> None:
+        """Keep what stays outside the arena; after the first time it is still there."""
+        if prepared.gives and results is not None and not prepared.step.again:
+            outside.update(laid(prepared.kernel.call, results, self._sizes, self._ends))
 
-    def _compute(self, run: _Run, prepared: _Prepared) -> None:
-        step = prepared.step
-        if step.op in self._draws:
-            generator = _generator(self._capture.device)
-            now = generator.get_state()
-            if step.again:
-                generator.set_state(run.draws[step.op])
-            else:
-                run.draws[step.op] = now
-        results = prepared.kernel.run(
-            prepared.outs, prepared.args(run.outside), prepared.kwargs(run.outside)
-        )
-        if step.again:
-            if step.op in self._draws:
-                generator.set_state(now)
-            return  # what lies outside the arena is still there from the first time
-        if results is not None:
-            run.outside.update(laid(prepared.kernel.call, results, self._sizes, self._ends))
+    def _draw(self, run: _Run, prepared: _Prepared) -> None:
+        """Run a step that draws random numbers: made again, it draws the same."""
+        generator = _generator(self._capture.device)
+        now = generator.get_state()
+        if prepared.step.again:
+            generator.set_state(run.draws[prepared.step.op])
+        else:
+            run.draws[prepared.step.op] = now
+        outside = run.outside
+        args, kwargs = prepared.args(outside), prepared.kwargs(outside)
+        self._give(outside, prepared, prepared.kernel.run(prepared.outs, args, kwargs))
+        if prepared.step.again:
+            generator.set_state(now)
 
-    def _prepare(self, step: Step, kernel: Kernel) -> _Prepared:
+    def _prepare(self, step: Step, kernel: Kernel, copies: Sequence[Copy]) -> _Prepared:
         call = kernel.call
         outs = tuple(
             None if view is None or not self._inside(view) else self._at(view, step.writes)
             for view in call.outputs
         )
+        args, kwargs = self._fixed(call.args, step), self._fixed(call.kwargs, step)
         return _Prepared(
             step,
             kernel,
-            self._filled(call.args, step),
-            self._filled(call.kwargs, step),
+            _filled(args),
+            _filled(kwargs) if kwargs else _nothing,
             outs,
+            any(view is not None and not self._inside(view) for view in call.outputs),
+            step.op in self._draws,
+            tuple(self._transfer(copy) for copy in copies),
         )
 
-    def _filled(self, value: Any, step: Step) -> Callable[[dict[int, torch.Tensor]], Any]:
-        """Operands in the arena now, the others at each run."""
-        fixed = mapped(value, lambda v: self._at(v, step.reads) if self._inside(v) else v)
-        if not views_of(fixed):
-            return lambda outside: fixed
-        return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
+    def _transfer(self, copy: Copy) -> _Transfer:
+        device = self._lanes.arena[copy.address : copy.address + copy.bytes]
+        host = self._lanes.host[copy.host : copy.host + copy.bytes]
+        lane, target, source = ("out", host, device) if copy.out else ("in", device, host)
+        return _Transfer(copy.index, lane, str(copy.tensor), target, source, copy.waits)
+
+    def _fixed(self, value: Any, step: Step) -> Any:
+        """Arguments with the operands in the arena made; the others are still views."""
+        return mapped(value, lambda v: self._at(v, step.reads) if self._inside(v) else v)
 
     def _at(self, view: View, addresses: dict[int, int]) -> torch.Tensor:
         size = self._sizes[view.tensor]
@@ -169,6 +199,27 @@ class Session:
         typed = storage[: size - size % itemsize].view(view.dtype)
         offset = typed.storage_offset() + view.offset
         return torch.as_strided(typed, view.size, view.stride, offset)
+
+
+def _nothing(outside: dict[int, torch.Tensor]) -> dict[str, Any]:
+    return {}
+
+
+def _filled(fixed: Any) -> Callable[[dict[int, torch.Tensor]], Any]:
+    """Arguments at a run, with what lies outside the arena looked up; little work for each."""
+    if not views_of(fixed):
+        return lambda outside: fixed
+    holes = [(place, each) for place, each in enumerate(fixed) if isinstance(each, View)]
+    if isinstance(fixed, tuple) and len(holes) == len(views_of(fixed)):  # none in a list
+
+        def fill(outside: dict[int, torch.Tensor]) -> list[Any]:
+            found = list(fixed)
+            for place, view in holes:
+                found[place] = look(outside[view.tensor], view)
+            return found
+
+        return fill
+    return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
 
 
 def _late_buffers(capture: Capture, program: Program) -> set[int]:
@@ -182,67 +233,8 @@ def _late_buffers(capture: Capture, program: Program) -> set[int]:
     return changing & {tensor for inputs in late for tensor in inputs}
 
 
-def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
-    """A tensor outside the arena, seen as the graph sees it. `tensor` begins where it begins."""
-    if tensor.shape == view.size and tensor.stride() == view.stride and view.offset == 0:
-        return tensor
-    return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
-
-
 def _generator(device: torch.device) -> torch.Generator:
     if device.type == "cuda":
         index = device.index if device.index is not None else torch.cuda.current_device()
         return torch.cuda.default_generators[index]
     return torch.default_generator
-
-
-def laid(
-    call: Call, results: Sequence[Any], sizes: Sequence[int], wanted: set[int] | None = None
-) -> dict[int, torch.Tensor]:
-    """Results by tensor, laid out as the graph expects; copied only where they are not."""
-    found: dict[int, torch.Tensor] = {}
-    for view, result in zip(call.outputs, results, strict=True):
-        if view is None or (wanted is not None and view.tensor not in wanted):
-            continue
-        if result.stride() == view.stride and result.storage_offset() == view.offset:
-            whole = result.untyped_storage().nbytes() // result.itemsize
-            base = result if not view.offset else torch.as_strided(result, (whole,), (1,), 0)
-            found.setdefault(view.tensor, base)
-            continue
-        count = sizes[view.tensor] // view.dtype.itemsize
-        base = found.get(view.tensor)
-        if base is None:
-            base = found[view.tensor] = result.new_empty(count)
-        torch.as_strided(base, view.size, view.stride, view.offset).copy_(result)
-    return found
-
-
-def plain(capture: Capture, outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Every call once, in order, nothing planned: what a session's results must equal.
-
-    Gives all tensors of the graph back by id; it holds them all.
-    """
-    found, sizes = dict(outside), [each.bytes for each in capture.graph.tensors]
-    with torch.no_grad(), torch.autocast(capture.device.type, enabled=False):
-        for call in capture.calls:
-            args = mapped(call.args, lambda view: look(found[view.tensor], view))
-            kwargs = mapped(call.kwargs, lambda view: look(found[view.tensor], view))
-            results = call.target(*args, **kwargs)
-            many = results if isinstance(results, (tuple, list)) else [results]
-            found.update(laid(call, many, sizes))
-    return found
-
-
-def outside_of(
-    capture: Capture, module: torch.nn.Module, inputs: Sequence[torch.Tensor]
-) -> dict[int, torch.Tensor]:
-    """Parameters, buffers, inputs and constants of a graph, from a module; no tangent."""
-    found = dict(capture.constants)
-    for tensor, (role, name) in capture.roles.items():
-        if role == "parameter":
-            found[tensor] = module.get_parameter(name).detach()
-        elif role == "buffer":
-            found[tensor] = module.get_buffer(name)
-        elif role == "input":
-            found[tensor] = inputs[name]
-    return found

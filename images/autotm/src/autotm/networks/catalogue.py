@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotm.graph import Graph
@@ -19,6 +19,11 @@ BUILD: dict[str, Callable[[int], Graph]] = {
 }
 CONVENTIONAL = ("inception_1024", "resnet200_512", "vgg19_2048", "densenet264_512")
 LARGE = ("vgg416_320", "inception_6144", "resnet200_2560", "densenet264_3072")
+# Networks that can be trained as well, and those that can only be trained.
+TRAINED = (
+    "vgg19", "inception", "resnet200", "densenet264", "gpt2medium", "unet", "small-vgg",
+    "small-inception", "small-resnet", "small-densenet", "small-gpt2", "small-unet",
+)  # fmt: skip
 GPU = tuple(
     f"{net}_{batch}"
     for net, batches in (
@@ -46,10 +51,16 @@ class Footprint:
 
 def build(name: str) -> Graph:
     """The graph of `<network>_<batch>`. Raises ValueError with what is known."""
+    net, batch = named(name, tuple(BUILD))
+    return BUILD[net](batch)
+
+
+def named(name: str, known: Sequence[str]) -> tuple[str, int]:
+    """Network and batch of `<network>_<batch>`. Raises ValueError with what is known."""
     net, _, batch = name.rpartition("_")
-    if net not in BUILD or not batch.isdigit() or int(batch) < 1:
-        raise ValueError(f"no network '{name}'; fix: <network>_<batch>, of {', '.join(BUILD)}")
-    return BUILD[net](int(batch))
+    if net not in known or not batch.isdigit() or int(batch) < 1:
+        raise ValueError(f"no network '{name}'; fix: <network>_<batch>, of {', '.join(known)}")
+    return net, int(batch)
 
 
 def footprint(graph: Graph) -> Footprint:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,10 +20,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotm.check import check
 from autotm.executor.capture import Loss
-from autotm.executor.errors import AutotmError
+from autotm.executor.errors import AutotmError, BudgetError
+from autotm.executor.profiling import forget_workspaces
 from autotm.fitting import Planner, fit
-from autotm.rivals.search import Point, at_cap, dominating, search
-from autotm.rivals.steps import Rival, Run, rivals
+from autotm.graph import Graph, Machine, Plan
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan
+from autotm.rivals.base import Rival, Run, iterate
+from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
+from autotm.rivals.steps import rivals
 
 OURS = "Ours"
 
@@ -50,16 +56,32 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
     return most
 
 
-def seconds_of(run: Run, device: torch.device, repeats: int) -> list[float]:
-    """Seconds of iterations, each from an idle device to an idle one."""
-    found = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        found.append(time.perf_counter() - begin)
-    return found
+def held_bytes(module: nn.Module, sample: Sequence[torch.Tensor]) -> int:
+    """What was there before an iteration and a CPU's peak does not know of: 0 on a GPU."""
+    if sample[0].device.type == "cuda":
+        return 0
+    return sum(each.nbytes for each in (*module.parameters(), *module.buffers(), *sample))
+
+
+def seconds_of(run: Run, device: torch.device) -> float:
+    """Seconds of an iteration, from an idle device to an idle one."""
+    begin = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin
+
+
+def once_planned(seconds: float, gap: float) -> Planner:
+    """Our planner, which is not asked for the least budget where it finds no plan for this one."""
+
+    def planner(graph: Graph, machine: Machine) -> Plan:
+        try:
+            return plan(graph, machine, seconds=seconds, gap=gap)
+        except NoPlan as error:
+            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
+
+    return planner
 
 
 @dataclass
@@ -86,6 +108,17 @@ class Cell:
         return next((each for each in self.points if each.rival == OURS), None)
 
     @property
+    def closest(self) -> list[Point]:
+        """Of each rival in each form the largest peak within the cap: how well it was tuned."""
+        found: dict[tuple[str, str], Point] = {}
+        for point in self.points:
+            name = point.rival, point.form
+            old = found.get(name)
+            if point.peak <= self.cap and (old is None or point.peak > old.peak):
+                found[name] = point
+        return list(found.values())
+
+    @property
     def dominated_by(self) -> list[Point]:
         """Rivals that are both faster and smaller than ours."""
         others = [each for each in self.points if each.rival != OURS]
@@ -93,23 +126,31 @@ class Cell:
 
 
 class Comparison:
-    """A module with its rivals. Measures each point once, whatever the caps."""
+    """A module with its rivals. Measures each point once, whatever the caps.
+
+    failed: by name and form, why PyTorch cannot compile it. most: knobs that are tried for each
+    rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
+    """
 
     def __init__(
         self, module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, *,
         backend: str = "inductor", repeats: int = 5, planner: Planner | None = None,
-        only: Sequence[str] = (),
+        only: Sequence[str] = (), most: int = 0, cache: Path | None = None,
     ) -> None:  # fmt: skip
         self.module, self.sample, self.loss = module, tuple(sample), loss
         self.repeats, self.planner = repeats, planner
+        self.most, self.cache = most, cache
         self.device = self.sample[0].device
+        self.held = held_bytes(module, self.sample)
         found = rivals(module, sample, loss, backend)
-        self.rivals = {each.name: each for each in found if not only or each.name in only}
-        self._known: dict[tuple[str, float], tuple[int, float] | None] = {}
+        self.rivals = {(each.name, each.form): each for each in found
+                       if not only or each.name in only}  # fmt: skip
+        self.failed: dict[tuple[str, str], str] = {}
+        self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
 
     def plain(self) -> Point:
         """The plain step; its peak is the need. Raises RuntimeError where it does not fit."""
-        found = self._measure(self.rivals["plain"], 0.0)
+        found = self.measured(self.rivals["plain", ""], 0.0)
         if found is None:
             raise RuntimeError("the plain step does not fit, so nothing is known to be a share of")
         return Point("plain", 0.0, *found)
@@ -119,29 +160,50 @@ class Comparison:
         found = Cell(cap)
         for rival in self.rivals.values():
             if not rival.missing:
+                first = thinned(rival.knobs, max(2, self.most // 2)) if self.most else rival.knobs
                 found.points += search(
-                    rival.name, rival.knobs, lambda knob, r=rival: self._measure(r, knob),  # type: ignore[misc]
-                    cap, whole=rival.whole,
+                    rival.name, first, lambda knob, r=rival: self.measured(r, knob),  # type: ignore[misc]
+                    cap, whole=rival.whole, form=rival.form,
+                    tries=max(0, self.most - len(first)) if self.most else TRIES,
                 )  # fmt: skip
         best = found.best
         self._ours(found, best.peak if best is not None else cap)
         return found
 
-    def _measure(self, rival: Rival, knob: float) -> tuple[int, float] | None:
-        name = rival.name, knob
+    def points(self) -> list[Point]:
+        """All that was measured of rivals."""
+        return [
+            Point(name, knob, *found, form)
+            for (name, form, knob), found in self._known.items()
+            if found is not None
+        ]
+
+    def measured(self, rival: Rival, knob: float) -> tuple[int, float] | None:
+        """Peak and median seconds; None where it does not fit, or cannot be compiled."""
+        name = rival.name, rival.form, knob
         if name not in self._known:
             self._known[name] = self._run(rival, knob)
         return self._known[name]
 
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
+        if (rival.name, rival.form) in self.failed:
+            return None
         self._tidy()
         try:
             with rival.step(knob) as run:
                 run()
                 self.module.zero_grad()
-                peak = peak_bytes(run, self.device)
-                times = seconds_of(self._clean(run), self.device, self.repeats)
+                peak = peak_bytes(run, self.device) + self.held
+                clean = self._clean(run)
+                times = [seconds_of(clean, self.device) for _ in range(self.repeats)]
         except torch.OutOfMemoryError:
+            return None
+        except Exception as error:
+            if not rival.compiled:
+                raise
+            cause = getattr(error, "inner_exception", None) or error
+            first = next(iter(str(cause).strip().splitlines()), "")
+            self.failed[rival.name, rival.form] = f"{type(cause).__name__}: {first}"
             return None
         finally:
             self._tidy()
@@ -157,48 +219,62 @@ class Comparison:
     def _tidy(self) -> None:
         self.module.zero_grad()
         gc.collect()
+        forget_workspaces(self.device)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _ours(self, cell: Cell, cap: int) -> None:
-        best = cell.best
+        self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
             try:
-                step = fit(self.module, self.sample, self.loss, budget=cap, planner=self.planner)
+                step = fit(self.module, self.sample, self.loss, budget=cap, cache=self.cache,
+                           planner=self.planner)  # fmt: skip
             except AutotmError as error:
                 cell.note = str(error)
                 return
             stack.callback(step.close)
-            plan = step.fit.plan
+            ours = step.fit.plan
             cell.expected = {
-                "predicted_time": check(step.fit.graph, step.fit.machine, plan).seconds,
-                "bound": plan.bound,
-                "solve_time": plan.solve_seconds,
+                "predicted_time": check(step.fit.graph, step.fit.machine, ours).seconds,
+                "bound": ours.bound,
+                "solve_time": ours.solve_seconds,
                 "fit_time": time.perf_counter() - began,
             }
-            if step.measure(1).differ != ():
-                cell.note = "void: the gradients are not, or not shown to be, the plain run's"
+            cell.note = step.measure(1).void
+            if cell.note:
                 return
 
             def run() -> torch.Tensor:
-                found: torch.Tensor = step(*self.sample)
-                found.backward()  # type: ignore[no-untyped-call]
-                return found.detach()
+                return iterate(lambda: step(*self.sample))
 
             run()
             self.module.zero_grad()
             # The arenas were there before; a CPU's profiler did not see them made.
-            arena = plan.peak_bytes if self.device.type != "cuda" else 0
-            peak = peak_bytes(run, self.device) + arena
-            clean = self._clean(run)
-            cell.turns[OURS] = seconds_of(clean, self.device, self.repeats)
-            if best is not None:
-                with self.rivals[best.rival].step(best.knob) as other:
-                    other()
-                    theirs = self._clean(other)
-                    cell.turns[best.rival] = seconds_of(theirs, self.device, 2 * self.repeats)
-                cell.turns[OURS] += seconds_of(clean, self.device, self.repeats)
-            knob = cap / 1e9
+            arena = ours.peak_bytes if self.device.type != "cuda" else 0
+            peak = peak_bytes(run, self.device) + self.held + arena
+            cell.turns = self._turns(cell.best, run)
             seconds = statistics.median(cell.turns[OURS])
-            cell.points.append(Point(OURS, knob, peak, seconds))
+            cell.points.append(Point(OURS, cap / 1e9, peak, seconds))
+
+    def _turns(self, best: Point | None, run: Run) -> dict[str, list[float]]:
+        """Seconds of ours (A) and of the best rival (B) in this process, in turns: A B B A.
+
+        Where a rival does not fit beside our arena, ours alone.
+        """
+        runs = {OURS: self._clean(run)}
+        found: dict[str, list[float]] = {OURS: []}
+        with ExitStack() as stack:
+            order = [OURS]
+            if best is not None:
+                other = stack.enter_context(self.rivals[best.rival, best.form].step(best.knob))
+                try:
+                    other()
+                    runs[best.rival], found[best.rival] = self._clean(other), []
+                    order = [OURS, best.rival, best.rival, OURS]
+                except torch.OutOfMemoryError:
+                    self._tidy()
+            for _ in range(self.repeats):
+                for name in order:
+                    found[name].append(seconds_of(runs[name], self.device))
+        return found

@@ -3,7 +3,8 @@
 Written anew after their description: tensors of at least a KiB that are no parameters go to pinned
 memory on a stream of their own and are fetched ahead of their use; a few stay alive until their
 copy has ended. One object serves a whole step, so that a few are a few of all its blocks, and what
-several operators save is moved once. Pinned memory comes from PyTorch's cache.
+several operators save is moved once. Pinned memory comes from PyTorch's cache. The knob, which is
+ours, is a share of the bytes: those that are saved first, and needed last, leave.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ class _Away:
 class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
     """A context: what autograd saves within goes to the host. keep: parameters, which do not.
 
-    It may be entered again and again. On a CPU the copies are plain ones.
+    It may be entered again and again; `begin` starts a step. room: bytes that may leave in a step,
+    None for all. left: bytes that have. On a CPU the copies are plain ones.
     """
 
-    def __init__(self, keep: Iterable[torch.Tensor]) -> None:
+    def __init__(self, keep: Iterable[torch.Tensor], room: float | None = None) -> None:
+        self.room, self.left = room, 0
         self._keep = {each.untyped_storage()._cdata for each in keep}
         self._away: WeakValueDictionary[int, _Away] = WeakValueDictionary()
         self._same: WeakValueDictionary[tuple[Any, ...], _Away] = WeakValueDictionary()
@@ -47,6 +50,10 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         self._next = 0
         self._streams: tuple[Any, Any] | None = None
         super().__init__(self._pack, self._unpack)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.left = 0
 
     def _pack(self, tensor: torch.Tensor) -> Any:
         small = tensor.numel() * tensor.itemsize < LEAST
@@ -56,6 +63,9 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         name = (source.cdata, tensor._version, tensor.dtype, tensor.storage_offset(),
                 tuple(tensor.shape), tensor.stride())  # fmt: skip
         if name not in self._same:
+            if self.room is not None and self.left + tensor.nbytes > self.room:
+                return tensor
+            self.left += tensor.nbytes
             away = self._leave(tensor.detach(), source)
             self._same[name] = self._away[away.number] = away
             return away

@@ -12,12 +12,13 @@ TRIES = 12
 
 @dataclass(frozen=True)
 class Point:
-    """A rival at a knob: measured peak in bytes, seconds of an iteration."""
+    """A rival at a knob: measured peak in bytes, seconds of an iteration; which form of it."""
 
     rival: str
     knob: float
     peak: int
     seconds: float
+    form: str = ""
 
 
 def search(
@@ -27,6 +28,7 @@ def search(
     cap: int,
     *,
     whole: bool,
+    form: str = "",
     tries: int = TRIES,
 ) -> list[Point]:
     """Every point that was measured on the way to a peak within 1 % below `cap`.
@@ -40,10 +42,12 @@ def search(
     def look(knob: float) -> None:
         if knob not in found:
             got = measure(knob)
-            found[knob] = Point(rival, knob, *got) if got is not None else None
+            found[knob] = Point(rival, knob, *got, form) if got is not None else None
 
     for knob in knobs:
         look(knob)
+    if not any(found.values()):
+        return []
     for _ in range(tries):
         best = at_cap([each for each in found.values() if each is not None], cap)
         if best is not None and best.peak >= (1 - CLOSE) * cap:
@@ -53,6 +57,14 @@ def search(
             break
         look(middle)
     return [point for _, point in sorted(found.items()) if point is not None]
+
+
+def thinned(knobs: Sequence[float], most: int) -> tuple[float, ...]:
+    """At most `most` (two or more) of a grid's knobs, evenly, with both ends."""
+    last = len(knobs) - 1
+    if last < most:
+        return tuple(knobs)
+    return tuple(knobs[round(place * last / (most - 1))] for place in range(most))
 
 
 def _between(found: dict[float, Point | None], cap: int, whole: bool) -> float | None:

@@ -1,0 +1,140 @@
+"""What lies outside an arena: a module's tensors, results that are given back; the plain run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from autotm.executor.calls import Call, Capture, View, mapped, views_of
+from autotm.graph import ENDS
+
+
+def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
+    """A tensor outside the arena, seen as the graph sees it. `tensor` begins where it begins."""
+    if tensor.shape == view.size and tensor.stride() == view.stride and view.offset == 0:
+        return tensor
+    return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
+
+
+def laid(
+    call: Call, results: Sequence[Any], sizes: Sequence[int], wanted: set[int] | None = None
+) -> dict[int, torch.Tensor]:
+    """Results by tensor, laid out as the graph expects; copied only where they are not."""
+    found: dict[int, torch.Tensor] = {}
+    for view, result in zip(call.outputs, results, strict=True):
+        if view is None or (wanted is not None and view.tensor not in wanted):
+            continue
+        if result.stride() == view.stride and result.storage_offset() == view.offset:
+            whole = result.untyped_storage().nbytes() // result.itemsize
+            base = result if not view.offset else torch.as_strided(result, (whole,), (1,), 0)
+            found.setdefault(view.tensor, base)
+            continue
+        count = sizes[view.tensor] // view.dtype.itemsize
+        base = found.get(view.tensor)
+        if base is None:
+            base = found[view.tensor] = result.new_empty(count)
+        torch.as_strided(base, view.size, view.stride, view.offset).copy_(result)
+    return found
+
+
+def plain(
+    capture: Capture, outside: dict[int, torch.Tensor], room: int | None = None
+) -> dict[int, torch.Tensor]:
+    """Every call once, in order, nothing planned: what a session's results must equal.
+
+    Each tensor is let go after its last use; what stays outside an arena is given back by id. Where
+    the device is full, or tensors take more than `room` bytes, all but the operands of the next
+    call wait on the host.
+    """
+    found, sizes = dict(outside), [each.bytes for each in capture.graph.tensors]
+    ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
+    waiting: dict[int, _Waiting] = {}
+
+    def leave(stay: set[int]) -> None:
+        for tensor in found.keys() - ends - stay:
+            waiting[tensor] = _Waiting.of(found.pop(tensor))
+
+    def run(call: Call) -> Any:
+        for view in views_of((call.args, call.kwargs)):
+            if view.tensor in waiting:
+                found[view.tensor] = waiting.pop(view.tensor).back(capture.device)
+        args = mapped(call.args, lambda view: look(found[view.tensor], view))
+        kwargs = mapped(call.kwargs, lambda view: look(found[view.tensor], view))
+        return call.target(*args, **kwargs)
+
+    with torch.no_grad(), torch.autocast(capture.device.type, enabled=False):
+        for op, call in zip(capture.graph.ops, capture.calls, strict=True):
+            if room is not None and sum(sizes[each] for each in found.keys() - ends) > room:
+                leave(set(op.inputs))
+            try:
+                results = run(call)
+            except torch.OutOfMemoryError:
+                leave(set(op.inputs))
+                torch.cuda.empty_cache()
+                results = run(call)
+            many = results if isinstance(results, (tuple, list)) else [results]
+            found.update(laid(call, many, sizes))
+            del results, many
+            for tensor in set(op.operands) - ends:
+                if capture.graph.life(tensor)[1] == op.index:
+                    found.pop(tensor, None)
+    return found
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A tensor's whole storage on the host, and how the tensor looks at it."""
+
+    whole: torch.Tensor
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Waiting:
+        count = tensor.untyped_storage().nbytes() // tensor.itemsize
+        whole = torch.as_strided(tensor, (count,), (1,), 0)
+        return cls(whole.to("cpu", copy=True), tuple(tensor.shape), tensor.stride(),
+                   int(tensor.storage_offset()))  # fmt: skip
+
+    def back(self, device: torch.device) -> torch.Tensor:
+        whole = self.whole.to(device, copy=True)
+        return torch.as_strided(whole, self.size, self.stride, self.offset)
+
+
+def outside_of(
+    capture: Capture, module: torch.nn.Module, inputs: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Parameters, buffers, inputs and constants of a graph, from a module; no tangent."""
+    found = dict(capture.constants)
+    parameters, buffers = named_tensors(module)
+    for tensor, (role, name) in capture.roles.items():
+        if role == "parameter":
+            found[tensor] = parameters[name].detach()
+        elif role == "buffer":
+            found[tensor] = buffers[name]
+        elif role == "input":
+            found[tensor] = inputs[name]
+    return found
+
+
+def named_tensors(
+    module: torch.nn.Module,
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Parameters and buffers under each of their names, quicker than PyTorch lists them."""
+    parameters: dict[str, torch.Tensor] = {}
+    buffers: dict[str, torch.Tensor] = {}
+    todo = [("", module)]
+    while todo:
+        prefix, each = todo.pop()
+        for own, found in ((each._parameters, parameters), (each._buffers, buffers)):
+            for name, value in own.items():
+                if value is not None:
+                    found[prefix + name] = value
+        todo += [
+            (f"{prefix}{n}.", child) for n, child in each._modules.items() if child is not None
+        ]
+    return parameters, buffers

@@ -1,0 +1,71 @@
+"""The largest batch within some budgets: ours against the plain step and others. Needs a GPU.
+
+The plain step's largest batch comes first; its time per sample there, times `--slower`, is what a
+sample may take with all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from reprokit.progress import Progress
+from reprokit.records import RecordWriter
+from reprokit.skip import cannot_run
+
+from autotm.config import Config
+from autotm.networks.catalogue import TRAINED, named
+from autotm.rivals.compare import OURS, once_planned
+from autotm.rivals.exact import exactly
+from autotm.rivals.largest import Task, Trial, largest
+
+
+def run(config: Config, out: RecordWriter) -> None:
+    """Every trial and the largest success, for each budget."""
+    network, first = named(config.network, TRAINED)
+    if config.device == "cpu" and not network.startswith("small-"):
+        cannot_run("largest_batch needs a GPU; fix: --device cuda, or a network small-*")
+    if config.device == "cuda" and not torch.cuda.is_available():
+        cannot_run("PyTorch sees no GPU; fix: --device cpu with a network small-*")
+    exactly()
+    names = ("plain", OURS, *(name for name in config.rivals if name != "plain"))
+    progress = Progress(len(config.budgets_gb) * len(names))
+    for budget in config.budgets_gb:
+        cap = int(budget * 1e9)
+        there = torch.cuda.mem_get_info()[1] if config.device == "cuda" else cap
+        if cap > there:
+            out.skip({"budget": f"{budget:g}"}, f"the GPU has {there / 1e9:.1f} GB")
+            continue
+        task = Task(
+            network, config.device, config.precision, cap, torch.nn.functional.cross_entropy,
+            cache=out.out_dir / "times.jsonl",
+            planner=once_planned(config.solver_seconds, config.gap),
+        )  # fmt: skip
+        plain: Trial | None = None
+        for name in names:
+            start = plain.batch if plain is not None else first
+            best, tried = largest(task.attempt(name), start, config.resolution)
+            _write(out, {"variant": name, "budget": f"{budget:g}"}, best, tried)
+            if name == "plain" and best is not None:
+                plain, task = best, replace(task, limit=config.slower * best.seconds)
+            elif best is not None and plain is not None:
+                labels = {"variant": name, "budget": f"{budget:g}"}
+                out.write("batch_gain", "1", [best.batch / plain.batch], labels, "measured")
+            progress.step(f"{budget:g} GB {name}")
+
+
+def _write(
+    out: RecordWriter, labels: dict[str, object], best: Trial | None, tried: list[Trial]
+) -> None:
+    for trial in tried:
+        own = {**labels, "batch": str(trial.batch)}
+        if trial.peak:
+            note = trial.why or None
+            out.write("trial_peak", "GB", [trial.peak / 1e9], own, "measured", note=note)
+            out.write("sample_time", "s", [trial.seconds], own, "measured", note=note)
+        else:
+            out.skip(own, trial.why)
+    if best is None:
+        out.skip(labels, f"not even {tried[-1].batch} succeeds: {tried[-1].why}")
+    else:
+        out.write("largest_batch", "1", [best.batch], labels, "measured")

@@ -1,0 +1,136 @@
+"""The largest batch within a budget, by bisection; every success is a whole step, run and checked.
+
+Its time per sample may be some times that of the plain step at the largest batch that this one
+reaches within the same budget.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from autotm.executor.capture import Loss
+from autotm.executor.errors import AutotmError
+from autotm.fitting import Planner, fit
+from autotm.networks.modules import module
+from autotm.rivals.base import iterate
+from autotm.rivals.compare import OURS, Comparison, held_bytes, peak_bytes, seconds_of
+
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A batch that was tried: peak in bytes and seconds per sample, where it ran; why it failed."""
+
+    batch: int
+    peak: int = 0
+    seconds: float = 0.0
+    why: str = ""
+
+
+def largest(
+    attempt: Callable[[int], Trial], first: int, resolution: float
+) -> tuple[Trial | None, list[Trial]]:
+    """The last success, and all that was tried. resolution: of the batch, where the search ends.
+
+    From `first` on it doubles (or halves) up to a success beside a failure, then bisects.
+    """
+    tried: list[Trial] = []
+    best: Trial | None = None
+    low, high, batch = 0, 0, first
+    while batch >= 1 and batch != low:
+        tried.append(attempt(batch))
+        if tried[-1].why:
+            high = batch
+        else:
+            low, best = batch, tried[-1]
+        if high and high - low <= max(1.0, resolution * low):
+            break
+        batch = (low + high) // 2 if high else 2 * low
+    return best, tried
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network to be trained within `cap` bytes. limit: seconds per sample at most, or none."""
+
+    network: str
+    device: str
+    precision: str
+    cap: int
+    loss: Loss
+    limit: float = float("inf")
+    cache: Path | None = None
+    planner: Planner | None = None
+
+    def ours(self, batch: int) -> Trial:
+        """A step by `fit`, with the plain run's gradients."""
+        _tidy()
+        net, sample = self._made(batch)
+        where = sample[0].device
+        try:
+            step = fit(net, sample, self.loss, budget=self.cap, cache=self.cache,
+                       planner=self.planner)  # fmt: skip
+        except AutotmError as error:
+            return Trial(batch, why=str(error))
+        except torch.OutOfMemoryError:
+            return Trial(batch, why="an operator does not fit by itself")
+        try:
+            void = step.measure(1).void
+            if void:
+                return Trial(batch, why=void)
+
+            def run() -> torch.Tensor:
+                net.zero_grad()
+                return iterate(lambda: step(*sample))
+
+            run()
+            net.zero_grad()
+            peak = peak_bytes(run, where) + held_bytes(net, sample)
+            peak += step.fit.plan.peak_bytes if where.type != "cuda" else 0  # made before
+            times = [seconds_of(run, where) for _ in range(REPEATS)]
+        finally:
+            step.close()
+        return self._judged(batch, peak, statistics.median(times) / batch)
+
+    def rival(self, name: str, batch: int) -> Trial:
+        """A rival in any form at any of its knobs, those that save most first."""
+        net, sample = self._made(batch)
+        found = Comparison(net, sample, self.loss, repeats=REPEATS, only=[name])
+        trial = Trial(batch, why="it does not fit, or cannot run here")
+        for each in found.rivals.values():
+            for knob in reversed(each.knobs if not each.missing else ()):
+                got = found.measured(each, knob)
+                if got is not None:
+                    trial = self._judged(batch, got[0], got[1] / batch)
+                    if not trial.why:
+                        return trial
+        return trial
+
+    def attempt(self, name: str) -> Callable[[int], Trial]:
+        """A trial of ours, or of a rival."""
+        return self.ours if name == OURS else lambda batch: self.rival(name, batch)
+
+    def _made(self, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+        torch.manual_seed(0)
+        return module(f"{self.network}_{batch}", self.device, self.precision)
+
+    def _judged(self, batch: int, peak: int, seconds: float) -> Trial:
+        why = ""
+        if peak > self.cap:
+            why = f"it takes {peak / 1e9:.3f} GB"
+        elif seconds > self.limit:
+            why = f"a sample takes {seconds / self.limit:.3f} times what it may"
+        return Trial(batch, peak, seconds, why)
+
+
+def _tidy() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,179 @@
+"""The largest batch: bisection, and trials that are whole checked steps; plain runs that spill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import autotm
+import autotm_networks
+import autotm_plans
+import pytest
+import torch
+from autotm.cli import main
+from autotm.executor import iteration
+from autotm.executor.arena import arena_graph
+from autotm.executor.capture import capture
+from autotm.executor.errors import BudgetError
+from autotm.executor.outside import outside_of, plain
+from autotm.graph import Machine
+from autotm.networks.modules import module
+from autotm.rivals.compare import OURS, once_planned
+from autotm.rivals.largest import Task, Trial, largest
+from torch import nn
+
+LOSS = nn.functional.cross_entropy
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """An experiment asks for deterministic kernels, for good."""
+    before = torch.backends.cudnn.deterministic, torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+    (torch.backends.cudnn.deterministic,
+     torch.utils.deterministic.fill_uninitialized_memory) = before  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 7, 8, 9, 63, 64, 100, 1000])
+@pytest.mark.parametrize("first", [1, 8, 64])
+def test_the_last_batch_that_succeeds_is_found(most: int, first: int) -> None:
+    best, tried = largest(lambda batch: Trial(batch, why="" if batch <= most else "no"), first, 0.0)
+    assert (best.batch if best is not None else 0) == most
+    batches = [trial.batch for trial in tried]
+    assert len(set(batches)) == len(batches) <= 20
+
+
+def test_a_resolution_ends_it_within_its_share() -> None:
+    best, tried = largest(lambda batch: Trial(batch, why="" if batch <= 777 else "no"), 8, 0.1)
+    assert best is not None
+    assert 777 / 1.1 <= best.batch <= 777
+    assert len(tried) < 14
+
+
+def test_a_trial_is_a_whole_step_within_the_cap_and_the_time() -> None:
+    plenty = Task("small-vgg", "cpu", "fp32", 10**8, LOSS)
+    found = plenty.ours(4)
+    assert found.why == ""
+    assert 0 < found.peak < 10**8
+    assert Task("small-vgg", "cpu", "fp32", 1000, LOSS).ours(4).why.startswith("a budget of 1 kB")
+    slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12)
+    assert "times what it may" in slow.ours(4).why
+    assert slow.rival("plain", 4).seconds > 1e-12
+    assert Task("small-vgg", "cpu", "fp32", 1000, LOSS).rival("plain", 4).why.startswith("it takes")
+
+
+def test_a_trial_whose_gradients_are_others_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, sample = module("small-vgg_2", "cpu")
+    step = autotm.fit(net, sample, LOSS, budget=10**8, planner=lambda g, m: autotm_plans.kept(g))
+    true = iteration.Iteration.once
+
+    def wrong(self: iteration.Iteration, *args: object) -> dict[str, torch.Tensor]:
+        found = true(self, *args)  # type: ignore[arg-type]
+        return {name: each + 1e-3 for name, each in found.items()}
+
+    assert step.measure(0).void == ""
+    monkeypatch.setattr(iteration.Iteration, "once", wrong)
+    found = step.measure(0)
+    assert found.unsteady == ()  # the plain run repeats its own bits here
+    assert found.void.startswith(f"void: {len(found.differ or ())} gradients")
+    step.close()
+
+
+def test_what_the_plain_run_itself_does_not_repeat_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net, sample = module("small-vgg_2", "cpu")
+    step = autotm.fit(net, sample, LOSS, budget=10**8, planner=lambda g, m: autotm_plans.kept(g))
+    true, noise = iteration.Iteration.plainly, iter(range(100))
+
+    def unsteady(self: iteration.Iteration, *args: object) -> dict[str, torch.Tensor]:
+        found = true(self, *args)  # type: ignore[arg-type]
+        name = next(iter(self.capture.gradients))
+        return {**found, name: found[name] * (1 + 1e-5 * next(noise))}
+
+    monkeypatch.setattr(iteration.Iteration, "plainly", unsteady)
+    step.measure(0)  # uses up the draw of no noise
+    found = step.measure(1)
+    assert found.differ == found.unsteady != ()
+    assert found.void == ""
+    step.measurement = found
+    assert "that the plain run does not repeat" in step.report()
+    step.close()
+
+
+@pytest.mark.parametrize("name", sorted(autotm_networks.NETWORKS))
+def test_a_plain_run_whose_tensors_wait_on_the_host_has_the_same_bits(name: str) -> None:
+    found_module, sample = autotm_networks.network(name)
+    found = capture(found_module, sample, LOSS)
+    outside = outside_of(found, found_module, sample)
+    for tensor, (role, _) in found.roles.items():
+        if role == "tangent":
+            outside[tensor] = torch.ones(())
+    torch.manual_seed(3)
+    want = plain(found, outside)
+    for room in (0, found.graph.peak_bytes // 3):
+        torch.manual_seed(3)
+        got = plain(found, outside, room)
+        assert got.keys() == want.keys()
+        assert all(torch.equal(got[tensor], want[tensor]) for tensor in want)
+    ends = {view.tensor for view in (found.loss, *found.gradients.values())}
+    assert (
+        ends
+        <= want.keys()
+        <= ends | outside.keys() | {view.tensor for view in found.updates.values()}
+    )
+
+
+def test_a_budget_without_a_plan_is_said_at_once() -> None:
+    net, sample = module("small-vgg_4", "cpu")
+    graph = arena_graph(capture(net, sample, LOSS).graph)
+    with pytest.raises(BudgetError, match=r"no plan was found for this budget: .* whatever"):
+        once_planned(5.0, 0.01)(graph, Machine(512, 1e9, 1e9))
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_largest_batch_writes_every_trial(tmp_path: Path) -> None:
+    words = ["largest_batch", "--network", "small-vgg_4", "--budgets-gb", "0.002", "--rivals",
+             "checkpoint", "--slower", "1000", "--resolution", "0.5"]  # fmt: skip
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    found = records(tmp_path)
+    largest_of = {
+        each["labels"]["variant"]: each["samples"][0]  # type: ignore[index]
+        for each in found
+        if each["metric"] == "largest_batch"
+    }
+    assert set(largest_of) == {"plain", "checkpoint", OURS}
+    assert min(largest_of.values()) >= 4
+    peaks = [each for each in found if each["metric"] == "trial_peak"]
+    fitting = [each for each in peaks if "note" not in each]
+    assert all(each["samples"][0] <= 0.002 for each in fitting)  # type: ignore[index]
+    assert len(fitting) < len(peaks)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_rivals_writes_every_point_and_the_front(tmp_path: Path, precision: str) -> None:
+    words = ["rivals", "--network", "small-resnet_4", "--caps", "1,0.8", "--rivals",
+             "checkpoint,torchtune_offload", "--precision", precision]  # fmt: skip
+    assert main([*words, "--out", str(tmp_path)]) == 0
+    found = records(tmp_path)
+    metrics = {each["metric"] for each in found}
+    assert {"need", "plain_time", "peak", "point_time", "front_peak", "front_time", "hypervolume",
+            "of_cap"} <= metrics  # fmt: skip
+    shares = [each["samples"][0] for each in found if each["metric"] == "hypervolume"]
+    assert len(shares) == 2
+    assert max(shares) <= 1  # type: ignore[type-var, operator]
+    skipped = (tmp_path / "skipped.jsonl").read_text()
+    assert torch.cuda.is_available() or "torchtune's OffloadActivations needs a GPU" in skipped
+
+
+def test_without_a_gpu_a_large_network_is_not_run(tmp_path: Path) -> None:
+    for experiment in ("rivals", "largest_batch"):
+        with pytest.raises(SystemExit) as left:
+            main([experiment, "--network", "unet_2", "--out", str(tmp_path)])
+        assert left.value.code == 77
