@@ -57,12 +57,11 @@ class Overlapped:
         paid: dict[int, float] = {}
         for a, b in pairwise(users):
             away = model.binary()
-            outs = range(a + 1, min(a + self.window + 1, b))
-            backs = range(max(b - self.window, a + 1), b)
+            near = [n for n in range(a + 1, b) if min(n - a, b - n) <= self.window]
             gap = _Gap(
                 away,
-                {None: model.binary(write), **{g: model.binary() for g in outs}},
-                {None: model.binary(read), **{h: model.binary() for h in backs}},
+                {None: model.binary(write), **{g: model.binary() for g in near}},
+                {None: model.binary(read), **{h: model.binary() for h in near}},
             )
             gaps.append(gap)
             model.row({**dict.fromkeys(gap.back.values(), 1.0), away: -1.0}, 0, 0)
