@@ -245,15 +245,15 @@ def test_packed_boxes_never_overlap(raw: list[tuple[int, int, int]]) -> None:
 
 
 def test_a_copy_may_run_beside_a_kernel_near_the_other_end_of_its_gap() -> None:
-    tensors = [Tensor(0, 4, "activation"), *(Tensor(n, 1, "activation") for n in range(1, 7))]
-    tensors[5] = Tensor(5, 4, "activation")
+    sizes = (4, 1, 1, 1, 1, 4, 1)
+    tensors = tuple(Tensor(n, MIB * size, "activation") for n, size in enumerate(sizes))
     seconds = (0.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0)
     ops = tuple(
         Op(n, "op", (0,) if n == 6 else (), (n,), time) for n, time in enumerate(seconds)
     )  # fmt: skip
-    graph, machine = Graph(tuple(tensors), ops), Machine(5, 1.0, 1.0, align=1)
-    edges = Layered(graph, machine, 5, "asynchronous", 2).seconds()
-    beside, _, _ = Overlapped(graph, machine, 5, window=2).solve(gap=0.0)
+    graph, machine = Graph(tensors, ops), Machine(5 * MIB, MIB, MIB, align=1)
+    edges = Layered(graph, machine, 5 * MIB, "asynchronous", 2).seconds()
+    beside, _, _ = Overlapped(graph, machine, 5 * MIB, window=2).solve(gap=0.0)
     assert (edges, beside.seconds) == (pytest.approx(14.0), pytest.approx(14.0))
 
 
