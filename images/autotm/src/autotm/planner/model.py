@@ -18,7 +18,11 @@ TINY = 1e-6
 
 
 class NoPlan(ValueError):
-    """The programme has no solution, or none was found in time. One sentence."""
+    """No solution, or none in time, or addresses that do not fit by `over` bytes. One sentence."""
+
+    def __init__(self, sentence: str, over: int = 0) -> None:
+        super().__init__(sentence)
+        self.over = over
 
 
 @dataclass(frozen=True)
