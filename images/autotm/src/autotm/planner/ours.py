@@ -15,9 +15,9 @@ from autotm.planner.realise import realise
 
 SMALL = 60  # ops: all that can be decided is
 FEW = 300  # ops: whole tensors are much of the memory
-WHOLE = 0.02  # of the capacity: what counts as a whole there
+WHOLE = 0.08  # of the capacity: what counts as a whole there
 TURNS = 2  # solved again for less memory where addresses do not fit
-SOLVE = 10.0  # s of each
+SOLVE = 30.0  # s of each
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
 
 
