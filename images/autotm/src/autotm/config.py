@@ -13,7 +13,7 @@ from autotm.sim.tiers import Gpu, Host
 EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals")
 VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
-    "OursOffload", "OursRecompute", "OursHalfDuplex", "Managed",
+    "OursOffload", "OursRecompute", "OursHalfDuplex", "OursOutside", "Managed",
 )  # fmt: skip
 RIVALS = (
     "plain", "save_on_cpu", "checkpoint", "selective_checkpoint", "offload_activations",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import highspy
@@ -18,11 +18,14 @@ TINY = 1e-6
 
 
 class NoPlan(ValueError):
-    """No solution, or none in time, or addresses that do not fit by `over` bytes. One sentence."""
+    """No solution, or none in time, or addresses that do not fit. One sentence.
 
-    def __init__(self, sentence: str, over: int = 0) -> None:
+    over: bytes by which they do not; high: the tensors that end above the capacity.
+    """
+
+    def __init__(self, sentence: str, over: int = 0, high: Iterable[int] = ()) -> None:
         super().__init__(sentence)
-        self.over = over
+        self.over, self.high = over, frozenset(high)
 
 
 @dataclass(frozen=True)

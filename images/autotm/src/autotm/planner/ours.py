@@ -47,6 +47,42 @@ def plan(
     return replace(found, bound=bound, gap=_gap(found, bound), solve_seconds=spent)
 
 
+def outside(
+    graph: Graph, machine: Machine, limits: Limits | None = None, *, seconds: float = 60.0,
+    gap: float = 0.01,
+) -> Plan:  # fmt: skip
+    """The same programme with addresses outside of it, as the paper has them. Raises NoPlan.
+
+    Copies have the time that the link takes, whatever lies beside them; where the stays do not
+    pack, limits of single kernels are lowered and all is solved again.
+    """
+    began, bound = time.perf_counter(), 0.0
+    rooms, problem = [machine.capacity] * len(graph.ops), NoPlan("no plan was found in time")
+    for turn in range(paper.RETRIES):
+        left = seconds - (time.perf_counter() - began)
+        if turn and left < 1:
+            break
+        try:
+            chosen = Programme(graph, machine, limits or limits_for(graph), rooms).solve(left, gap)
+            bound = bound or chosen.bound
+            found = realise(graph, machine, chosen, "ours, addresses outside", rounds=1)
+        except NoPlan as error:
+            problem = error
+            if not error.high:
+                break
+            over = error.over / machine.capacity
+            rooms = paper.lowered(graph, rooms, error.high, over)
+            continue
+        ran = check(graph, machine, found)
+        notes = {**found.notes, "programme": chosen.seconds, "retries": float(turn)}
+        spent = time.perf_counter() - began
+        return replace(
+            found, seconds=ran.seconds, bound=bound, solve_seconds=spent, notes=notes,
+            gap=max(1.0 - bound / ran.seconds, 0.0),
+        )  # fmt: skip
+    raise problem
+
+
 def least_bytes(graph: Graph, machine: Machine) -> tuple[int, int]:
     """What the most demanding op needs by itself beside what never moves, and which op it is."""
     size = [aligned(each.bytes, machine.align) for each in graph.tensors]

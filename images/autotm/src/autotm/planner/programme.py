@@ -8,6 +8,7 @@ counted by the byte, not by the tensor, so the optimum is a bound of what `reali
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
@@ -34,8 +35,11 @@ class _Variables:
 class Programme:
     """The mixed-integer programme of one graph and machine."""
 
-    def __init__(self, graph: Graph, machine: Machine, limits: Limits) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None
+    ) -> None:
         self.graph, self.machine, self.limits = graph, machine, limits
+        self._rooms = rooms or [machine.capacity] * len(graph.ops)  # bytes, per op
         self.found: Lines = lines_of(graph, limits)
         self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
         self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
@@ -217,7 +221,6 @@ class Programme:
 
     def _time(self) -> None:
         model, machine = self.model, self.machine
-        room = machine.capacity * MB
         out_rate, in_rate = machine.to_host * MB / MS, machine.from_host * MB / MS
         again: dict[int, dict[int, float]] = {}
         for (repeated, point), variable in self.at.again.items():
@@ -225,6 +228,7 @@ class Programme:
         memory = queue = ahead = None
         self.waits = []
         for n, op in enumerate(self.graph.ops):
+            room = self._rooms[n] * MB
             wait = model.number(1.0)
             self.waits.append(wait)
             spare = {wait: 1.0, **again.get(n, {})}

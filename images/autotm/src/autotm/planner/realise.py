@@ -294,6 +294,7 @@ def realise(
     raise NoPlan(
         f"the stays do not pack into {machine.capacity} bytes, but into {height}",
         over=height - machine.capacity,
+        high=[s.tensor for s in stays if s.address + schedule.size(s.tensor) > machine.capacity],
     )
 
 
