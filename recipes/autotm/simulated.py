@@ -17,7 +17,7 @@ COLOURS = {
     "NUMA": PALETTE["grey"], "Static": PALETTE["sky"], "Synchronous": PALETTE["blue"],
     "Asynchronous": PALETTE["green"], "Ours": PALETTE["vermilion"],
     "OursOffload": PALETTE["orange"], "OursRecompute": PALETTE["purple"],
-    "OursHalfDuplex": PALETTE["black"], "bound": PALETTE["grey"],
+    "OursHalfDuplex": PALETTE["black"], "OursOutside": "#b8860b", "bound": PALETTE["grey"],
 }  # fmt: skip
 RATIOS = {"p1d0": "1:0", "p8d1": "8:1", "p4d1": "4:1", "p1d1": "1:1", "p0d1": "0:1"}
 COSTS = PALETTE["orange"]
@@ -136,6 +136,35 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
         axis.set_title(net)
         axis.set_xlabel(unit)
     return Plot(figure=figure, table=table, spread=SPREAD)
+
+
+def errors(frame: pd.DataFrame) -> Plot:
+    """Figure 11: 100 * (predicted / least measured time - 1), per ratio; negative is optimistic."""
+    part = frame[frame["experiment"] == "errors"]
+    found = pool(part, "prediction_error", ["emulated_net", "ratio", "variant"])
+    if found.empty:
+        raise NoData("no prediction error: run the experiment errors")
+    rows = [
+        _row(row["median"], row, net=row["emulated_net"], policy=row["variant"],
+             bar=f"{RATIOS[row['ratio']]} {row['variant']}")
+        for row in found.to_dict("records")
+    ]  # fmt: skip
+    table = _table(rows)
+    names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
+    figure, axes = new_panels(len(nets), len(names), title="Error of predicted times")
+    for axis, net in zip(axes, nets, strict=True):
+        own = table[table["net"] == net].set_index("bar").reindex(names)
+        values = own["value"].astype(float)
+        colours = [COLOURS[name.split(" ")[1]] for name in names]
+        drawn = axis.barh(range(len(names)), values, color=colours)
+        axis.bar_label(drawn, [f"{value:+.1f}" for value in values], padding=3, fontsize=8)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set_yticks(range(len(names)), names)
+        axis.margins(x=0.2)
+        axis.set_title(net)
+        axis.set_xlabel("predicted over measured time (%)")
+    axes[0].invert_yaxis()
+    return Plot(figure=figure, table=table, spread="emulated slow memory; least of the iterations")
 
 
 def oversubscription(frame: pd.DataFrame) -> Plot:

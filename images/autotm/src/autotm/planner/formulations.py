@@ -43,6 +43,15 @@ class Placement:
             back += size * sum(fast[j] and not stays[j - 1] for j in range(1, len(fast)))
         return out, back
 
+    def slow(self, graph: Graph, op: int) -> int:
+        """The operands of an op that are in slow memory then, as a mask."""
+        mask = 0
+        for bit, tensor in enumerate(graph.ops[op].operands):
+            users = self.users.get(tensor, ())
+            if op in users and not self.fast[tensor][users.index(op)]:
+                mask |= 1 << bit
+        return mask
+
     def shares(self, graph: Graph) -> tuple[float, float]:
         """Share of the bytes that kernels read, and write, in fast memory; fixed tensors are."""
         totals, fasts = [0, 0], [0, 0]
