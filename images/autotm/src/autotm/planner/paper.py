@@ -22,6 +22,7 @@ from autotm.planner.realise import Decisions, realise
 Formulation = Literal["synchronous", "asynchronous"]
 LEAST, NEAR = 0.9, 5  # of a limit, what a retry leaves; kernels before and after a user
 RETRIES, TOLERANCE, REFINEMENTS = 20, 0.05, 7
+KERNELS = 5  # retries on a GPU that lower single kernels' limits, before those of all are
 
 
 @dataclass(frozen=True)
@@ -60,23 +61,32 @@ def plan(
     graph: Graph, machine: Machine, formulation: Formulation, *, seconds: float = 3600.0,
     gap: float = 0.01, window: int = 15,
 ) -> Plan:  # fmt: skip
-    """A plan for a GPU, replayed; synchronous, its seconds are the programme's. Raises NoPlan."""
+    """A plan for a GPU, replayed; synchronous, its seconds are the programme's. Raises NoPlan.
+
+    seconds: of one solve; no retry begins after four times as many. Where lowering the limits of
+    single kernels ends in addresses that do not fit, or in no solution, those of all are lowered by
+    1 % at a time, which the paper does not do.
+    """
     began = time.perf_counter()
     room, problem = machine.capacity - fixed_bytes(graph, machine), NoPlan("no retry is left")
     if room < 0:
         raise NoPlan("parameters, inputs and outputs alone are over the capacity")
-    rooms, bound = [room] * len(graph.ops), 0.0
+    rooms, bound, less = [room] * len(graph.ops), 0.0, 0
     for turn in range(RETRIES):
         try:
             chosen = _decided(graph, machine, rooms, formulation, seconds, gap, window)
-        except NoPlan as error:
-            raise (problem if turn else error) from None
-        bound = bound or chosen.bound
-        try:
+            bound = bound or chosen.bound
             found = realise(graph, machine, chosen, formulation)
         except NoPlan as error:
-            problem = error
-            rooms = lowered(graph, rooms, error.high, error.over / room)
+            problem = error if error.high or not turn else problem
+            late = time.perf_counter() - began > 4 * seconds
+            if late or (not error.high and (less or not turn)):
+                break
+            if error.high and turn < KERNELS and not less:
+                rooms = lowered(graph, rooms, error.high, error.over / room)
+            else:
+                less += machine.capacity // 100
+                rooms = [room - less] * len(graph.ops)
             continue
         ran = check(graph, machine, found)
         waits = formulation == "synchronous"  # for every copy, which the replay does not

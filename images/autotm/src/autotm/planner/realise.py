@@ -185,7 +185,9 @@ class Schedule:
             window = min(ready, key=lambda w: len(ends) if w.until is None else w.until)
             outs.remove(window)
             stay = window.stay
-            saved = max(stay.end, bisect_right(ends, start) - 1)
+            saved = stay.end
+            if window.until is not None:  # it may have let another go first
+                saved = max(saved, bisect_right(ends, start) - 1)
             free = start + self._seconds(stay, self.machine.to_host)
             after = bisect_left(begins, free - 1e-12)  # the first step that begins when it is out
             coming = min(w.stay.begin for w in self._of(stay.tensor) if w.stay.begin > stay.end)
