@@ -16,7 +16,7 @@ from ae.recipe.code import load_code
 _simulated = load_code(Path(__file__).parent, "simulated", fix="restore it")
 speedup, losses, costs = _simulated.speedup, _simulated.losses, _simulated.costs
 hardware_cache, limits, plans = _simulated.hardware_cache, _simulated.limits, _simulated.plans
-oversubscription = _simulated.oversubscription
+oversubscription, errors = _simulated.oversubscription, _simulated.errors
 fronts = load_code(Path(__file__).parent, "measured", fix="restore it").fronts
 
 COLOURS = {"Synchronous": PALETTE["sky"], "Asynchronous": PALETTE["green"]}

@@ -17,10 +17,16 @@ COLOURS = {
     "NUMA": PALETTE["grey"], "Static": PALETTE["sky"], "Synchronous": PALETTE["blue"],
     "Asynchronous": PALETTE["green"], "Ours": PALETTE["vermilion"],
     "OursOffload": PALETTE["orange"], "OursRecompute": PALETTE["purple"],
-    "OursHalfDuplex": PALETTE["black"], "bound": PALETTE["grey"],
+    "OursHalfDuplex": PALETTE["black"], "OursOutside": PALETTE["sky"],
+    "Managed": PALETTE["grey"], "bound": PALETTE["grey"],
 }  # fmt: skip
 RATIOS = {"p1d0": "1:0", "p8d1": "8:1", "p4d1": "4:1", "p1d1": "1:1", "p0d1": "0:1"}
 COSTS = PALETTE["orange"]
+NAMES = {
+    "OursOffload": "Ours (offload)", "OursRecompute": "Ours (recompute)",
+    "OursHalfDuplex": "Ours (half duplex)", "OursOutside": "Ours (addresses outside)",
+    "Managed": "managed memory", "bound": "no limit",
+}  # fmt: skip
 
 
 def _times(frame: pd.DataFrame, experiment: str, keys: list[str]) -> dict[tuple[str, ...], Any]:
@@ -138,6 +144,36 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
     return Plot(figure=figure, table=table, spread=SPREAD)
 
 
+def errors(frame: pd.DataFrame) -> Plot:
+    """Figure 11: 100 * (predicted / least measured time - 1), per ratio; negative is optimistic."""
+    part = frame[frame["experiment"] == "errors"]
+    found = pool(part, "prediction_error", ["emulated_net", "ratio", "variant"])
+    if found.empty:
+        raise NoData("no prediction error: run the experiment errors")
+    rows = [
+        _row(row["median"], row, net=row["emulated_net"], policy=row["variant"],
+             bar=f"{RATIOS[row['ratio']]} {row['variant']}")
+        for row in found.to_dict("records")
+    ]  # fmt: skip
+    table = _table(rows)
+    names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
+    figure, axes = new_panels(len(nets), len(names), title="Error of predicted times")
+    for axis, net in zip(axes, nets, strict=True):
+        own = table[table["net"] == net].set_index("bar").reindex(names)
+        values = own["value"].astype(float)
+        colours = [COLOURS[name.split(" ")[1]] for name in names]
+        drawn = axis.barh(range(len(names)), values, color=colours)
+        axis.bar_label(drawn, [f"{value:+.1f}" for value in values], padding=3, fontsize=8)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set_yticks(range(len(names)), names)
+        reach = 1.25 * max(values.abs().max(), 1.0)
+        axis.set_xlim(-reach, reach)
+        axis.set_title(net)
+        axis.set_xlabel("predicted over measured time (%)")
+    axes[0].invert_yaxis()
+    return Plot(figure=figure, table=table, spread="emulated slow memory; least of the iterations")
+
+
 def oversubscription(frame: pd.DataFrame) -> Plot:
     """Figure 12: managed memory's time over each planner's and over the uncapped time.
 
@@ -154,9 +190,10 @@ def oversubscription(frame: pd.DataFrame) -> Plot:
         if net not in bases or variant == "Managed" or not (uncapped or cap.endswith("GB")):
             continue
         found = [bases[net][fault]["median"] / row["median"] for fault in sorted(bases[net])]
-        name = "bound" if uncapped else variant
+        policy = "bound" if uncapped else variant
+        name = NAMES.get(policy, policy)
         whiskers = {"low": found[0], "high": found[-1]}
-        rows.append(_row(found[len(found) // 2], row, net=net, bar=name, policy=name) | whiskers)
+        rows.append(_row(found[len(found) // 2], row, net=net, bar=name, policy=policy) | whiskers)
     table = _table(rows)
     nets = dict.fromkeys(table["net"], 1.0)
     title = "Speed-up over managed memory, by what a fault costs"
@@ -214,7 +251,8 @@ def plans(frame: pd.DataFrame) -> Plot:
         base = times.get((net, "", "uncapped"))
         if base and variant != "uncapped":
             value = row["median"] / base["median"]
-            rows.append(_row(value, row, net=net, bar=f"{cap} {variant}", policy=variant))
+            name = f"{cap} {NAMES.get(variant, variant)}"
+            rows.append(_row(value, row, net=net, bar=name, policy=variant))
     table = _table(rows)
     nets = dict.fromkeys(table["net"], 1.0)
     return _bars(table, "Time over the uncapped time, by cap", "slowdown", nets)

@@ -13,6 +13,7 @@ from autotm.graph import Graph, Kind, Machine, Op, Tensor
 from autotm.networks.catalogue import build, footprint
 from autotm.planner import ours, paper
 from autotm.planner.formulations import TwoTiers
+from autotm.planner.paper import TOLERANCE, allocated, at_ratio, lowered
 from autotm.sim.baselines import Pool, cached, first_touch
 from autotm.sim.paging import BLOCK, managed
 from autotm.sim.tiers import Gpu, Host, all_slow, timed_on_gpu, timed_on_host
@@ -115,6 +116,76 @@ def test_a_pool_gives_back_what_was_taken() -> None:
     assert pool.take(10) == 0
 
 
+@pytest.mark.parametrize("static", [True, False])
+def test_a_ratio_is_met_by_the_pools(static: bool) -> None:
+    graph, host = timed_on_host(build("vgg19_64"), Host()), Host()
+    pool = footprint(graph).pool
+    for ratio in (8.0, 4.0, 1.0):
+        found = at_ratio(graph, host.machine(pool), pool, ratio, static=static, seconds=60)
+        assert found.fits
+        assert found.ratio == pytest.approx(ratio, rel=TOLERANCE) or found.refinements > 0
+        fast, slow = found.placement.lies(graph, host.machine(pool))
+        live = [sum(b[2] for _, b in fast if b[0] <= n <= b[1]) for n in range(len(graph.ops))]
+        assert max(live) <= found.fast <= found.room
+        assert {t for t, _ in slow} | {t for t, _ in fast} == set(found.placement.fast)
+
+
+def test_a_retry_lowers_the_limits_around_what_ends_too_high() -> None:
+    graph = build("vgg19_2")
+    rooms = [100] * len(graph.ops)
+    tensor = next(each.id for each in graph.tensors if each.kind == "activation")
+    users = {graph.producer[tensor], *graph.uses[tensor]}
+    for over, left in ((0.02, 99), (0.5, 90)):  # half of the share, at most a tenth
+        after = lowered(graph, rooms, {tensor}, over)
+        near = {n for n in range(len(rooms)) if min(abs(n - user) for user in users) <= 5}
+        assert [n for n, room in enumerate(after) if room == left] == sorted(near)
+        assert set(after) == {left, 100}
+
+
+def test_retries_end_with_addresses_that_fit() -> None:
+    graph = timed_on_gpu(build("inception_16"), Gpu())
+    machine = Machine(int(0.4 * graph.peak_bytes), 12e9, 12e9)
+    plan = paper.plan(graph, machine, "synchronous", seconds=60)
+    assert plan.notes["retries"] > 0
+    assert check(graph, machine, plan).peak_bytes <= machine.capacity
+    assert plan.gap < 0.02
+
+
+def test_outside_of_the_programme_addresses_cost_more() -> None:
+    graph = timed_on_gpu(build("vgg19_64"), Gpu())
+    machine = Machine(int(0.6 * graph.peak_bytes), 12e9, 12e9)
+    apart = ours.outside(graph, machine, seconds=60)
+    own = ours.plan(graph, machine, seconds=120)
+    assert check(graph, machine, apart).peak_bytes <= machine.capacity
+    assert own.seconds < apart.seconds
+    assert own.bound <= own.seconds
+
+
+@pytest.mark.torch
+def test_emulated_slow_memory_takes_its_time() -> None:
+    from autotm.sim.emulated import Emulated  # needs PyTorch
+    from torch import nn, randint, randn
+
+    host = Host(slow_read=50e6, slow_write=10e6, copy_out=30e6, copy_in=70e6)
+    net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    there = Emulated(net, (randn(256, 64), randint(0, 64, (256,))), host)
+    away = allocated(there.graph, host.machine(0), 0, static=True).placement
+    assert not any(map(any, away.fast.values()))
+    assert away.seconds == pytest.approx(all_slow(there.graph), rel=1e-3)
+    slow = sum(op.placed[away.slow(there.graph, op.index)] for op in there.graph.ops)
+    assert slow == pytest.approx(away.seconds, rel=1e-3)
+    idle = sum(  # what only memory takes, whatever the CPU does
+        there.graph.tensors[t].bytes / (host.slow_write if t in op.outputs else host.slow_read)
+        for op in there.graph.ops for bit, t in enumerate(op.operands)
+        if away.slow(there.graph, op.index) >> bit & 1
+    )  # fmt: skip
+    assert there.iteration(away) >= idle > 0.1
+    room = footprint(there.graph).pool // 2
+    moved = allocated(there.graph, host.machine(room), room, static=False).placement
+    out, back = moved.moved(there.graph)
+    assert there.iteration(moved) >= out / host.copy_out + back / host.copy_in
+
+
 @pytest.mark.slow
 def test_a_deep_network_is_planned_within_one_percent_and_beats_the_paper() -> None:
     graph = timed_on_gpu(build("resnet200_32"), Gpu())
@@ -137,6 +208,8 @@ def test_a_deep_network_is_planned_within_one_percent_and_beats_the_paper() -> N
           "--fast-gb", "3"], {"iteration_time", "slow_read", "slow_written"}),
         (["planner", "--network", "vgg19_64", "--variants", "Synchronous,Ours,Managed",
           "--caps", "0.8"], {"iteration_time", "bound", "gap", "solve_time", "peak"}),
+        (["ratios", "--network", "vgg19_64", "--variants", "Synchronous", "--ratios", "p4d1"],
+         {"retries", "refinements", "pool_dram", "pool_pmm", "pool_over"}),
     ],
 )  # fmt: skip
 def test_every_experiment_writes_its_records(

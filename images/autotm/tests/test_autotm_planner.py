@@ -15,12 +15,14 @@ from autotm.planner.overlapped import Overlapped
 from autotm.planner.packing import height_at_least, pack
 from autotm.planner.points import Limits
 from autotm.planner.realise import Decisions, Held, realise
+from autotm_literal import Layered
 from autotm_random import MIB, graphs, machines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FEW = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 LONG = pytest.mark.timeout(600)
+RATES = st.sampled_from((0.5 * MIB, 1.0 * MIB, 2.0 * MIB))
 
 
 def users(graph: Graph) -> dict[int, tuple[int, ...]]:
@@ -64,11 +66,8 @@ def test_synchronous_is_the_best_of_all_choices(data: st.DataObject) -> None:
     assert found.seconds == pytest.approx(best + graph.seconds, abs=1e-6)
 
 
-@LONG
-@FEW
-@given(st.data())
-def test_static_is_the_best_of_all_places(data: st.DataObject) -> None:
-    graph = data.draw(graphs(most=2))
+def in_two_tiers(data: st.DataObject, graph: Graph) -> Graph:
+    """The graph with kernels that are slower by what their most expensive slow operand adds."""
     ops = []
     for op in graph.ops:
         extra = [data.draw(st.integers(0, 3)) for _ in op.operands]
@@ -77,7 +76,15 @@ def test_static_is_the_best_of_all_places(data: st.DataObject) -> None:
             for mask in range(2 ** len(extra))
         ]
         ops.append(replace(op, placed=tuple(times)))
-    graph = replace(graph, ops=tuple(ops))
+    return replace(graph, ops=tuple(ops))
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_static_is_the_best_of_all_places(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=2))
+    graph = in_two_tiers(data, graph)
     free = list(users(graph))
     room = MIB * data.draw(st.integers(0, graph.peak_bytes // MIB))
     best = float("inf")
@@ -112,6 +119,35 @@ def test_without_a_window_asynchronous_is_synchronous(data: st.DataObject) -> No
     beside, _, _ = Overlapped(graph, machine, room, window=3).solve(gap=0.0)
     assert alone.seconds == pytest.approx(waits, abs=1e-6)
     assert beside.seconds <= waits + 1e-6
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_on_a_host_the_papers_edges_have_the_same_optimum(data: st.DataObject) -> None:
+    graph = in_two_tiers(data, data.draw(graphs(most=3)))
+    room = MIB * data.draw(st.integers(0, graph.peak_bytes // MIB))
+    machine = Machine(room, data.draw(RATES), data.draw(RATES), align=1)
+    for static in (True, False):
+        edges = Layered(graph, machine, room, "static" if static else "synchronous").seconds()
+        found = TwoTiers(graph, machine, room, static=static).solve(gap=0.0)
+        assert found.seconds == pytest.approx(edges, abs=1e-5)
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_on_a_gpu_the_papers_edges_have_the_same_optimum(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=4))
+    machine = data.draw(machines(graph))
+    room = machine.capacity - fixed_bytes(graph, machine)
+    edges = Layered(graph, machine, room, "synchronous").seconds()
+    found = TwoTiers(graph, machine, room, static=False).solve(gap=0.0)
+    assert found.seconds == pytest.approx(edges, abs=1e-5)
+    window = data.draw(st.integers(0, 4))
+    edges = Layered(graph, machine, room, "asynchronous", window).seconds()
+    beside, _, _ = Overlapped(graph, machine, room, window=window).solve(gap=0.0)
+    assert beside.seconds == pytest.approx(edges, abs=1e-5)
 
 
 @LONG
@@ -206,6 +242,19 @@ def test_packed_boxes_never_overlap(raw: list[tuple[int, int, int]]) -> None:
             if a <= d and c <= b:
                 apart = addresses[i] + size <= addresses[j] or addresses[j] + other <= addresses[i]
                 assert apart
+
+
+def test_a_copy_may_run_beside_a_kernel_near_the_other_end_of_its_gap() -> None:
+    sizes = (4, 1, 1, 1, 1, 4, 1)
+    tensors = tuple(Tensor(n, MIB * size, "activation") for n, size in enumerate(sizes))
+    seconds = (0.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0)
+    ops = tuple(
+        Op(n, "op", (0,) if n == 6 else (), (n,), time) for n, time in enumerate(seconds)
+    )  # fmt: skip
+    graph, machine = Graph(tensors, ops), Machine(5 * MIB, MIB, MIB, align=1)
+    edges = Layered(graph, machine, 5 * MIB, "asynchronous", 2).seconds()
+    beside, _, _ = Overlapped(graph, machine, 5 * MIB, window=2).solve(gap=0.0)
+    assert (edges, beside.seconds) == (pytest.approx(14.0), pytest.approx(14.0))
 
 
 CHAIN = Graph(

@@ -10,10 +10,12 @@ from reprokit.options import Options, option
 from autotm.networks.catalogue import TRAINED, build, named
 from autotm.sim.tiers import Gpu, Host
 
-EXPERIMENTS = ("graphs", "ratios", "sweep", "limits", "large", "planner", "rivals", "largest_batch")
+EXPERIMENTS = (
+    "graphs", "ratios", "sweep", "limits", "large", "errors", "planner", "rivals", "largest_batch",
+)  # fmt: skip
 VARIANTS = (
     "DRAM", "PMM", "NUMA", "Static", "Synchronous", "Asynchronous", "MemoryMode", "Ours",
-    "OursOffload", "OursRecompute", "OursHalfDuplex", "Managed",
+    "OursOffload", "OursRecompute", "OursHalfDuplex", "OursOutside", "Managed",
 )  # fmt: skip
 RIVALS = (
     "plain", "save_on_cpu", "checkpoint", "selective_checkpoint", "selective_checkpoint_ilp",
@@ -36,6 +38,8 @@ class Config(Options):
     slow_write: tuple[float, ...] = option((4.0,), "of slow memory, one for each run", above=0)
     limits: tuple[float, ...] = option((0.1, 0.2, 0.5, 1.0), "fast memory over need", least=0)
     fast_gb: float = option(185.0, "fast memory of the experiment large", above=0)
+    copy_out: float = option(12.0, "of copies to slow memory", above=0)
+    copy_in: float = option(29.0, "of copies from slow memory", above=0)
     miss_read: tuple[float, ...] = option((20.0,), "of the cache's misses", above=0)
     miss_write: tuple[float, ...] = option((8.0,), "of the cache's misses", above=0)
     caps: tuple[float, ...] = option((0.6,), "device memory over need, in planner", above=0)
@@ -71,7 +75,8 @@ class Config(Options):
     def hosts(self) -> list[Host]:
         """A simulated host for each pair of slow rates."""
         pairs = zip(self.slow_read, self.slow_write, strict=True)
-        return [Host(slow_read=read * 1e9, slow_write=write * 1e9) for read, write in pairs]
+        copies = {"copy_out": self.copy_out * 1e9, "copy_in": self.copy_in * 1e9}
+        return [Host(slow_read=r * 1e9, slow_write=w * 1e9, **copies) for r, w in pairs]
 
     @property
     def gpu(self) -> Gpu:

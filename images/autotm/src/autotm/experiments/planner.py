@@ -73,7 +73,8 @@ def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Pla
         limits = replace(limits, offload=False)
     if variant == "OursHalfDuplex":
         machine = replace(machine, duplex=False)
-    return ours.plan(graph, machine, limits, seconds=seconds, gap=gap)
+    planner = ours.outside if variant == "OursOutside" else ours.plan
+    return planner(graph, machine, limits, seconds=seconds, gap=gap)
 
 
 def _write(
@@ -90,5 +91,6 @@ def _write(
         ("moved_out", "GB", ran.out_bytes / 1e9, "simulated"),
         ("moved_in", "GB", ran.in_bytes / 1e9, "simulated"),
         ("recomputed", "s", ran.recompute_seconds, "simulated"),
+        ("retries", "1", plan.notes.get("retries", 0.0), "simulated"),
     ):
         out.write(metric, unit, [value], labels, evidence)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ def run(config: Config, out: RecordWriter) -> None:
             for variant in config.variants:
                 if variant not in WHOLE or ratio == config.ratios[0]:
                     labels = {"slow": slow, "ratio": "any" if variant in WHOLE else ratio}
-                    room = int(RATIOS[ratio] * pool)
-                    iteration(config, out, graph, host, variant, room, labels)
+                    share = RATIOS[ratio]
+                    room = int(share * pool)
+                    iteration(config, out, graph, host, variant, room, labels, share)
                 progress.step(f"{slow} {ratio} {variant}")

@@ -8,11 +8,13 @@ tensors have one place for life. Where kernels cannot read slow memory (a GPU), 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from autotm.graph import Graph, Machine, aligned
 from autotm.planner.model import Model, Solution
+from autotm.planner.packing import Box
 from autotm.planner.realise import Decisions, Held
 
 MS, MB = 1e3, 1e-6
@@ -41,6 +43,15 @@ class Placement:
             back += size * sum(fast[j] and not stays[j - 1] for j in range(1, len(fast)))
         return out, back
 
+    def slow(self, graph: Graph, op: int) -> int:
+        """The operands of an op that are in slow memory then, as a mask."""
+        mask = 0
+        for bit, tensor in enumerate(graph.ops[op].operands):
+            users = self.users.get(tensor, ())
+            if op in users and not self.fast[tensor][users.index(op)]:
+                mask |= 1 << bit
+        return mask
+
     def shares(self, graph: Graph) -> tuple[float, float]:
         """Share of the bytes that kernels read, and write, in fast memory; fixed tensors are."""
         totals, fasts = [0, 0], [0, 0]
@@ -53,6 +64,28 @@ class Placement:
                     known = places.get(tensor)
                     fasts[kind] += size * (known is None or known[op.index])
         return fasts[0] / max(totals[0], 1), fasts[1] / max(totals[1], 1)
+
+    def lies(
+        self, graph: Graph, machine: Machine
+    ) -> tuple[list[tuple[int, Box]], list[tuple[int, Box]]]:
+        """Tensors with when they lie in fast memory, and in slow memory: first and last op."""
+        pools: tuple[list[tuple[int, Box]], list[tuple[int, Box]]] = ([], [])
+        for tensor, fast in self.fast.items():
+            users, stays = self.users[tensor], self.stays[tensor]
+            size, begin = aligned(graph.tensors[tensor].bytes, machine.align), users[0]
+            slow: list[int] = []  # ops between which the copy in slow memory is needed
+            for j, there in enumerate(fast):
+                stayed = j > 0 and stays[j - 1]
+                begin = begin if stayed else users[j]
+                if there and not (j + 1 < len(fast) and stays[j]):
+                    pools[0].append((tensor, (begin, users[j], size)))
+                    if j + 1 < len(fast) and not slow:
+                        slow.append(users[j])  # copied out
+                if not there or (j > 0 and not stayed):
+                    slow.append(users[j])
+            if slow:
+                pools[1].append((tensor, (slow[0], slow[-1], size)))
+        return pools
 
     def decisions(self, graph: Graph) -> Decisions:
         """The same for `realise`, with copies that kernels wait for."""
@@ -72,10 +105,13 @@ class Placement:
 
 
 class TwoTiers:
-    """Static or synchronous for one graph; `room` is the fast memory of free tensors, in bytes."""
+    """Static or synchronous for one graph; `room`: bytes for free tensors, or per op."""
 
-    def __init__(self, graph: Graph, machine: Machine, room: int, *, static: bool) -> None:
-        self.graph, self.machine, self.room, self.static = graph, machine, room, static
+    def __init__(
+        self, graph: Graph, machine: Machine, room: int | Sequence[int], *, static: bool
+    ) -> None:
+        self.graph, self.machine, self.static = graph, machine, static
+        self.rooms = [room] * len(graph.ops) if isinstance(room, int) else room
         self.slow = any(op.placed for op in graph.ops)
         self.model = Model()
         self.users = {
@@ -151,7 +187,7 @@ class TwoTiers:
         """Bytes in fast memory, op by op: what was there, and what changes."""
         before: int | None = None
         for op in self.graph.ops:
-            now = self.model.number(0, 0, self.room * MB)
+            now = self.model.number(0, 0, self.rooms[op.index] * MB)
             row = {now: 1.0}
             for variable, mb in self._change[op.index].items():
                 row[variable] = row.get(variable, 0.0) - mb

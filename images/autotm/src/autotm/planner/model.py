@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import highspy
@@ -11,11 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 INFINITY = float("inf")
-BRANCH = 10.0  # s of branch and bound after rounding
+BRANCH = 10.0  # s of branch and bound over everything, after rounding
+SEARCH = 45.0  # s of branch and bound over a part
+LAST = 40  # binaries that rounding leaves to branch and bound
+TINY = 1e-6
 
 
 class NoPlan(ValueError):
-    """The programme has no solution, or none was found in time. One sentence."""
+    """No solution, or none in time, or addresses that do not fit. One sentence.
+
+    over: bytes by which they do not; high: the tensors that end above the capacity.
+    """
+
+    def __init__(self, sentence: str, over: int = 0, high: Iterable[int] = ()) -> None:
+        super().__init__(sentence)
+        self.over, self.high = over, frozenset(high)
 
 
 @dataclass(frozen=True)
@@ -91,10 +101,11 @@ class Model:
         return self._solution(solver, bound, began)
 
     def dive(self, seconds: float, gap: float, threads: int = 2) -> Solution:
-        """Round the linear relaxation, a share of the binaries at a time; it is the bound as well.
+        """Round the linear relaxation, which is the bound, and search around what comes out.
 
-        Where the result is further than `gap` from that bound, or rounding fails, branch and bound
-        goes on from it for some seconds.
+        Branch and bound finds the last binaries; then those where the result and the relaxation
+        differ, and last all for some seconds, which raises the bound as well. It ends as soon as
+        the result is within `gap` of the bound.
         """
         began = time.perf_counter()
         solver = self._solver(seconds, gap, threads, relaxed=True)
@@ -102,49 +113,73 @@ class Model:
             status = solver.modelStatusToString(solver.getModelStatus())
             raise NoPlan(f"no plan keeps within the capacity: {status}")
         bound = solver.getInfo().objective_function_value
-        found = (
-            self._solution(solver, bound, began) if self._rounded(solver, began + seconds) else None
-        )
-        left = min(seconds - (time.perf_counter() - began), BRANCH)
-        if found is not None and (found.objective - bound <= gap * found.objective or left < 1):
-            return found
-        try:
-            better = self.solve(left, gap, found.values if found else None, threads)
-        except NoPlan:
-            if found is None:
-                raise
-            return found
-        if found is not None and better.objective >= found.objective:
-            better = found
-        bound = max(bound, better.bound)
-        return replace(better, bound=bound, seconds=time.perf_counter() - began)
-
-    def _rounded(self, solver: highspy.Highs, until: float) -> bool:
-        """Round the binaries that are not whole, the nearest first, solving again in between.
-
-        What is whole already stays free. Where rounding leaves nothing, fewer are rounded, and a
-        single one the other way. False where that fails as well, or when it is `until`.
-        """
         whole = np.flatnonzero(np.array(self.integer)).astype(np.int32)
+        relaxed = np.array(solver.getSolution().col_value)[whole]
+        found: Solution | None = None
+        if self._rounded(solver, whole, began + seconds, LAST):
+            near = np.array(solver.getSolution().col_value)[whole]
+            found = self._search(whole, near, np.abs(near - np.round(near)) > TINY, None, gap / 4)
+            if found is None and self._rounded(solver, whole, began + seconds, 0):
+                found = self._solution(solver, bound, began)
+        if found is not None and found.objective - bound > gap * found.objective:
+            chosen = np.round(np.array(found.values)[whole])
+            left = seconds - (time.perf_counter() - began)
+            free = np.abs(chosen - relaxed) > TINY
+            if left > 1:
+                found = self._search(whole, chosen, free, found, gap / 4, left) or found
+        left = min(seconds - (time.perf_counter() - began), BRANCH)
+        if found is None:
+            found = self.solve(max(left, 1.0), gap, None, threads)
+            bound = max(bound, found.bound)
+        elif found.objective - bound > gap * found.objective and left > 1:
+            try:
+                better = self.solve(left, gap, found.values, threads)
+            except NoPlan:
+                better = found
+            bound = max(bound, better.bound)
+            found = min(better, found, key=lambda each: each.objective)
+        return replace(found, bound=bound, seconds=time.perf_counter() - began)
+
+    def _search(
+        self, whole: NDArray[np.int32], values: NDArray[np.float64], free: NDArray[np.bool_],
+        start: Solution | None, gap: float, seconds: float = SEARCH, threads: int = 2,
+    ) -> Solution | None:  # fmt: skip
+        """The best solution that differs from `values` in `free` binaries alone, or None."""
+        began = time.perf_counter()
+        solver = self._solver(min(seconds, SEARCH), gap, threads, relaxed=False)
+        _bound(solver, whole[~free], np.round(values[~free]), np.round(values[~free]))
+        if start is not None:
+            solver.setSolution(len(whole), whole, np.round(np.array(start.values)[whole]))
+        return self._solution(solver, 0.0, began) if _ran(solver) else None
+
+    def _rounded(
+        self, solver: highspy.Highs, whole: NDArray[np.int32], until: float, leave: int
+    ) -> bool:
+        """Round the binaries that are not whole, the nearest first, until few of them are left.
+
+        Equally near ones are taken from all over, as chains of halves settle around each. What is
+        whole already stays free. Where rounding leaves nothing, fewer are rounded, and a single
+        one the other way. False where that fails as well, or when it is `until`.
+        """
+        noise = np.random.default_rng(0)
         values = np.array(solver.getSolution().col_value)[whole]
-        while (far := np.abs(values - np.round(values))).max(initial=0.0) > 1e-6:
+        while (open_ := np.flatnonzero(np.abs(values - np.round(values)) > TINY)).size > leave:
             if time.perf_counter() > until:
                 return False
-            order = np.argsort(np.where(far > 1e-6, far, 2.0), kind="stable")
-            count = min(max(10, int(0.4 * np.sum(far > 1e-6))), int(np.sum(far > 1e-6)))
+            far = np.abs(values - np.round(values))[open_] + 0.05 * noise.random(open_.size)
+            pick = open_[np.argsort(far)[: max(5, open_.size // 10)]]
+            to = np.where(values[pick] >= 0.5 - TINY, 1.0, 0.0)
             while True:
-                pick = order[:count]
-                _bound(solver, whole[pick], np.round(values[pick]), np.round(values[pick]))
+                _bound(solver, whole[pick], to, to)
                 if _ran(solver):
                     break
-                if count == 1:
-                    other = 1.0 - np.round(values[pick])
-                    _bound(solver, whole[pick], other, other)
+                if pick.size == 1:
+                    _bound(solver, whole[pick], 1.0 - to, 1.0 - to)
                     if not _ran(solver):
                         return False
                     break
-                _bound(solver, whole[pick], np.zeros(count), np.ones(count))
-                count = max(1, count // 4)
+                _bound(solver, whole[pick], np.zeros(pick.size), np.ones(pick.size))
+                pick, to = pick[: pick.size // 4 + 1], to[: pick.size // 4 + 1]
             values = np.array(solver.getSolution().col_value)[whole]
         return True
 

@@ -15,6 +15,9 @@ from autotm.planner.realise import realise
 
 SMALL = 60  # ops: all that can be decided is
 FEW = 300  # ops: whole tensors are much of the memory
+WHOLE = 0.08  # of the capacity: what counts as a whole there
+TURNS = 2  # solved again for less memory where addresses do not fit
+SOLVE = 20.0  # s of each
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
 
 
@@ -26,8 +29,8 @@ def plan(
 
     Whole tensors and addresses take more than the programme counts: where they do not fit, or wait
     for each other, it is solved again for less; where there was no plan, with `seconds` once more.
-    In a small graph a tensor is much of the memory; there the paper's plans, which are plans of
-    this model too, are tried as well.
+    In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
+    and the paper's plans, which are plans of this model too, are tried as well.
     """
     began = time.perf_counter()
     least, op = least_bytes(graph, machine)
@@ -35,21 +38,49 @@ def plan(
         raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
     known = limits or limits_for(graph)
     found, bound, problem = _planned(graph, machine, known, seconds, gap)
-    if len(graph.ops) <= FEW and known.offload and _gap(found, bound) > gap:
-        for other in ("synchronous", "asynchronous"):
-            try:
-                theirs = paper.plan(
-                    graph, machine, other, seconds=min(seconds, 20.0), gap=gap, window=5
-                )
-            except NoPlan:
-                continue
-            replayed = theirs.notes["replayed"]
-            if found is None or replayed < found.seconds:
-                found = replace(theirs, formulation="ours", seconds=replayed)
+    if len(graph.ops) <= FEW and known.offload and bound and _gap(found, bound) > gap:
+        left = seconds - (time.perf_counter() - began)
+        found, bound = _whole(graph, machine, known, left, gap, found, bound)
     if found is None:
         raise problem
     spent = time.perf_counter() - began
     return replace(found, bound=bound, gap=_gap(found, bound), solve_seconds=spent)
+
+
+def outside(
+    graph: Graph, machine: Machine, limits: Limits | None = None, *, seconds: float = 60.0,
+    gap: float = 0.01,
+) -> Plan:  # fmt: skip
+    """The same programme with addresses outside of it, as the paper has them. Raises NoPlan.
+
+    Copies have the time that the link takes, whatever lies beside them; where the stays do not
+    pack, limits of single kernels are lowered and all is solved again.
+    """
+    began, bound = time.perf_counter(), 0.0
+    rooms, problem = [machine.capacity] * len(graph.ops), NoPlan("no plan was found in time")
+    for turn in range(paper.RETRIES):
+        left = seconds - (time.perf_counter() - began)
+        if turn and left < 1:
+            break
+        try:
+            chosen = Programme(graph, machine, limits or limits_for(graph), rooms).solve(left, gap)
+            bound = bound or chosen.bound
+            found = realise(graph, machine, chosen, "ours, addresses outside", rounds=1)
+        except NoPlan as error:
+            problem = error
+            if not error.high:
+                break
+            over = error.over / machine.capacity
+            rooms = paper.lowered(graph, rooms, error.high, over)
+            continue
+        ran = check(graph, machine, found)
+        notes = {**found.notes, "programme": chosen.seconds, "retries": float(turn)}
+        spent = time.perf_counter() - began
+        return replace(
+            found, seconds=ran.seconds, bound=bound, solve_seconds=spent, notes=notes,
+            gap=max(1.0 - bound / ran.seconds, 0.0),
+        )  # fmt: skip
+    raise problem
 
 
 def least_bytes(graph: Graph, machine: Machine) -> tuple[int, int]:
@@ -69,6 +100,50 @@ def _gap(found: Plan | None, bound: float) -> float:
     if found is None:
         return INFINITY
     return max(1.0 - bound / found.seconds, 0.0) if found.seconds else 0.0
+
+
+def _whole(
+    graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float,
+    found: Plan | None, bound: float,
+) -> tuple[Plan | None, float]:  # fmt: skip
+    """A better plan and a higher bound, where large tensors are wholes while they are copied."""
+    began, room = time.perf_counter(), machine.capacity
+    limits = replace(limits, whole=WHOLE * machine.capacity)
+    for turn in range(TURNS):
+        left = min(seconds - (time.perf_counter() - began), SOLVE)
+        if left < 1 or _gap(found, bound) <= gap:
+            break
+        try:
+            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(
+                left, gap / 2, rounded=False
+            )
+        except NoPlan:
+            break
+        bound = bound if turn else max(bound, chosen.bound)
+        try:
+            plan = realise(graph, machine, chosen, "ours", rounds=1)
+        except NoPlan as error:
+            room -= max(error.over, machine.capacity // 200)
+            continue
+        ran = check(graph, machine, plan)
+        if found is None or ran.seconds < found.seconds:
+            notes = {**plan.notes, "programme": chosen.seconds, "turn": float(turn)}
+            found = replace(plan, seconds=ran.seconds, notes=notes)
+        break
+    for other in ("synchronous", "asynchronous"):
+        left = seconds - (time.perf_counter() - began)
+        if left < 1 or _gap(found, bound) <= gap:
+            break
+        try:  # which may take four times its seconds
+            theirs = paper.plan(
+                graph, machine, other, seconds=min(SOLVE, left / 4), gap=gap, window=5
+            )
+        except NoPlan:
+            continue
+        replayed = theirs.notes["replayed"]
+        if found is None or replayed < found.seconds:
+            found = replace(theirs, formulation="ours", seconds=replayed)
+    return found, bound
 
 
 def _planned(

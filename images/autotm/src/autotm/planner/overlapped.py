@@ -8,6 +8,7 @@ copies beside one kernel share its time. The first time out pays the copy, later
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,10 +28,13 @@ class _Gap:
 
 
 class Overlapped:
-    """The programme of one graph; `room`: fast memory of free tensors, in bytes; window: ops."""
+    """The programme of one graph; `room`: bytes of fast memory for free tensors, or per op."""
 
-    def __init__(self, graph: Graph, machine: Machine, room: int, *, window: int = 15) -> None:
-        self.graph, self.machine, self.room, self.window = graph, machine, room, window
+    def __init__(
+        self, graph: Graph, machine: Machine, room: int | Sequence[int], *, window: int = 15
+    ) -> None:
+        self.graph, self.machine, self.window = graph, machine, window
+        self.rooms = [room] * len(graph.ops) if isinstance(room, int) else room
         self.model = Model(offset=graph.seconds * MS)
         self.users = {
             each.id: ((graph.producer[each.id] or 0), *graph.uses[each.id])
@@ -57,12 +61,11 @@ class Overlapped:
         paid: dict[int, float] = {}
         for a, b in pairwise(users):
             away = model.binary()
-            outs = range(a + 1, min(a + self.window + 1, b))
-            backs = range(max(b - self.window, a + 1), b)
+            near = [n for n in range(a + 1, b) if min(n - a, b - n) <= self.window]
             gap = _Gap(
                 away,
-                {None: model.binary(write), **{g: model.binary() for g in outs}},
-                {None: model.binary(read), **{h: model.binary() for h in backs}},
+                {None: model.binary(write), **{g: model.binary() for g in near}},
+                {None: model.binary(read), **{h: model.binary() for h in near}},
             )
             gaps.append(gap)
             model.row({**dict.fromkeys(gap.back.values(), 1.0), away: -1.0}, 0, 0)
@@ -106,7 +109,7 @@ class Overlapped:
     def _rows(self) -> None:
         model, before = self.model, None
         for op in self.graph.ops:
-            now = model.number(0, 0, self.room * MB)
+            now = model.number(0, 0, self.rooms[op.index] * MB)
             row = {now: 1.0, **{v: -mb for v, mb in self._change[op.index].items()}}
             if before is not None:
                 row[before] = -1.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from autotm.graph import Graph
+from autotm.planner.model import INFINITY
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Limits:
     least_bytes: smaller tensors are never moved. least_ops: shorter gaps between two uses are
     never used. reach: how many ops before a use a tensor may be back early. depth: ops in a row
     that are made again for one use; 0: none. offload: tensors may be copied out.
+    whole: from how many bytes on a tensor counts as a whole while it is copied, not by the byte.
     """
 
     least_bytes: int = 0
@@ -24,6 +26,7 @@ class Limits:
     reach: int = 40
     depth: int = 4
     offload: bool = True
+    whole: float = INFINITY
 
 
 @dataclass

@@ -8,12 +8,14 @@ counted by the byte, not by the tensor, so the optimum is a bound of what `reali
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
 from autotm.planner.model import Model, Solution
-from autotm.planner.points import Limits, Lines, lines_of
+from autotm.planner.points import Limits, Line, Lines, lines_of
 from autotm.planner.realise import Decisions, Held
+from autotm.planner.wholes import Wholes
 
 IDLE = 1e-4  # of a copy's time, so that nothing moves without need
 MS, MB = 1e3, 1e-6  # the programme counts in milliseconds and megabytes
@@ -26,19 +28,25 @@ class _Variables:
     load: dict[tuple[int, int], int] = field(default_factory=dict)
     leave: dict[tuple[int, int], int] = field(default_factory=dict)
     again: dict[tuple[int, int], int] = field(default_factory=dict)  # (op, before op)
+    until: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as stay; op
+    since: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as load; op
 
 
 class Programme:
     """The mixed-integer programme of one graph and machine."""
 
-    def __init__(self, graph: Graph, machine: Machine, limits: Limits) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None
+    ) -> None:
         self.graph, self.machine, self.limits = graph, machine, limits
+        self._rooms = rooms or [machine.capacity] * len(graph.ops)  # bytes, per op
         self.found: Lines = lines_of(graph, limits)
         self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
         self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
         self._fixed: dict[int, float] = {}
         self._out: dict[int, dict[int, float]] = {}  # after op -> variable -> MB
         self._in: dict[int, dict[int, float]] = {}  # before op -> variable -> MB
+        self._wholes = Wholes(self.model)
         self.idle = 0.0  # the most that all copies add to the objective
         self._ats: dict[int, list[int]] = {}  # op -> before which ops it may run again
         self._wants()
@@ -47,10 +55,13 @@ class Programme:
         self._always()
         self._time()
 
-    def solve(self, seconds: float, gap: float) -> Decisions:
-        """The best decisions that are found in the time. Raises NoPlan."""
-        solution = self.model.dive(seconds, gap)
-        return self._read(solution)
+    def solve(self, seconds: float, gap: float, *, rounded: bool = True) -> Decisions:
+        """The best decisions found in the time, from rounding or by branch and bound alone.
+
+        Raises NoPlan.
+        """
+        solver = self.model.dive if rounded else self.model.solve
+        return self._read(solver(seconds, gap))
 
     def _mb(self, tensor: int) -> float:
         return aligned(self.graph.tensors[tensor].bytes, self.machine.align) * MB
@@ -93,10 +104,10 @@ class Programme:
                     leave = at.leave[tensor, j - 1] = self._copy(link / self.machine.to_host)
                     model.row({leave: 1, before: 1}, high=1)
                     leaves[gap] = [leave]
-                    self._out.setdefault(line.points[j - 1], {})[leave] = link
+                    self._leave(tensor, line, j - 1, size, link)
                 load = at.load[tensor, j] = self._copy(back / self.machine.from_host)
                 loads.setdefault(gap, []).append(load)
-                self._in.setdefault(point, {})[load] = back
+                self._load(tensor, line, j, size, back)
                 arrive[load] = 1.0
             if line.again[j]:
                 arrive[at.again[line.points[0], point]] = 1.0
@@ -108,6 +119,34 @@ class Programme:
             model.row({leave: 1.0 for some in leaves.values() for leave in some}, high=1)
         self._space(tensor, size)
         self._inputs(tensor, size)
+
+    def _leave(self, tensor: int, line: Line, j: int, size: float, link: float) -> None:
+        """Out after point `j`, by the byte or as a whole: then its bytes count until some op."""
+        leave, begin = self.at.leave[tensor, j], line.points[j]
+        if size < self.limits.whole * MB:
+            self._out.setdefault(begin, {})[leave] = link
+            return
+        end = next(
+            op for op, need in zip(line.points, line.need, strict=True) if op > begin and need
+        )
+        last = self.at.until[tensor, j] = self._wholes.until(begin, end, leave, link)
+        self._change(2 * begin + 2, {leave: size})
+        for op, variable in last.items():
+            self._change(2 * op + 2, {variable: -size})
+
+    def _load(self, tensor: int, line: Line, j: int, size: float, link: float) -> None:
+        """Back for point `j`, likewise: its bytes count from some op on."""
+        load, point = self.at.load[tensor, j], line.points[j]
+        if size < self.limits.whole * MB:
+            self._in.setdefault(point, {})[load] = link
+            return
+        begin = max(
+            op for op, need in zip(line.points, line.need, strict=True) if op < point and need
+        )
+        first = self.at.since[tensor, j] = self._wholes.since(begin, point, load, link)
+        self._change(2 * point, {load: -size})
+        for op, variable in first.items():
+            self._change(2 * op + (op < point), {variable: size})
 
     def _copy(self, seconds: float) -> int:
         """Whether something is copied; `seconds` in units of MB and bytes per second."""
@@ -182,7 +221,6 @@ class Programme:
 
     def _time(self) -> None:
         model, machine = self.model, self.machine
-        room = machine.capacity * MB
         out_rate, in_rate = machine.to_host * MB / MS, machine.from_host * MB / MS
         again: dict[int, dict[int, float]] = {}
         for (repeated, point), variable in self.at.again.items():
@@ -190,14 +228,17 @@ class Programme:
         memory = queue = ahead = None
         self.waits = []
         for n, op in enumerate(self.graph.ops):
+            room = self._rooms[n] * MB
             wait = model.number(1.0)
             self.waits.append(wait)
             spare = {wait: 1.0, **again.get(n, {})}
             took = op.seconds * MS
             early_out, late_out = model.number(), model.number(0, 0, out_rate * took)
             early_in, late_in = model.number(), model.number(0, 0, in_rate * took)
-            self._shared(early_out, early_in, spare, 0.0, out_rate, in_rate)
-            self._shared(late_out, late_in, {}, took, out_rate, in_rate)
+            before, beside = ([early_out], [early_in]), ([late_out], [late_in])
+            self._wholes.share(before, beside)
+            self._shared(*before, spare, 0.0, out_rate, in_rate)
+            self._shared(*beside, {}, took, out_rate, in_rate)
             # waiting to leave, when op n begins and when it has ended
             waiting, after = model.number(), model.number()
             terms = {waiting: 1.0, early_out: 1.0}
@@ -230,22 +271,18 @@ class Programme:
                     full = {now: 1.0, waiting: 1.0, (end if slot % 2 else middle): 1.0}
                     model.row(full, high=room)
             queue, ahead = after, end
+        self._wholes.rows()
 
     def _shared(
-        self, out: int, back: int, spare: dict[int, float], took: float, out_rate: float,
-        in_rate: float,
+        self, out: list[int], back: list[int], spare: dict[int, float], took: float,
+        out_rate: float, in_rate: float,
     ) -> None:  # fmt: skip
         """What the link carries in some time: each way by itself, or both in turn."""
-        if self.machine.duplex:
-            for variable, rate in ((out, out_rate), (back, in_rate)):
-                if spare:
-                    self.model.row(
-                        {variable: 1 / rate, **{k: -v for k, v in spare.items()}}, high=took
-                    )
-            return
-        self.model.row(
-            {out: 1 / out_rate, back: 1 / in_rate, **{k: -v for k, v in spare.items()}}, high=took
-        )
+        outs = dict.fromkeys(out, 1 / out_rate)
+        backs = dict.fromkeys(back, 1 / in_rate)
+        for terms in (outs, backs) if self.machine.duplex else (outs | backs,):
+            if spare or len(terms) > 1:  # else its bound says it
+                self.model.row({**terms, **{k: -v for k, v in spare.items()}}, high=took)
 
     def _read(self, solution: Solution) -> Decisions:
         held: dict[int, Held] = {}
@@ -261,10 +298,17 @@ class Programme:
                 made = line.again[j] and (line.points[0], line.points[j]) in chosen
                 arrives[j] = "op" if made else "host"
             loads = [j for j in range(count) if arrives[j] == "host"]
-            leaves = None
+            held[tensor] = Held(line.points, line.need, arrives, stays)
             if loads:
                 leaves = next(j for j in range(loads[0]) if not stays[j] and _in(arrives, stays, j))
-            held[tensor] = Held(line.points, line.need, arrives, stays, leaves)
+                held[tensor].leaves = leaves
+                for op, variable in at.until.get((tensor, leaves), {}).items():
+                    if solution.on(variable):
+                        held[tensor].until = op
+            for j in loads:
+                for op, variable in at.since.get((tensor, j), {}).items():
+                    if solution.on(variable):
+                        held[tensor].since[j] = op
         again: dict[int, list[int]] = {}
         for op, point in sorted(chosen):
             again.setdefault(point, []).append(op)

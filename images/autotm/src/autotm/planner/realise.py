@@ -50,11 +50,13 @@ class Decisions:
 
 @dataclass
 class Window:
-    """A stay under construction; `early` and `late` say how far its copies may spread."""
+    """A stay under construction, copied out or back; `until`, `since`: steps of these copies."""
 
     stay: Stay
     out: bool = False
     back: bool = False
+    until: int | None = None
+    since: int | None = None
 
 
 class Schedule:
@@ -115,11 +117,17 @@ class Schedule:
             leaves = held.leaves == j
             if leaves:
                 stay = replace(stay, saved=end)
-                if held.until is not None:
-                    stay = replace(stay, end=self.first[held.until])
-            if arrived in held.since:
-                stay = replace(stay, begin=self.first[held.since[arrived]])
-            self.windows.append(Window(stay, leaves, source == "host"))
+            window = Window(stay, leaves, source == "host")
+            if leaves and held.until is not None:
+                window.until = max(end, self.first[held.until])
+            if source == "host" and arrived in held.since:
+                window.since = min(begin, self.first[held.since[arrived]])
+            if not self.chosen.spread:
+                window.stay = replace(
+                    stay, end=stay.end if window.until is None else window.until,
+                    begin=stay.begin if window.since is None else window.since,
+                )  # fmt: skip
+            self.windows.append(window)
             if source == "op":
                 self._taken.add((tensor, begin))
 
@@ -170,19 +178,35 @@ class Schedule:
             now += self.graph.ops[index].seconds
             ends.append(now)
         free = 0.0
-        for window in sorted((w for w in self.windows if w.out), key=lambda w: w.stay.end):
+        outs = sorted((w for w in self.windows if w.out), key=lambda w: w.stay.end)
+        while outs:
+            start = max(free, ends[outs[0].stay.end])
+            ready = [w for w in outs if ends[w.stay.end] <= start]
+            window = min(ready, key=lambda w: len(ends) if w.until is None else w.until)
+            outs.remove(window)
             stay = window.stay
-            free = max(free, ends[stay.end]) + self._seconds(stay, self.machine.to_host)
+            saved = stay.end
+            if window.until is not None:  # it may have let another go first
+                saved = max(saved, bisect_right(ends, start) - 1)
+            free = start + self._seconds(stay, self.machine.to_host)
             after = bisect_left(begins, free - 1e-12)  # the first step that begins when it is out
             coming = min(w.stay.begin for w in self._of(stay.tensor) if w.stay.begin > stay.end)
-            window.stay = replace(stay, end=max(stay.end, min(after - 1, coming - 1)))
+            limit = coming - 1 if window.until is None else window.until
+            end = max(stay.end, min(after - 1, coming - 1, limit))
+            window.stay = replace(stay, saved=min(saved, end), end=end)
         latest = now
-        for window in sorted((w for w in self.windows if w.back), key=lambda w: -w.stay.ready):
+        backs = sorted((w for w in self.windows if w.back), key=lambda w: -w.stay.ready)
+        while backs:
+            stop = min(latest, begins[backs[0].stay.ready])
+            ready = [w for w in backs if begins[w.stay.ready] >= stop]
+            window = max(ready, key=lambda w: w.since or 0)
+            backs.remove(window)
             stay = window.stay
-            latest = min(latest, begins[stay.ready]) - self._seconds(stay, self.machine.from_host)
+            latest = stop - self._seconds(stay, self.machine.from_host)
             begin = bisect_right(ends, latest + 1e-12)  # after the last step that has ended by then
             gone = max(w.stay.end for w in self._of(stay.tensor) if w.stay.end < stay.ready)
-            window.stay = replace(stay, begin=min(stay.ready, max(begin, gone + 1)))
+            limit = window.since or 0
+            window.stay = replace(stay, begin=min(stay.ready, max(begin, gone + 1, limit)))
 
     def _seconds(self, stay: Stay, rate: float) -> float:
         return self.machine.latency + self.graph.tensors[stay.tensor].bytes / rate
@@ -269,7 +293,11 @@ def realise(
         if not chosen.spread:
             break
         room -= max(height - machine.capacity, machine.capacity // 400 << turn)
-    raise NoPlan(f"the stays do not pack into {machine.capacity} bytes, but into {height}")
+    raise NoPlan(
+        f"the stays do not pack into {machine.capacity} bytes, but into {height}",
+        over=height - machine.capacity,
+        high=[s.tensor for s in stays if s.address + schedule.size(s.tensor) > machine.capacity],
+    )
 
 
 def _choices(graph: Graph, schedule: Schedule) -> tuple[Choice, ...]:
