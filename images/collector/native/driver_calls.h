@@ -31,8 +31,8 @@ struct Unpatched {
   const KernelCode* find(const std::string& name) const;  // in any module
 };
 
-// Has the Sanitizer report those calls. A version that lacks one of them reports the others.
-void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle);
+// Those calls; of graphs' launches only where iterations are sampled.
+DriverCalls driver_calls(bool sampled);
 
 // Called without the mutex.
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);

@@ -176,6 +176,7 @@ std::string read_options(Options& options) {
     return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
   }
   options.region = variable("ACCEL_TRACE_REGION");
+  options.watch_all = variable("ACCEL_TRACE_BETWEEN") == "all";
   options.distinct = variable("ACCEL_TRACE_DISTINCT") == "1";
   options.patches = variable("ACCEL_TRACE_PATCHES");
   if (options.patches.empty()) options.patches = beside_library("patches.fatbin");

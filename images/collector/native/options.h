@@ -35,6 +35,7 @@ struct Options {
   uint64_t blocks = 1;  // mode values: one block of a launch in so many
   uint64_t contexts = 1;  // of each calling context one launch in so many, the first of them
   bool distinct = false;  // arguments of all launches are told, to infer those not analysed
+  bool watch_all = false;  // between samples too, for comparison
   uint64_t every = 0;  // one iteration in so many; 0: iterations are not told apart
   Pattern kernels;
   std::string region;

@@ -39,19 +39,14 @@ std::string subscribe(Tool& self) {
     return "the Compute Sanitizer does not start: " + self.api.words(result) +
            "; it needs an NVIDIA driver that is not older than itself";
   }
-  for (const Sanitizer_CallbackDomain domain :
-       {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CB_DOMAIN_LAUNCH,
-        SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CB_DOMAIN_MEMSET, SANITIZER_CB_DOMAIN_GRAPHS}) {
-    const SanitizerResult enabled = self.api.EnableDomain(1, handle, domain);
-    if (enabled != SANITIZER_SUCCESS) {
-      return "the Compute Sanitizer does not report events: " + self.api.words(enabled);
-    }
+  const DriverCalls calls =
+      self.options.analyses() ? driver_calls(self.sampler != nullptr) : DriverCalls{};
+  error = self.watching.begin(self.api, handle, calls);
+  if (self.watching.lacks_driver_calls()) {
+    self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
+                 "tensor map (TMA) is not known");
   }
-  // Nobody needs it, and it comes with every launch.
-  self.api.EnableCallback(0, handle, SANITIZER_CB_DOMAIN_LAUNCH,
-                          SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP);
-  if (self.options.analyses()) watch_driver_calls(self, handle);
-  return "";
+  return error;
 }
 
 void first_facts(Tool& self) {
@@ -99,8 +94,10 @@ void after_fork_in_child() {
   Tool* parent = tool;
   Tool* child = new Tool(parent->options);
   child->api = parent->api;
+  child->watching.inherit(parent->watching, child->api);
   child->active = parent->active;
   child->stack_callback = parent->stack_callback;
+  child->follow_callback = parent->follow_callback;
   child->regions = parent->regions;
   child->wanted_regions = parent->wanted_regions;
   parent->log.forget();

@@ -283,4 +283,4 @@ def test_only_the_interface_is_seen_from_outside() -> None:
         "InitializeInjection", "_exit", "_Exit", "abort"}  # fmt: skip
     assert {n.removeprefix("accel_trace_") for n in names if n.startswith("accel_trace_")} == {
         "ready", "tensor", "operator", "region", "step", "stack", "note", "fact", "launches",
-        "flush", "set_stack_callback"}  # fmt: skip
+        "flush", "set_follow_callback", "set_stack_callback"}  # fmt: skip

@@ -55,7 +55,7 @@ void call_driver(uint32_t id, const void* arguments, const char* name,
   const auto report = [&](Sanitizer_ApiCallbackSite site) {
     data.callbackSite = site;
     data.functionReturnValue = site == SANITIZER_API_EXIT ? &result : nullptr;
-    if (m.callback && m.driver_calls[id]) {
+    if (listens(SANITIZER_CB_DOMAIN_DRIVER_API, id)) {
       m.callback(m.userdata, SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
     }
   };
@@ -102,6 +102,11 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
   arguments.parameters = pointers.data();
   // The name is that of no kernel, as with the driver of CUDA 13.0.
   call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work);
+}
+
+void begin_capture() {
+  CUstream stream = nullptr;
+  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2, &stream, nullptr, [] {});
 }
 
 void end_capture(int number) {
