@@ -94,7 +94,9 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
     return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernel, &arguments, kernel.name.c_str(),
                        work);
   }
+  std::unique_lock<std::recursive_mutex> lock(machine().mutex);
   void* function = const_cast<char*>(machine().names.insert(kernel.name).first->data());
+  lock.unlock();
   const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
   call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});
   LaunchExArguments arguments{};

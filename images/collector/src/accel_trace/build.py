@@ -25,7 +25,7 @@ DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
     "consumer", "copies", "cubin", "driver_calls", "exports", "gate", "inject", "launches", "log",
     "modules", "options", "page_table", "pattern", "pieces", "repeats", "report", "sampler",
-    "sanitizer_api", "stack", "tensor_maps", "tool", "values", "watching", "workspace",
+    "sanitizer_api", "slots", "stack", "tensor_maps", "tool", "values", "watching", "workspace",
     "workspace_memory",
 )  # fmt: skip
 
