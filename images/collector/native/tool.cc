@@ -41,7 +41,8 @@ std::string subscribe(Tool& self) {
   }
   const DriverCalls calls =
       self.options.analyses() ? driver_calls(self.sampler != nullptr) : DriverCalls{};
-  error = self.watching.begin(self.api, handle, calls);
+  const bool ends = self.options.analyses() || self.options.synchronises();
+  error = self.watching.begin(self.api, handle, calls, ends);
   if (self.watching.lacks_driver_calls()) {
     self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
                  "tensor map (TMA) is not known");

@@ -27,7 +27,7 @@ bool Watching::call(Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id, bo
 }
 
 std::string Watching::begin(const Sanitizer& api, Sanitizer_SubscriberHandle handle,
-                            DriverCalls calls) {
+                            DriverCalls calls, bool ends) {
   api_ = &api;
   handle_ = handle;
   calls_ = std::move(calls);
@@ -40,6 +40,11 @@ std::string Watching::begin(const Sanitizer& api, Sanitizer_SubscriberHandle han
   }
   // Nobody needs it, and it comes with every launch.
   call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP, false);
+  if (!ends) {
+    call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, false);
+    call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END, false);
+    call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_END, false);
+  }
   for (const auto* list : {&calls_.seldom, &calls_.launching}) {
     for (const Sanitizer_CallbackId id : *list) {
       lacks_ |= !call(SANITIZER_CB_DOMAIN_DRIVER_API, id, true);

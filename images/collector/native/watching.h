@@ -23,8 +23,10 @@ class Watching {
   // beginning of each launch of a kernel or graph; everything.
   enum class Level { memory, launches, all };
 
-  // Enables everything; returns a sentence when that cannot be.
-  std::string begin(const Sanitizer& api, Sanitizer_SubscriberHandle handle, DriverCalls calls);
+  // Enables everything, the ends of launches where they are asked for; returns a sentence when that
+  // cannot be.
+  std::string begin(const Sanitizer& api, Sanitizer_SubscriberHandle handle, DriverCalls calls,
+                    bool ends);
   void inherit(const Watching& parent, const Sanitizer& api);  // in the child of a fork
   bool lacks_driver_calls() const { return lacks_; }  // this Sanitizer does not report one of them
 

@@ -146,7 +146,10 @@ class Launch(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchEnd(Event):
-    """The launch call returned (not: the kernel ended)."""
+    """The launch call returned (not: the kernel ended).
+
+    Told in modes that analyse launches or wait for them.
+    """
 
     kind = 11
     launch: U64
