@@ -1,6 +1,7 @@
 #include "driver_calls.h"
 
 #include "sampler.h"
+#include "snapshots.h"
 
 #include "driver_arguments.h"
 
@@ -50,6 +51,8 @@ struct Call {
   bool any = false;
   uint64_t change = 0;    // of what is watched: after another one its end may have been missed
   bool launched = false;  // the launch was reported, so it is not captured
+  uint64_t launch = 0;    // its number
+  CUstream stream = nullptr;
   const void* function = nullptr;
   const char* name = nullptr;  // where it is reported
   void** parameters = nullptr;
@@ -69,12 +72,16 @@ Call call_of(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   out.change = tool->watching.changes();
   if (id == kLaunches[2] || id == kLaunches[3]) {
     const auto& launch = *static_cast<const LaunchExArguments*>(data.functionParams);
+    if (launch.config) out.stream = static_cast<const CUlaunchConfig*>(launch.config)->hStream;
+    if (!out.stream && id == kLaunches[3]) out.stream = CU_STREAM_PER_THREAD;
     out.function = launch.function;
     out.parameters = launch.parameters;
     out.extra = launch.extra;
     return out;
   }
   const auto& launch = *static_cast<const LaunchArguments*>(data.functionParams);
+  out.stream = launch.stream;
+  if (!out.stream && (id == kLaunches[1] || id == kLaunches[5])) out.stream = CU_STREAM_PER_THREAD;
   out.function = launch.function;
   out.name = data.symbolName;
   out.parameters = launch.parameters;
@@ -120,13 +127,17 @@ std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   return found;
 }
 
+// The mangled name of the kernel, where it is known.
+std::string name_of(const Call& launch) {
+  const auto known = tool->unpatched->names.find(launch.function);
+  if (known != tool->unpatched->names.end()) return known->second;
+  return launch.name ? launch.name : "";
+}
+
 // A launch that the driver took and that was not reported went into a graph.
 void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
-  const auto known = unpatched.names.find(launch.function);
-  const std::string name = known != unpatched.names.end() ? known->second
-                           : launch.name                  ? launch.name
-                                                          : "";
+  const std::string name = name_of(launch);
   std::vector<TensorMap> maps = maps_in(launch, unpatched.find(name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
@@ -158,11 +169,25 @@ void pass_gate(bool over) {
   tool->sampler->gate.enter();
 }
 
+void look_at(const Call& launch) {
+  Lock lock(tool->mutex);
+  const std::string name = name_of(launch);
+  if (!tool->snapshots->wants(name)) return;
+  std::vector<Target> targets = targets_of(name, launch.parameters);
+  lock.unlock();
+  tool->snapshots->before(launch.stream, std::move(targets));
+}
+
 // From the beginning of a function that launches to its end.
 void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   if (data.callbackSite != SANITIZER_API_EXIT) {
     call = call_of(id, data);
+    if (tool->snapshots) look_at(call);
     return;
+  }
+  if (tool->snapshots) {
+    const Call& ended = made_now();
+    tool->snapshots->after(ended.any && ended.launched && succeeded(data), ended.launch);
   }
   if (const Call& ended = made_now(); ended.any && !ended.launched && succeeded(data)) {
     Lock lock(tool->mutex);
@@ -234,7 +259,11 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   if (is_in(id, kLookups)) looked_up(data.functionParams);
 }
 
-void launch_reported() { made_now().launched = true; }
+void launch_reported(uint64_t launch) {
+  Call& made = made_now();
+  made.launched = true;
+  made.launch = launch;
+}
 
 void graph_instantiated(const Sanitizer_GraphExecData& data) {
   Unpatched& unpatched = *tool->unpatched;

@@ -38,7 +38,7 @@ DriverCalls driver_calls(bool sampled);
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
 
 // All that follow are called with the mutex.
-void launch_reported();  // that of this thread's call
+void launch_reported(uint64_t launch);  // that of this thread's call, with its number
 void graph_instantiated(const Sanitizer_GraphExecData& data);
 void graph_instance_ends(const Sanitizer_GraphExecData& data);
 

@@ -186,7 +186,7 @@ void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   }
   if (level != Watching::Level::all) return;
   if (id == SANITIZER_CBID_LAUNCH_BEGIN) {
-    launch_reported();
+    launch_reported(tool->launches);
     launch_begins(lock, launch, false);
   }
   if (id == SANITIZER_CBID_LAUNCH_END) launch_ends(lock, launch, false);

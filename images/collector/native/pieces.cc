@@ -329,12 +329,12 @@ std::vector<Piece> Pieces::objects_of(uint64_t context) const {
   return out;
 }
 
-bool Pieces::holds(uint64_t address) const {
-  const auto in = [address](const Map& map) {
-    auto after = map.upper_bound(address);
-    return after != map.begin() && address < (--after)->second.end();
-  };
-  return in(tensors_) || in(objects_);
+const Piece* Pieces::find(uint64_t address) const {
+  for (const Map* map : {&tensors_, &objects_}) {
+    auto after = map->upper_bound(address);
+    if (after != map->begin() && address < (--after)->second.end()) return &after->second;
+  }
+  return nullptr;
 }
 
 }  // namespace accel_trace

@@ -47,7 +47,8 @@ class Pieces {
   void pause() { paused_ = true; }
   void resume();
 
-  bool holds(uint64_t address) const;  // whether it is in a piece that is known
+  bool holds(uint64_t address) const { return find(address) != nullptr; }
+  const Piece* find(uint64_t address) const;  // the tensor, else the object there; null: neither
   std::vector<Span> spans() const;  // all of memory that is known, in order
   uint64_t version() const { return version_; }
   size_t objects() const { return objects_.size(); }

@@ -9,6 +9,7 @@
 
 #include "driver_calls.h"
 #include "sampler.h"
+#include "snapshots.h"
 #include "workspace.h"
 #include "values.h"
 
@@ -40,7 +41,8 @@ std::string subscribe(Tool& self) {
            "; it needs an NVIDIA driver that is not older than itself";
   }
   const DriverCalls calls =
-      self.options.analyses() ? driver_calls(self.sampler != nullptr) : DriverCalls{};
+      self.options.analyses() || self.snapshots ? driver_calls(self.sampler != nullptr)
+                                                : DriverCalls{};
   const bool ends = self.options.analyses() || self.options.synchronises();
   error = self.watching.begin(self.api, handle, calls, ends);
   if (self.watching.lacks_driver_calls()) {
@@ -127,6 +129,7 @@ void write_last_facts(Tool& self) {
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
   if (self.sampler) self.sampler->write_last();
+  if (self.snapshots) self.snapshots->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
   if (self.unpatched->parameters_read) {
@@ -166,6 +169,9 @@ Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   values = std::make_unique<Values>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
+  if (options.mode == Mode::copies && options.snapshot) {
+    snapshots = std::make_unique<Snapshots>(*this);
+  }
   if (options.every && options.analyses()) {
     sampler = std::make_unique<Sampler>(*this);
     pieces->pause();

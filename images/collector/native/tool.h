@@ -25,6 +25,7 @@
 namespace accel_trace {
 
 class Sampler;
+class Snapshots;
 class Workspace;
 struct KernelCode;
 struct Unpatched;
@@ -52,6 +53,7 @@ struct Tool {
   Sanitizer api;
   Watching watching;
   std::unique_ptr<class Values> values;  // mode values
+  std::unique_ptr<Snapshots> snapshots;  // null: kernels' memory is not compared
   Log log;
   std::unique_ptr<Pieces> pieces;
   std::unique_ptr<Unpatched> unpatched;

@@ -99,7 +99,12 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
   lock.unlock();
   const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
   call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});
+  CUlaunchConfig config{};
   LaunchExArguments arguments{};
+  lock.lock();
+  config.hStream = machine().streams.at(stream)->handle();
+  lock.unlock();
+  arguments.config = &config;
   arguments.function = static_cast<CUfunction>(function);
   arguments.parameters = pointers.data();
   // The name is that of no kernel, as with the driver of CUDA 13.0.
