@@ -193,10 +193,12 @@ def test_graphs_are_instantiated_patched(tmp_path: Path) -> None:
     assert not log.of(ev.Lost)
 
 
-def test_a_second_thread_is_refused_in_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_a_second_thread_is_refused_in_a_sentence(sanitize: str, tmp_path: Path) -> None:
     """Its launches wait while modules are patched: none runs into code that is half changed."""
     script = [*BEGIN, *launch(f"global 1 4 {A:#x} 4 9")[:-1], "steps_beside 60"]
-    log = play(script, tmp_path, every=2, SYNTHETIC_SLOW_PATCHES="1").log
+    run = play(script, tmp_path, every=2, sanitize=sanitize, SYNTHETIC_SLOW_PATCHES="1")
+    log = run.log
     assert "no more iterations are analysed: a second thread launched kernels" in log.notes()
     assert not log.of(ev.Lost)
     assert 0 < sum(analysed(log)) < len(analysed(log))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from accel_trace.events import Kept, Launch
 from native_support import program
-from test_gpu_unseen import process_of, run
+from test_gpu_unseen import TURNS, native, printed, process_of, ratio, run, training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -53,3 +53,17 @@ def test_what_kernels_of_pytorch_leave_as_it_was(tmp_path: Path) -> None:
         said = subprocess.run([check, path, path], capture_output=True, text=True, check=True)
         assert [event.hash_low, event.hash_high] == [int(w) for w in said.stdout.split()[2:]], name
     assert "hold the same as another piece" in text
+
+
+def test_looking_at_a_step_costs_little(tmp_path: Path) -> None:
+    """Of a training step of small launches one calling context in 64: at most 1.5 times native."""
+    code = training(200, "pass")
+    with_tool, alone = [], []
+    for turn in range(TURNS):
+        alone.append(sum(s for _, s in native(tmp_path, code)[10:]))
+        run(tmp_path / f"turn-{turn}", code, tool="unchanged_writes")
+        with_tool.append(sum(s for _, s in printed(tmp_path / f"turn-{turn}")[10:]))
+    mean, low, high = ratio(with_tool, alone)
+    said = f"unchanged_writes: {mean:.3f} [{low:.3f} {high:.3f}] of native"
+    print(said)
+    assert high <= 1.5, f"{'undecided' if low <= 1.5 else 'missed'}: {said}"

@@ -215,7 +215,7 @@ _SIZES = {
         'x = torch.randn(16, 512, 1024, device="cuda")\nRUN = model'
     ),
 }
-_TURNS = 5
+TURNS = 5
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
@@ -234,7 +234,7 @@ def test_between_samples_a_step_is_native(mark: str, size: str, tmp_path: Path) 
     code = training(120, mark, _SIZES[size])
     quiet = [i for i in range(20, 120) if i % 10 not in (0, 1)]
     with_tool, alone = [], []
-    for turn in range(_TURNS):
+    for turn in range(TURNS):
         steps = native(tmp_path, code)
         alone.append(middle([steps[i][1] for i in quiet]))
         folder = tmp_path / f"turn-{turn}"
@@ -343,7 +343,7 @@ def test_events_cost_little_where_launches_are_short(tmp_path: Path) -> None:
     """Kernels of some 3 us, one after another: at most 1.05 times native, processes by turns."""
     code = _LAUNCHES.replace("COUNT", "2000")
     with_tool, alone = [], []
-    for turn in range(_TURNS):
+    for turn in range(TURNS):
         alone.append(middle([s for _, s in native(tmp_path, code)]))
         folder = tmp_path / f"turn-{turn}"
         run(folder, code, tool="kernel_frequency")
@@ -362,7 +362,7 @@ def test_analysis_costs_little_beside_the_patches(tmp_path: Path) -> None:
     code = training(24, "pass")
     seconds: dict[str, list[float]] = {"empty": [], "touch": []}
     copies = []
-    for turn in range(_TURNS):
+    for turn in range(TURNS):
         for mode, times in seconds.items():
             folder = tmp_path / f"{mode}-{turn}"
             process = process_of(run(folder, code, "--set", f"mode={mode}", tool="overhead"))
