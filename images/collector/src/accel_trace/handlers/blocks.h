@@ -115,7 +115,6 @@ class Blocks {
     return block == live_.end() ? 0 : block->second;
   }
   const std::unordered_map<uint64_t, uint64_t>& handed_out() const { return live_; }
-  bool reserves(uint64_t address) { return segment_at(address).end != 0; }
 
   uint64_t allocated = 0;  // bytes of blocks that are handed out or not yet free for others
   uint64_t reserved = 0;   // bytes that came from the driver

@@ -17,6 +17,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -254,7 +255,7 @@ void apply(const Change& change) {
 // it listens again the allocator's snapshot says what there is.
 enum class Following { no, catching_up, yes };
 std::atomic<Following> following{Following::yes};
-std::vector<Change>& late() {  // that came while the snapshot was taken; with the devices' lock
+std::vector<Change>& late() {  // that came after the snapshot was taken; with the devices' lock
   static auto* const it = new std::vector<Change>;
   return *it;
 }
@@ -266,23 +267,17 @@ void traced(const Entry& entry) {
                       (uint64_t)(uintptr_t)entry.stream_};  // its type differs by version
   const std::lock_guard<std::mutex> held(devices().lock);
   if (following.load() == Following::catching_up) {
-    late().push_back(change);
+    // An entry of its own says when a device's part is read: what came before is in it.
+    auto& changes = late();
+    if (change.action == Entry::SNAPSHOT) {
+      changes.erase(std::remove_if(changes.begin(), changes.end(),
+                                   [&](const Change& one) { return one.index == change.index; }),
+                    changes.end());
+    } else {
+      changes.push_back(change);
+    }
   } else {
     apply(change);
-  }
-}
-
-// Whether the snapshot lacks a change that came while it was taken.
-bool is_news(const Change& change) {
-  accel_trace::Blocks& blocks = devices().at(change.index).blocks;
-  switch (change.action) {
-    case Entry::SEGMENT_ALLOC:
-    case Entry::SEGMENT_MAP: return !blocks.reserves(change.address);
-    case Entry::SEGMENT_FREE:
-    case Entry::SEGMENT_UNMAP: return blocks.reserves(change.address);
-    case Entry::ALLOC: return blocks.handed_out(change.address) == 0;
-    case Entry::FREE_COMPLETED: return blocks.handed_out(change.address) != 0;
-    default: return false;
   }
 }
 
@@ -346,9 +341,7 @@ void follow(int on) {
   const std::lock_guard<std::mutex> held(devices().lock);
   for (size_t i = 0; i < devices().all.size(); ++i) found[static_cast<int>(i)];
   for (const auto& [index, what] : found) become(index, what);
-  for (const Change& change : late()) {
-    if (is_news(change)) apply(change);
-  }
+  for (const Change& change : late()) apply(change);
   late().clear();
   following = Following::yes;
 }
