@@ -1,6 +1,7 @@
 #include "driver_calls.h"
 
 #include "sampler.h"
+#include "snapshots.h"
 
 #include "driver_arguments.h"
 
@@ -31,6 +32,15 @@ constexpr Sanitizer_CallbackId kCaptures[] = {
     SANITIZER_CBID_DRIVER_API_cuStreamEndCapture_ptsz,
 };
 
+constexpr Sanitizer_CallbackId kCapturesBegin[] = {
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture,
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_ptsz,
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2,
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2_ptsz,
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCaptureToGraph,
+    SANITIZER_CBID_DRIVER_API_cuStreamBeginCaptureToGraph_ptsz,
+};
+
 template <size_t N>
 bool is_in(Sanitizer_CallbackId id, const Sanitizer_CallbackId (&list)[N]) {
   return std::find(list, list + N, id) != list + N;
@@ -39,7 +49,10 @@ bool is_in(Sanitizer_CallbackId id, const Sanitizer_CallbackId (&list)[N]) {
 // What this thread is about to launch, between the beginning and the end of the driver's function.
 struct Call {
   bool any = false;
+  uint64_t change = 0;    // of what is watched: after another one its end may have been missed
   bool launched = false;  // the launch was reported, so it is not captured
+  uint64_t launch = 0;    // its number
+  CUstream stream = nullptr;
   const void* function = nullptr;
   const char* name = nullptr;  // where it is reported
   void** parameters = nullptr;
@@ -47,17 +60,28 @@ struct Call {
 };
 thread_local Call call;
 
+// What this thread is launching now, if that is known.
+Call& made_now() {
+  if (call.any && call.change != tool->watching.changes()) call = Call{};
+  return call;
+}
+
 Call call_of(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   Call out;
   out.any = true;
+  out.change = tool->watching.changes();
   if (id == kLaunches[2] || id == kLaunches[3]) {
     const auto& launch = *static_cast<const LaunchExArguments*>(data.functionParams);
+    if (launch.config) out.stream = static_cast<const CUlaunchConfig*>(launch.config)->hStream;
+    if (!out.stream && id == kLaunches[3]) out.stream = CU_STREAM_PER_THREAD;
     out.function = launch.function;
     out.parameters = launch.parameters;
     out.extra = launch.extra;
     return out;
   }
   const auto& launch = *static_cast<const LaunchArguments*>(data.functionParams);
+  out.stream = launch.stream;
+  if (!out.stream && (id == kLaunches[1] || id == kLaunches[5])) out.stream = CU_STREAM_PER_THREAD;
   out.function = launch.function;
   out.name = data.symbolName;
   out.parameters = launch.parameters;
@@ -103,13 +127,17 @@ std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   return found;
 }
 
+// The mangled name of the kernel, where it is known.
+std::string name_of(const Call& launch) {
+  const auto known = tool->unpatched->names.find(launch.function);
+  if (known != tool->unpatched->names.end()) return known->second;
+  return launch.name ? launch.name : "";
+}
+
 // A launch that the driver took and that was not reported went into a graph.
 void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
-  const auto known = unpatched.names.find(launch.function);
-  const std::string name = known != unpatched.names.end() ? known->second
-                           : launch.name                  ? launch.name
-                                                          : "";
+  const std::string name = name_of(launch);
   std::vector<TensorMap> maps = maps_in(launch, unpatched.find(name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
@@ -141,15 +169,29 @@ void pass_gate(bool over) {
   tool->sampler->gate.enter();
 }
 
+void look_at(const Call& launch) {
+  Lock lock(tool->mutex);
+  const std::string name = name_of(launch);
+  if (!tool->snapshots->wants(name)) return;
+  std::vector<Target> targets = targets_of(name, launch.parameters);
+  lock.unlock();
+  tool->snapshots->before(launch.stream, std::move(targets));
+}
+
 // From the beginning of a function that launches to its end.
 void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
   if (data.callbackSite != SANITIZER_API_EXIT) {
     call = call_of(id, data);
+    if (tool->snapshots) look_at(call);
     return;
   }
-  if (call.any && !call.launched && succeeded(data)) {
+  if (tool->snapshots) {
+    const Call& ended = made_now();
+    tool->snapshots->after(ended.any && ended.launched && succeeded(data), ended.launch);
+  }
+  if (const Call& ended = made_now(); ended.any && !ended.launched && succeeded(data)) {
     Lock lock(tool->mutex);
-    captured(call);
+    captured(ended);
   }
   call = Call{};
 }
@@ -191,21 +233,17 @@ const KernelCode* Unpatched::find(const std::string& name) const {
   return nullptr;
 }
 
-void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle) {
-  const auto watch = [&](Sanitizer_CallbackId id) {
-    return self.api.EnableCallback(1, handle, SANITIZER_CB_DOMAIN_DRIVER_API, id);
-  };
-  bool all = true;
-  for (const Sanitizer_CallbackId id : kLaunches) all &= watch(id) == SANITIZER_SUCCESS;
-  for (const Sanitizer_CallbackId id : kCaptures) all &= watch(id) == SANITIZER_SUCCESS;
-  for (const Sanitizer_CallbackId id : kLookups) all &= watch(id) == SANITIZER_SUCCESS;
-  if (self.sampler) {
-    for (const Sanitizer_CallbackId id : kGraphLaunches) all &= watch(id) == SANITIZER_SUCCESS;
+DriverCalls driver_calls(bool sampled) {
+  DriverCalls calls;
+  calls.seldom.assign(std::begin(kCaptures), std::end(kCaptures));
+  calls.seldom.insert(calls.seldom.end(), std::begin(kLookups), std::end(kLookups));
+  calls.launching.assign(std::begin(kLaunches), std::end(kLaunches));
+  if (sampled) {
+    calls.seldom.insert(calls.seldom.end(), std::begin(kCapturesBegin), std::end(kCapturesBegin));
+    calls.launching.insert(calls.launching.end(), std::begin(kGraphLaunches),
+                           std::end(kGraphLaunches));
   }
-  if (!all) {
-    self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
-                 "tensor map (TMA) is not known");
-  }
+  return calls;
 }
 
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
@@ -213,13 +251,19 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   const bool launches = is_in(id, kLaunches);
   if (launches || is_in(id, kGraphLaunches)) pass_gate(over);
   if (launches) return follow(id, data);
-  if (!over || !succeeded(data)) return;
+  const bool captures = is_in(id, kCapturesBegin);
+  if (captures == over || (over && !succeeded(data))) return;
   Lock lock(tool->mutex);
+  if (captures && tool->sampler) tool->sampler->capture_begins(lock);
   if (is_in(id, kCaptures)) capture_ended(data.functionParams);
   if (is_in(id, kLookups)) looked_up(data.functionParams);
 }
 
-void launch_reported() { call.launched = true; }
+void launch_reported(uint64_t launch) {
+  Call& made = made_now();
+  made.launched = true;
+  made.launch = launch;
+}
 
 void graph_instantiated(const Sanitizer_GraphExecData& data) {
   Unpatched& unpatched = *tool->unpatched;
@@ -232,7 +276,7 @@ void graph_instance_ends(const Sanitizer_GraphExecData& data) {
 }
 
 void write_arguments(const Function& function, uint64_t launch) {
-  const Call& made = call;
+  const Call& made = made_now();
   if (!made.any) return;
   const auto tell = [&](const void* bytes, size_t size, uint32_t place) {
     for (size_t at = 0; bytes && at + sizeof(uint64_t) <= size; at += sizeof(uint64_t), ++place) {
@@ -266,7 +310,7 @@ void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
       }
     }
   } else {
-    for (const TensorMap& map : maps_in(call, function.code)) write_map(map, launch);
+    for (const TensorMap& map : maps_in(made_now(), function.code)) write_map(map, launch);
   }
   if (!function.code || !function.code->uses) return;
   event::Uses uses{};

@@ -31,14 +31,14 @@ struct Unpatched {
   const KernelCode* find(const std::string& name) const;  // in any module
 };
 
-// Has the Sanitizer report those calls. A version that lacks one of them reports the others.
-void watch_driver_calls(Tool& self, Sanitizer_SubscriberHandle handle);
+// Those calls; of graphs' launches only where iterations are sampled.
+DriverCalls driver_calls(bool sampled);
 
 // Called without the mutex.
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);
 
 // All that follow are called with the mutex.
-void launch_reported();  // that of this thread's call
+void launch_reported(uint64_t launch);  // that of this thread's call, with its number
 void graph_instantiated(const Sanitizer_GraphExecData& data);
 void graph_instance_ends(const Sanitizer_GraphExecData& data);
 

@@ -326,6 +326,18 @@ struct Compared {
   uint32_t zeros;
 };
 
+struct Kept {
+  static constexpr uint16_t kind = 62;
+  uint64_t launch;
+  uint64_t address;
+  uint64_t size;
+  uint64_t unchanged;
+  uint32_t writes;
+  uint32_t zeros;
+  uint64_t hash_low;
+  uint64_t hash_high;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

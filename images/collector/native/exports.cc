@@ -204,6 +204,10 @@ AT_EXPORT void accel_trace_set_stack_callback(void (*callback)(uint64_t launch))
   with_tool([&](Lock&) { tool->stack_callback = callback; });
 }
 
+AT_EXPORT void accel_trace_set_follow_callback(void (*callback)(int on)) {
+  with_tool([&](Lock&) { tool->follow_callback = callback; });
+}
+
 // ---- ends of a process ----------------------------------------------------------------------------
 
 namespace {

@@ -13,6 +13,9 @@ class Gate {
   // Around a launch; waits while patches are changed, and says so.
   void enter();
   void leave();
+  // Whether launches are watched from here on. Those under way are forgotten: of where they are not
+  // watched, the end is not told.
+  void watch(bool watched);
 
   // Around a change. False when other threads' launches did not end within a second.
   bool close();
@@ -24,6 +27,8 @@ class Gate {
   std::mutex mutex_;
   std::condition_variable changed_;
   uint32_t launching_ = 0;
+  uint64_t time_ = 0;  // times of watching and not watching are counted
+  bool watched_ = true;
   bool closed_ = false;
   bool disturbed_ = false;
 };

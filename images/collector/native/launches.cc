@@ -73,7 +73,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const Text name = function.name;  // the function itself may be forgotten while we wait
   const bool patched = function.patched;
   const bool wanted = tool->recording() && tool->wants(function, launch);
-  if (tool->sampler && !in_graph) tool->sampler->launched(shape_of(data, name));
+  if (tool->sampler && !in_graph) tool->sampler->launched(lock, shape_of(data, name));
   const Sanitizer_StreamHandle stream =
       in_graph && data.hApiStream ? data.hApiStream : data.hStream;
   begun.any = true;
@@ -180,8 +180,13 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
 
 void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   const auto& launch = *static_cast<const Sanitizer_LaunchData*>(data);
+  const Watching::Level level = tool->watching.level();
+  if (level == Watching::Level::launches && id == SANITIZER_CBID_LAUNCH_BEGIN) {
+    return tool->sampler->launched(lock, shape_of(launch, tool->function_of(launch).name));
+  }
+  if (level != Watching::Level::all) return;
   if (id == SANITIZER_CBID_LAUNCH_BEGIN) {
-    launch_reported();
+    launch_reported(tool->launches);
     launch_begins(lock, launch, false);
   }
   if (id == SANITIZER_CBID_LAUNCH_END) launch_ends(lock, launch, false);
@@ -203,6 +208,10 @@ void node_begins(Lock& lock, const Sanitizer_GraphNodeLaunchData& data) {
 }
 
 void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
+  if (tool->watching.level() != Watching::Level::all) {
+    if (tool->sampler) tool->sampler->launched(lock, number(data.graphExec));
+    return;
+  }
   if (graph_rows) {
     for (const GraphRow& row : *graph_rows) {  // of a graph whose launch was refused
       const auto found = tool->workspaces.find(row.context);
@@ -210,7 +219,7 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     }
     graph_rows->clear();
   }
-  if (tool->sampler) tool->sampler->launched(number(data.graphExec));
+  if (tool->sampler) tool->sampler->launched(lock, number(data.graphExec));
   if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
   if (tool->options.mode == Mode::values) {
     return tool->note_once("values graph", 2, "nodes of CUDA graphs are not analysed in mode values");

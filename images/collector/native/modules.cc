@@ -97,11 +97,12 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
     patched = try_to_patch(lock, data.context, data.module, result);
   }
   tool->functions.clear();  // handles may come back for other functions
-  if (tool->options.analyses()) {
+  if (tool->options.analyses() || tool->snapshots) {
     CubinCode code;
-    if (!read_cubin(data.pCubin, data.cubinSize, tool->options.distinct, code)) {
+    const bool all = tool->options.distinct || tool->snapshots;
+    if (!read_cubin(data.pCubin, data.cubinSize, all, code)) {
       tool->note_once("code", 1, "the code of a module could not be read: whether its kernels copy by "
-                                 "tensor map (TMA) is not known");
+                                 "tensor map (TMA), and what they get, is not known");
     }
     if (!code.empty()) tool->unpatched->code[data.module] = std::move(code);
   }

@@ -106,9 +106,10 @@ std::string read_numbers(Options& options) {
       {"ACCEL_TRACE_EVERY", 1, UINT64_MAX, options.every},
       {"ACCEL_TRACE_BLOCKS", 1, 1u << 31, options.blocks},
       {"ACCEL_TRACE_CONTEXTS", 1, UINT64_MAX, options.contexts},
+      {"ACCEL_TRACE_SNAPSHOT", 0, 1u << 20, options.snapshot},  // MiB
   };
-  uint64_t values[6];
-  for (int i = 0; i < 6; ++i) {
+  uint64_t values[7];
+  for (int i = 0; i < 7; ++i) {
     values[i] = fields[i].value;
     const std::string text = variable(fields[i].name);
     if (!text.empty() && (!number(text, values[i]) || values[i] < fields[i].least ||
@@ -121,6 +122,7 @@ std::string read_numbers(Options& options) {
   options.every = values[3];
   options.blocks = values[4];
   options.contexts = values[5];
+  options.snapshot = values[6] << 20;
   for (options.buffer = 2; options.buffer < values[2];) options.buffer *= 2;
   return "";
 }
@@ -176,6 +178,7 @@ std::string read_options(Options& options) {
     return wrong("ACCEL_TRACE_KERNELS", kernels, "an ECMAScript regular expression");
   }
   options.region = variable("ACCEL_TRACE_REGION");
+  options.watch_all = variable("ACCEL_TRACE_BETWEEN") == "all";
   options.distinct = variable("ACCEL_TRACE_DISTINCT") == "1";
   options.patches = variable("ACCEL_TRACE_PATCHES");
   if (options.patches.empty()) options.patches = beside_library("patches.fatbin");

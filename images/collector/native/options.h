@@ -33,8 +33,10 @@ struct Options {
   uint64_t first = 0, last = UINT64_MAX;  // launches [first, last)
   uint64_t sample = 1;
   uint64_t blocks = 1;  // mode values: one block of a launch in so many
+  uint64_t snapshot = 0;  // mode copies: bytes of the GPU for copies of what kernels get
   uint64_t contexts = 1;  // of each calling context one launch in so many, the first of them
   bool distinct = false;  // arguments of all launches are told, to infer those not analysed
+  bool watch_all = false;  // between samples too, for comparison
   uint64_t every = 0;  // one iteration in so many; 0: iterations are not told apart
   Pattern kernels;
   std::string region;

@@ -5,6 +5,9 @@
 namespace accel_trace {
 namespace {
 
+constexpr size_t kMostOfTensor = 256;  // stretches; where it would have more it becomes one
+constexpr size_t kManyStretches = 8192;
+
 // The first piece that ends after `address`: it covers it, or is the next one.
 std::map<uint64_t, Piece>::const_iterator from(const std::map<uint64_t, Piece>& map,
                                                uint64_t address) {
@@ -22,45 +25,6 @@ bool overlaps(const std::map<uint64_t, Piece>& map, const Piece& piece) {
 }
 
 }  // namespace
-
-uint32_t Slots::take(const Slot& slot) {
-  if (!free_.empty()) {
-    const uint32_t number = free_.back();
-    free_.pop_back();
-    slots_[number] = slot;
-    return number;
-  }
-  if (slots_.size() >= kMaxSlots) {
-    ++refused_;
-    return 0;
-  }
-  slots_.push_back(slot);
-  return static_cast<uint32_t>(slots_.size() - 1);
-}
-
-void Slots::retire(uint32_t slot) {
-  if (slot != 0) retired_.push_back({slot, ++epoch_});
-}
-
-bool Slot::ended_at(uint64_t moment) const {
-  return (std::upper_bound(turns.begin(), turns.end(), moment) - turns.begin()) % 2 != 0;
-}
-
-void Slots::turn(uint32_t slot) {
-  std::vector<uint64_t>& turns = slots_[slot].turns;
-  size_t old = 0;  // an end and a beginning that nobody asks for
-  while (old + 1 < turns.size() && turns[old + 1] <= asked_) old += 2;
-  turns.erase(turns.begin(), turns.begin() + static_cast<ptrdiff_t>(old));
-  turns.push_back(++moment_);
-}
-
-void Slots::reclaim(uint64_t epoch, uint64_t moment) {
-  asked_ = std::max(asked_, std::min(moment, moment_));
-  while (!retired_.empty() && retired_.front().epoch <= epoch) {
-    free_.push_back(retired_.front().slot);
-    retired_.pop_front();
-  }
-}
 
 // Calls function(begin, end, object, tensor) for every part of [begin, end) that is known.
 template <class Function>
@@ -94,73 +58,146 @@ std::vector<Span> Pieces::spans() const {
   return out;
 }
 
-uint32_t Pieces::slot_of(const Piece& object, const Piece& tensor) {
-  const auto key = std::make_pair(object.id, tensor.id);
-  const auto found = pairs_.find(key);
-  if (found != pairs_.end()) return found->second;
-  const uint32_t slot = slots_.take({object, tensor, 0});
-  if (slot == 0) return 0;
-  pairs_.emplace(key, slot);
-  if (object.id) used_[object.id].slots.push_back(slot);
-  if (tensor.id) used_[tensor.id].slots.push_back(slot);
-  return slot;
-}
+namespace {
 
 // Keeps [begin, end) in mind, put together with what it touches.
-void Pieces::postpone(uint64_t begin, uint64_t end) {
-  auto at = stale_.upper_bound(begin);
-  if (at != stale_.begin() && std::prev(at)->second >= begin) --at;
-  while (at != stale_.end() && at->first <= end) {
+void postpone(std::map<uint64_t, uint64_t>& stale, uint64_t begin, uint64_t end) {
+  auto at = stale.upper_bound(begin);
+  if (at != stale.begin() && std::prev(at)->second >= begin) --at;
+  while (at != stale.end() && at->first <= end) {
     if (at->first <= begin && at->second >= end) return;
     begin = std::min(begin, at->first);
     end = std::max(end, at->second);
-    at = stale_.erase(at);
+    at = stale.erase(at);
   }
-  stale_.emplace(begin, end);
+  stale.emplace(begin, end);
+}
+
+}  // namespace
+
+uint32_t Pieces::base_of(const Piece& object) {
+  const auto found = bases_.find(object.id);
+  if (found != bases_.end()) return found->second;
+  return bases_[object.id] = slots_.take({object});
+}
+
+void Pieces::retire_base(uint64_t object) {
+  const auto found = bases_.find(object);
+  if (found == bases_.end()) return;
+  slots_.retire(found->second);
+  bases_.erase(found);
+}
+
+// Has no stretch lie over `at`. The smaller part gets a slot of its own, as less is painted then.
+void Pieces::cut(uint64_t at) {
+  auto over = stretches_.lower_bound(at);
+  if (over == stretches_.begin()) return;
+  const uint64_t begin = (--over)->first;
+  Stretch& first = over->second;
+  if (first.end <= at) return;
+  Stretch second{first.end, first.slot, first.object};
+  Slot slot = slots_[first.slot];
+  if (slot.owners.size() > 1) slot.owners.erase(slot.owners.begin(), slot.owners.end() - 1);
+  const uint32_t fresh = slots_.take(slot);
+  if (at - begin < first.end - at) {
+    table_.paint(begin, at, fresh);
+    first.slot = fresh;
+  } else {
+    table_.paint(at, first.end, fresh);
+    second.slot = fresh;
+  }
+  first.end = at;
+  stretches_.emplace(at, second);
+}
+
+// Has stretches begin and end there; returns the first that begins there or later.
+Pieces::Stretches::iterator Pieces::divide(uint64_t begin, uint64_t end) {
+  cut(begin);
+  cut(end);
+  return stretches_.lower_bound(begin);
+}
+
+// Paints [begin, end) as it is now: each part of a tensor one stretch.
+void Pieces::anew(uint64_t begin, uint64_t end) {
+  std::vector<uint32_t> old;
+  for (auto at = divide(begin, end); at != stretches_.end() && at->first < end;) {
+    old.push_back(at->second.slot);
+    at = stretches_.erase(at);
+  }
+  uint64_t at = begin;
+  sweep(begin, end, [&](uint64_t first, uint64_t last, const Piece& object, const Piece& tensor) {
+    if (first > at) table_.paint(at, first, 0);
+    at = last;
+    if (!tensor.id) return table_.paint(first, last, base_of(object));
+    const uint32_t slot = slots_.take({object});
+    slots_.own(slot, tensor);
+    stretches_.emplace(first, Stretch{last, slot, object.id});
+    table_.paint(first, last, slot);
+  });
+  if (at < end) table_.paint(at, end, 0);
+  for (const uint32_t slot : old) slots_.retire(slot);
+}
+
+// The stretches of a tensor, made where there are none, are its own from now on.
+void Pieces::give(const Piece& tensor) {
+  const uint64_t end = tensor.end();
+  auto at = divide(tensor.address, end);
+  std::vector<std::pair<uint64_t, uint64_t>> gaps;
+  size_t count = 0;
+  uint64_t next = tensor.address;
+  for (; at != stretches_.end() && at->first < end; ++at, ++count) {
+    if (at->first > next) gaps.emplace_back(next, at->first);
+    next = at->second.end;
+    if (slots_.owner(at->second.slot) != tensor.id) slots_.own(at->second.slot, tensor);
+  }
+  if (next < end) gaps.emplace_back(next, end);
+  if (count + gaps.size() > kMostOfTensor) return anew(tensor.address, end);
+  for (const auto& [from, to] : gaps) anew(from, to);
+}
+
+// No tensor lies there any more. What lies in no object is known no more.
+void Pieces::take_back(uint64_t begin, uint64_t end) {
+  bool known = true;
+  for (auto at = divide(begin, end); at != stretches_.end() && at->first < end; ++at) {
+    if (slots_.owner(at->second.slot)) slots_.own(at->second.slot, Piece{});
+    known &= at->second.object != 0;
+  }
+  if (!known) return anew(begin, end);
+  if (stretches_.size() < std::max(many_, kManyStretches)) return;
+  // Too many, as where every step has other sizes: those without a tensor become memory of objects.
+  const std::vector<std::pair<uint64_t, Stretch>> all(stretches_.begin(), stretches_.end());
+  for (const auto& [from, stretch] : all) {
+    if (!slots_.owner(stretch.slot)) anew(from, stretch.end);
+  }
+  many_ = 2 * stretches_.size();
+}
+
+void Pieces::object_changed(uint64_t begin, uint64_t end) {
+  ++version_;
+  if (painting_ != Painting::pieces) return;
+  if (paused_) return postpone(stale_objects_, begin, end);
+  slots_.pass();
+  anew(begin, end);
 }
 
 void Pieces::resume() {
   paused_ = false;
-  for (const auto& [begin, end] : stale_) repaint(begin, end);
-  for (const uint64_t id : gone_) retire(id);
+  slots_.pass();
+  for (const auto& [begin, end] : stale_objects_) anew(begin, end);
+  for (const auto& [begin, end] : stale_) {
+    uint64_t at = begin;
+    for (auto tensor = from(tensors_, begin); tensor != tensors_.end() && tensor->first < end;
+         ++tensor) {
+      if (tensor->first > at) take_back(at, tensor->first);
+      give(tensor->second);
+      at = tensor->second.end();
+    }
+    if (at < end) take_back(at, end);
+  }
+  for (const uint64_t object : gone_) retire_base(object);
+  stale_objects_.clear();
   stale_.clear();
   gone_.clear();
-}
-
-void Pieces::repaint(uint64_t begin, uint64_t end) {
-  ++version_;
-  if (painting_ != Painting::pieces) return;
-  if (paused_) return postpone(begin, end);
-  uint64_t at = begin;
-  sweep(begin, end, [&](uint64_t first, uint64_t last, const Piece& object, const Piece& tensor) {
-    if (first > at) table_.paint(at, first, 0);
-    table_.paint(first, last, slot_of(object, tensor));
-    at = last;
-  });
-  if (at < end) table_.paint(at, end, 0);
-}
-
-// After the piece's memory was painted anew: nothing shows its slots any more.
-void Pieces::retire(uint64_t id) {
-  const auto found = used_.find(id);
-  if (found == used_.end()) return;
-  if (paused_) return gone_.push_back(id);
-  for (const uint32_t slot : found->second.slots) {
-    const Slot& info = slots_[slot];
-    const auto pair = pairs_.find({info.object.id, info.tensor.id});
-    // The other of the pair may have ended before, and the slot with it.
-    if (pair != pairs_.end() && pair->second == slot) {
-      pairs_.erase(pair);
-      slots_.retire(slot);
-    }
-    const uint64_t other = info.object.id == id ? info.tensor.id : info.object.id;
-    const auto partner = other ? used_.find(other) : used_.end();
-    if (partner != used_.end()) {
-      auto& slots = partner->second.slots;
-      slots.erase(std::remove(slots.begin(), slots.end(), slot), slots.end());
-    }
-  }
-  used_.erase(found);
 }
 
 void Pieces::heat(const Piece& object, bool live) {
@@ -169,9 +206,7 @@ void Pieces::heat(const Piece& object, bool live) {
     auto [at, fresh] = hot_.try_emplace(block, Hot{0, 0});
     if (live) {
       if (fresh) {
-        Slot slot;
-        slot.block = block;
-        at->second.slot = slots_.take(slot);
+        at->second.slot = slots_.take({Piece{}, block});
         table_.paint(block << kBlockBits, (block + 1) << kBlockBits, at->second.slot);
       }
       ++at->second.objects;
@@ -181,46 +216,6 @@ void Pieces::heat(const Piece& object, bool live) {
       hot_.erase(at);
     }
   }
-}
-
-// Leaves a tensor that has ended as it is painted. False where it cannot be told from others so.
-bool Pieces::keep_ended(const Piece& tensor) {
-  const auto used = used_.find(tensor.id);
-  if (painting_ != Painting::pieces || paused_ || used == used_.end() ||
-      used->second.slots.size() != 1) {
-    return false;
-  }
-  const uint32_t slot = used->second.slots.front();
-  const Piece& object = slots_[slot].object;
-  if (!object.id || tensor.address < object.address || tensor.end() > object.end()) return false;
-  slots_.turn(slot);
-  ended_.emplace(tensor.address, tensor);
-  ++version_;
-  return true;
-}
-
-// Whether the tensor is one that has ended, again: then it gets its number, and is painted already.
-bool Pieces::revive(Piece& tensor) {
-  const auto found = ended_.find(tensor.address);
-  if (found == ended_.end() || found->second.size != tensor.size) return false;
-  tensor.id = found->second.id;
-  slots_.turn(used_.at(tensor.id).slots.front());
-  ended_.erase(found);
-  ++version_;
-  return true;
-}
-
-// Takes those in [begin, end) out; what they covered has to be painted anew, and then they retire.
-std::vector<uint64_t> Pieces::forget_ended(uint64_t begin, uint64_t end) {
-  std::vector<uint64_t> out;
-  for (auto at = from(ended_, begin); at != ended_.end() && at->first < end;) {
-    const Piece gone = at->second;
-    at = ended_.erase(at);
-    out.push_back(gone.id);
-    if (gone.address < begin) repaint(gone.address, begin);
-    if (gone.end() > end) repaint(end, gone.end());
-  }
-  return out;
 }
 
 // A piece that overlaps a new one of its kind has ended without our being told.
@@ -254,9 +249,7 @@ bool Pieces::add_object(Piece piece, std::vector<Piece>& ended) {
   drop_overlaps(objects_, piece, ended);
   piece.id = next_id_++;
   objects_.emplace(piece.address, piece);
-  const std::vector<uint64_t> ended_tensors = forget_ended(piece.address, piece.end());
-  repaint(piece.address, piece.end());
-  for (const uint64_t id : ended_tensors) retire(id);
+  object_changed(piece.address, piece.end());
   if (painting_ == Painting::blocks) heat(piece, true);
   return true;
 }
@@ -285,11 +278,13 @@ bool Pieces::remove_object(const Ending& ending, Piece& out) {
   out = piece;
   objects_.erase(found);
   views_.erase(out.address);
-  const std::vector<uint64_t> ended_tensors = forget_ended(out.address, out.end());
-  repaint(out.address, out.end());
-  for (const uint64_t id : ended_tensors) retire(id);
+  object_changed(out.address, out.end());
   if (painting_ == Painting::blocks) heat(out, false);
-  retire(out.id);
+  if (paused_) {
+    gone_.push_back(out.id);
+  } else {
+    retire_base(out.id);
+  }
   return true;
 }
 
@@ -297,15 +292,13 @@ void Pieces::add_tensor(Piece piece) {
   if (piece.size == 0 || piece.end() < piece.address) return;
   std::vector<Piece> ended;
   drop_overlaps(tensors_, piece, ended);
-  if (revive(piece)) {
-    tensors_.emplace(piece.address, piece);
-    return;
-  }
   piece.id = next_id_++;
   tensors_.emplace(piece.address, piece);
-  const std::vector<uint64_t> ended_tensors = forget_ended(piece.address, piece.end());
-  repaint(piece.address, piece.end());
-  for (const uint64_t id : ended_tensors) retire(id);
+  ++version_;
+  if (painting_ != Painting::pieces) return;
+  if (paused_) return postpone(stale_, piece.address, piece.end());
+  slots_.pass();
+  give(piece);
 }
 
 bool Pieces::remove_tensor(uint64_t address, Piece& out) {
@@ -313,9 +306,14 @@ bool Pieces::remove_tensor(uint64_t address, Piece& out) {
   if (found == tensors_.end()) return false;
   out = found->second;
   tensors_.erase(found);
-  if (keep_ended(out)) return true;
-  repaint(out.address, out.end());
-  retire(out.id);
+  ++version_;
+  if (painting_ != Painting::pieces) return true;
+  if (paused_) {
+    postpone(stale_, out.address, out.end());
+  } else {
+    slots_.pass();
+    take_back(out.address, out.end());
+  }
   return true;
 }
 
@@ -331,12 +329,12 @@ std::vector<Piece> Pieces::objects_of(uint64_t context) const {
   return out;
 }
 
-bool Pieces::holds(uint64_t address) const {
-  const auto in = [address](const Map& map) {
-    auto after = map.upper_bound(address);
-    return after != map.begin() && address < (--after)->second.end();
-  };
-  return in(tensors_) || in(objects_);
+const Piece* Pieces::find(uint64_t address) const {
+  for (const Map* map : {&tensors_, &objects_}) {
+    auto after = map->upper_bound(address);
+    if (after != map->begin() && address < (--after)->second.end()) return &after->second;
+  }
+  return nullptr;
 }
 
 }  // namespace accel_trace

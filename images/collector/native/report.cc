@@ -105,8 +105,7 @@ bool report_touched(Log& log, uint64_t launch, const Slots& slots, uint64_t mome
     if (eight == 0) continue;
     for (uint32_t slot = std::max(i, 1u); slot < i + 8 && slot < known; ++slot) {
       if (!flags[slot]) continue;
-      const Slot& pair = slots[slot];
-      touched.add(pair.object, pair.ended_at(moment) ? Piece{} : pair.tensor);
+      touched.add(slots[slot].object, slots[slot].tensor_at(moment));
     }
   }
   touched.write(log, launch);

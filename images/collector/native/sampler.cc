@@ -5,8 +5,39 @@
 namespace accel_trace {
 
 // The second of every N: in the first one, memory and modules have not settled yet.
-bool Sampler::wanted() const {
-  return !refused_ && iterations_ % tool_.options.every == 1 % tool_.options.every;
+bool Sampler::wanted(uint64_t iteration) const {
+  return !refused_ && iteration % tool_.options.every == 1 % tool_.options.every;
+}
+
+// What is watched of the iteration that begins now. Values are known only where all that writes is.
+Watching::Level Sampler::level() const {
+  const Options& options = tool_.options;
+  const bool needs_all = options.distinct || options.watch_all || options.mode == Mode::values;
+  if (needs_all || on_ || wanted(iterations_) || wanted(iterations_ + 1)) {
+    return Watching::Level::all;
+  }
+  return source_ == Source::launches ? Watching::Level::launches : Watching::Level::memory;
+}
+
+void Sampler::watch(Lock& lock, Watching::Level level) {
+  if (tool_.watching.level() == level) return;
+  const bool all = level == Watching::Level::all;
+  if (!all) tool_.log.flush();  // nothing may come for a long time
+  if (all) gate.watch(true);
+  lock.unlock();
+  tool_.watching.set(level);
+  lock.lock();
+  if (!all) gate.watch(false);
+}
+
+// From the program's own code alone: what the framework is asked then wants locks of its own.
+void Sampler::follow(Lock& lock, bool on) {
+  if (on == followed_ || !tool_.follow_callback) return;
+  followed_ = on;
+  void (*const call)(int) = tool_.follow_callback;
+  lock.unlock();
+  call(on);
+  lock.lock();
 }
 
 void Sampler::write(bool began, bool analysed) {
@@ -18,10 +49,15 @@ void Sampler::write(bool began, bool analysed) {
 }
 
 void Sampler::begin(Lock& lock) {
-  const bool wants = wanted();
+  const bool known = tool_.watching.level() == Watching::Level::all;  // what is under way
+  const Watching::Level level = this->level();
+  watch(lock, level);
+  if (source_ != Source::launches) follow(lock, level == Watching::Level::all);
+  const bool wants = known && wanted(iterations_);
   if (wants != on_) turn(lock, wants);
   inside_ = true;
   analysed_ += on_;
+  unwatched_ += level != Watching::Level::all;
   write(true, on_);
 }
 
@@ -30,7 +66,7 @@ void Sampler::end(Lock& lock) {
   inside_ = false;
   write(false, on_);
   ++iterations_;
-  if (on_ && !(source_ != Source::regions && wanted())) turn(lock, false);
+  if (on_ && !(source_ != Source::regions && wanted(iterations_))) turn(lock, false);
 }
 
 void Sampler::turn(Lock& lock, bool on) {
@@ -71,29 +107,38 @@ void Sampler::region_begins(Lock& lock) {
 
 void Sampler::region_ends(Lock& lock) { end(lock); }
 
-void Sampler::launched(uint64_t what) {
+void Sampler::launched(Lock& lock, uint64_t what) {
   if (!tool_.options.region.empty() || source_ == Source::steps) return;
   const bool was = repeats_.found();
   due_ |= repeats_.add(what);
   // What was found does not go on: the iteration ends here, and none begins.
   if (was && !repeats_.found()) due_ = true;
+  // Nobody tells what is about to be launched. Nothing is patched here: an iteration before a sampled
+  // one is watched.
+  if (due_ && tool_.watching.level() == Watching::Level::launches) next(lock);
 }
 
 void Sampler::about_to_launch(Lock& lock) {
   graph_ends(lock);  // one whose instantiation failed
-  if (!due_ || source_ == Source::steps) return;
+  if (due_ && source_ != Source::steps) next(lock);
+}
+
+// By the sequence of launches an iteration is over.
+void Sampler::next(Lock& lock) {
   due_ = false;
   source_ = Source::launches;
   end(lock);
   if (repeats_.found()) {
     begin(lock);
-  } else if (on_) {
-    turn(lock, false);
+  } else {
+    if (on_) turn(lock, false);
+    watch(lock, Watching::Level::all);
   }
 }
 
 void Sampler::graph_begins(Lock& lock) {
   if (on_ || for_graph_ || refused_) return;
+  watch(lock, Watching::Level::all);
   lock.unlock();
   gate.close();
   lock.lock();
@@ -112,10 +157,13 @@ void Sampler::graph_ends(Lock& lock) {
   gate.open();
 }
 
+void Sampler::capture_begins(Lock& lock) { watch(lock, Watching::Level::all); }
+
 void Sampler::write_last() {
   static const char* const names[] = {"none", "regions", "steps", "launches"};
   tool_.fact("iterations", std::to_string(iterations_ + inside_));
   tool_.fact("iterations_analysed", std::to_string(analysed_));
+  if (unwatched_) tool_.fact("iterations_unwatched", std::to_string(unwatched_));
   tool_.fact("iterations_by", names[static_cast<int>(source_)]);
   if (source_ == Source::none) {
     tool_.note(2, "no iteration was found in the sequence of launches, so none was analysed: mark them "

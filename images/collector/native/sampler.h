@@ -1,6 +1,8 @@
 // Analyses one iteration in N: modules are patched where a sampled one begins and unpatched where it
-// ends, so that all others run at native speed. Iterations are told by the program (regions, or steps
-// of a loop), or found in the sequence of its launches.
+// ends. Of the others nothing is watched but memory, modules and, where iterations are found in the
+// sequence of launches rather than told by the program (regions, or steps of a loop), that sequence.
+// All is watched again one iteration before a sampled one, so that what is under way when modules are
+// patched is known.
 #pragma once
 
 #include "gate.h"
@@ -22,11 +24,12 @@ class Sampler {
   void step(Lock& lock);
   void region_begins(Lock& lock);
   void region_ends(Lock& lock);
-  void launched(uint64_t what);   // a kernel, or a whole graph: within the driver
+  void launched(Lock& lock, uint64_t what);  // a kernel, or a whole graph: within the driver
   void about_to_launch(Lock& lock);  // on the way into the driver
   // A graph must be instantiated with patched modules, or its kernels cannot be analysed later.
   void graph_begins(Lock& lock);
   void graph_ends(Lock& lock);
+  void capture_begins(Lock& lock);  // its launches are watched: nobody tells of them later
   void write_last();
 
   Gate gate;
@@ -35,9 +38,13 @@ class Sampler {
   enum class Source { none, regions, steps, launches };
   void begin(Lock& lock);
   void end(Lock& lock);
+  void next(Lock& lock);
   void turn(Lock& lock, bool on);
   void write(bool began, bool analysed);
-  bool wanted() const;
+  bool wanted(uint64_t iteration) const;
+  Watching::Level level() const;
+  void watch(Lock& lock, Watching::Level level);
+  void follow(Lock& lock, bool on);
 
   Tool& tool_;
   Source source_ = Source::none;
@@ -47,7 +54,8 @@ class Sampler {
   bool on_ = false;
   bool for_graph_ = false;
   bool refused_ = false;
-  uint64_t iterations_ = 0, analysed_ = 0;
+  bool followed_ = true;  // the framework tells of its blocks of memory
+  uint64_t iterations_ = 0, analysed_ = 0, unwatched_ = 0;
 };
 
 // Patches all modules that are not, or unpatches those that are (modules.cc).

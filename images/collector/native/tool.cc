@@ -9,6 +9,7 @@
 
 #include "driver_calls.h"
 #include "sampler.h"
+#include "snapshots.h"
 #include "workspace.h"
 #include "values.h"
 
@@ -39,19 +40,16 @@ std::string subscribe(Tool& self) {
     return "the Compute Sanitizer does not start: " + self.api.words(result) +
            "; it needs an NVIDIA driver that is not older than itself";
   }
-  for (const Sanitizer_CallbackDomain domain :
-       {SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CB_DOMAIN_LAUNCH,
-        SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CB_DOMAIN_MEMSET, SANITIZER_CB_DOMAIN_GRAPHS}) {
-    const SanitizerResult enabled = self.api.EnableDomain(1, handle, domain);
-    if (enabled != SANITIZER_SUCCESS) {
-      return "the Compute Sanitizer does not report events: " + self.api.words(enabled);
-    }
+  const DriverCalls calls =
+      self.options.analyses() || self.snapshots ? driver_calls(self.sampler != nullptr)
+                                                : DriverCalls{};
+  const bool ends = self.options.analyses() || self.options.synchronises();
+  error = self.watching.begin(self.api, handle, calls, ends);
+  if (self.watching.lacks_driver_calls()) {
+    self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
+                 "tensor map (TMA) is not known");
   }
-  // Nobody needs it, and it comes with every launch.
-  self.api.EnableCallback(0, handle, SANITIZER_CB_DOMAIN_LAUNCH,
-                          SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP);
-  if (self.options.analyses()) watch_driver_calls(self, handle);
-  return "";
+  return error;
 }
 
 void first_facts(Tool& self) {
@@ -99,8 +97,10 @@ void after_fork_in_child() {
   Tool* parent = tool;
   Tool* child = new Tool(parent->options);
   child->api = parent->api;
+  child->watching.inherit(parent->watching, child->api);
   child->active = parent->active;
   child->stack_callback = parent->stack_callback;
+  child->follow_callback = parent->follow_callback;
   child->regions = parent->regions;
   child->wanted_regions = parent->wanted_regions;
   parent->log.forget();
@@ -129,6 +129,7 @@ void write_last_facts(Tool& self) {
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
   if (self.sampler) self.sampler->write_last();
+  if (self.snapshots) self.snapshots->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
   if (self.unpatched->parameters_read) {
@@ -168,6 +169,9 @@ Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   values = std::make_unique<Values>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
+  if (options.mode == Mode::copies && options.snapshot) {
+    snapshots = std::make_unique<Snapshots>(*this);
+  }
   if (options.every && options.analyses()) {
     sampler = std::make_unique<Sampler>(*this);
     pieces->pause();

@@ -20,10 +20,12 @@
 #include "options.h"
 #include "pieces.h"
 #include "sanitizer_api.h"
+#include "watching.h"
 
 namespace accel_trace {
 
 class Sampler;
+class Snapshots;
 class Workspace;
 struct KernelCode;
 struct Unpatched;
@@ -49,7 +51,9 @@ struct Tool {
 
   Options options;
   Sanitizer api;
+  Watching watching;
   std::unique_ptr<class Values> values;  // mode values
+  std::unique_ptr<Snapshots> snapshots;  // null: kernels' memory is not compared
   Log log;
   std::unique_ptr<Pieces> pieces;
   std::unique_ptr<Unpatched> unpatched;
@@ -80,6 +84,7 @@ struct Tool {
   uint64_t device_bytes = 0, pinned_bytes = 0;            // what the tool takes now
   uint64_t device_bytes_most = 0, pinned_bytes_most = 0;  // the most it took
   void (*stack_callback)(uint64_t) = nullptr;
+  void (*follow_callback)(int) = nullptr;  // has the framework's blocks told (1) or not (0)
 
   explicit Tool(const Options& wanted);
   ~Tool();

@@ -24,6 +24,7 @@ from accel_trace.log import LogReader
 
 NATIVE = Path(__file__).resolve().parents[1] / "native"
 TESTING = NATIVE / "testing"
+_DRIVER = ("calls", "device", "driver", "kernels", "sanitizer")
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
@@ -105,7 +106,7 @@ def bench(sanitize: str = "") -> Bench:
     flags = ["-g1", "-O0", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
 
     def make(folder: Path) -> None:
-        driver = [TESTING / f"{name}.cc" for name in ("calls", "driver", "kernels", "sanitizer")]
+        driver = [TESTING / f"{name}.cc" for name in _DRIVER]
         _compile(
             tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
             *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",

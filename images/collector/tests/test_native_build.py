@@ -180,12 +180,13 @@ def test_a_build_is_made_once_and_again_when_its_parts_change(
 
     monkeypatch.setattr(build, "build_library", library)
     monkeypatch.setattr(build, "build_patches", patches)
+    monkeypatch.setattr(build, "build_compare", lambda tools, archs, out: out.write_text("compare"))
     monkeypatch.delenv("ACCEL_TRACE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = build.ensure_built([80])
     assert folder.parent == tmp_path / "cache" / "accel-trace"
     assert sorted(p.name for p in folder.iterdir()) == [
-        "build.json", build.LIBRARY, build.PATCHES]  # fmt: skip
+        "build.json", build.COMPARE, build.LIBRARY, build.PATCHES]  # fmt: skip
     facts = json.loads((folder / "build.json").read_text())
     assert facts["archs"] == [80]
     assert set(facts["features"]) == set(toolchain.FEATURES)

@@ -178,6 +178,57 @@ def test_nothing_is_sent_for_tensors_that_come_again(tmp_path: Path) -> None:
         assert [touched(log, 3 * i + j) for j in range(3)] == [[whole]] * 3
 
 
+def test_nothing_is_sent_for_other_sizes_at_the_same_addresses(tmp_path: Path) -> None:
+    """As in a training step, whose blocks are split and merged in the same ways each time."""
+
+    def play_rounds(rounds: int) -> tuple[int, Log]:
+        script = [*START, f"alloc 1 {A:#x} {8 * MIB}"]
+        for _ in range(rounds):
+            for size in (4096, 512, 1 << 20, 70000, 3 * MIB):
+                script += [f"tensor {A:#x} {size}", f"tensor {A + size:#x} 2048",
+                           *launch(read(A + size - 4)), *launch(read(A + size)),
+                           f"untensor {A:#x}", *launch(read(A)),
+                           f"untensor {A + size:#x}"]  # fmt: skip
+        log = play([*script, "sync 1"], tmp_path).log
+        return int(log.facts()["table_copies"]), log
+
+    (few, _), (many, log) = play_rounds(2), play_rounds(30)
+    assert many == few
+    wanted = [
+        one
+        for size in (4096, 512, 1 << 20, 70000, 3 * MIB)
+        for one in ([(A, size)], [(A + size, 2048)], [])
+    ]
+    assert [touched(log, i, 1) for i in range(15 * 30)] == wanted * 30
+
+
+@pytest.mark.parametrize(("seed", "blocks"), [(1, 64), (2, 3000), (3, 60000)])
+def test_tensors_of_all_sizes_come_and_go(seed: int, blocks: int, tmp_path: Path) -> None:
+    """Each launch touches the tensor that is there then, or the object alone; few are drained."""
+    chance = random.Random(seed)
+    script, want = [*START], []
+    script.append(f"alloc 1 {A:#x} {blocks * 512 // 2}")
+    live: dict[int, int] = {}
+    for i in range(9000):
+        at = A + 512 * chance.randrange(blocks)
+        size = 512 * min(chance.choice([1, 1, 2, 3, 8, 100, blocks // 2]), blocks)
+        for old in [a for a, n in live.items() if a < at + size and a + n > at]:
+            script.append(f"untensor {old:#x}")
+            del live[old]
+        if chance.random() < 0.9:
+            live[at] = size
+            script.append(f"tensor {at:#x} {size}")
+        if i % 7 == 0:
+            place = chance.choice([*live, *(a + n - 4 for a, n in live.items()), A])
+            script += launch(read(place))
+            want.append([(a, n) for a, n in live.items() if a <= place < a + n])
+        if i % 900 == 0:
+            script.append("sync 1")
+    log = play([*script, "sync 1"], tmp_path).log
+    assert [touched(log, i, 1) for i in range(len(want))] == want
+    assert sum(map(len, want)) > 600
+
+
 def test_other_tensors_where_some_have_ended(tmp_path: Path) -> None:
     script = [
         *START, f"alloc 1 {A:#x} {8 * MIB}", f"tensor {A:#x} 4096", f"tensor {A + 4096:#x} 4096",

@@ -12,7 +12,7 @@ from native_support import START, launch, play, program, touched
 from test_native_process import WORK
 from test_native_touch import A, scenario
 
-RING = ("consumer", "log", "pieces", "page_table")
+RING = ("consumer", "log", "pieces", "page_table", "slots")
 
 
 def output(*command: object, env: dict[str, str] | None = None) -> str:

@@ -64,14 +64,76 @@ def iterations(log: Log) -> list[tuple[int, int, int]]:
 def test_steps(tmp_path: Path, mode: str) -> None:
     script = [*BEGIN, *work(), *(["step", *work(), "call"] * 7)]
     log = play(script, tmp_path, mode, every=3).log
-    assert analysed(log) == [0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0]
-    assert [i for i in range(15) if touched(log, i)] == [3, 4, 9, 10]
-    assert all(touched(log, i) == [(A, 512)] for i in (3, 4, 9, 10))
+    # Iterations 2 and 5 are not watched: no launch of theirs is told.
+    assert analysed(log) == [0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
+    assert [i for i in range(11) if touched(log, i)] == [3, 4, 7, 8]
+    assert all(touched(log, i) == [(A, 512)] for i in (3, 4, 7, 8))
     assert [i for i in iterations(log) if i[1]] == [(i, 1, int(i % 3 == 1)) for i in range(7)]
     facts = log.facts()
     assert (facts["iterations"], facts["iterations_analysed"]) == ("7", "2")
-    assert facts["iterations_by"] == "steps"
+    assert (facts["iterations_by"], facts["iterations_unwatched"]) == ("steps", "2")
     assert log.of(ev.Module)[0].patched == 0
+
+
+def told(script: list[str], folder: Path, **settings: object) -> list[int]:
+    """How many callbacks came between every first and second line `told` of a script."""
+    lines = play(script, folder, **settings).stdout.splitlines()
+    return [int(line.split()[1]) for line in lines if line.startswith("told")][1::2]
+
+
+@pytest.mark.parametrize("mark", ["steps", "regions"])
+def test_between_samples_nothing_is_told(mark: str, tmp_path: Path) -> None:
+    """No callback comes of launches, copies, fills, waits or graphs; memory is followed on."""
+    one = [*work(), "graph 1", "node 1 k", "go", f"copy 1 {A:#x} {A + 256:#x} 64 4 1",
+           f"set 1 {A:#x} 16 1 4 0", "sync 1", "sync_context 1"]  # fmt: skip
+    extra = [f"alloc 1 {A + 0x10000:#x} 512", f"tensor {A + 0x10000:#x} 512"]
+    script = [*BEGIN]
+    for i in range(12):
+        more = extra if i == 3 else []
+        last = [*launch(f"global 1 4 {A + 0x10000:#x} 4 9")[:-1], "call"] if i == 6 else []
+        parts = [*more, *one, *last, "told"]
+        begin, end = (["step"], []) if mark == "steps" else (["region start r"], ["region end r"])
+        script += [*begin, "told", *parts, *end]
+    settings = {"region": "r"} if mark == "regions" else {}
+    counts = told(script, tmp_path, every=5, **settings)
+    assert [bool(count) for count in counts] == [i % 5 in (0, 1) for i in range(12)]
+    counts = told(script, tmp_path, every=5, between="all", **settings)
+    assert all(count > 10 for count in counts)
+    log = play(script, tmp_path, every=5, **settings).log
+    # What came in iteration 3 is known in iteration 6.
+    assert [(A + 0x10000, 512)] in [touched(log, x.launch, 1) for x in log.of(ev.Launch)]
+
+
+def test_of_iterations_found_by_launches_only_their_beginnings_are_told(tmp_path: Path) -> None:
+    one = [*work(), *launch(name="b")[:-1], "call", *launch(name="c")[:-1], "call", "sync 1"]
+    counts = told([*BEGIN, *["told", *one, "told"] * 60], tmp_path, every=10)
+    assert counts.count(3) > 25, "one callback for each launch"
+    log = play([*BEGIN, *one * 60], tmp_path, every=10).log
+    facts = log.facts()
+    assert int(facts["iterations_unwatched"]) >= 25
+    assert int(facts["iterations_analysed"]) >= 3
+    assert {len([x for x in log.of(ev.Launch) if x.analysed]) % 3} == {0}
+    assert not log.of(ev.Lost)
+
+
+def test_iterations_that_end_while_they_are_not_watched(tmp_path: Path) -> None:
+    """What was found does not go on: all is watched again, until something else is found."""
+    one = [*work(), *launch(name="b")[:-1], "call", *launch(name="c")[:-1], "call"]
+    other = [*launch(name="d")[:-1], "call", *work()]
+    log = play([*BEGIN, *one * 30, *other * 1500], tmp_path, every=8).log
+    assert "did not go on" in log.notes()
+    names = {log_name.name for log_name in log.of(ev.Launch) if log_name.analysed}
+    assert {"b", "c", "d"} <= names
+
+
+def test_a_capture_is_watched_and_the_next_iteration_is_not(tmp_path: Path) -> None:
+    capture = ["begin_capture", *launch(name="k")[:-1], "call capture", "end_capture 4",
+               "instantiate 4"]  # fmt: skip
+    script = [*BEGIN]
+    for i in range(8):
+        script += ["step", "told", *(capture if i == 3 else []), *work(), "told"]
+    counts = told(script, tmp_path, every=7)
+    assert [bool(count) for count in counts] == [True, True, False, True, False, False, False, True]
 
 
 def test_modules_that_are_loaded_on_the_way(tmp_path: Path) -> None:
@@ -82,9 +144,16 @@ def test_modules_that_are_loaded_on_the_way(tmp_path: Path) -> None:
         "step", *third, "unload 3", "step", *second, "step", *work(), *second,
     ]  # fmt: skip
     log = play(script, tmp_path, every=3).log
-    assert analysed(log) == [0, 0, 1, 1, 0, 0, 1, 1]
-    assert [bool(touched(log, i)) for i in range(8)] == [False, False, True, True, *[False] * 2,
-                                                         True, True]  # fmt: skip
+    assert analysed(log) == [0, 0, 1, 1, 0, 1, 1]  # iteration 2 is not watched
+    assert [bool(touched(log, i)) for i in range(7)] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_regions(tmp_path: Path) -> None:
@@ -124,14 +193,16 @@ def test_graphs_are_instantiated_patched(tmp_path: Path) -> None:
     assert not log.of(ev.Lost)
 
 
-def test_a_second_thread_is_refused_in_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_a_second_thread_is_refused_in_a_sentence(sanitize: str, tmp_path: Path) -> None:
     """Its launches wait while modules are patched: none runs into code that is half changed."""
     script = [*BEGIN, *launch(f"global 1 4 {A:#x} 4 9")[:-1], "steps_beside 60"]
-    log = play(script, tmp_path, every=2, SYNTHETIC_SLOW_PATCHES="1").log
+    run = play(script, tmp_path, every=2, sanitize=sanitize, SYNTHETIC_SLOW_PATCHES="1")
+    log = run.log
     assert "no more iterations are analysed: a second thread launched kernels" in log.notes()
     assert not log.of(ev.Lost)
     assert 0 < sum(analysed(log)) < len(analysed(log))
-    assert analysed(log)[-1] == 0
+    assert iterations(log)[-1][2] == 0
 
 
 def test_every_must_be_a_number(tmp_path: Path) -> None:
@@ -170,6 +241,7 @@ def test_memory_that_changes_between_samples_is_known_then(tmp_path: Path, seed:
     exact = play(script, tmp_path).log
     sampled = play(script, tmp_path, every=4).log
     which = [i for i, was in enumerate(analysed(sampled)) if was]
-    assert len(which) == 30
-    assert [touched(sampled, i) for i in which] == [touched(exact, i) for i in which]
-    assert sum(len(touched(exact, i)) for i in which) >= 30
+    same = [3 * step + i for step in range(1, 40, 4) for i in range(3)]  # without sampling
+    assert len(which) == len(same) == 30
+    assert [touched(sampled, i) for i in which] == [touched(exact, i) for i in same]
+    assert sum(len(touched(exact, i)) for i in same) >= 30

@@ -114,15 +114,37 @@ _DRIVE = r"""
 #include <unistd.h>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <random>
+#include <vector>
 namespace allocator = c10::cuda::CUDACachingAllocator;
 namespace c10::cuda::_internal {
 C10_CUDA_API void setHasPrimaryContext(bool (*function)(DeviceIndex));
 }
 using Tell = void (*)(int, uint64_t, uint64_t, uint64_t, uint64_t, int, uint64_t);
 static uint64_t told[2];
-extern "C" __attribute__((visibility("default"))) void accel_trace_tensor(
-    int alloc, uint64_t, uint64_t, uint64_t, uint64_t, int, uint64_t) { ++told[alloc != 0]; }
+static std::map<uint64_t, uint64_t> live;  // as it was told
+static void (*follow)(int) = nullptr;
+#define AT_SEEN extern "C" __attribute__((visibility("default")))
+AT_SEEN void accel_trace_tensor(int alloc, uint64_t address, uint64_t size, uint64_t, uint64_t, int,
+                                uint64_t) {
+  ++told[alloc != 0];
+  if (alloc) live[address] = size;
+  else live.erase(address);
+}
+AT_SEEN void accel_trace_set_follow_callback(void (*call)(int)) { follow = call; }
+// Whether what was told is what the allocator has.
+static bool agrees() {
+  std::map<uint64_t, uint64_t> own;
+  for (const auto& segment : allocator::snapshot().segments) {
+    uint64_t address = segment.address;
+    for (const auto& block : segment.blocks) {
+      if (block.allocated || block.active) own[address] = block.size;
+      address += block.size;
+    }
+  }
+  return own == live;
+}
 int main(int, char** words) {
   void* hooks = dlopen(words[1], RTLD_NOW);
   if (!hooks) return std::puts(dlerror()), 2;
@@ -158,6 +180,12 @@ int main(int, char** words) {
       }
     }
     if (chance() % 700 == 0) allocator::emptyCache();
+    if (!std::strcmp(words[3], "between")) {  // now and then nobody listens
+      const bool quiet = step / 250 % 4 != 0;
+      if (step % 250 == 0) follow(!quiet);
+      if (step % 250 == 0 && !quiet) wrong += !agrees();
+      if (quiet) continue;
+    }
     if (totals(0, seen)) continue;
     const auto own = allocator::getDeviceStats(0);
     wrong += seen[2] != (uint64_t)own.active_bytes[0].current ||
@@ -245,6 +273,18 @@ def test_blocks_that_were_there_before_are_told_first(driven: tuple[Path, Path, 
     assert (attached, wrong) == (0, 0)
     assert (allocs, frees) == (own_allocs - 1, own_frees - 1)  # one had come and gone
     assert begun == allocs
+
+
+@pytest.mark.parametrize("settings", ["", "garbage_collection_threshold:0.5"])
+def test_what_changed_while_nobody_listened_is_told(
+    settings: str, driven: tuple[Path, Path, Path]
+) -> None:
+    """Of three steps in four nothing is told but their result, in sizes and in blocks."""
+    _, attached, wrong, _, allocs, _, own_allocs, _, begun, _ = drive(
+        driven, 4, "between", settings
+    )
+    assert (attached, wrong) == (0, 0)
+    assert allocs == begun < own_allocs * 0.8
 
 
 def test_a_setting_that_is_not_followed_is_noticed(driven: tuple[Path, Path, Path]) -> None:

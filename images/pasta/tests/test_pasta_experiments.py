@@ -12,7 +12,7 @@ from pasta_workloads.collector import Ran
 from pasta_workloads.config import Config
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.exact import KNOWN
-from pasta_workloads.experiments import overhead, uvm
+from pasta_workloads.experiments import distinct, overhead, uvm
 from pasta_workloads.experiments.counts import write_counts
 from pasta_workloads.experiments.hotness import write_heat
 from pasta_workloads.experiments.overhead import series_of
@@ -54,6 +54,48 @@ def test_attention_as_a_tool_without_asynchronous_copies_sees_it() -> None:
     assert attention_of(seen, whole) == [whole[0], seen[1]]
     with pytest.raises(RunFailed, match="different kernels"):
         attention_of(seen[:1], whole)
+
+
+def test_inferred_iterations_are_compared_with_an_exact_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every cell, in the iteration that is farthest from it; those that settle do not count."""
+    exact = [launch("gemm", 1), launch("gemm", 2), launch("add", 6)]
+    other = [launch("gemm", 1), launch("gemm", 2), launch("add", 9)]
+    found = distinct.compare({0: other, 1: [], 2: exact, 3: other, 4: exact}, exact)
+    assert found == pytest.approx(
+        {"kernels": 0, "footprint": 0, "max": 3, "min": 0, "mean": 1, "median": 0, "p90": 2.4}
+    )
+    assert not any(distinct.compare({2: exact}, exact).values())
+    with pytest.raises(RunFailed, match="no iteration was inferred"):
+        distinct.compare({0: exact, 1: exact}, exact)
+    with pytest.raises(RunFailed, match="has no launch"):
+        distinct.compare({2: exact, 3: []}, exact)
+
+    asked = []
+
+    def ran(command: list[str], folder: Path, *words: Any, **more: Any) -> Ran:
+        asked.append((command[command.index("--iterations") + 1], more.get("options", ())))
+        return Ran(f"iteration 0 took {3.0 if more else 2.0} s\n", 9.0, folder)
+
+    def traced(tool: str, folder: Path, command: list[str], *words: Any, **more: Any) -> Ran:
+        return ran(command, folder, **more)
+
+    counts = {"inferred": 290.0, "unmatched": 1.0, "checked": 3.0, "mismatches": 0.0}
+    for name, stand_in in (
+        ("require_gpus", lambda: None), ("require_collector", lambda: None), ("run_alone", ran),
+        ("run_traced", traced), ("check_followed", lambda _: None),
+        ("count_of", lambda _, which: counts[which]), ("launches_of", lambda _: exact),
+        ("iterations_of", lambda _: {1: exact, 2: exact, 3: other}),
+    ):  # fmt: skip
+        monkeypatch.setattr(distinct, name, stand_in)
+    config = Config(experiment="distinct", modes=("test",), repeats=2)
+    distinct.run(config, RecordWriter(tmp_path))
+    assert asked == [("100", ()), ("100", ("--distinct", "50")), ("1", ())] * 2
+    assert samples(tmp_path, "slowdown", variant="distinct", model="bert", mode="test") == [1.5] * 2
+    assert samples(tmp_path, "cells_that_differ") == [3, 3]
+    assert samples(tmp_path, "cell_difference", cell="max") == [3, 3]
+    assert {name: samples(tmp_path, name)[0] for name in counts} == counts
 
 
 def test_series_keep_the_cpu_variants_small() -> None:

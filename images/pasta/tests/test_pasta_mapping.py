@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accel_trace import events as ev
+from accel_trace.log_writer import LogWriter
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import (
     counts_of,
     heat_of,
+    iterations_of,
     launches_of,
     short_name,
     stages_of,
@@ -54,6 +57,28 @@ def test_launches_of_the_iteration_alone(tmp_path: Path) -> None:
 def test_without_any_region_all_launches_count(tmp_path: Path) -> None:
     table(tmp_path / "working-set.csv", SETS, [launch(0, "a", 1, ""), launch(1, "b", 2, "")])
     assert len(launches_of(tmp_path)) == 2
+
+
+def test_iterations_are_those_that_the_collector_tells_apart(tmp_path: Path) -> None:
+    """A launch outside of them belongs to none, one that nothing is known of is left out."""
+    names = ("stream", "context", "thread", "device", "grid_x", "grid_y", "grid_z", "block_x",
+             "block_y", "block_z", "analysed")  # fmt: skip
+    with LogWriter(tmp_path / "trace-7.atl", pid=7) as log:
+
+        def launched(number: int) -> None:
+            fields: dict[str, int] = dict.fromkeys(names, 0)
+            log.write(ev.Launch(launch=number, name="k", operator="", region="", **fields))
+
+        launched(0)
+        for iteration in range(2):
+            log.write(ev.Iteration(iteration=iteration, began=1, analysed=iteration))
+            launched(1 + 2 * iteration)
+            launched(2 + 2 * iteration)
+            log.write(ev.Iteration(iteration=iteration, began=0, analysed=iteration))
+    rows = [launch(number, "k", number, "iteration") for number in (0, 1, 3, 4)]
+    table(tmp_path / "working-set.csv", SETS, rows)
+    found = iterations_of(tmp_path)
+    assert {n: [one.ws for one in launches] for n, launches in found.items()} == {0: [1], 1: [3, 4]}
 
 
 def test_no_launch_no_table_and_bad_numbers_are_said(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ void call_driver(uint32_t id, const void* arguments, const char* name,
   const auto report = [&](Sanitizer_ApiCallbackSite site) {
     data.callbackSite = site;
     data.functionReturnValue = site == SANITIZER_API_EXIT ? &result : nullptr;
-    if (m.callback && m.driver_calls[id]) {
+    if (listens(SANITIZER_CB_DOMAIN_DRIVER_API, id)) {
       m.callback(m.userdata, SANITIZER_CB_DOMAIN_DRIVER_API, id, &data);
     }
   };
@@ -94,14 +94,26 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
     return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernel, &arguments, kernel.name.c_str(),
                        work);
   }
+  std::unique_lock<std::recursive_mutex> lock(machine().mutex);
   void* function = const_cast<char*>(machine().names.insert(kernel.name).first->data());
+  lock.unlock();
   const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
   call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});
+  CUlaunchConfig config{};
   LaunchExArguments arguments{};
+  lock.lock();
+  config.hStream = machine().streams.at(stream)->handle();
+  lock.unlock();
+  arguments.config = &config;
   arguments.function = static_cast<CUfunction>(function);
   arguments.parameters = pointers.data();
   // The name is that of no kernel, as with the driver of CUDA 13.0.
   call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work);
+}
+
+void begin_capture() {
+  CUstream stream = nullptr;
+  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2, &stream, nullptr, [] {});
 }
 
 void end_capture(int number) {

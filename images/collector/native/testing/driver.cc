@@ -1,6 +1,8 @@
 // The synthetic driver (driver.h): what the program under test does, and the callbacks for it.
 #include "driver.h"
 
+#include <sanitizer_driver_cbid.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -18,7 +20,18 @@ Machine& machine() {
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data) {
   Machine& m = machine();
   const auto guard = driver_lock();
-  if (m.callback && m.enabled[domain]) m.callback(m.userdata, domain, id, data);
+  if (listens(domain, id)) m.callback(m.userdata, domain, id, data);
+}
+
+bool listens(Sanitizer_CallbackDomain domain, uint32_t id) {
+  Machine& m = machine();
+  std::lock_guard<std::recursive_mutex> guard(m.mutex);
+  const auto one = m.callbacks.find({domain, id});
+  const bool on = m.callback && (one != m.callbacks.end() ? one->second : m.enabled[domain]);
+  const bool lookup = domain == SANITIZER_CB_DOMAIN_DRIVER_API &&
+                      id == SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel;
+  if (on && !lookup && domain != SANITIZER_CB_DOMAIN_RESOURCE) ++m.told;
+  return on;
 }
 
 std::unique_lock<std::recursive_mutex> driver_lock() {
@@ -350,6 +363,7 @@ void run(int number, int steps) {
   for (int i = 0; i < steps; ++i) stream.run_one();
 }
 
+uint64_t told() { return machine().told; }
 int own_callbacks() { return machine().own_callbacks; }
 int waits_in_nodes() { return machine().waits_in_nodes; }
 

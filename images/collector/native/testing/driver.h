@@ -61,6 +61,7 @@ SYNTHETIC void launch(int stream, const Kernel& kernel, bool refused);
 SYNTHETIC void make_map(int map, const std::vector<uint64_t>& image);
 // As the driver's own functions are reported that find and launch kernels.
 SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way);
+SYNTHETIC void begin_capture();
 SYNTHETIC void end_capture(int graph);
 SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph
 SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
@@ -72,6 +73,7 @@ SYNTHETIC void set(int stream, uint64_t address, uint64_t width, uint64_t height
 SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
+SYNTHETIC uint64_t told();  // callbacks so far, but those of memory, modules and lookups
 SYNTHETIC int own_callbacks();              // how often the tool's own work was reported back to it
 SYNTHETIC int waits_in_nodes();             // how often the tool waited while nodes were launched
 

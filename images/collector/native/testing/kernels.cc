@@ -45,6 +45,10 @@ void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t a
     case Type::global:
       patch = patch_of(patches, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS);
       if (patch) access(patch, userdata, run, address);
+      else if (run.flags & kStores) {
+        const uint64_t stored[2] = {run.flags >> 16, 0};
+        memcpy(reinterpret_cast<void*>(address), stored, run.size);
+      }
       return;
     case Type::shared:
       patch = patch_of(patches, SANITIZER_INSTRUCTION_SHARED_MEMORY_ACCESS);

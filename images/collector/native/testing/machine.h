@@ -60,8 +60,9 @@ struct Machine {
   std::recursive_mutex mutex;
   Sanitizer_CallbackFunc callback = nullptr;
   void* userdata = nullptr;
-  std::map<int, bool> enabled;
-  std::map<uint32_t, bool> driver_calls;  // functions that are reported
+  std::map<int, bool> enabled;  // domains
+  std::map<std::pair<int, uint32_t>, bool> callbacks;  // that differ from their domain
+  std::atomic<uint64_t> told{0};  // callbacks that came, but those of memory, modules and lookups
   std::map<int, std::vector<uint64_t>> maps;  // images of tensor maps
   std::set<std::string> names;                // of kernels, whose places are their handles
   int instance = 0;  // of a graph
@@ -89,6 +90,7 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
+bool listens(Sanitizer_CallbackDomain domain, uint32_t id);
 void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work);
 
 }  // namespace synthetic

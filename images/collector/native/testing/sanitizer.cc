@@ -90,13 +90,19 @@ SanitizerResult sanitizerSubscribe(Sanitizer_SubscriberHandle* handle,
 
 SanitizerResult sanitizerEnableDomain(uint32_t enable, Sanitizer_SubscriberHandle,
                                       Sanitizer_CallbackDomain domain) {
+  Guard guard(machine().mutex);
   machine().enabled[domain] = enable != 0;
+  auto& callbacks = machine().callbacks;
+  for (auto one = callbacks.begin(); one != callbacks.end();) {
+    one = one->first.first == domain ? callbacks.erase(one) : std::next(one);
+  }
   return SANITIZER_SUCCESS;
 }
 
 SanitizerResult sanitizerEnableCallback(uint32_t enable, Sanitizer_SubscriberHandle,
                                         Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id) {
-  if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) machine().driver_calls[id] = enable != 0;
+  Guard guard(machine().mutex);
+  machine().callbacks[{domain, id}] = enable != 0;
   return SANITIZER_SUCCESS;
 }
 

@@ -223,6 +223,13 @@ struct Player {
       auto* n = exported<uint64_t (*)()>("accel_trace_launches");
       printf("ready %d launches %d\n", f ? f() : -1, n ? static_cast<int>(n()) : -1);
     }
+    else if (command == "told") {  // callbacks since the last time
+      static uint64_t before = 0;
+      const uint64_t now = synthetic::told();
+      printf("told %d\n", static_cast<int>(now - before));
+      before = now;
+    }
+    else if (command == "begin_capture") synthetic::begin_capture();
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
     else if (command == "flushes") flushes(whole(w[1]));

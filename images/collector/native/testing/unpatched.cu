@@ -72,3 +72,7 @@ extern "C" __global__ void large(const __grid_constant__ Large all, int at, floa
   out[0] = all.bytes[at];
 }
 extern "C" __global__ void plain(float* out, int at) { out[at] = 1; }
+struct Pair {
+  float *first, *second;
+};
+__global__ void typed(float* out, const float* in, Pair pair) { out[0] = in[0] + pair.first[0]; }

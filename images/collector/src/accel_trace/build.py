@@ -1,9 +1,9 @@
-"""Finds NVIDIA's compiler and Sanitizer, and builds the injection library and its patches.
+"""Finds NVIDIA's compiler and Sanitizer, and builds the injection library and its kernels.
 
-`python -m accel_trace.build [--arch 80,90] [--out DIR]` writes `libacceltrace.so`, `patches.fatbin`
-and `build.json` into a folder; without `--out` into the user's cache, in a folder named by what
-went into the build, so that nothing is built twice. NVIDIA's headers are taken from the CUDA
-toolkit or from its wheels when building, never from here.
+`python -m accel_trace.build [--arch 80,90] [--out DIR]` writes `libacceltrace.so`,
+`patches.fatbin`, `compare.fatbin` and `build.json` into a folder; without `--out` into the user's
+cache, in a folder named by what went into the build, so that nothing is built twice. NVIDIA's
+headers are taken from the CUDA toolkit or from its wheels when building, never from here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from accel_trace.builds import LIBRARY, PATCHES, BuildError, alone, cache_folder, ready_folder
+from accel_trace.builds import (
+    COMPARE,
+    LIBRARY,
+    PATCHES,
+    BuildError,
+    alone,
+    cache_folder,
+    ready_folder,
+)
 from accel_trace.toolchain import Toolchain, find_toolchain, run, supported_archs
 
 DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
     "consumer", "copies", "cubin", "driver_calls", "exports", "gate", "inject", "launches", "log",
     "modules", "options", "page_table", "pattern", "pieces", "repeats", "report", "sampler",
-    "sanitizer_api", "stack", "tensor_maps", "tool", "values", "workspace", "workspace_memory",
+    "sanitizer_api", "slots", "snapshots", "stack", "tensor_maps", "tool", "values", "watching",
+    "workspace", "workspace_memory",
 )  # fmt: skip
 
 
@@ -57,15 +66,22 @@ def choose_archs(asked: Sequence[int] | None, nvcc: Path) -> list[int]:
     return sorted(set(asked))
 
 
-def patch_command(tools: Toolchain, archs: Sequence[int], out: Path) -> list[str]:
-    """The compilation of the patches: code for every architecture, and PTX of the highest."""
+def _device_command(
+    tools: Toolchain, archs: Sequence[int], source: str, out: Path, *flags: str
+) -> list[str]:
+    """A compilation for GPUs: code for every architecture, and PTX of the highest."""
     codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
     codes.append(f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}")
     return [
-        str(tools.nvcc), "--fatbin", "--compile-as-tools-patch", "-std=c++17", "-O3",
-        f"-ccbin={tools.cxx}", "--threads=2", *tools.defines(), *tools.includes(), *codes,
-        str(native_folder() / "patches.cu"), "-o", str(out),
+        str(tools.nvcc), "--fatbin", *flags, "-std=c++17", "-O3", f"-ccbin={tools.cxx}",
+        "--threads=2", *tools.defines(), *tools.includes(), *codes,
+        str(native_folder() / source), "-o", str(out),
     ]  # fmt: skip
+
+
+def patch_command(tools: Toolchain, archs: Sequence[int], out: Path) -> list[str]:
+    """The compilation of the patches."""
+    return _device_command(tools, archs, "patches.cu", out, "--compile-as-tools-patch")
 
 
 def _host_flags(tools: Toolchain, sanitize: str) -> list[str]:
@@ -108,6 +124,14 @@ def build_patches(tools: Toolchain, archs: Sequence[int], out: Path) -> None:
     run(patch_command(tools, archs, out), "the patches do not compile")
 
 
+def build_compare(tools: Toolchain, archs: Sequence[int], out: Path) -> None:
+    """Compiles the kernel that compares memory with a copy of it."""
+    run(
+        _device_command(tools, archs, "compare.cu", out),
+        "the kernel that compares does not compile",
+    )
+
+
 def _digest(tools: Toolchain, archs: Sequence[int]) -> str:
     """Of everything that goes into a build."""
     digest = hashlib.sha256()
@@ -146,8 +170,9 @@ def _fill(folder: Path, tools: Toolchain, archs: Sequence[int], digest: str) -> 
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
         made = Path(temporary)
         build_patches(tools, archs, made / PATCHES)
+        build_compare(tools, archs, made / COMPARE)
         build_library(tools, made / LIBRARY)
-        for name in (LIBRARY, PATCHES):
+        for name in (LIBRARY, PATCHES, COMPARE):
             (made / name).replace(folder / name)
     said = {
         "digest": digest, "archs": list(archs), "nvcc": tools.nvcc_version,

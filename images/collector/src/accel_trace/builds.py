@@ -11,6 +11,7 @@ from pathlib import Path
 
 LIBRARY = "libacceltrace.so"
 PATCHES = "patches.fatbin"
+COMPARE = "compare.fatbin"
 
 
 class BuildError(RuntimeError):

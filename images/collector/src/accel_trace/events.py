@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
-from accel_trace.moved import Compared, Recorded
+from accel_trace.moved import Compared, Kept, Recorded
 from accel_trace.unpatched import (
     Argument,
     Iteration,
@@ -146,7 +146,10 @@ class Launch(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchEnd(Event):
-    """The launch call returned (not: the kernel ended)."""
+    """The launch call returned (not: the kernel ended).
+
+    Told in modes that analyse launches or wait for them.
+    """
 
     kind = 11
     launch: U64
@@ -316,5 +319,5 @@ EVENTS: tuple[type[Event], ...] = (
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
     Uses, Lost, Nothing, Iteration,
-    Argument, Recorded, Compared, End,
+    Argument, Recorded, Compared, Kept, End,
 )  # fmt: skip

@@ -24,7 +24,7 @@ SITE = Path(__file__).parent / "handlers" / "site"
 # What a person may set for the collector beside our own flags; the rest of the names is ours.
 _KEPT = {
     f"ACCEL_TRACE_{name}"
-    for name in ("BUFFER", "POLICY", "SANITIZER", "CACHE", "BUILT", "MANAGED",
+    for name in ("BUFFER", "POLICY", "SANITIZER", "CACHE", "BUILT", "MANAGED", "BETWEEN",
                  "ALLOW_OVERSUBSCRIPTION")
 }  # fmt: skip
 _FORWARDED = {

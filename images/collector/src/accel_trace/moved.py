@@ -36,3 +36,24 @@ class Compared(Event):
     size: U64
     unchanged: U64
     zeros: U32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Event):
+    """Mode copies with ACCEL_TRACE_SNAPSHOT: a piece that a launch got, against what it held.
+
+    `writes` says how it is known that the kernel may write it: 0 it may not, by its type, 1 by its
+    type, 2 it is an argument and no more is known. Of `size` bytes `unchanged` are as before,
+    written again or not written; `zeros` 1 when all are zero now. Two pieces of one size and one
+    hash hold the same (native/compare.h; no cryptographic hash).
+    """
+
+    kind = 62
+    launch: U64
+    address: U64
+    size: U64
+    unchanged: U64
+    writes: U32
+    zeros: U32
+    hash_low: U64
+    hash_high: U64

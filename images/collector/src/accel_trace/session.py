@@ -119,10 +119,11 @@ class Process:
         facts = self.facts
         if not facts.get("iterations"):
             return ""
+        unwatched = facts.get("iterations_unwatched")
         return (
             f"sampled: {facts.get('iterations_analysed')} of {facts['iterations']} iterations were "
             f"analysed, one in {facts.get('every')} (told apart by {facts.get('iterations_by')})"
-        )
+        ) + (f"; of {unwatched} others no launch, copy or fill was recorded" if unwatched else "")
 
     @property
     def truncated(self) -> bool:

@@ -1,26 +1,54 @@
 #!/bin/sh
-# Whether newer Sanitizers run on this host's driver, and whether they see copies by tensor map.
-# Takes folders into which wheels of nvidia-cuda-sanitizer-api were unpacked:
-#   pip download --no-deps -d wheels nvidia-cuda-sanitizer-api==13.5.25
-#   unzip -d newer/13.5 wheels/nvidia_cuda_sanitizer_api-13.5.25-*.whl
-#   images/collector/tests/gpu/newer_sanitizer.sh newer/13.5
+# Do newer Sanitizers run on this host's driver, and do they see copies by tensor map? One command:
+#   images/collector/tests/gpu/newer_sanitizer.sh [VERSION or FOLDER...]    (default: 13.5.25)
+# A version is fetched from PyPI; where nothing can be fetched, name the folder into which its wheel
+# was unpacked: `pip download --no-deps -d W nvidia-cuda-sanitizer-api==13.5.25; unzip -d FOLDER W/*.whl`.
+# The last line for each answers: YES, NO or COULD NOT TELL, and why. Exit code 0 only where all do.
 set -u
 cd "$(dirname "$0")/../../../.." || exit 1
 export PYTHONPATH="images/common/src:images/collector/src${PYTHONPATH:+:$PYTHONPATH}"
+unset ACCEL_TRACE_BUILT
 out=$(mktemp -d)
-for folder in "$@"; do
-  echo "== $folder"
+trap 'rm -rf "$out"' EXIT
+status=0
+answer() { echo "$1: $2"; case $2 in YES*) ;; *) status=1 ;; esac; }
+[ $# -gt 0 ] || set -- 13.5.25
+arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
+[ -n "$arch" ] || { answer "$*" "COULD NOT TELL: this machine has no NVIDIA GPU"; exit 1; }
+for wanted in "$@"; do
+  folder=$wanted
+  if [ ! -d "$folder" ]; then
+    folder=$out/$wanted
+    python -m pip install -q --no-deps --target "$folder" "nvidia-cuda-sanitizer-api==$wanted" ||
+      { answer "$wanted" "COULD NOT TELL: it cannot be fetched; name a folder"; continue; }
+  fi
   export ACCEL_TRACE_TOOLKIT="$folder/nvidia/cu13"
-  arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
-  python -m accel_trace build --arch "$arch" || continue
-  library=$(python -m accel_trace build --arch "$arch")
-  python -m accel_trace probe --library "$library" || continue
-  name=$(echo "$folder" | tr / _)
-  python -m accel_trace run --no-probe --library "$library" --tool working_set --out "$out/$name" \
-    -- python -c "
+  name=$(echo "$wanted" | tr / _)
+  library=$(python -m accel_trace.build --arch "$arch" --out "$out/$name-built") ||
+    { answer "$wanted" "COULD NOT TELL: the collector does not build with it"; continue; }
+  grep -q '"AT_TENSOR": true' "$library/build.json" ||
+    { answer "$wanted" "NO: its header has no patch for tensor maps"; continue; }
+  python -m accel_trace probe --library "$library" ||
+    { answer "$wanted" "NO: it does not run on this driver (above)"; continue; }
+  python -m accel_trace run --no-probe --library "$library" --tool access_counts \
+    --out "$out/$name-run" -- python -c "
 import torch
 a, b = (torch.randn(2048, 2048, device='cuda', dtype=torch.bfloat16) for _ in range(2))
 print(float((a @ b).float().abs().mean()))
-"
-  grep -h "note:\|warning:\|descriptor\|not seen" "$out/$name/report.txt"
+" >"$out/said" 2>&1 || { tail -3 "$out/said"; answer "$wanted" "NO: a program fails under it"; continue; }
+  grep "by tensor map\|not counted\|not seen\|tensor" "$out/$name-run/report.txt" | head -5
+  if python - "$out/$name-run" <<'PY'
+import sys
+from accel_trace.events import TensorMap
+from accel_trace.session import Session
+session = Session(sys.argv[1])
+texts = [note.text for process in session.processes for note in process.notes]
+maps = sum(1 for _ in session.events([TensorMap]))
+print(f"{maps} tensor maps were found among parameters")
+sys.exit(0 if any("copied by tensor map" in text for text in texts) else 1)
+PY
+  then answer "$wanted" "YES: it runs, and a bf16 product's copies by tensor map reach its patches"
+  else answer "$wanted" "NO: it runs, and a bf16 product's copies by tensor map reach no patch"
+  fi
 done
+exit $status

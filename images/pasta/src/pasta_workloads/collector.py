@@ -55,12 +55,16 @@ def target(
 
 def trace_argv(
     tool: str, folder: Path, command: Sequence[str], settings: Mapping[str, object], *,
-    region: str = REGION,
+    region: str = REGION, options: Sequence[str] = (),
 ) -> list[str]:  # fmt: skip
-    """`accel-trace run` around a command; only launches inside `region` are analysed."""
+    """`accel-trace run` around a command; only launches inside `region` are analysed.
+
+    `options` are more of its own, such as `--distinct 50`.
+    """
     words = [sys.executable, "-m", "accel_trace", "run", "--tool", tool, "--out", str(folder)]
     words += ["--no-probe"]  # require_collector has probed
     words += ["--region", region] if region else []
+    words += options
     for name, value in settings.items():
         words += ["--set", f"{name}={value}"]
     return [*words, "--", *command]
@@ -88,7 +92,7 @@ def run_alone(command: Sequence[str], folder: Path, patience: float) -> Ran:
 
 def run_traced(
     tool: str, folder: Path, command: Sequence[str], settings: Mapping[str, object],
-    patience: float, *, region: str = REGION,
+    patience: float, *, region: str = REGION, options: Sequence[str] = (),
 ) -> Ran:  # fmt: skip
     """Run a command under one tool of the collector, in a folder that is emptied first.
 
@@ -96,7 +100,7 @@ def run_traced(
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    argv = trace_argv(tool, folder, command, settings, region=region)
+    argv = trace_argv(tool, folder, command, settings, region=region, options=options)
     ran = run_alone(argv, folder, patience)
     check_whole(folder)
     return ran

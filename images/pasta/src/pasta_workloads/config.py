@@ -12,6 +12,7 @@ from pasta_workloads.models.sizes import MODELS, PUBLISHED, SIZES
 PROGRAMS = ("model", "ranks", "samples", "managed")  # what is profiled; they write no records
 EXPERIMENTS = (
     *PROGRAMS, "oracle", "table_v", "overhead", "hotness", "timeline", "parallel", "uvm", "counts",
+    "distinct",
 )  # fmt: skip
 DEVICES = ("cpu", "cuda")
 MODES = ("test", "train", "step")
@@ -39,7 +40,7 @@ class Config(Options):
         choices=MODES,
     )  # fmt: skip
     modes: tuple[str, ...] = option(
-        ("test", "train"), "of `table_v` and `oracle`, comma separated", choices=MODES
+        ("test", "train"), "of `table_v`, `distinct` and `oracle`, comma separated", choices=MODES
     )
     size: str = option("auto", "auto, full (the paper's), small or tiny", choices=("auto", *SIZES))
     small: str = option(
@@ -54,6 +55,9 @@ class Config(Options):
     warmup: int = option(0, "iterations before them, not measured and not analysed", least=0)
     repeats: int = option(5, "processes of every variant, in turns", least=1)
     sample: int = option(0, "CPU variants at full size too, one launch in N; 0: no", least=0)
+    distinct: int = option(
+        50, "of `distinct`: one iteration in so many is analysed, the others inferred", least=3
+    )
     workers: int = option(0, "threads of cs_cpu_mt; 0: one per CPU", least=0)
     oversubscribe: float = option(
         0.0, "of `uvm`: footprint over memory; 0: no. Only on hardware of your own"

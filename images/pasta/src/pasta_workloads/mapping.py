@@ -67,13 +67,27 @@ def launches_of(folder: Path) -> list[Launch]:
         rows = [row for row in rows if row["region"] == REGION]
     if not rows:
         raise RunFailed("no launch of the iteration was analysed: did the collector reach the GPU?")
-    return [
-        Launch(
-            row["kernel"],
-            *(_whole(row, name) for name in ("ws", "ws_tensor", "ws_object", "footprint")),
-        )
-        for row in rows
-    ]
+    return [_launch(row) for row in rows]
+
+
+def iterations_of(folder: Path) -> dict[int, list[Launch]]:
+    """The launches that were analysed or inferred of each iteration; iterations count from 0."""
+    from accel_trace.events import Iteration
+    from accel_trace.events import Launch as Launched
+    from accel_trace.session import Session
+
+    known = {_whole(row, "launch"): _launch(row) for row in _table(folder / "working-set.csv")}
+    found: dict[int, list[Launch]] = {}
+    for process in Session(folder).processes:
+        inside: int | None = None
+        for event in process.events((Iteration, Launched)):
+            if isinstance(event, Iteration):
+                inside = event.iteration if event.began else None
+            elif inside is not None:
+                assert isinstance(event, Launched)
+                launches = found.setdefault(inside, [])
+                launches += [known[event.launch]] if event.launch in known else []
+    return found
 
 
 def timelines_of(folder: Path) -> dict[tuple[str, str], Timeline]:
@@ -186,6 +200,11 @@ def _table(path: Path) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except OSError as error:
         raise RunFailed(f"the collector left no {path.name}: {error.strerror}") from error
+
+
+def _launch(row: dict[str, str]) -> Launch:
+    sizes = (_whole(row, name) for name in ("ws", "ws_tensor", "ws_object", "footprint"))
+    return Launch(row["kernel"], *sizes)
 
 
 def _whole(row: dict[str, str], name: str) -> int:

@@ -109,6 +109,13 @@ class Blocks {
     return size;
   }
 
+  // Bytes of the block that is handed out there, 0 for none.
+  uint64_t handed_out(uint64_t address) const {
+    const auto block = live_.find(address);
+    return block == live_.end() ? 0 : block->second;
+  }
+  const std::unordered_map<uint64_t, uint64_t>& handed_out() const { return live_; }
+
   uint64_t allocated = 0;  // bytes of blocks that are handed out or not yet free for others
   uint64_t reserved = 0;   // bytes that came from the driver
   uint64_t surprises = 0;  // entries that did not fit what is known

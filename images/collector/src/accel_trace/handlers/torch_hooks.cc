@@ -17,11 +17,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -206,15 +208,25 @@ void begin(int index, Device& device, uint64_t address, uint64_t size, uint64_t 
   pieces().begin(address, size);
 }
 
-void traced(const Entry& entry) {
-  const int index = entry.device_;
-  const uint64_t address = static_cast<uint64_t>(entry.addr_);
-  const uint64_t size = static_cast<uint64_t>(entry.size_);
-  const uint64_t stream = (uint64_t)(uintptr_t)entry.stream_;  // its type differs by version
-  if (index < 0) return;
-  const std::lock_guard<std::mutex> held(devices().lock);
+void end(int index, Device& device, uint64_t address, uint64_t stream) {
+  const uint64_t block = device.blocks.give(address);
+  if (block == 0) return;
+  ++device.frees;
+  tell(0, index, device, address, block, stream);
+  pieces().end(address);
+}
+
+// What an entry of the trace says.
+struct Change {
+  Entry::Action action;
+  int index;
+  uint64_t address, size, stream;
+};
+
+void apply(const Change& change) {
+  const auto& [action, index, address, size, stream] = change;
   Device& device = devices().at(index);
-  switch (entry.action_) {
+  switch (action) {
     case Entry::SEGMENT_ALLOC:
       device.blocks.add(address, size, false);
       break;
@@ -231,17 +243,107 @@ void traced(const Entry& entry) {
       begin(index, device, address, block, stream);
       break;
     }
-    case Entry::FREE_COMPLETED: {
-      const uint64_t block = device.blocks.give(address);
-      if (block == 0) break;
-      ++device.frees;
-      tell(0, index, device, address, block, stream);
-      pieces().end(address);
+    case Entry::FREE_COMPLETED:
+      end(index, device, address, stream);
       break;
-    }
     default:  // FREE_REQUESTED: see above; OOM and SNAPSHOT are no allocations
       break;
   }
+}
+
+// Between iterations that are analysed the library wants nothing told: entries are passed by, and when
+// it listens again the allocator's snapshot says what there is.
+enum class Following { no, catching_up, yes };
+std::atomic<Following> following{Following::yes};
+std::vector<Change>& late() {  // that came after the snapshot was taken; with the devices' lock
+  static auto* const it = new std::vector<Change>;
+  return *it;
+}
+
+void traced(const Entry& entry) {
+  if (following.load(std::memory_order_relaxed) == Following::no || entry.device_ < 0) return;
+  const Change change{entry.action_, entry.device_, static_cast<uint64_t>(entry.addr_),
+                      static_cast<uint64_t>(entry.size_),
+                      (uint64_t)(uintptr_t)entry.stream_};  // its type differs by version
+  const std::lock_guard<std::mutex> held(devices().lock);
+  if (following.load() == Following::catching_up) {
+    // An entry of its own says when a device's part is read: what came before is in it.
+    auto& changes = late();
+    if (change.action == Entry::SNAPSHOT) {
+      changes.erase(std::remove_if(changes.begin(), changes.end(),
+                                   [&](const Change& one) { return one.index == change.index; }),
+                    changes.end());
+    } else {
+      changes.push_back(change);
+    }
+  } else {
+    apply(change);
+  }
+}
+
+// What the allocator holds of a device, by address.
+struct Held {
+  struct Segment {
+    uint64_t size;
+    bool mapped;
+  };
+  struct Block {
+    uint64_t size, stream;
+  };
+  std::map<uint64_t, Segment> segments;
+  std::map<uint64_t, Block> blocks;
+};
+
+void become(int index, const Held& held) {
+  Device& device = devices().at(index);
+  std::vector<uint64_t> ended;
+  for (const auto& [address, size] : device.blocks.handed_out()) {
+    const auto now = held.blocks.find(address);
+    if (now == held.blocks.end() || now->second.size != size) ended.push_back(address);
+  }
+  for (const uint64_t address : ended) end(index, device, address, 0);
+  accel_trace::Blocks fresh;
+  fresh.surprises = device.blocks.surprises;
+  for (const auto& [address, segment] : held.segments) {
+    fresh.add(address, segment.size, segment.mapped);
+  }
+  for (const auto& [address, size] : device.blocks.handed_out()) fresh.keep(address, size);
+  device.blocks = std::move(fresh);
+  for (const auto& [address, block] : held.blocks) {
+    if (device.blocks.handed_out(address)) continue;
+    device.blocks.keep(address, block.size);
+    begin(index, device, address, block.size, block.stream);
+  }
+}
+
+void follow(int on) {
+  {
+    const std::lock_guard<std::mutex> held(devices().lock);
+    if (!on || following.load() != Following::no) {
+      if (!on) following = Following::no;
+      return;
+    }
+    following = Following::catching_up;
+  }
+  std::map<int, Held> found;
+  const auto snapshot = allocator::snapshot();
+  for (const auto& segment : snapshot.segments) {
+    Held& held = found[segment.device];
+    uint64_t address = static_cast<uint64_t>(segment.address);
+    held.segments[address] = {segment.total_size, segment.is_expandable};
+    for (const auto& block : segment.blocks) {
+      if (block.allocated || block.active) {
+        held.blocks[address] = {block.size, (uint64_t)(uintptr_t)segment.stream};
+      }
+      address += block.size;
+    }
+  }
+  const std::lock_guard<std::mutex> held(devices().lock);
+  for (size_t i = 0; i < devices().all.size(); ++i) found[static_cast<int>(i)];
+  for (const auto& [index, what] : found) become(index, what);
+  for (const Change& change : late()) apply(change);
+  late().clear();
+  following = Following::yes;
 }
 
 // What the allocator holds already: usually nothing, as this is called when CUDA starts.
@@ -336,6 +438,16 @@ int accel_trace_torch_allocator() {
     library().look();
     seed();
     allocator::attachAllocatorTraceTracker(&traced);
+    using Follow = void (*)(int);
+    const auto listen =
+        reinterpret_cast<void (*)(Follow)>(Library::find("accel_trace_set_follow_callback"));
+    if (listen) listen([](int on) {
+      try {
+        follow(on);
+      } catch (const std::exception&) {  // the target goes on; the totals at its end do not fit
+        following = Following::yes;
+      }
+    });
     return 0;
   } catch (const std::exception& error) {
     last_error = error.what();
@@ -350,6 +462,7 @@ int accel_trace_torch_allocator() {
 // bytes asked for in all. Returns 0, or 1 for a device that was not seen.
 int accel_trace_torch_totals(int index, uint64_t* totals) {
 #ifndef ACCEL_TRACE_NO_CUDA
+  follow(1);
   const std::lock_guard<std::mutex> held(devices().lock);
   if (index < 0 || static_cast<size_t>(index) >= devices().all.size()) return 1;
   const Device& device = *devices().all[static_cast<size_t>(index)];

@@ -1,0 +1,282 @@
+#include "snapshots.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "driver_calls.h"
+
+namespace accel_trace {
+namespace {
+
+constexpr size_t kMostTargets = 64;
+constexpr unsigned kThreads = 256, kMostBlocks = 2048;
+
+// The driver's functions: the library is there, since the program launches kernels.
+#define AT_DRIVER_FUNCTIONS(F)                                                                \
+  F(cuModuleLoad, cuModuleLoad)                                                               \
+  F(cuModuleGetFunction, cuModuleGetFunction)                                                 \
+  F(cuCtxGetCurrent, cuCtxGetCurrent)                                                         \
+  F(cuMemAlloc, cuMemAlloc_v2)                                                                \
+  F(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                                                  \
+  F(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                                                  \
+  F(cuMemsetD8Async, cuMemsetD8Async)                                                         \
+  F(cuLaunchKernel, cuLaunchKernel)                                                           \
+  F(cuStreamSynchronize, cuStreamSynchronize)                                                 \
+  F(cuStreamIsCapturing, cuStreamIsCapturing)                                                 \
+  F(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
+
+struct Driver {
+#define AT_MEMBER(name, symbol) decltype(&::symbol) name##_ = nullptr;
+  AT_DRIVER_FUNCTIONS(AT_MEMBER)
+#undef AT_MEMBER
+  bool whole = true;
+
+  Driver() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    const auto find = [&](const char* name) {
+      void* const found = dlsym(library ? library : RTLD_DEFAULT, name);
+      whole &= found != nullptr;
+      return found;
+    };
+#define AT_FIND(name, symbol) name##_ = reinterpret_cast<decltype(name##_)>(find(#symbol));
+    AT_DRIVER_FUNCTIONS(AT_FIND)
+#undef AT_FIND
+  }
+};
+
+const Driver& driver() {
+  static const Driver* const the = new Driver();
+  return *the;
+}
+
+// What another thread captures into a graph is not disturbed by what we do.
+class Relaxed {
+ public:
+  Relaxed() { driver().cuThreadExchangeStreamCaptureMode_(&mode_); }
+  ~Relaxed() { driver().cuThreadExchangeStreamCaptureMode_(&mode_); }
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+std::string patch_folder(const std::string& patches) {
+  const size_t slash = patches.rfind('/');
+  return slash == std::string::npos ? "" : patches.substr(0, slash + 1);
+}
+
+// By parameter of a demangled name: whether the kernel may write what it points to.
+std::vector<Writes> writes_of(const std::string& name) {
+  std::vector<Writes> out;
+  const size_t end = name.rfind(')');
+  if (end == std::string::npos) return out;
+  size_t begin = end;
+  for (int depth = 1; begin > 0 && depth > 0;) {
+    --begin;
+    depth += name[begin] == ')' ? 1 : name[begin] == '(' ? -1 : 0;
+  }
+  int depth = 0;
+  std::string type;
+  for (size_t i = begin + 1; i <= end; ++i) {
+    const char c = name[i];
+    if (i == end || (c == ',' && depth == 0)) {
+      const bool pointer = !type.empty() && type.back() == '*' && type.find('(') == type.npos;
+      const bool fixed = type.size() >= 7 && type.compare(type.size() - 7, 6, " const") == 0;
+      out.push_back(!pointer ? Writes::argument : fixed ? Writes::no : Writes::may);
+      type.clear();
+      continue;
+    }
+    depth += c == '<' || c == '(' ? 1 : c == '>' || c == ')' ? -1 : 0;
+    type += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Target> targets_of(const std::string& kernel, void** parameters) {
+  constexpr uint32_t kElsewhere =
+      kMemoryHostPinned | kMemoryHostMapped | kMemoryManaged | kMemoryPeer;
+  std::vector<Target> found;
+  const KernelCode* const code = tool->unpatched->find(kernel);
+  if (!code || !parameters) return found;
+  const std::vector<Writes> types = writes_of(demangle(kernel.c_str()));
+  for (const KernelCode::Parameter& parameter : code->parameters) {
+    const bool typed = parameter.size == sizeof(uint64_t) && parameter.ordinal < types.size();
+    const Writes writes = typed ? types[parameter.ordinal] : Writes::argument;
+    const char* const bytes = static_cast<const char*>(parameters[parameter.ordinal]);
+    for (size_t at = 0; bytes && at + sizeof(uint64_t) <= parameter.size; at += sizeof(uint64_t)) {
+      uint64_t address;
+      memcpy(&address, bytes + at, sizeof address);
+      const Piece* const piece = tool->pieces->find(address);
+      if (!piece || (piece->flags & kElsewhere)) continue;
+      const auto same = std::find_if(found.begin(), found.end(), [&](const Target& other) {
+        return other.address == piece->address;
+      });
+      if (same == found.end()) {
+        found.push_back({piece->address, piece->size, writes});
+      } else if (same->writes == Writes::no || writes == Writes::may) {
+        same->writes = writes;  // by the one that says most of writing
+      }
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Target& a, const Target& b) { return a.address < b.address; });
+  return found;
+}
+
+bool Snapshots::wants(const std::string& kernel) {
+  if (broken_ || !tool_.recording() || tool_.gpu_over) return false;
+  const Text region = tool_.regions.empty() ? 0 : tool_.regions.back().text;
+  const auto context = std::make_tuple(kernel, operator_of_thread(), region);
+  if (seen_[context]++ % tool_.options.contexts) return false;
+  if (busy_) {
+    ++others_;
+    return false;
+  }
+  busy_ = true;
+  thread_ = std::this_thread::get_id();
+  return true;
+}
+
+bool Snapshots::check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return true;
+  Lock lock(tool_.mutex);
+  if (!broken_) {
+    tool_.note(2, std::string("what kernels write is not compared any more: ") + what +
+                      " failed with error " + std::to_string(static_cast<int>(result)));
+  }
+  broken_ = true;
+  return false;
+}
+
+Snapshots::Device* Snapshots::device() {
+  CUcontext context = nullptr;
+  if (!check(driver().cuCtxGetCurrent_(&context), "finding the context")) return nullptr;
+  Device& device = devices_[context];
+  if (device.sums) return &device;
+  const std::string file = patch_folder(tool_.options.patches) + "compare.fatbin";
+  CUmodule module = nullptr;
+  if (!check(driver().cuModuleLoad_(&module, file.c_str()), "loading the kernel that compares") ||
+      !check(driver().cuModuleGetFunction_(&device.compare, module, "at_compare"),
+             "finding the kernel that compares") ||
+      !check(driver().cuMemAlloc_(&device.copies, tool_.options.snapshot), "taking memory") ||
+      !check(driver().cuMemAlloc_(&device.sums, kMostTargets * sizeof(Sums)), "taking memory")) {
+    return nullptr;
+  }
+  Lock lock(tool_.mutex);
+  tool_.took(static_cast<int64_t>(tool_.options.snapshot), 0);
+  return &device;
+}
+
+void Snapshots::before(CUstream stream, std::vector<Target> targets) {
+  stream_ = stream;
+  targets_.clear();
+  at_ = nullptr;
+  if (!driver().whole) {
+    check(CUDA_ERROR_NOT_FOUND, "finding the driver's functions");
+    return;
+  }
+  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+  const Relaxed relaxed;
+  if (driver().cuStreamIsCapturing_(stream, &capturing) != CUDA_SUCCESS ||
+      capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
+    ++captured_;
+    return;
+  }
+  at_ = device();
+  uint64_t used = 0;
+  for (Target& target : targets) {
+    const bool copied = target.writes != Writes::no;
+    if (targets_.size() == kMostTargets || target.address % 8 != 0 ||
+        (copied && used + target.size > tool_.options.snapshot)) {
+      left_bytes_ += target.size;
+      continue;
+    }
+    if (!at_) return targets_.clear();
+    if (copied) {
+      target.copy = at_->copies + used;
+      if (!check(driver().cuMemcpyDtoDAsync_(target.copy, target.address, target.size, stream),
+                 "copying memory")) {
+        return targets_.clear();
+      }
+      used += (target.size + 255) / 256 * 256;
+    } else {
+      target.copy = target.address;
+    }
+    targets_.push_back(target);
+  }
+}
+
+bool Snapshots::compare(uint64_t launch) {
+  const uint64_t since = now_ns();
+  const Relaxed relaxed;
+  std::vector<Sums> sums(targets_.size());
+  const size_t bytes = sums.size() * sizeof(Sums);
+  bool good = check(driver().cuMemsetD8Async_(at_->sums, 0, bytes, stream_), "clearing memory");
+  for (size_t i = 0; i < targets_.size() && good; ++i) {
+    Target& target = targets_[i];
+    uint64_t out = at_->sums + i * sizeof(Sums);
+    void* arguments[] = {&target.address, &target.copy, &target.size, &out};
+    const uint64_t blocks = std::min<uint64_t>(target.size / 8 / kThreads + 1, kMostBlocks);
+    good = check(driver().cuLaunchKernel_(at_->compare, static_cast<unsigned>(blocks), 1, 1, kThreads,
+                                          1, 1, 0, stream_, arguments, nullptr),
+                 "comparing memory");
+  }
+  good = good &&
+         check(driver().cuMemcpyDtoHAsync_(sums.data(), at_->sums, bytes, stream_), "fetching") &&
+         check(driver().cuStreamSynchronize_(stream_), "waiting for a stream");
+  Lock lock(tool_.mutex);
+  tool_.collection.add(since);
+  for (size_t i = 0; i < targets_.size() && good; ++i) {
+    event::Kept event{};
+    event.launch = launch;
+    event.address = targets_[i].address;
+    event.size = targets_[i].size;
+    event.unchanged = sums[i].unchanged;
+    event.writes = static_cast<uint32_t>(targets_[i].writes);
+    event.zeros = sums[i].others == 0;
+    event.hash_low = sums[i].low;
+    event.hash_high = sums[i].high;
+    tool_.log.add(event);
+  }
+  looked_ += good;
+  return good;
+}
+
+void Snapshots::after(bool launched, uint64_t launch) {
+  Lock lock(tool_.mutex);
+  if (!busy_ || thread_ != std::this_thread::get_id()) return;
+  if (launched && at_) {
+    // What ended meanwhile may be nobody's memory by now.
+    const auto gone = [&](const Target& target) {
+      return !tool_.pieces->holds(target.address) ||
+             !tool_.pieces->holds(target.address + target.size - 1);
+    };
+    targets_.erase(std::remove_if(targets_.begin(), targets_.end(), gone), targets_.end());
+    lock.unlock();
+    if (!targets_.empty()) compare(launch);
+    lock.lock();
+  }
+  thread_ = std::thread::id();
+  busy_ = false;
+}
+
+void Snapshots::write_last() {
+  tool_.fact("snapshot", std::to_string(tool_.options.snapshot));
+  tool_.fact("snapshots", std::to_string(looked_));
+  const struct {
+    uint64_t count;
+    const char* words;
+  } left[] = {
+      {left_bytes_, "bytes that kernels got were not compared: they did not fit into the budget"},
+      {captured_, "launches were not compared: they went into a CUDA graph"},
+      {others_, "launches were not compared: another thread's was under way"},
+  };
+  for (const auto& [count, words] : left) {
+    if (count) tool_.note(1, std::to_string(count) + " " + words);
+  }
+}
+
+}  // namespace accel_trace

@@ -1,0 +1,67 @@
+// Mode copies, where a budget is given: memory that a kernel gets by its arguments is copied on the GPU
+// before the launch and compared after it, in the order of the launch's stream. Nothing is patched; the
+// launch is waited for.
+#pragma once
+
+#include <cuda.h>
+
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "compare.h"
+#include "tool.h"
+
+namespace accel_trace {
+
+// How it is known that a kernel writes a piece.
+enum class Writes : uint32_t {
+  no,        // its type says that it is const: looked at, and not compared
+  may,       // its type is a pointer to what is not const
+  argument,  // it is an address in a structure, or of a kernel whose types are not known
+};
+
+struct Target {
+  uint64_t address, size;
+  Writes writes;
+  uint64_t copy = 0;  // where in the buffer
+};
+
+class Snapshots {
+ public:
+  explicit Snapshots(Tool& tool) : tool_(tool) {}
+
+  // Whether this launch is looked at. With the mutex, on the way into the driver.
+  bool wants(const std::string& kernel);
+  // Copies what fits into the budget, before the launch; without the mutex, as what follows.
+  void before(CUstream stream, std::vector<Target> targets);
+  // Compares, waits and writes events, after the launch, where it was made.
+  void after(bool launched, uint64_t launch);
+  void write_last();
+
+ private:
+  struct Device {
+    CUfunction compare = nullptr;
+    CUdeviceptr copies = 0, sums = 0;
+  };
+  Device* device();
+  bool check(CUresult result, const char* what);
+  bool compare(uint64_t launch);
+
+  Tool& tool_;
+  std::map<CUcontext, Device> devices_;
+  std::map<std::tuple<std::string, Text, Text>, uint64_t> seen_;  // launches by calling context
+  bool busy_ = false, broken_ = false;
+  std::thread::id thread_;  // whose launch is under way
+  CUstream stream_ = nullptr;
+  Device* at_ = nullptr;
+  std::vector<Target> targets_;
+  uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0;
+};
+
+// The pieces of memory of the GPU to which a launch's parameters point, each once. With the mutex.
+std::vector<Target> targets_of(const std::string& kernel, void** parameters);
+
+}  // namespace accel_trace

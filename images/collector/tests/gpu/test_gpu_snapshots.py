@@ -1,0 +1,69 @@
+"""Snapshots compared on a real GPU: what PyTorch's kernels leave as it was, hashes bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from accel_trace.events import Kept, Launch
+from native_support import program
+from test_gpu_unseen import TURNS, native, printed, process_of, ratio, run, training
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch, pytest.mark.timeout(600)]
+SIZE = 2 << 20
+
+_PROGRAM = """
+import torch
+from accel_trace.region import region
+x = torch.arange(SIZE // 4, device="cuda", dtype=torch.float32)
+y = torch.zeros_like(x)
+torch.cuda.synchronize()
+works = {"same": lambda: x.mul_(1.0), "half": lambda: y[: SIZE // 8].fill_(3.0),
+         "copy": lambda: torch.add(x, 0.0, out=y),
+         "other": lambda: y.mul_(2.0)}
+for name, work in works.items():
+    with region(name):
+        work()
+torch.cuda.synchronize()
+x.cpu().numpy().tofile("FOLDER/x"); y.cpu().numpy().tofile("FOLDER/y")
+print(float(y.sum()))
+"""
+
+
+def test_what_kernels_of_pytorch_leave_as_it_was(tmp_path: Path) -> None:
+    code = _PROGRAM.replace("SIZE", str(SIZE)).replace("FOLDER", str(tmp_path))
+    session = run(tmp_path / "run", code, "--set", "contexts=1", tool="unchanged_writes")
+    process = process_of(session)
+    regions = {e.launch: e.region for e in process.events([Launch]) if isinstance(e, Launch)}
+    found = [e for e in process.events([Kept]) if isinstance(e, Kept) and e.size == SIZE]
+    of = {name: [e for e in found if regions[e.launch] == name] for name in
+          ("same", "half", "copy", "other")}  # fmt: skip
+    text = (tmp_path / "run" / "out" / "report.txt").read_text()
+    assert [e.unchanged for e in of["same"]] == [SIZE], text
+    # Zeros became 3.0, 0x40400000: two bytes in four are other ones, in half of the tensor.
+    assert [e.unchanged for e in of["half"]] == [SIZE - SIZE // 4], text
+    assert len({(e.hash_low, e.hash_high) for e in of["copy"]}) == 1, text
+    assert len(of["copy"]) == 2
+    check = program("check_compare", ())
+    for name, event in (("x", of["same"][0]), ("y", of["other"][0])):
+        path = tmp_path / name
+        said = subprocess.run([check, path, path], capture_output=True, text=True, check=True)
+        assert [event.hash_low, event.hash_high] == [int(w) for w in said.stdout.split()[2:]], name
+    assert "hold the same as another piece" in text
+
+
+def test_looking_at_a_step_costs_little(tmp_path: Path) -> None:
+    """Of a training step of small launches one calling context in 64: at most 1.5 times native."""
+    code = training(200, "pass")
+    with_tool, alone = [], []
+    for turn in range(TURNS):
+        alone.append(sum(s for _, s in native(tmp_path, code)[10:]))
+        run(tmp_path / f"turn-{turn}", code, tool="unchanged_writes")
+        with_tool.append(sum(s for _, s in printed(tmp_path / f"turn-{turn}")[10:]))
+    mean, low, high = ratio(with_tool, alone)
+    said = f"unchanged_writes: {mean:.3f} [{low:.3f} {high:.3f}] of native"
+    print(said)
+    assert high <= 1.5, f"{'undecided' if low <= 1.5 else 'missed'}: {said}"

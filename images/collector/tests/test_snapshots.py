@@ -1,0 +1,162 @@
+"""What kernels leave as it was: snapshots of what they get, compared and hashed without a patch."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from accel_trace import events as ev
+from accel_trace.session import Session
+from accel_trace.tools.base import ToolError
+from accel_trace.tools.unchanged_writes import UnchangedWrites
+from native_support import START, Log, play, program
+from test_unpatched import cubin
+
+A = 0x7D0000000000
+MASK = (1 << 64) - 1
+TYPED = "_Z5typedPfPKf4Pair"  # typed(float*, float const*, Pair)
+STORES = 0x100
+
+
+def mixed(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
+    return word ^ word >> 31
+
+
+def sums(now: bytes, before: bytes) -> tuple[int, int, int, int]:
+    """The same once more, as the definition has it: unchanged bytes, other words, hash."""
+    low = high = others = 0
+    for number in range(-(-len(now) // 8)):
+        word = int.from_bytes(now[8 * number : 8 * number + 8], "little")
+        others += word != 0
+        low += mixed((word + mixed(number + 1)) & MASK)
+        high += mixed(word ^ mixed(~number & MASK))
+    unchanged = sum(a == b for a, b in zip(now, before, strict=True))
+    return unchanged, others, low & MASK, high & MASK
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 4096, 4099])
+def test_the_arithmetic_is_as_defined(size: int, tmp_path: Path) -> None:
+    chance = random.Random(size)
+    before = bytes(chance.choice([0, 0, 1, 255]) for _ in range(size))
+    now = bytes(b if chance.random() < 0.7 else chance.randrange(256) for b in before)
+    (tmp_path / "now").write_bytes(now)
+    (tmp_path / "before").write_bytes(before)
+    check = program("check_compare", (), "address,undefined")
+    said = subprocess.run(
+        [check, tmp_path / "now", tmp_path / "before"], capture_output=True, text=True, check=True
+    ).stdout
+    assert tuple(map(int, said.split())) == sums(now, before)
+
+
+def memory(*values: int) -> list[str]:
+    """Objects of 4 KiB, all bytes of a value, one after another."""
+    lines = ["context 1 0", f"module 1 1 - {cubin('90a')}", *START[2:]]
+    for i, value in enumerate(values):
+        at = A + i * 0x10000
+        lines += [f"memory {at:#x} 4096 {value}", f"alloc 1 {at:#x} 4096"]
+    return lines
+
+
+def typed(out: int, into: int, pair: int, stores: str = "") -> list[str]:
+    """A launch of typed(out, into, {pair, null}); `stores`: BASE STRIDE COUNT VALUE, of bytes."""
+    lines = [f"launch 1 1 {TYPED}"]
+    if stores:
+        base, stride, count, value = stores.split()
+        lines.append(f"access global {STORES | 2 | int(value) << 16} 1 {base} {stride} {count}")
+    return [*lines, f"pointer 8 {out:#x}", f"pointer 8 {into:#x}", f"pointer 16 {pair:#x}", "call"]
+
+
+def kept(log: Log) -> list[tuple[int, int, int, int]]:
+    return [(k.launch, (k.address - A) >> 16, k.writes, k.unchanged) for k in log.of(ev.Kept)]
+
+
+def test_what_a_kernel_leaves_as_it_was(tmp_path: Path) -> None:
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    script = [
+        *memory(5, 6, 7), *typed(a, b, c),
+        *typed(a + 40, b, c, f"{a:#x} 1 96 9"),  # 96 bytes become 9, in the middle of the piece too
+        *typed(a, b, c, f"{c:#x} 1 4096 7"),  # written again
+        *typed(b, b, c, f"{b:#x} 1 4096 7"),  # const for one parameter, and not for another
+    ]  # fmt: skip
+    log = play(script, tmp_path, "copies", snapshot=1).log
+    whole = 4096
+    assert kept(log) == [
+        (0, 0, 1, whole), (0, 1, 0, whole), (0, 2, 2, whole),
+        (1, 0, 1, whole - 96), (1, 1, 0, whole), (1, 2, 2, whole),
+        (2, 0, 1, whole), (2, 1, 0, whole), (2, 2, 2, whole),
+        (3, 1, 1, 0), (3, 2, 2, whole),
+    ]  # fmt: skip
+    got = {(k.launch, k.address): (k.hash_low, k.hash_high) for k in log.of(ev.Kept)}
+    five = bytes([9] * 96 + [5] * (whole - 96))
+    assert got[1, a] == sums(five, five)[2:]
+    assert got[3, b] == got[3, c] == sums(bytes([7] * whole), bytes(whole))[2:]
+    assert {x.analysed for x in log.of(ev.Launch)} == {0}
+    assert log.of(ev.Module)[0].patched == 0
+    assert log.facts()["snapshots"] == "4"
+
+
+def test_tensors_are_looked_at_rather_than_their_objects(tmp_path: Path) -> None:
+    script = [*memory(0, 1, 2), f"tensor {A + 512:#x} 520", *typed(A + 600, A + 0x10000, 0)]
+    log = play(script, tmp_path, "copies", snapshot=1).log
+    (first, second) = log.of(ev.Kept)
+    assert (first.address, first.size, first.zeros) == (A + 512, 520, 1)
+    assert (second.address, second.size, second.zeros) == (A + 0x10000, 4096, 0)
+
+
+def test_a_calling_context_is_looked_at_once_in_so_many(tmp_path: Path) -> None:
+    script = [*memory(0, 1, 2)]
+    for _ in range(3):
+        for operator in ("aten::one", "aten::two"):
+            script += [f"operator start {operator}", *typed(A, A + 0x10000, 0), "operator end"]
+    log = play(script, tmp_path, "copies", snapshot=1, contexts=2).log
+    assert sorted({k.launch for k in log.of(ev.Kept)}) == [0, 1, 4, 5]
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    large = A + 0x1000000
+    script = [
+        *memory(0, 1), f"memory {large:#x} {3 << 20} 4", f"alloc 1 {large:#x} {3 << 20}",
+        *typed(large, A, A + 0x10000),
+    ]  # fmt: skip
+    log = play(script, tmp_path, "copies", snapshot=2).log
+    assert [k[1] for k in kept(log)] == [0, 1]
+    assert f"{3 << 20} bytes that kernels got were not compared" in log.notes()
+    captured = play(script, tmp_path, "copies", snapshot=2, SYNTHETIC_CAPTURES="1").log
+    assert not captured.of(ev.Kept)
+    assert "1 launches were not compared: they went into a CUDA graph" in captured.notes()
+    refused = play(script, tmp_path, "copies", snapshot="much", ok=False)
+    assert not refused.logs
+
+
+def test_nothing_is_looked_at_unless_it_is_asked_for(tmp_path: Path) -> None:
+    log = play([*memory(5, 6, 7), *typed(A, A, A)], tmp_path, "copies").log
+    assert not log.of(ev.Kept)
+    assert "snapshot" not in log.facts()
+
+
+def test_the_report_names_what_is_written_for_nothing(tmp_path: Path) -> None:
+    a, b = (A + i * 0x10000 for i in range(2))
+    script = [*memory(5, 6, 6), "operator start aten::copy_",
+              *typed(a, b, 0, f"{a:#x} 1 4096 6"), *typed(a, b, 0, f"{a:#x} 1 4096 6"),
+              "operator end"]  # fmt: skip
+    run = play(script, tmp_path, "copies", snapshot=1)
+    tool = UnchangedWrites({}, tmp_path)
+    report = tool.run(Session(run.folder))
+    assert "2 of 2 launches were looked at, with 1048576 bytes for snapshots" in report.text
+    assert (
+        "at most 4.00 KiB of 8.00 KiB are written for nothing, in 2 launches of typed"
+        in report.text
+    )
+    assert "8.00 KiB hold the same as another piece that the launch got" in report.text
+    values = {r.metric: r.samples for r in report.records}
+    assert values["unchanged"] == (4096,)
+    assert len((tmp_path / "unchanged-writes.csv").read_text().splitlines()) == 5
+    other = play([*memory(5)], tmp_path, "copies")
+    with pytest.raises(ToolError, match="holds no snapshots"):
+        tool.run(Session(other.folder))
+    needs = UnchangedWrites({"budget": 64, "contexts": 8}).needs_of(0, [])
+    assert needs.environment == {"ACCEL_TRACE_SNAPSHOT": "64", "ACCEL_TRACE_CONTEXTS": "8"}
