@@ -140,7 +140,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const bool tells = tool->options.distinct && !in_graph;
   if (begun.bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
   if (tells) write_arguments(tool->function_of(data), launch);
-  if (tool->options.stacks && launch == tool->options.stack_launch) {
+  const Options& asked = tool->options;
+  if (asked.stacks && (asked.all_stacks || launch == asked.stack_launch)) {
     lock.unlock();
     write_stack(launch);
     lock.lock();
