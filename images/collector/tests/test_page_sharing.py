@@ -209,15 +209,19 @@ def test_the_recorder_is_preloaded_beside_the_library(
 
 
 @pytest.mark.parametrize("count", [1, 5, 500, 3000])
-def test_the_map_has_a_row_for_each_page(count: int) -> None:
+def test_the_map_has_a_band_for_neighbours_with_one_history(count: int) -> None:
     """Beyond 1000 pages those of one side alone are counted and not drawn."""
     number = np.arange(count, dtype=np.int64)
-    windows = Windows(PAGE, number * 0, number, np.full(count, 8), number * 0)
-    text = page([windows], [Managed(0, PAGE * count, "a <b>")], "A & B")
-    assert text.count("<rect") == (count if count <= 1000 else 0)
+    objects = [Managed(0, PAGE * count, "a <b>")]
+    same = Windows(PAGE, number * 0, number, np.full(count, 8), number * 0)
+    text = page([same], objects, "A & B")
+    assert text.count("<rect") == (count <= 1000)
     assert ("3000 more pages that are not drawn" in text) == (count > 1000)
-    assert "A &amp; B" in text
     assert ("a &lt;b&gt;" in text) == (count <= 1000)
+    assert (f"({count})<title>" in text) == (1 < count <= 1000)
+    assert "A &amp; B" in text
+    in_turns = Windows(PAGE, number * 0, number, np.where(number % 2, 8, 2), number * 0)
+    assert page([in_turns], objects, "").count("<rect") == (count if count <= 1000 else 0)
     assert page([windows_of(timeline_of_nothing()).at(SIZES[1])], [], "empty").count("<rect") == 0
 
 

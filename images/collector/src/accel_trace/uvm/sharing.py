@@ -1,9 +1,10 @@
 """Pages of managed memory that CPU and GPU share: true and false sharing, and estimated faults.
 
-A window is what lies between two synchronisations. In one window a page is *truly* shared when both
-sides touch a same byte and one of them writes it, *falsely* when both touch the page, one of them
-writes, and no such byte is there; a page that both only read is *read* by both. A page that both
-sides touch, but never in one window, *migrates*. Addresses are absolute, since pages are.
+A window is what lies between two synchronisations that wait for the GPU's work. In one window a
+page is *truly* shared when both sides touch a same byte and one of them writes it, *falsely* when
+both touch the page, one of them writes, and no such byte is there; a page that both only read is
+*read* by both. A page that both sides touch, but never in one window, *migrates*. Addresses are
+absolute, since pages are.
 
 A fault is estimated for every access of a side to a page that the other side had last, and for the
 first access to a page: what happens where a page lies with who touched it last, and nothing is
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 PAGE = 4096  # bytes; other sizes are multiples
 SIZES = (4096, 65536, 2 << 20)
 CPU, GPU = 0, 1
-KINDS = ("cpu", "gpu", "migrates", "read", "shared", "false", "true")  # later ones win
+KINDS = ("cpu", "gpu", "migrates", "read", "shared", "false", "true")
 _CPU_READ, _CPU_WRITE, _GPU_READ, _GPU_WRITE = 1, 2, 4, 8
 _CPU_ANY, _GPU_ANY, _WRITES = 3, 12, 10
 
@@ -106,16 +107,24 @@ class Windows:
         return np.where(both, shared, alone)
 
     def pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every page once, and its place in KINDS over all windows."""
+        """Every page once, and its place in KINDS over all windows.
+
+        That is the kind of most of the windows in which both sides touched it, the later one of
+        equally many: what the CPU made once for the GPU is not shared for ever.
+        """
         pages, row = np.unique(self.page, return_inverse=True)
-        found = np.zeros(len(pages), np.int64)
+        row = row.ravel()
         kinds = self.kinds()
-        np.maximum.at(found, row.ravel(), kinds)
+        times = np.zeros((len(pages), len(KINDS)), np.int64)
+        np.add.at(times, (row, kinds), 1)
+        times[:, : KINDS.index("read")] = 0
+        most = len(KINDS) - 1 - np.argmax(times[:, ::-1], axis=1)
         sides = np.zeros(len(pages), np.int64)
-        np.bitwise_or.at(sides, row.ravel(), self.sides)
-        both = ((sides & _CPU_ANY) != 0) & ((sides & _GPU_ANY) != 0)
-        lone = found <= KINDS.index("gpu")
-        return pages, np.where(lone & both, KINDS.index("migrates"), found)
+        np.bitwise_or.at(sides, row, self.sides)
+        cpu, gpu = (sides & _CPU_ANY) != 0, (sides & _GPU_ANY) != 0
+        place = {name: number for number, name in enumerate(KINDS)}
+        apart = np.select([cpu & gpu, cpu], [place["migrates"], place["cpu"]], place["gpu"])
+        return pages, np.where(times.any(axis=1), most, apart)
 
 
 @dataclass(frozen=True, eq=False)

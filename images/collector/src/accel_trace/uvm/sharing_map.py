@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -60,31 +61,60 @@ def _map(windows: Windows, objects: Sequence[Managed]) -> str:
         pages = pages[kept][:ROWS]
         left_out += int(kept.sum()) - len(pages)
     grid = cells(windows, pages)
-    tall = max(2.0, min(18.0, 480 / max(len(pages), 1)))
-    height = TOP + tall * len(pages) + 8
+    bands = _bands(pages, grid, windows.page_bytes, objects)
+    tall = max(3.0, min(16.0, 900 / max(len(bands), 1)))
     wide = WIDE / max(grid.shape[1], 1)
-    rows = []
-    for at, (number, line) in enumerate(zip(pages, grid, strict=True)):
-        y = TOP + at * tall
-        names = ", ".join(owners(int(number), windows.page_bytes, objects))
-        for first, last, kind in _runs(line):
-            words = f"{names}, page {int(number) * windows.page_bytes:#x}: {WORDS[KINDS[kind]]}"
+    whole = {name: 0 for name, *_ in bands}
+    for name, _, count, _ in bands:
+        whole[name] += count
+    rows, y, free, told = [], float(TOP), 0.0, None
+    for names, first, count, line in bands:
+        high = tall * (1 + math.log2(count) / 2)
+        place = f"{names}, {count} pages from {first * windows.page_bytes:#x}"
+        for start, end, kind in _runs(line):
             rows.append(
-                f'<rect x="{LEFT + first * wide:.2f}" y="{y:.2f}" '
-                f'width="{(last - first) * wide:.2f}" height="{max(tall - 0.6, 1.4):.2f}" '
-                f'fill="{COLOURS[KINDS[kind]]}"><title>{html.escape(words)}</title></rect>'
+                f'<rect x="{LEFT + start * wide:.2f}" y="{y:.2f}" '
+                f'width="{(end - start) * wide:.2f}" height="{high - 1:.2f}" '
+                f'fill="{COLOURS[KINDS[kind]]}">'
+                f"<title>{html.escape(f'{place}: {WORDS[KINDS[kind]]}')}</title></rect>"
             )
-    rows += _labels(pages, tall, windows.page_bytes, objects)
+        middle = y + high / 2 + 4
+        if names != told and middle >= free:
+            told, all_of_it = names, whole[names]
+            text = html.escape(names if len(names) <= 36 else names[:35] + "…")
+            text += f" ({all_of_it})" if all_of_it > 1 else ""
+            rows.append(
+                f'<text x="{LEFT - 8}" y="{middle:.1f}" text-anchor="end">{text}'
+                f"<title>{html.escape(names)}</title></text>"
+            )
+            free = middle + 12
+        y += high
     last = int(windows.window.max(initial=0)) + 1
     note = f", {left_out} more pages that are not drawn" if left_out else ""
     return (
         f"<h2>Pages of {size}: {len(pages)}{note}</h2>"
-        f'<svg width="{LEFT + WIDE + 10}" height="{height:.0f}" role="img" '
+        f'<svg width="{LEFT + WIDE + 10}" height="{y + 8:.0f}" role="img" '
         f'aria-label="sharing map, pages of {size}">'
         f'<text x="{LEFT}" y="14">windows between synchronisations, 1 to {last}</text>'
         f'<line x1="{LEFT}" x2="{LEFT + WIDE}" y1="22" y2="22" stroke="#9aa7b5"/>'
         f"{''.join(rows)}</svg>"
     )
+
+
+def _bands(
+    pages: NDArray[np.int64], grid: NDArray[np.int64], page_bytes: int, objects: Sequence[Managed]
+) -> list[tuple[str, int, int, NDArray[np.int64]]]:
+    """Neighbours of the same objects and with the same history as one: names, first page, count."""
+    found: list[tuple[str, int, int, NDArray[np.int64]]] = []
+    for number, line in zip(pages.tolist(), grid, strict=True):
+        names = ", ".join(owners(number, page_bytes, objects)) or "no allocation"
+        if found:
+            before, first, count, old = found[-1]
+            if before == names and first + count == number and (old == line).all():
+                found[-1] = names, first, count + 1, old
+                continue
+        found.append((names, number, 1, line))
+    return found
 
 
 def cells(windows: Windows, pages: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -106,30 +136,3 @@ def _runs(line: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
         if end > first and line[first] >= 0:
             yield first, end, int(line[first])
         first = end
-
-
-def _labels(
-    pages: NDArray[np.int64], tall: float, page_bytes: int, objects: Sequence[Managed]
-) -> list[str]:
-    """A bracket for each run of pages that the same objects have, and their names where room is."""
-    names = [", ".join(owners(int(number), page_bytes, objects)) for number in pages]
-    found, first, free = [], 0, 0.0
-    for at in range(1, len(names) + 1):
-        if at < len(names) and names[at] == names[first]:
-            continue
-        top, bottom = TOP + first * tall, TOP + at * tall
-        x = LEFT - 8
-        found.append(
-            f'<line x1="{x}" x2="{x}" y1="{top + 0.5:.1f}" y2="{bottom - 1:.1f}" stroke="#40566f"/>'
-        )
-        middle = max((top + bottom) / 2 + 4, free)
-        if middle <= bottom + 8:
-            text = names[first] if len(names[first]) <= 36 else names[first][:35] + "…"
-            count = f" ({at - first})" if at - first > 1 else ""
-            found.append(
-                f'<text x="{x - 5}" y="{middle:.1f}" text-anchor="end">'
-                f"{html.escape(text)}{count}<title>{html.escape(names[first])}</title></text>"
-            )
-            free = middle + 12
-        first = at
-    return found

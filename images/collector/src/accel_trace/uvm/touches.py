@@ -94,6 +94,7 @@ def timeline(process: Process, files: Mapping[str, Path] | None = None) -> Timel
 def _calls(process: Process) -> _Calls:
     found = _Calls()
     names: dict[str, int] = {}
+    busy = False  # whether the GPU may have work
     for event, context, _ in calls(process, Sync, Stack):
         if isinstance(event, Alloc) and event.flags & _MANAGED:
             names[context] = number = names.get(context, 0) + 1
@@ -101,17 +102,21 @@ def _calls(process: Process) -> _Calls:
             found.objects.append(Managed(event.address, event.size, name))
         elif isinstance(event, Launch):
             found.launches[event.launch] = event.ns, context
+            busy = True
         elif isinstance(event, Stack):
             found.stacks[event.launch] = tuple(reversed(event.text.splitlines()))
-        elif isinstance(event, Sync):
+        elif isinstance(event, Sync) and busy:  # with nothing to wait for it ends nothing
             found.waits.append(event.ns)
+            busy = False
         elif isinstance(event, Memset):
             place = f"fill: {context}"
             found.copies.append((event.ns, event.address, event.size, True, place))
+            busy = True
         elif isinstance(event, Memcpy):
             for address, write in ((event.source, False), (event.destination, True)):
                 found.copies.append((event.ns, address, event.size, write, f"copy: {context}"))
-            if not event.asynchronous:
+            busy = bool(event.asynchronous)
+            if not busy:
                 found.waits.append(event.ns + 1)
     return found
 
