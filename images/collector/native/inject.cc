@@ -56,6 +56,11 @@ void window_ends() {
 
 }  // namespace
 
+void gpu_works() {
+  static const auto call = recorder<void (*)()>("accel_trace_cpu_work");
+  if (call) call();
+}
+
 void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   if (data.size == 0 || (data.flags & kMemoryCooperativeGroups)) return;
   Piece piece;
@@ -175,6 +180,7 @@ void on_resource(Lock& lock, Sanitizer_CallbackId id, const void* data) {
 }  // namespace
 
 void copied(const Sanitizer_MemcpyData& data) {
+  gpu_works();
   event::Memcpy event{};
   event.destination = data.dstAddress;
   event.source = data.srcAddress;
@@ -187,6 +193,7 @@ void copied(const Sanitizer_MemcpyData& data) {
 }
 
 void was_set(const Sanitizer_MemsetData& data) {
+  gpu_works();
   event::Memset event{};
   event.address = data.address;
   event.size = data.width * data.elementSize * (data.height ? data.height : 1);

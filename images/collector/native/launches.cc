@@ -68,6 +68,7 @@ uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {
 void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                    CUgraphExec instance = nullptr) {
   forget_begun();
+  gpu_works();
   const uint64_t launch = tool->launches++;
   const Function& function = tool->function_of(data);
   const Text name = function.name;  // the function itself may be forgotten while we wait

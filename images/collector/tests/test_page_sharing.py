@@ -125,6 +125,21 @@ def test_mode_pages_sees_first_accesses_of_each_window(tmp_path: Path) -> None:
     assert "see with cpu=bytes whether it is true sharing" in made.text
 
 
+def test_memory_can_be_open_while_the_gpu_works(tmp_path: Path) -> None:
+    """From a launch, copy or fill to the wait for it."""
+    script = [*START, *memory(A, PAGE, "one"), f"cpu w 4 {A:#x}",
+              *launch(f"global {WRITE} 4 {A:#x} 4 1"), f"cpu w 4 {A + 4:#x}", "sync 1",
+              f"cpu w 4 {A + 8:#x}", f"set 1 {A:#x} 8 1 1 0", f"cpu w 4 {A + 12:#x}", "sync 1",
+              f"cpu w 4 {A + 16:#x}"]  # fmt: skip
+    run = watched(script, tmp_path, cpu_open=1)
+    assert [int(a) - A for a in read(run.folder, run.log.pid).address] == [0, 8, 16]
+    assert "not seen: while the GPU worked memory was open" in report(run, tmp_path).text
+    needs = tools.find("page_sharing")({"open": True}, tmp_path).needs_of(1, [])
+    assert needs.environment["ACCEL_TRACE_CPU_OPEN"] == "1"
+    closed = watched(script, tmp_path)
+    assert len(read(closed.folder, closed.log.pid)) >= 5
+
+
 def test_memory_that_is_freed_is_left_alone(tmp_path: Path) -> None:
     script = [*START, *memory(A, PAGE, "one"), f"cpu w 4 {A:#x}", f"free 1 {A:#x}",
               f"cpu w 4 {A + 4:#x}", *memory(A, PAGE, "two"), f"cpu w 4 {A + 8:#x}"]  # fmt: skip

@@ -66,6 +66,8 @@ class CpuAccesses:
                 f"{self.facts['threads']} threads made accesses: while one of them is stepped, "
                 "what the others do in the same allocation is not seen; take cpu=pages"
             )
+        if self.facts.get("opens") == "1":
+            lines.append("while the GPU worked memory was open, and the CPU's accesses not seen")
         unknown = int((self.size == 0).sum())
         if unknown and self.facts.get("mode") == "bytes":
             lines.append(f"{unknown} accesses of unknown size are taken as one byte")

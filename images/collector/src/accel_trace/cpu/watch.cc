@@ -36,6 +36,7 @@ struct Range {
 struct State {
   std::atomic<int> mode{kOff};
   std::atomic<bool> paused{false};
+  bool opens = false;                // for the GPU's work
   std::atomic_flag lock = ATOMIC_FLAG_INIT;
   Range ranges[kRanges] = {};
   std::atomic<int> used{0};
@@ -295,6 +296,8 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_start(const char* folder, int mode) {
   state.used = 0;
   state.failed = 0;
   state.paused = false;
+  const char* opens = getenv("ACCEL_TRACE_CPU_OPEN");
+  state.opens = opens && *opens == '1';
 #ifdef __x86_64__
   state.mode = mode;
 #else
@@ -351,9 +354,14 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
 }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_window() {
+  if (state.opens) accel_trace_cpu_resume();
   if (state.mode != kPages || state.paused) return;
   const Blocked blocked;
   protect_all(PROT_NONE);
+}
+
+ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_work() {
+  if (state.opens) accel_trace_cpu_pause();
 }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_pause() {
@@ -377,8 +385,9 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_finish() {
     protect_all(PROT_READ | PROT_WRITE);
   }
   char words[80];
-  snprintf(words, sizeof words, "mode %s\nfailed %llu\n",
-           state.mode == kPages ? "pages" : "bytes", (unsigned long long)state.failed);
+  snprintf(words, sizeof words, "mode %s\nopens %d\nfailed %llu\n",
+           state.mode == kPages ? "pages" : "bytes", state.opens,
+           (unsigned long long)state.failed);
   state.mode = kOff;
   state.used = 0;
   close_records(words);

@@ -40,7 +40,9 @@ int accel_trace_cpu_start(const char* folder, int mode);
 // errno, and the memory is as it was.
 int accel_trace_cpu_watch(uint64_t address, uint64_t size);
 void accel_trace_cpu_unwatch(uint64_t address);
-// Mode pages: pages that were opened are closed again.
+// The GPU begins to work. With ACCEL_TRACE_CPU_OPEN=1 memory is open, and nothing is seen, until...
+void accel_trace_cpu_work();
+// ...the program has waited for it. Mode pages: pages that were opened are closed again.
 void accel_trace_cpu_window();
 // Nothing is seen in between; for work that no handler can follow.
 void accel_trace_cpu_pause();

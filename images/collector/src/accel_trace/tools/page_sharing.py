@@ -53,6 +53,8 @@ class PageSharing(Tool):
     options = (
         Option("cpu", "bytes", "bytes: every access of the CPU is stepped; pages: only the first "
                "to a page in each window", tuple(MODES)),
+        Option("open", False, "leave memory open while the GPU works, where a GPU cannot touch "
+               "what is closed to the CPU; the CPU's accesses meanwhile are not seen"),
         Option("driver", True, "run once before under CUPTI, for the driver's own counts of faults "
                "(programs in Python only)"),
         Option("top", 10, "objects that are printed"),
@@ -70,7 +72,8 @@ class PageSharing(Tool):
             )
         return Needs(
             mode="values", handlers=("sanitizer", "stacks", "cpu"), classes=("global", "async",
-            "bulk"), environment={VARIABLE: self.word("cpu"), "ACCEL_TRACE_STACK_LAUNCH": "all"},
+            "bulk"), environment={VARIABLE: self.word("cpu"), "ACCEL_TRACE_STACK_LAUNCH": "all"} | (
+            {f"{VARIABLE}_OPEN": "1"} if self.settings["open"] else {}),
         )  # fmt: skip
 
     def run(self, session: Session) -> Report:
