@@ -201,6 +201,40 @@ memory[4] = 1
         assert "umath" in lines[4]
 
 
+def test_pythons_own_fault_handler_still_prints(tmp_path: Path) -> None:
+    """Installed before and after the first fault of ours, on a stack of its own."""
+    path = tmp_path / "dies.py"
+    path.write_text(
+        """import ctypes, faulthandler, mmap
+early = {early}
+early and faulthandler.enable()
+watch = getattr(ctypes.CDLL(None), "accel_trace_cpu_watch", None)
+memory = mmap.mmap(-1, 8192)
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+watch and watch(ctypes.c_uint64(at), ctypes.c_uint64(8192))
+memory[5] = 1
+early or faulthandler.enable()
+memory[6] = 1
+ctypes.string_at(0)
+"""
+    )
+    text = path.read_text()
+    for early in ("True", "False"):
+        path.write_text(text.replace("{early}", early))
+        said = []
+        for env in ({}, {"ACCEL_TRACE_OUT": str(tmp_path), "ACCEL_TRACE_CPU": "bytes",
+                         "LD_PRELOAD": str(build())}):  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, path], capture_output=True, text=True, check=False,
+                env=os.environ | env,
+            )  # fmt: skip
+            assert done.returncode == -signal.SIGSEGV
+            said.append(done.stderr)
+        assert "Segmentation fault" in said[0]
+        first, second = (text.splitlines() for text in said)
+        assert first[:2] + first[3:6] == second[:2] + second[3:6]  # the other names the thread
+
+
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are not here")
 def test_operand_sizes_are_those_that_binutils_prints() -> None:
     """Of every instruction of the C library that names memory, against another disassembler."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from accel_trace import tools
 from accel_trace.cpu import recorded as cpu
 from accel_trace.cpu.watch import build as recorder
 from accel_trace.reporting import make_report, open_sessions
+from accel_trace.session import Session
 from accel_trace.uvm.sharing import CPU, GPU, KINDS, SIZES, faults_of, windows_of
 from accel_trace.uvm.sharing_map import owners
-from accel_trace.uvm.touches import timeline
+from accel_trace.uvm.touches import Timeline, timeline
 from accel_trace.values.accesses import read_values
 from native_support import need_tools
 from valueexpert import build, traces
@@ -110,3 +112,70 @@ def test_the_tool_reads_the_record(tmp_path: Path) -> None:
 def test_cuda_compiles(tmp_path: Path) -> None:
     need_tools()
     assert build.cuda_program(SHARING.name, tmp_path).stat().st_size > 0
+
+
+@pytest.fixture(scope="module")
+def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.cuda_program(SHARING.name, tmp_path_factory.mktemp("cuda"))
+
+
+def traced(out: Path, command: list[object], *settings: str) -> Timeline:
+    """A running program's accesses."""
+    words = [word for setting in ("driver=false", *settings) for word in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_trace", "run", "--tool", "page_sharing", *words,
+         "--out", out, "--", *map(str, command)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (process,) = Session(out).processes
+    assert "cannot be protected" not in "".join(note.text for note in process.notes)
+    (out / "said.txt").write_text(done.stdout)
+    return timeline(process)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("setting", ["cpu=bytes", "open=true", "cpu=pages"])
+@pytest.mark.parametrize("size", [SHARING.replay, APART + 16])
+def test_the_running_program_has_the_replays_kinds_and_faults(
+    size: int, setting: str, cuda: Path, program: Path, tmp_path: Path
+) -> None:
+    for variant, wanted in KIND_OF.items():
+        said = run(program, variant, size, tmp_path / f"replay-{variant}")
+        found = traced(tmp_path / variant, [cuda, variant, size, 1], setting)
+        printed = json.loads((tmp_path / variant / "said.txt").read_text())
+        assert printed["digest"] == said["digest"]
+        known = setting != "cpu=pages"
+        small = windows_of(found.touches, bytes_known=known)
+        for page in SIZES:
+            at = small.at(page)
+            numbers, kinds = at.pages()
+            names = [" and ".join(owners(int(n), page, found.objects)) for n in numbers]
+            pairs = {(n, KINDS[k]) for n, k in zip(names, kinds, strict=True)}
+            shown = {"true": "shared", "false": "shared"} if not known else {}
+            assert pairs == {(name, shown.get(kind, kind)) for name, kind in wanted.items()}
+            faults = faults_of(found.touches, page)
+            assert {side: faults.of(side) for side in (CPU, GPU)} == expected_faults(
+                variant, Counter(names)
+            )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", SHARING.variants)
+def test_accesses_of_the_cpu_are_the_replays(variant: str, cuda: Path, tmp_path: Path) -> None:
+    """Size, direction and place of each, in order: the source's, on the CPU beside the GPU."""
+    found = traced(tmp_path / "out", [cuda, variant, SHARING.replay, 1])
+    assert found.gaps == ()
+    with traces.opened(SHARING) as folders:
+        wanted = timeline(traces.process(folders[variant]))
+
+    def rows(one: Timeline) -> list[tuple[str, int, int, bool]]:
+        mine = one.touches.take(one.touches.side == CPU)
+        starts = {o.name: o.address for o in one.objects}
+        names = [owners(int(a) // SIZES[2], SIZES[2], one.objects)[0] for a in mine.address]
+        return [(name, int(a) - starts[name], int(s), bool(w)) for name, a, s, w in
+                zip(names, mine.address, mine.size, mine.write, strict=True)]  # fmt: skip
+
+    assert rows(found) == rows(wanted)
+    paths = [path for path in found.paths if path[-1].startswith("CPU")]
+    assert any("main" in frame for path in paths for frame in path)
