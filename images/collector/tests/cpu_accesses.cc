@@ -3,6 +3,7 @@
 //   copy TO FROM COUNT                  rep movsb
 //   file CALL AT COUNT                  write, read, fwrite, fread
 //   thread SIZE AT TIMES                so many stores by another thread
+//   threads COUNT TIMES                 at once: each adds one so often to a number of its own
 //   watch AT COUNT, unwatch AT, window, pause, resume
 //   handler KIND                        the program's own: jump (SIGSEGV), trap (SIGTRAP), alarm
 //   null, trap                          what those are for
@@ -26,6 +27,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 static char* memory;
 static sigjmp_buf back;
@@ -112,6 +114,18 @@ int main() {
     if (what == "handler") handle(name);
     if (what == "thread") {
       std::thread([=] { for (uint64_t i = 0; i < c; ++i) access("w", static_cast<int>(a), memory + b); }).join();
+    }
+    if (what == "threads") {
+      std::vector<std::thread> all;
+      for (uint64_t t = 0; t < a; ++t) {
+        all.emplace_back([=] {
+          for (uint64_t i = 0; i < b; ++i) access("add", 4, memory + 8 * t);
+        });
+      }
+      for (std::thread& one : all) one.join();
+      for (uint64_t t = 0; t < a; ++t) {
+        if (*reinterpret_cast<uint32_t*>(memory + 8 * t) != b) puts("a sum is wrong");
+      }
     }
     const uint64_t at = reinterpret_cast<uint64_t>(memory) + a;
     if (what == "watch") {

@@ -162,6 +162,23 @@ def test_threads_are_told_apart_and_a_gap_is_said(program: Path, tmp_path: Path)
     assert gap.startswith("3 threads made accesses")
 
 
+@pytest.mark.parametrize("mode", ["bytes", "pages"])
+def test_threads_at_once_compute_what_they_did(mode: str, program: Path, tmp_path: Path) -> None:
+    """Of four on one page; what is seen is what they did, and some of it is missed."""
+    ran = play(program, "watch 0 4096;threads 4 2000", tmp_path, mode)
+    assert (ran.returncode, ran.lines) == (7, ["done"])
+    assert {(flags, size) for flags, size, _ in ran.accesses} <= {(2, 4), (1, 4)}
+    assert {at for _, _, at in ran.accesses} <= {0, 8, 16, 24}
+    assert ran.seen is not None
+    assert ran.seen.facts["failed"] == ran.seen.facts["lost"] == "0"
+    if mode == "bytes":
+        # A thread that is stepped lets the others through, so nothing says how many are seen.
+        assert 1 <= len(ran.accesses) <= 4 * 2000 + 4
+        assert bool(ran.seen.gaps()) == (int(ran.seen.facts["threads"]) > 1)
+    else:
+        assert 1 <= len(ran.accesses) <= 4
+
+
 def test_memory_that_is_not_there_is_refused(program: Path, tmp_path: Path) -> None:
     ran = play(program, "watch 0 70000000;w 4 0", tmp_path)
     assert (ran.lines, ran.accesses) == (["not watched", "done"], [])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -245,3 +247,24 @@ def timeline_of_nothing():
 
     none = np.zeros(0, np.int64)
     return Touches(none.astype(np.uint8), none, none, none, none, none.astype(bool), none)
+
+
+def test_the_command_runs_a_program_and_reports(tmp_path: Path) -> None:
+    """The whole way by the command line, on the synthetic driver; output and exit code stay."""
+    made = bench()
+    (made.folder / "patches.fatbin").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_trace", "run", "--tool", "page_sharing", "--set",
+         "driver=false", "--no-probe", "--library", made.folder, "--out", tmp_path / "out", "--",
+         made.scenario],
+        input="\n".join([*PROGRAM, "print over"]), capture_output=True, text=True, check=False,
+        env=os.environ | {"ACCEL_TRACE_SANITIZER": str(made.driver)}, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "over\n"), done.stderr
+    assert "cells: falsely shared, 12 of 19 estimated faults (63%)" in done.stderr
+    assert "native: main in scenario" in done.stderr
+    again = subprocess.run(
+        [sys.executable, "-m", "accel_trace", "report", tmp_path / "out"], capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert "total: truly shared, 6 of 19 estimated faults (32%)" in again.stdout
