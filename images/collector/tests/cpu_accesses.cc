@@ -4,6 +4,7 @@
 //   file CALL AT COUNT                  write, read, fwrite, fread
 //   thread SIZE AT TIMES                so many stores by another thread
 //   threads COUNT TIMES                 at once: each adds one so often to a number of its own
+//   churn TIMES                         one thread stores, another watches and unwatches
 //   watch AT COUNT, unwatch AT, window, pause, resume
 //   handler KIND                        the program's own: jump (SIGSEGV), trap (SIGTRAP), alarm
 //   null, trap                          what those are for
@@ -126,6 +127,18 @@ int main() {
       for (uint64_t t = 0; t < a; ++t) {
         if (*reinterpret_cast<uint32_t*>(memory + 8 * t) != b) puts("a sum is wrong");
       }
+    }
+    if (what == "churn") {
+      const auto watch = tool<int (*)(uint64_t, uint64_t)>("accel_trace_cpu_watch");
+      const auto leave = tool<void (*)(uint64_t)>("accel_trace_cpu_unwatch");
+      std::atomic<bool> over{false};
+      std::thread other([&] { while (!over) access("add", 4, memory); });
+      for (uint64_t i = 0; i < a; ++i) {
+        watch(reinterpret_cast<uint64_t>(memory), 4096);
+        leave(reinterpret_cast<uint64_t>(memory));
+      }
+      over = true;
+      other.join();
     }
     const uint64_t at = reinterpret_cast<uint64_t>(memory) + a;
     if (what == "watch") {

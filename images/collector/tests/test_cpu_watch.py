@@ -179,9 +179,24 @@ def test_threads_at_once_compute_what_they_did(mode: str, program: Path, tmp_pat
         assert 1 <= len(ran.accesses) <= 4
 
 
+@pytest.mark.parametrize("mode", ["bytes", "pages"])
+def test_memory_is_watched_and_left_while_a_thread_uses_it(
+    mode: str, program: Path, tmp_path: Path
+) -> None:
+    ran = play(program, "churn 3000;watch 0 4096;w 4 8", tmp_path, mode)
+    assert (ran.returncode, ran.lines) == (7, ["done"])
+    assert ran.accesses[-1] == (2, 4, 8)
+    assert {at for _, _, at in ran.accesses} <= {0, 8}
+
+
 def test_memory_that_is_not_there_is_refused(program: Path, tmp_path: Path) -> None:
     ran = play(program, "watch 0 70000000;w 4 0", tmp_path)
     assert (ran.lines, ran.accesses) == (["not watched", "done"], [])
+
+
+def test_a_process_without_such_memory_leaves_no_file(program: Path, tmp_path: Path) -> None:
+    ran = play(program, "w 4 0", tmp_path)
+    assert (ran.returncode, ran.seen, list(tmp_path.iterdir())) == (7, None, [])
 
 
 def test_python_frames_stand_in_the_stack(tmp_path: Path) -> None:

@@ -200,6 +200,12 @@ def test_the_drivers_counts_stand_beside_the_estimate(tmp_path: Path) -> None:
         "the driver's own counts (CUPTI, in a run of its own): 7 CPU page faults, 9 GPU page "
         "faults, 1 thrashing"
     ) in made.text
+    assert (
+        "estimated over counted, pages of 4 KiB: 1.43 of the CPU's, 1.00 of the GPU's" in made.text
+    )
+    over = {(r.labels["page"], r.labels["side"]): r.samples[0] for r in made.records
+            if r.metric == "estimate"}  # fmt: skip
+    assert over[SIZES[2], "cpu"] == 3 / 7
     counts = {r.labels["counter"]: r.samples[0] for r in made.records if r.metric == "driver"}
     assert (counts["CPU_PAGE_FAULT_COUNT"], counts["REMOTE_MAP"]) == (7, 0)
     (tmp_path / "none").mkdir()

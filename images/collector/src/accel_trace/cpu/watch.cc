@@ -35,6 +35,7 @@ struct Range {
 
 struct State {
   std::atomic<int> mode{kOff};
+  std::atomic<bool> asked{false};    // whether the environment was looked at
   std::atomic<bool> paused{false};
   bool opens = false;                // for the GPU's work
   std::atomic_flag lock = ATOMIC_FLAG_INIT;
@@ -53,6 +54,8 @@ thread_local __attribute__((tls_model("initial-exec"))) struct {
   int opened;
   bool stepping, trap_before;
   uint64_t mask;    // of signals, before the step
+  uint64_t last;    // address of an access that was made again, and how often
+  int again;
 } own;
 
 int act(int number, const struct sigaction* wanted, struct sigaction* old) {
@@ -63,11 +66,11 @@ int act(int number, const struct sigaction* wanted, struct sigaction* old) {
 
 int which(int number) { return number == SIGSEGV ? 0 : number == SIGTRAP ? 1 : -1; }
 
-int find(uint64_t address) {
+int find(uint64_t address, bool live = true) {
   const int used = state.used;
   for (int i = 0; i < used; ++i) {
     const Range& range = state.ranges[i];
-    if (range.live && address >= range.page && address < range.page_end) return i;
+    if (range.live == live && address >= range.page && address < range.page_end) return i;
   }
   return -1;
 }
@@ -188,7 +191,13 @@ void on_fault(int number, siginfo_t* info, void* data) {
   auto* context = static_cast<ucontext_t*>(data);
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const int found = info->si_code == SEGV_ACCERR ? find(address) : -1;
-  if (found < 0 || state.mode == kOff || own.opened == kOpen) {
+  if (found < 0 && info->si_code == SEGV_ACCERR && find(address, false) >= 0) {
+    // Opened for good between the access and here: it is made again, but not for ever.
+    own.again = own.last == address ? own.again + 1 : 0;
+    own.last = address;
+    if (own.again < 3) return;
+  }
+  if (found < 0 || own.opened == kOpen) {
     stop_stepping(context);
     pass_on(number, info, data);
     errno = before;
@@ -252,7 +261,9 @@ void in_child() {
   state.installed = false;
 }
 
-__attribute__((constructor)) void begin() {
+// As the environment says, at the first memory: a process without any leaves no files.
+void start_once() {
+  if (state.asked.exchange(true)) return;
   const char* folder = getenv("ACCEL_TRACE_OUT");
   const char* mode = getenv("ACCEL_TRACE_CPU");
   if (folder && mode) accel_trace_cpu_start(folder, strcmp(mode, "pages") == 0 ? kPages : kBytes);
@@ -307,6 +318,7 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_start(const char* folder, int mode) {
 }
 
 ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size) {
+  if (state.mode == kOff) start_once();
   if (state.mode == kOff || !size) return EINVAL;
   const Blocked blocked;
   if (!state.installed) install();
@@ -324,14 +336,13 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size
   range.page = address / kPage * kPage;
   range.page_end = (address + size + kPage - 1) / kPage * kPage;
   range.stepping = 0;
-  if (!state.paused && set(range, PROT_NONE)) {
-    const int why = errno;
-    set(range, PROT_READ | PROT_WRITE);  // a part may have been taken
-    return why;
-  }
-  range.live = true;
+  range.live = true;  // before anybody can fault on it
   if (free_one == state.used) ++state.used;
-  return 0;
+  if (state.paused || set(range, PROT_NONE) == 0) return 0;
+  const int why = errno;
+  set(range, PROT_READ | PROT_WRITE);  // a part may have been taken
+  range.live = false;
+  return why;
 }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
@@ -341,8 +352,8 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
   for (int i = 0; i < state.used; ++i) {
     Range& gone = state.ranges[i];
     if (!gone.live || gone.first != address) continue;
-    gone.live = false;
     set(gone, PROT_READ | PROT_WRITE);
+    gone.live = false;
     for (int k = 0; k < state.used && !state.paused; ++k) {  // neighbours on its pages stay
       const Range& other = state.ranges[k];
       if (other.live && other.page < gone.page_end && gone.page < other.page_end) {
@@ -380,16 +391,17 @@ ACCEL_TRACE_CPU_EXPORT uint64_t accel_trace_cpu_count() { return recorded(); }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_finish() {
   if (state.mode == kOff || state.owner != getpid()) return;
-  {
-    const Blocked blocked;
-    protect_all(PROT_READ | PROT_WRITE);
-  }
   char words[80];
   snprintf(words, sizeof words, "mode %s\nopens %d\nfailed %llu\n",
            state.mode == kPages ? "pages" : "bytes", state.opens,
            (unsigned long long)state.failed);
-  state.mode = kOff;
-  state.used = 0;
+  {
+    const Blocked blocked;
+    protect_all(PROT_READ | PROT_WRITE);
+    const Spin spin(state.lock);
+    for (int i = 0; i < state.used; ++i) state.ranges[i].live = false;
+    state.mode = kOff;
+  }
   close_records(words);
   for (int number : {SIGSEGV, SIGTRAP}) {
     if (state.installed) act(number, &state.program[which(number)], nullptr);

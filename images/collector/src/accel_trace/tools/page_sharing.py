@@ -94,7 +94,7 @@ class PageSharing(Tool):
             lines += words
             records += rows
             files += made
-        driver, rows = self._driver()
+        driver, rows = self._driver(records)
         return Report((*records, *rows), "\n".join([*lines, *driver]), tuple(files))
 
     def _process(
@@ -185,13 +185,16 @@ class PageSharing(Tool):
         folded.write_text(tree.folded("faults"), encoding="utf-8")
         return [table, picture, folded]
 
-    def _driver(self) -> tuple[list[str], list[Record]]:
-        """What CUPTI told in the pass before."""
+    def _driver(self, estimates: Sequence[Record]) -> tuple[list[str], list[Record]]:
+        """What CUPTI told in the pass before, and the estimates over it."""
         if len(self.sessions) < 2:
             return [], []
-        lines, records = [], []
+        lines: list[str] = []
+        records: list[Record] = []
+        whole: Counter[str] = Counter()
         for process in self.sessions[0].processes:
             found = driver_counts(process)
+            whole.update(found)
             if not found:
                 continue
             shown = ", ".join(f"{found[name]} {words}" for name, words in DRIVER.items()
@@ -202,6 +205,24 @@ class PageSharing(Tool):
                        {"process": process.label, "counter": name})
                 for name in DRIVER
             ]  # fmt: skip
+        for size in SIZES if whole else ():
+            shares = []
+            for side, name in (("cpu", "CPU_PAGE_FAULT_COUNT"), ("gpu", "GPU_PAGE_FAULT")):
+                guess = sum(
+                    one.samples[0] for one in estimates if one.metric == "faults"
+                    and (one.labels["page"], one.labels["side"]) == (size, side)
+                )  # fmt: skip
+                if whole[name]:
+                    labels = {"page": size, "side": side}
+                    records.append(
+                        Record(
+                            "estimate", "x", (guess / whole[name],), labels, evidence="simulated"
+                        )
+                    )
+                    shares.append(f"{guess / whole[name]:.2f} of the {side.upper()}'s")
+            if shares:
+                text = bytes_text(size).replace(".00", "")
+                lines.append(f"  estimated over counted, pages of {text}: {', '.join(shares)}")
         return lines or [
             "the driver's own counts are not known: CUPTI told of none (it follows programs in "
             "Python)"
