@@ -135,6 +135,7 @@ def test_a_program_that_dies_dies_as_without(
     assert ran.seen is not None
     (gap,) = ran.seen.gaps()
     assert gap.startswith("the process did not end in order")
+    assert ran.seen.facts["mode"] == "bytes"
 
 
 def test_signals_between_and_signals_blocked(program: Path, tmp_path: Path) -> None:

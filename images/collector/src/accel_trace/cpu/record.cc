@@ -167,12 +167,13 @@ void write_stacks() {
   fclose(file);
 }
 
-void write_facts(const char* words) {
+void write_facts(const char* words, bool over) {
   char path[600];
   snprintf(path, sizeof path, "%s.facts", state.stem);
   FILE* file = fopen(path, "w");
   if (!file) return;
-  fprintf(file, "%saccesses %llu\nlost %llu\nunknown_stacks %llu\nthreads %d\n", words,
+  fputs(words, file);
+  if (over) fprintf(file, "accesses %llu\nlost %llu\nunknown_stacks %llu\nthreads %d\n",
           (unsigned long long)state.total, (unsigned long long)state.lost,
           (unsigned long long)state.unknown_stacks, state.threads_used);
   fclose(file);
@@ -180,7 +181,7 @@ void write_facts(const char* words) {
 
 }  // namespace
 
-int open_records(const char* folder) {
+int open_records(const char* folder, const char* words) {
   if (!state.stacks) {
     void* memory = mmap(nullptr, sizeof(Stack) * kStacks, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -199,6 +200,7 @@ int open_records(const char* folder) {
   state.stacks_used = 0;
   memset(state.codes, 0, sizeof state.codes);
   memset(state.numbers, 0, sizeof state.numbers);
+  write_facts(words, false);
   return 0;
 }
 
@@ -209,7 +211,7 @@ void close_records(const char* words) {
     flush();
   }
   write_stacks();
-  write_facts(words);
+  write_facts(words, true);
   forget_records();
 }
 

@@ -40,9 +40,8 @@ Function next(const char* name) {  // the one that this library hides
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-// Makes the files FOLDER/cpu-<pid>.*. 0, or an errno.
-int open_records(const char* folder);
-// `words` is a line of facts: what the records are of.
+// Makes the files FOLDER/cpu-<pid>.*. `words` are lines of facts, of the records. 0, or an errno.
+int open_records(const char* folder, const char* words);
 void close_records(const char* words);
 void forget_records();  // in a forked child
 void record(uint64_t address, uint64_t code, uint32_t size, uint32_t flags);

@@ -29,7 +29,7 @@ class CpuAccesses:
     """Columns of equal length in the order of time, and their call stacks, outermost frame first.
 
     `size` is in bytes, 0 where the instruction is not one whose size is known. `stack` is a place
-    in `stacks`. `facts` is what the recorder said at its end: none of a process that was killed.
+    in `stacks`. `facts` is what the recorder said; of a process that was killed, its mode alone.
     """
 
     ns: NDArray[np.uint64]
@@ -52,7 +52,7 @@ class CpuAccesses:
     def gaps(self) -> list[str]:
         """What is not in the record, a sentence each."""
         lines = []
-        if not self.facts:
+        if "accesses" not in self.facts:
             lines.append("the process did not end in order, so call stacks and counts are missing")
         for name, words in (
             ("lost", "accesses found no room"),

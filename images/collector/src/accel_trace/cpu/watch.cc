@@ -261,6 +261,13 @@ void in_child() {
   state.installed = false;
 }
 
+const char* words_of(int mode) {
+  static char words[80];
+  snprintf(words, sizeof words, "mode %s\nopens %d\nfailed %llu\n",
+           mode == kPages ? "pages" : "bytes", state.opens, (unsigned long long)state.failed);
+  return words;
+}
+
 // As the environment says, at the first memory: a process without any leaves no files.
 void start_once() {
   if (state.asked.exchange(true)) return;
@@ -301,19 +308,18 @@ using namespace accel_trace_cpu;
 
 ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_start(const char* folder, int mode) {
   if (state.mode != kOff) return EBUSY;
-  if (const int why = open_records(folder)) return why;
+#ifndef __x86_64__
+  mode = kPages;
+#endif
+  const char* opens = getenv("ACCEL_TRACE_CPU_OPEN");
+  state.opens = opens && *opens == '1';
+  state.failed = 0;
+  if (const int why = open_records(folder, words_of(mode))) return why;
   if (!state.owner) pthread_atfork(nullptr, nullptr, in_child);
   state.owner = getpid();
   state.used = 0;
-  state.failed = 0;
   state.paused = false;
-  const char* opens = getenv("ACCEL_TRACE_CPU_OPEN");
-  state.opens = opens && *opens == '1';
-#ifdef __x86_64__
   state.mode = mode;
-#else
-  state.mode = kPages;
-#endif
   return 0;
 }
 
@@ -391,10 +397,7 @@ ACCEL_TRACE_CPU_EXPORT uint64_t accel_trace_cpu_count() { return recorded(); }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_finish() {
   if (state.mode == kOff || state.owner != getpid()) return;
-  char words[80];
-  snprintf(words, sizeof words, "mode %s\nopens %d\nfailed %llu\n",
-           state.mode == kPages ? "pages" : "bytes", state.opens,
-           (unsigned long long)state.failed);
+  const char* const words = words_of(state.mode);
   {
     const Blocked blocked;
     protect_all(PROT_READ | PROT_WRITE);
