@@ -145,6 +145,8 @@ def test_signals_between_and_signals_blocked(program: Path, tmp_path: Path) -> N
     assert (ran.returncode, ran.lines) == (7, ["alarms", "done"])
     stores = [one for one in ran.accesses if one[2] != 65535]
     assert stores == [(2, 4, 4 * k) for k in range(500)] + [(1, 4, 8)]
+    first = play(program, "block;watch 0 4096;w 4 0", tmp_path / "first")
+    assert (first.returncode, first.accesses) == (7, [(2, 4, 0)])
 
 
 def test_a_forked_child_is_left_alone(program: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// Calls of the C library by which the kernel reads or writes a program's memory. Where the memory is
+// Calls of the C library by which the kernel reads or writes a program's memory. Where memory is
 // closed they would fail rather than fault, so it is opened for them. Others are not wrapped.
 #include <errno.h>
 #include <stdio.h>

@@ -246,7 +246,7 @@ void record(uint64_t address, uint64_t code, uint32_t size, uint32_t flags) {
   bool known = state.threads_used == 64;
   for (int i = 0; i < state.threads_used; ++i) known = known || state.threads[i] == one.thread;
   if (!known) state.threads[state.threads_used++] = one.thread;
-  if (!size) learn(code);
+  if (!size && code) learn(code);
   if (state.filled == kBuffer) flush();
 }
 

@@ -1,4 +1,4 @@
-"""Accesses of the CPU, as watch.cc writes them: `cpu-<pid>.records`, .code, .stacks, .facts."""
+"""Accesses of the CPU, as record.cc writes them: `cpu-<pid>.records`, .code, .stacks, .facts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 // Sees accesses of the CPU by taking the memory's permissions away: an access faults, the handler
-// records it, and either steps that one instruction with the memory open (x86-64), or opens its page.
-//
-// The program keeps its own handlers: what it installs for SIGSEGV and SIGTRAP is kept here, and gets
-// every signal that is not ours. Neither is ever blocked. In a forked child nothing is watched.
+// records it, and either steps that one instruction with memory open (x86-64), or opens its page.
+// In a forked child nothing is watched.
 #include "watch.h"
 
 #include <errno.h>
@@ -16,6 +14,7 @@
 #include <initializer_list>
 
 #include "record.h"
+#include "signals.h"
 
 namespace accel_trace_cpu {
 namespace {
@@ -42,8 +41,6 @@ struct State {
   Range ranges[kRanges] = {};
   std::atomic<int> used{0};
   uint64_t failed = 0;
-  struct sigaction program[2] = {};  // what the program wants for SIGSEGV and SIGTRAP
-  bool installed = false;
   pid_t owner = 0;
 };
 
@@ -57,14 +54,6 @@ thread_local __attribute__((tls_model("initial-exec"))) struct {
   uint64_t last;    // address of an access that was made again, and how often
   int again;
 } own;
-
-int act(int number, const struct sigaction* wanted, struct sigaction* old) {
-  using Call = int (*)(int, const struct sigaction*, struct sigaction*);
-  static const auto real = next<Call>("sigaction");
-  return real(number, wanted, old);
-}
-
-int which(int number) { return number == SIGSEGV ? 0 : number == SIGTRAP ? 1 : -1; }
 
 int find(uint64_t address, bool live = true) {
   const int used = state.used;
@@ -159,33 +148,6 @@ void stop_stepping(ucontext_t*) {}
 
 #endif
 
-// The program's own handler, as the kernel would have called it.
-void pass_on(int number, siginfo_t* info, void* data) {
-  auto* context = static_cast<ucontext_t*>(data);
-  struct sigaction& wanted = state.program[which(number)];
-  const struct sigaction handler = wanted;
-  if (handler.sa_handler == SIG_DFL || (handler.sa_handler == SIG_IGN && info->si_code > 0)) {
-    struct sigaction fatal{};
-    fatal.sa_handler = SIG_DFL;
-    act(number, &fatal, nullptr);
-    // An access is made again, and ends the program as it would have; a trap is not.
-    if (info->si_code <= 0 || number == SIGTRAP) {
-      syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
-    }
-    return;
-  }
-  if (handler.sa_handler == SIG_IGN) return;
-  if (handler.sa_flags & SA_RESETHAND) wanted.sa_handler = SIG_DFL;
-  uint64_t mask, more;
-  memcpy(&mask, &context->uc_sigmask, 8);
-  memcpy(&more, &handler.sa_mask, 8);
-  mask |= more;
-  if (!(handler.sa_flags & SA_NODEFER)) mask |= uint64_t{1} << (number - 1);
-  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, nullptr, 8);
-  if (handler.sa_flags & SA_SIGINFO) handler.sa_sigaction(number, info, data);
-  else handler.sa_handler(number);
-}
-
 void on_fault(int number, siginfo_t* info, void* data) {
   const int before = errno;
   auto* context = static_cast<ucontext_t*>(data);
@@ -228,25 +190,6 @@ void on_trap(int number, siginfo_t* info, void* data) {
   errno = before;
 }
 
-void install() {
-  for (int number : {SIGSEGV, SIGTRAP}) {
-    struct sigaction ours{}, there{};
-    ours.sa_sigaction = number == SIGSEGV ? on_fault : on_trap;
-    sigfillset(&ours.sa_mask);
-    sigdelset(&ours.sa_mask, SIGSEGV);
-    sigdelset(&ours.sa_mask, SIGTRAP);
-    struct sigaction& kept = state.program[which(number)];
-    if (!state.installed) {
-      act(number, nullptr, &there);
-      kept = there;
-    }
-    // A program that handles its own overflow of the stack has a stack for that.
-    ours.sa_flags = SA_SIGINFO | (kept.sa_flags & SA_ONSTACK);
-    act(number, &ours, nullptr);
-  }
-  state.installed = true;
-}
-
 void in_child() {
   if (state.mode == kOff) return;
   state.lock.clear();
@@ -255,10 +198,7 @@ void in_child() {
   protect_all(PROT_READ | PROT_WRITE);
   state.mode = kOff;
   forget_records();
-  for (int number : {SIGSEGV, SIGTRAP}) {
-    if (state.installed) act(number, &state.program[which(number)], nullptr);
-  }
-  state.installed = false;
+  leave_signals();
 }
 
 const char* words_of(int mode) {
@@ -327,7 +267,7 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size
   if (state.mode == kOff) start_once();
   if (state.mode == kOff || !size) return EINVAL;
   const Blocked blocked;
-  if (!state.installed) install();
+  take_signals(on_fault, on_trap);
   const Spin spin(state.lock);
   int free_one = -1;
   for (int i = 0; i < state.used && free_one < 0; ++i) {
@@ -406,54 +346,5 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_finish() {
     state.mode = kOff;
   }
   close_records(words);
-  for (int number : {SIGSEGV, SIGTRAP}) {
-    if (state.installed) act(number, &state.program[which(number)], nullptr);
-  }
-  state.installed = false;
+  leave_signals();
 }
-
-// ---- what the program calls ----------------------------------------------------------------------
-
-ACCEL_TRACE_CPU_EXPORT int sigaction(int number, const struct sigaction* wanted,
-                                     struct sigaction* old) noexcept {
-  const int kept = which(number);
-  if (kept < 0 || !state.installed) return act(number, wanted, old);
-  const Blocked blocked;
-  if (old) *old = state.program[kept];
-  if (wanted) {
-    state.program[kept] = *wanted;
-    install();
-  }
-  return 0;
-}
-
-ACCEL_TRACE_CPU_EXPORT sighandler_t signal(int number, sighandler_t handler) noexcept {
-  struct sigaction wanted{}, old{};
-  wanted.sa_handler = handler;
-  wanted.sa_flags = SA_RESTART;
-  return sigaction(number, &wanted, &old) ? SIG_ERR : old.sa_handler;
-}
-
-// A fault whose signal is blocked ends the program, so these two are never blocked while we watch.
-static int mask_with(int (*real)(int, const sigset_t*, sigset_t*), int how, const sigset_t* set,
-                     sigset_t* old) {
-  sigset_t less;
-  if (set && state.installed && how != SIG_UNBLOCK) {
-    less = *set;
-    sigdelset(&less, SIGSEGV);
-    sigdelset(&less, SIGTRAP);
-    set = &less;
-  }
-  return real(how, set, old);
-}
-
-ACCEL_TRACE_CPU_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-  static const auto real = next<int (*)(int, const sigset_t*, sigset_t*)>("pthread_sigmask");
-  return mask_with(real, how, set, old);
-}
-
-ACCEL_TRACE_CPU_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
-  static const auto real = next<int (*)(int, const sigset_t*, sigset_t*)>("sigprocmask");
-  return mask_with(real, how, set, old);
-}
-

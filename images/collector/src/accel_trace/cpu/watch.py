@@ -18,7 +18,7 @@ from accel_trace.cpu.recorded import CpuAccesses, read
 from accel_trace.handlers.compiling import cached_build
 
 _HERE = Path(__file__).parent
-SOURCES = tuple(_HERE / name for name in ("watch.cc", "record.cc", "calls.cc"))
+SOURCES = tuple(_HERE / name for name in ("watch.cc", "signals.cc", "record.cc", "calls.cc"))
 MODES = {"pages": 1, "bytes": 2}
 VARIABLE = "ACCEL_TRACE_CPU"  # its mode, for a preloaded library
 
@@ -34,7 +34,7 @@ def build() -> Path:
         flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-fvisibility=hidden"]
         return [compiler, *flags, *map(str, SOURCES), "-o", str(output), "-ldl", "-pthread"]
 
-    headers = "".join((_HERE / name).read_text() for name in ("watch.h", "record.h"))
+    headers = "".join((_HERE / name).read_text() for name in ("watch.h", "record.h", "signals.h"))
     return cached_build("cpu", SOURCES, headers, command)
 
 
