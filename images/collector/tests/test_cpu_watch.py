@@ -113,6 +113,24 @@ file write 8192 10;r 4 8200"""
     assert ran.seen.facts["mode"] == "pages"
 
 
+def test_mode_faults_tells_what_the_kernel_counts(program: Path, tmp_path: Path) -> None:
+    """Of memory that is new: a fault a page, two where it is read first; threads are told, too."""
+    script = """watch 0 65536;w 4 0;w 4 8;r 4 4096;w 4 4100;window;thread 4 20000 3;fork 4096;
+unwatch 0;w 4 60000"""
+    ran = play(program, script, tmp_path, "faults")
+    if "not watched" in ran.lines:
+        pytest.skip("perf's page faults are forbidden here")
+    assert ran.lines == ["child 9", "parent 0 5", "done"]
+    assert ran.seen is not None
+    places = [at for _, _, at in ran.accesses]
+    assert places[:4] == [0, 4096, 4100, 20000]
+    # After a fork pages are copied when they are written or, as here, only read in the parent.
+    assert set(places[4:]) <= {4096}
+    assert {flags for flags, _, _ in ran.accesses} == {3}
+    assert len(set(ran.seen.thread[:4].tolist())) == 2
+    assert ran.seen.facts["lost"] == "0"
+
+
 def test_the_programs_own_handlers_are_its_own(program: Path, tmp_path: Path) -> None:
     script = """{}handler jump;handler trap;watch 0 4096;w 4 0;null;w 4 4;trap;w 4 8;handler jump;
 null;w 4 12;trap"""

@@ -127,6 +127,24 @@ def test_mode_pages_sees_first_accesses_of_each_window(tmp_path: Path) -> None:
     assert "see with cpu=bytes whether it is true sharing" in made.text
 
 
+def test_page_faults_of_the_kernels_own_count(tmp_path: Path) -> None:
+    """Memory that is given back (its pages are new again) faults once a page, and is not closed."""
+    script = [*START, f"memory {A:#x} {2 * PAGE} 0", f"memory {A:#x} {2 * PAGE} fresh",
+              f"alloc 1 {A:#x} {2 * PAGE} {MANAGED}", f"cpu w 4 {A:#x}", f"cpu w 4 {A + 8:#x}",
+              f"cpu w 4 {A + PAGE:#x}", *gpu_writes(A), f"cpu w 4 {A:#x}"]  # fmt: skip
+    run = watched(script, tmp_path, "faults")
+    if "cannot be protected" in run.log.notes():
+        pytest.skip("perf's page faults are forbidden here")
+    seen = read(run.folder, run.log.pid)
+    assert [(int(a) - A, int(f)) for a, f in zip(seen.address, seen.flags, strict=True)] == [
+        (0, 3), (PAGE, 3),
+    ]  # fmt: skip
+    text = report(run, tmp_path).text
+    assert "1 shared, bytes not known" in text
+    assert "CPU page fault" in text
+    assert "perf tells page faults alone" in text
+
+
 def test_memory_can_be_open_while_the_gpu_works(tmp_path: Path) -> None:
     """From a launch, copy or fill to the wait for it."""
     script = [*START, *memory(A, PAGE, "one"), f"cpu w 4 {A:#x}",

@@ -118,11 +118,7 @@ int native_frames(void** frames, uint64_t code) {
   return kept;
 }
 
-uint32_t stack_of(uint64_t code) {
-  static Stack scratch;  // with the lock
-  scratch.frames = native_frames(scratch.frame, code);
-  const int length = python_frames(scratch.text);
-  scratch.text[length] = 0;
+uint32_t number_of(Stack& scratch, int length) {
   uint64_t hash = 1469598103934665603ull;
   const auto take = [&hash](const void* data, size_t size) {
     for (size_t i = 0; i < size; ++i) {
@@ -143,6 +139,29 @@ uint32_t stack_of(uint64_t code) {
   }
   ++state.unknown_stacks;
   return 0;
+}
+
+uint32_t stack_of(uint64_t code) {
+  static Stack scratch;  // with the lock
+  scratch.frames = native_frames(scratch.frame, code);
+  const int length = python_frames(scratch.text);
+  scratch.text[length] = 0;
+  return number_of(scratch, length);
+}
+
+// Adds a record, with the lock; false where there is no room left.
+bool add(const Access& one) {
+  if (state.total >= kMost) {
+    ++state.lost;
+    return false;
+  }
+  ++state.total;
+  state.buffer[state.filled++] = one;
+  bool known = state.threads_used == 64;
+  for (int i = 0; i < state.threads_used; ++i) known = known || state.threads[i] == one.thread;
+  if (!known) state.threads[state.threads_used++] = one.thread;
+  if (state.filled == kBuffer) flush();
+  return true;
 }
 
 int made(const char* ending) {
@@ -235,19 +254,23 @@ bool captured(const void* data, size_t size) {
 
 void record(uint64_t address, uint64_t code, uint32_t size, uint32_t flags) {
   const Spin spin(state.lock);
-  if (state.total >= kMost) {
-    ++state.lost;
-    return;
-  }
-  ++state.total;
-  Access& one = state.buffer[state.filled++];
   const auto thread = static_cast<uint32_t>(syscall(SYS_gettid));
-  one = {now(), address, code, size, stack_of(code), thread, flags};
-  bool known = state.threads_used == 64;
-  for (int i = 0; i < state.threads_used; ++i) known = known || state.threads[i] == one.thread;
-  if (!known) state.threads[state.threads_used++] = one.thread;
-  if (!size && code) learn(code);
-  if (state.filled == kBuffer) flush();
+  const bool kept = add({now(), address, code, size, stack_of(code), thread, flags});
+  if (kept && !size && code) learn(code);
+}
+
+void record_fault(uint64_t ns, uint64_t address, uint64_t code, uint32_t thread) {
+  const Spin spin(state.lock);
+  static Stack scratch;  // with the lock
+  scratch.frames = 1;
+  scratch.frame[0] = reinterpret_cast<void*>(code);
+  scratch.text[0] = 0;
+  add({ns, address, code, 1, number_of(scratch, 0), thread, 3});
+}
+
+void lose(uint64_t count) {
+  const Spin spin(state.lock);
+  state.lost += count;
 }
 
 }  // namespace accel_trace_cpu

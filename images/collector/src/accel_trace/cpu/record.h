@@ -44,6 +44,8 @@ Function next(const char* name) {  // the one that this library hides
 int open_records(const char* folder, const char* words);
 void close_records(const char* words);
 void forget_records();  // in a forked child
+void record_fault(uint64_t ns, uint64_t address, uint64_t code, uint32_t thread);
+void lose(uint64_t count);  // records that were lost elsewhere
 void record(uint64_t address, uint64_t code, uint32_t size, uint32_t flags);
 uint64_t recorded();
 // While Python prints a stack: takes what it writes. False: somebody else's write.

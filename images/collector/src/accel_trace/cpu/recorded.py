@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from accel_trace.cpu.operands import operand_bytes
 from accel_trace.handlers.stacks import native_lines
 
-READ, WRITE = 1, 2
+READ, WRITE = 1, 2  # both: a page fault, of which nobody tells
 ACCESS = np.dtype([
     ("ns", "<u8"), ("address", "<u8"), ("code", "<u8"), ("size", "<u4"), ("stack", "<u4"),
     ("thread", "<u4"), ("flags", "<u4"),
@@ -46,7 +46,7 @@ class CpuAccesses:
 
     @property
     def writes(self) -> NDArray[np.bool_]:
-        """Stores; an instruction that reads and writes counts as one."""
+        """Stores, and what may be one; an instruction that reads and writes counts as one."""
         return (self.flags & WRITE) != 0
 
     def gaps(self) -> list[str]:
@@ -66,7 +66,9 @@ class CpuAccesses:
                 f"{self.facts['threads']} threads made accesses: while one of them is stepped, "
                 "what the others do in the same allocation is not seen; take cpu=pages"
             )
-        if self.facts.get("opens") == "1":
+        if self.facts.get("mode") == "faults":
+            lines.append("the CPU's accesses to pages that it had: perf tells page faults alone")
+        elif self.facts.get("opens") == "1":
             lines.append("while the GPU worked memory was open, and the CPU's accesses not seen")
         unknown = int((self.size == 0).sum())
         if unknown and self.facts.get("mode") == "bytes":

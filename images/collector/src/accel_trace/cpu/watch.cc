@@ -13,6 +13,7 @@
 
 #include <initializer_list>
 
+#include "perf.h"
 #include "record.h"
 #include "signals.h"
 
@@ -41,6 +42,7 @@ struct State {
   Range ranges[kRanges] = {};
   std::atomic<int> used{0};
   uint64_t failed = 0;
+  int why = 0;                       // recording did not start
   pid_t owner = 0;
 };
 
@@ -86,6 +88,7 @@ void close_all() {
 }
 
 void protect_all(int protection) {
+  if (state.mode == kFaults) return;
   const Spin spin(state.lock);
   for (int i = 0; i < state.used; ++i) {
     if (state.ranges[i].live) set(state.ranges[i], protection);
@@ -196,15 +199,26 @@ void in_child() {
   own.opened = 0;
   own.stepping = false;
   protect_all(PROT_READ | PROT_WRITE);
+  forget_faults();
   state.mode = kOff;
   forget_records();
   leave_signals();
 }
 
+const char* const kNames[] = {"off", "pages", "bytes", "faults"};
+
+// What the kernel counted since the last time, on memory that is watched.
+void take_all_faults() {
+  const Spin spin(state.lock);
+  lose(take_faults([](uint64_t ns, uint64_t address, uint64_t code, uint32_t thread) {
+    if (find(address) >= 0) record_fault(ns, address, code, thread);
+  }));
+}
+
 const char* words_of(int mode) {
   static char words[80];
   snprintf(words, sizeof words, "mode %s\nopens %d\nfailed %llu\n",
-           mode == kPages ? "pages" : "bytes", state.opens, (unsigned long long)state.failed);
+           kNames[mode], state.opens, (unsigned long long)state.failed);
   return words;
 }
 
@@ -213,7 +227,12 @@ void start_once() {
   if (state.asked.exchange(true)) return;
   const char* folder = getenv("ACCEL_TRACE_OUT");
   const char* mode = getenv("ACCEL_TRACE_CPU");
-  if (folder && mode) accel_trace_cpu_start(folder, strcmp(mode, "pages") == 0 ? kPages : kBytes);
+  if (!folder || !mode) return;
+  int number = kBytes;
+  for (int k : {kPages, kFaults}) {
+    if (strcmp(mode, kNames[k]) == 0) number = k;
+  }
+  state.why = accel_trace_cpu_start(folder, number);
 }
 
 __attribute__((destructor)) void end() { accel_trace_cpu_finish(); }
@@ -221,7 +240,7 @@ __attribute__((destructor)) void end() { accel_trace_cpu_finish(); }
 }  // namespace
 
 int open_for(const void* data, size_t size, uint32_t flags, void* caller, int* ranges) {
-  if (state.mode == kOff || state.paused || !size) return 0;
+  if (state.mode == kOff || state.mode == kFaults || state.paused || !size) return 0;
   const auto first = reinterpret_cast<uint64_t>(data), end = first + size;
   const Blocked blocked;
   int count = 0;
@@ -249,8 +268,11 @@ using namespace accel_trace_cpu;
 ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_start(const char* folder, int mode) {
   if (state.mode != kOff) return EBUSY;
 #ifndef __x86_64__
-  mode = kPages;
+  if (mode == kBytes) mode = kPages;
 #endif
+  if (mode == kFaults) {
+    if (const int why = open_faults()) return why;
+  }
   const char* opens = getenv("ACCEL_TRACE_CPU_OPEN");
   state.opens = opens && *opens == '1';
   state.failed = 0;
@@ -265,9 +287,9 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_start(const char* folder, int mode) {
 
 ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size) {
   if (state.mode == kOff) start_once();
-  if (state.mode == kOff || !size) return EINVAL;
+  if (state.mode == kOff || !size) return state.why ? state.why : EINVAL;
   const Blocked blocked;
-  take_signals(on_fault, on_trap);
+  if (state.mode != kFaults) take_signals(on_fault, on_trap);
   const Spin spin(state.lock);
   int free_one = -1;
   for (int i = 0; i < state.used && free_one < 0; ++i) {
@@ -284,7 +306,7 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size
   range.stepping = 0;
   range.live = true;  // before anybody can fault on it
   if (free_one == state.used) ++state.used;
-  if (state.paused || set(range, PROT_NONE) == 0) return 0;
+  if (state.paused || state.mode == kFaults || set(range, PROT_NONE) == 0) return 0;
   const int why = errno;
   set(range, PROT_READ | PROT_WRITE);  // a part may have been taken
   range.live = false;
@@ -294,13 +316,14 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
   if (state.mode == kOff) return;
   const Blocked blocked;
+  if (state.mode == kFaults) take_all_faults();
   const Spin spin(state.lock);
   for (int i = 0; i < state.used; ++i) {
     Range& gone = state.ranges[i];
     if (!gone.live || gone.first != address) continue;
-    set(gone, PROT_READ | PROT_WRITE);
+    if (state.mode != kFaults) set(gone, PROT_READ | PROT_WRITE);
     gone.live = false;
-    for (int k = 0; k < state.used && !state.paused; ++k) {  // neighbours on its pages stay
+    for (int k = 0; k < state.used && !state.paused && state.mode != kFaults; ++k) {  // neighbours on its pages stay
       const Range& other = state.ranges[k];
       if (other.live && other.page < gone.page_end && gone.page < other.page_end) {
         set(other, PROT_NONE);
@@ -312,13 +335,17 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_window() {
   if (state.opens) accel_trace_cpu_resume();
+  if (state.mode == kFaults) {
+    const Blocked blocked;
+    take_all_faults();
+  }
   if (state.mode != kPages || state.paused) return;
   const Blocked blocked;
   protect_all(PROT_NONE);
 }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_work() {
-  if (state.opens) accel_trace_cpu_pause();
+  if (state.opens && state.mode != kFaults) accel_trace_cpu_pause();
 }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_pause() {
@@ -337,6 +364,11 @@ ACCEL_TRACE_CPU_EXPORT uint64_t accel_trace_cpu_count() { return recorded(); }
 
 ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_finish() {
   if (state.mode == kOff || state.owner != getpid()) return;
+  if (state.mode == kFaults) {
+    const Blocked blocked;
+    take_all_faults();
+    close_faults();
+  }
   const char* const words = words_of(state.mode);
   {
     const Blocked blocked;

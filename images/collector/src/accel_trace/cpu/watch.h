@@ -14,7 +14,7 @@ struct Access {      // cpu-<pid>.records
   uint32_t size;     // bytes; 0: as the instruction says
   uint32_t stack;    // number in cpu-<pid>.stacks
   uint32_t thread;
-  uint32_t flags;    // 1 read, 2 write
+  uint32_t flags;    // 1 read, 2 write; 3: a page fault, of which nobody tells
 };
 static_assert(sizeof(Access) == 40, "records have no padding");
 
@@ -29,6 +29,7 @@ enum Mode {
   kOff,
   kPages,  // a page is opened at its first access and closed at the next window
   kBytes,  // every access is stepped, and the page closed again after it
+  kFaults,  // nothing is closed: page faults, as the kernel counts them
 };
 
 }  // namespace accel_trace_cpu

@@ -18,8 +18,10 @@ from accel_trace.cpu.recorded import CpuAccesses, read
 from accel_trace.handlers.compiling import cached_build
 
 _HERE = Path(__file__).parent
-SOURCES = tuple(_HERE / name for name in ("watch.cc", "signals.cc", "record.cc", "calls.cc"))
-MODES = {"pages": 1, "bytes": 2}
+SOURCES = tuple(
+    _HERE / name for name in ("watch.cc", "signals.cc", "record.cc", "calls.cc", "perf.cc")
+)
+MODES = {"pages": 1, "bytes": 2, "faults": 3}
 VARIABLE = "ACCEL_TRACE_CPU"  # its mode, for a preloaded library
 
 
@@ -34,7 +36,9 @@ def build() -> Path:
         flags = ["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-fvisibility=hidden"]
         return [compiler, *flags, *map(str, SOURCES), "-o", str(output), "-ldl", "-pthread"]
 
-    headers = "".join((_HERE / name).read_text() for name in ("watch.h", "record.h", "signals.h"))
+    headers = "".join(
+        (_HERE / name).read_text() for name in ("watch.h", "record.h", "signals.h", "perf.h")
+    )
     return cached_build("cpu", SOURCES, headers, command)
 
 

@@ -52,7 +52,8 @@ class PageSharing(Tool):
     passes = 2
     options = (
         Option("cpu", "bytes", "bytes: every access of the CPU is stepped; pages: only the first "
-               "to a page in each window", tuple(MODES)),
+               "to a page in each window; faults: the page faults that the kernel counts (perf)",
+               tuple(MODES)),
         Option("open", False, "leave memory open while the GPU works, where a GPU cannot touch "
                "what is closed to the CPU; the CPU's accesses meanwhile are not seen"),
         Option("driver", True, "run once before under CUPTI, for the driver's own counts of faults "

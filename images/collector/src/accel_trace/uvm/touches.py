@@ -18,6 +18,7 @@ from accel_trace.values import raw
 from accel_trace.values.accesses import WRITE
 from accel_trace.values.recorded import calls
 
+_WORDS = {cpu.READ: "CPU read", cpu.WRITE: "CPU write", cpu.READ | cpu.WRITE: "CPU page fault"}
 _MANAGED = MEMORY_FLAGS["managed"]
 
 
@@ -87,7 +88,7 @@ def timeline(process: Process, files: Mapping[str, Path] | None = None) -> Timel
     columns = {name: values[order] for name, values in columns.items()}
     waits = np.sort(np.array(found.waits, np.int64))
     touches = Touches(window=np.searchsorted(waits, columns["step"], side="right"), **columns)
-    known = seen is None or seen.facts.get("mode") != "pages"
+    known = seen is None or seen.facts.get("mode") not in ("pages", "faults")
     return Timeline(touches, tuple(contexts), tuple(found.objects), known, tuple(gaps))
 
 
@@ -173,13 +174,11 @@ def _cpu(
     seen: cpu.CpuAccesses, files: Mapping[str, Path], contexts: dict[tuple[str, ...], int]
 ) -> _Columns:
     columns = _columns(CPU, len(seen))
-    keys, row = np.unique(
-        np.stack([seen.stack, seen.writes.astype(np.uint32)]), axis=1, return_inverse=True
-    )
+    keys, row = np.unique(np.stack([seen.stack, seen.flags]), axis=1, return_inverse=True)
     numbers = []
-    for stack, wrote in keys.T:
+    for stack, flags in keys.T:
         frames = tuple(plain(frame, dict(files)) for frame in seen.stacks[int(stack)])
-        path = (*frames, "CPU write" if wrote else "CPU read")
+        path = (*frames, _WORDS[int(flags)])
         numbers.append(contexts.setdefault(path, len(contexts)))
     return columns | {
         "step": seen.ns.astype(np.int64), "address": seen.address.astype(np.int64),
