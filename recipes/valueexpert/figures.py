@@ -11,13 +11,14 @@ from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool
 from ae.recipe.code import load_code
 
-_native, _drawn, _costs = (
+_native, _drawn, _costs, _sharing = (
     load_code(Path(__file__).parent, name, fix="restore it")
-    for name in ("native", "drawn", "costs")
+    for name in ("native", "drawn", "costs", "sharing")
 )
 gains, promises, values = _native.gains, _native.promises, _native.values
 flow = _drawn.flow
 slowdown = _costs.slowdown
+sharing = _sharing.sharing
 
 METRICS = {"gpu_kernel_time": "all kernels", "gpu_memory_time": "copies and fills"}
 SPREAD = "bars: ratio of medians; whiskers: interval of the optimised version's time"

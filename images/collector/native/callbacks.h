@@ -20,6 +20,7 @@ void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags);
 void freed(const Ending& ending, uint64_t stream);
 void copied(const Sanitizer_MemcpyData& data);
 void was_set(const Sanitizer_MemsetData& data);
+void gpu_works();  // told to the recorder of the CPU's accesses
 
 // Mode copies: what comes against what the destination holds, told before the copy or fill itself.
 void compare(Lock& lock, const Sanitizer_MemcpyData& data);

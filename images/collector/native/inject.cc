@@ -1,7 +1,9 @@
 // The Sanitizer's callbacks: events into the log.
 // Called by any thread, from inside of CUDA: no CUDA function is called here, nothing is printed, and
 // nothing is thrown. Where the Sanitizer may wait it is called without the mutex.
+#include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <mutex>
 #include <vector>
@@ -25,7 +27,39 @@ void add_memory(const Piece& piece, uint64_t stream) {
   tool->log.add(event);
 }
 
+// The recorder of the CPU's accesses (src/accel_trace/cpu), where it is preloaded: it is told of
+// managed memory, and of the ends of windows. Memory that it cannot protect is left as it is.
+template <class Call>
+Call recorder(const char* name) {
+  return reinterpret_cast<Call>(dlsym(RTLD_DEFAULT, name));
+}
+
+void watch(const Piece& piece) {
+  using Call = int (*)(uint64_t, uint64_t);
+  static const auto call = recorder<Call>("accel_trace_cpu_watch");
+  if (!call || !(piece.flags & kMemoryManaged)) return;
+  if (const int why = call(piece.address, piece.size)) {
+    tool->note(2, "accesses of the CPU to " + std::to_string(piece.size) + " managed bytes are " +
+                      "not seen: they cannot be protected (" + strerror(why) + ")");
+  }
+}
+
+void unwatch(const Piece& piece) {
+  static const auto call = recorder<void (*)(uint64_t)>("accel_trace_cpu_unwatch");
+  if (call && (piece.flags & kMemoryManaged)) call(piece.address);
+}
+
+void window_ends() {
+  static const auto call = recorder<void (*)()>("accel_trace_cpu_window");
+  if (call) call();
+}
+
 }  // namespace
+
+void gpu_works() {
+  static const auto call = recorder<void (*)()>("accel_trace_cpu_work");
+  if (call) call();
+}
 
 void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   if (data.size == 0 || (data.flags & kMemoryCooperativeGroups)) return;
@@ -40,13 +74,16 @@ void allocated(const Sanitizer_ResourceMemoryData& data, uint32_t more_flags) {
   std::vector<Piece> ended;
   const bool kept = tool->pieces->add_object(piece, ended);
   for (const Piece& old : ended) add_memory<event::Free>(old, 0);
-  if (kept) add_memory<event::Alloc>(piece, number(data.stream));
+  if (!kept) return;
+  add_memory<event::Alloc>(piece, number(data.stream));
+  watch(piece);
 }
 
 void freed(const Ending& ending, uint64_t stream) {
   Piece piece;
   if (!tool->pieces->remove_object(ending, piece)) return;
   tool->piece_ended();
+  unwatch(piece);
   add_memory<event::Free>(piece, stream);
 }
 
@@ -143,6 +180,7 @@ void on_resource(Lock& lock, Sanitizer_CallbackId id, const void* data) {
 }  // namespace
 
 void copied(const Sanitizer_MemcpyData& data) {
+  gpu_works();
   event::Memcpy event{};
   event.destination = data.dstAddress;
   event.source = data.srcAddress;
@@ -155,6 +193,7 @@ void copied(const Sanitizer_MemcpyData& data) {
 }
 
 void was_set(const Sanitizer_MemsetData& data) {
+  gpu_works();
   event::Memset event{};
   event.address = data.address;
   event.size = data.width * data.elementSize * (data.height ? data.height : 1);
@@ -178,6 +217,7 @@ void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   const auto& wait = *static_cast<const Sanitizer_SynchronizeData*>(data);
   event.stream = one ? number(wait.stream) : 0;
   tool->log.add(event);
+  window_ends();
   const auto found = tool->workspaces.find(wait.context);
   if (found == tool->workspaces.end() || tool->gpu_over || (one && !wait.hStream)) {
     tool->log.settle();  // a program that dies mostly does so after a wait that failed

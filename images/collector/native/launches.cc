@@ -68,6 +68,7 @@ uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {
 void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                    CUgraphExec instance = nullptr) {
   forget_begun();
+  gpu_works();
   const uint64_t launch = tool->launches++;
   const Function& function = tool->function_of(data);
   const Text name = function.name;  // the function itself may be forgotten while we wait
@@ -140,7 +141,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   const bool tells = tool->options.distinct && !in_graph;
   if (begun.bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
   if (tells) write_arguments(tool->function_of(data), launch);
-  if (tool->options.stacks && launch == tool->options.stack_launch) {
+  const Options& asked = tool->options;
+  if (asked.stacks && (asked.all_stacks || launch == asked.stack_launch)) {
     lock.unlock();
     write_stack(launch);
     lock.lock();

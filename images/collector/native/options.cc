@@ -194,8 +194,9 @@ std::string read_options(Options& options) {
   }
   const std::string stack = variable("ACCEL_TRACE_STACK_LAUNCH");
   if (!stack.empty()) {
-    if (!number(stack, options.stack_launch)) {
-      return wrong("ACCEL_TRACE_STACK_LAUNCH", stack, "the number of a launch");
+    options.all_stacks = stack == "all";
+    if (!options.all_stacks && !number(stack, options.stack_launch)) {
+      return wrong("ACCEL_TRACE_STACK_LAUNCH", stack, "the number of a launch, or all");
     }
     options.stacks = true;
   } else {

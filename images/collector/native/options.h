@@ -45,6 +45,7 @@ struct Options {
   bool subscribe = true;  // the handler `sanitizer` is asked for
   bool stacks = false;
   uint64_t stack_launch = 0;
+  bool all_stacks = false;
 
   bool patched() const { return mode >= Mode::empty; }
   bool analyses() const { return mode >= Mode::count; }

@@ -9,6 +9,8 @@
 // value). Threads of a block do not talk to each other. Floats: contraction is off in both.
 // On a GPU the first run is made and checked whole. The others only do on the GPU again what it did
 // there, with the same bytes from the host, and must give the same bytes back.
+// Managed memory: turn(where, ...) is the CPU's turn, after all that the GPU does; it reads and writes
+// by HOST_LD and HOST_ST, and says whether what it found is right. Its time counts as memory's.
 // Exit codes: 0; 1 a result is wrong; 2 usage; 3 the variant's check of its own input refused.
 #pragma once
 
@@ -46,7 +48,9 @@ struct Spent {  // of one run
 #ifdef __CUDACC__
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -54,8 +58,15 @@ struct Spent {  // of one run
 #define DEVICE __device__ __forceinline__
 #define LD(array, index) ((array)[index])
 #define ST(array, index, value) ((array)[index] = (value))
+#define HOST_LD(array, index) (*as_it_is((array) + (index)))
+#define HOST_ST(array, index, value) (*as_it_is((array) + (index)) = (value))
 #define THREAD (static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x))
 #define ADD_ATOMIC(array, index, value) atomicAdd(&(array)[index], value)
+
+template <class T>
+volatile T* as_it_is(T* place) {  // no access of the CPU's is merged with another, or left out
+  return place;
+}
 
 inline void must(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -100,6 +111,30 @@ class Device {
     must(cudaMalloc(&pointer, count * sizeof(T)), "cudaMalloc");
     held_.push_back(pointer);
     return static_cast<T*>(pointer);
+  }
+  // On pages of 2 MiB of its own.
+  template <class T>
+  T* managed(size_t count, const char* where) {
+    const Place place(where);
+    constexpr size_t page = size_t{2} << 20;
+    void* pointer = nullptr;
+    must(cudaMallocManaged(&pointer, (count * sizeof(T) + page - 1) / page * page), "managed");
+    held_.push_back(pointer);
+    return static_cast<T*>(pointer);
+  }
+  // VALUEEXPERT_PAUSE_US: microseconds before each turn, so that the driver sees no thrashing.
+  template <class Turn>
+  void turn(const char* where, Turn turn) {
+    now_and_again([=](Device& device) {
+      must(cudaDeviceSynchronize(), "wait");
+      static const char* const pause = getenv("VALUEEXPERT_PAUSE_US");
+      if (pause) usleep(static_cast<useconds_t>(atoi(pause)));
+      const auto begin = std::chrono::steady_clock::now();
+      if (!turn()) device.same_ = false;
+      const std::chrono::duration<double, std::micro> passed =
+          std::chrono::steady_clock::now() - begin;
+      device.spent.memory_us += passed.count();
+    });
   }
   template <class T>
   void upload(T* to, const T* from, size_t count, const char* where) {

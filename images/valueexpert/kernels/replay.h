@@ -1,10 +1,14 @@
 // The CPU's side of mini.h: a device that runs threads in turn and writes what they did.
 #pragma once
 
+#include <dlfcn.h>
+
 #define KERNEL static void
 #define DEVICE inline
 #define LD(array, index) (accelerator->load(__func__, __LINE__, (array) + (index)))
 #define ST(array, index, value) (accelerator->store(__func__, __LINE__, (array) + (index), value))
+#define HOST_LD(array, index) (accelerator->host_load(__LINE__, (array) + (index)))
+#define HOST_ST(array, index, value) (accelerator->host_store(__LINE__, (array) + (index), value))
 #define THREAD (accelerator->block * accelerator->width + accelerator->thread)
 #define ADD_ATOMIC(array, index, value) \
   (accelerator->add(__func__, __LINE__, (array) + (index), value))
@@ -31,10 +35,13 @@ class Device {
  public:
   static constexpr uint64_t kBase = 0x700000000000ull;
   static constexpr size_t kArena = size_t{1} << 28;
+  static constexpr size_t kLarge = size_t{2} << 20;  // the largest page
   Spent spent;
   int block = 0, thread = 0, width = 1;
 
-  Device() : arena_(static_cast<uint8_t*>(malloc(kArena))) { memset(arena_, 0xa5, kArena); }
+  Device() : arena_(static_cast<uint8_t*>(aligned_alloc(kLarge, kArena))) {
+    memset(arena_, 0xa5, kArena);
+  }
   ~Device() {
     if (!folder_.empty()) flush();
     free(arena_);
@@ -46,15 +53,40 @@ class Device {
   }
 
   template <class T>
-  T* alloc(size_t count, const char* where) {
+  T* alloc(size_t count, const char* where, const char* kind = "alloc") {
     T* pointer = reinterpret_cast<T*>(arena_ + used_);
-    event("alloc", pointer, count * sizeof(T), 0, where);
+    event(kind, pointer, count * sizeof(T), 0, where);
     used_ += (count * sizeof(T) + 511) / 512 * 512;
     if (used_ > kArena) {
       fprintf(stderr, "the replay has %zu bytes of memory; take a smaller SIZE\n", kArena);
       exit(2);
     }
     return pointer;
+  }
+  // The CPU's turns can be watched for real: accel_trace/cpu is told of the memory where it is there.
+  template <class T>
+  T* managed(size_t count, const char* where) {
+    used_ = (used_ + kLarge - 1) / kLarge * kLarge;
+    T* pointer = alloc<T>(count, where, "managed");
+    used_ = (used_ + kLarge - 1) / kLarge * kLarge;
+    memset(pointer, 0, count * sizeof(T));
+    using Watch = int (*)(uint64_t, uint64_t);
+    if (const auto watch = reinterpret_cast<Watch>(dlsym(RTLD_DEFAULT, "accel_trace_cpu_watch"))) {
+      watch(reinterpret_cast<uint64_t>(pointer), count * sizeof(T));
+    }
+    return pointer;
+  }
+  template <class Turn>
+  void turn(const char* where, Turn turn);
+  template <class T>
+  T host_load(int line, T* where) {
+    host_note(line, where, 1);
+    return *static_cast<volatile T*>(where);
+  }
+  template <class T, class U>
+  void host_store(int line, T* where, U value) {
+    host_note(line, where, 2);
+    *static_cast<volatile T*>(where) = static_cast<T>(value);
   }
   template <class T>
   void upload(T* to, const T* from, size_t count, const char* where) {
@@ -111,6 +143,7 @@ class Device {
   std::vector<Access> accesses_;
   std::vector<uint8_t> contents_;
   std::vector<uint64_t> ends_;
+  std::vector<Access> host_;  // of the CPU's turns: `pc` is the line
 
   uint64_t address(const void* pointer) const {
     return kBase + static_cast<uint64_t>(static_cast<const uint8_t*>(pointer) - arena_);
@@ -149,6 +182,21 @@ class Device {
     memcpy(&one.low, &value, sizeof(T));
     accesses_.push_back(one);
   }
+  void host_note(int line, const void* where, size_t size, uint8_t flags) {
+    Access one{};
+    one.pc = static_cast<uint32_t>(line);
+    one.address = address(where);
+    one.size = one.unit = static_cast<uint8_t>(size);
+    one.flags = flags;
+    if (!folder_.empty()) host_.push_back(one);
+  }
+  template <class T>
+  void host_note(int line, T* where, uint8_t flags) {
+    host_note(line, where, sizeof(T), flags);
+  }
+  static void watch(const char* what) {
+    if (const auto call = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, what))) call();
+  }
   template <class T>
   void file(const char* name, const T* data, size_t count) const {
     FILE* out = fopen((folder_ + "/" + name).c_str(), "wb");
@@ -166,6 +214,7 @@ class Device {
     file("accesses.bin", accesses_.data(), accesses_.size());
     file("contents.bin", contents_.data(), contents_.size());
     file("ends.bin", ends_.data(), ends_.size());
+    file("host.bin", host_.data(), host_.size());
   }
 };
 
@@ -180,7 +229,21 @@ void Device::launch(const char* name, void (*kernel)(Wanted...), int threads, in
   event("launch", arena_, static_cast<uint64_t>(blocks), static_cast<uint64_t>(block_size), bare);
   accelerator = this;
   width = block_size;
+  watch("accel_trace_cpu_pause");  // these are the GPU's accesses
   for (block = 0; block < blocks; ++block) {
     for (thread = 0; thread < block_size; ++thread) kernel(given...);
   }
+  watch("accel_trace_cpu_resume");
+}
+
+template <class Turn>
+void Device::turn(const char* where, Turn turn) {
+  accelerator = this;
+  const size_t first = host_.size();
+  if (!turn()) {
+    fprintf(stderr, "%s: what the CPU found is wrong\n", where);
+    exit(1);
+  }
+  event("wait", arena_, 0, 0, where);
+  event("turn", arena_, first, host_.size() - first, where);
 }

@@ -116,7 +116,7 @@ def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick:
     plan = make_plan(RECIPE, chosen, Machine(gpus=gpus), ROOT, {"valueexpert": "1"})
     measured = {"gains", "slowdown", "slowdown_training"}
     kinds = {"mechanism"} | (measured if gpus else set())
-    assert {point.experiment for point in plan.points} == kinds
+    assert {point.experiment for point in plan.points} == kinds | {"sharing"}
     for point in plan.points:
         assert point.argv[:3] == ("python", "-m", "valueexpert")
         config = PROGRAM.parse(point.argv[3:])
@@ -125,9 +125,8 @@ def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick:
             assert config.minis == (point.labels["mini"],)
         if "variants" in point.labels or point.experiment in ("mechanism", "gains"):
             assert config.variants == VARIANTS
-    assert quick or len(plan.points) == len(MINIS) * (len(kinds - {"slowdown_training"})) + bool(
-        gpus
-    )
+    alone = 1 + bool(gpus)  # points of no mini: sharing, the training step
+    assert quick or len(plan.points) == len(MINIS) * len(kinds - {"slowdown_training"}) + alone
 
 
 def test_the_axis_is_the_catalogue() -> None:

@@ -157,7 +157,13 @@ struct Player {
     else if (command == "memory") {  // real memory at an address, all bytes of a value
       void* const at = reinterpret_cast<void*>(value(w[1]));
       mmap(at, value(w[2]), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-      memset(at, whole(w[3]), value(w[2]));
+      if (w[3] != "fresh") memset(at, whole(w[3]), value(w[2]));
+    }
+    else if (command == "cpu") {  // cpu r|w SIZE ADDRESS: an access of the host's, 4 or 8 bytes
+      auto* const four = reinterpret_cast<volatile uint32_t*>(value(w[3]));
+      auto* const eight = reinterpret_cast<volatile uint64_t*>(value(w[3]));
+      if (w[1] == "w") whole(w[2]) == 8 ? *eight = 1 : *four = 1;
+      else whole(w[2]) == 8 ? *eight : *four;
     }
     else if (command == "tensor") tensor(true, value(w[1]), value(w[2]));
     else if (command == "untensor") tensor(false, value(w[1]), 0);

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_trace.builds import LIBRARY, PATCHES
+from accel_trace.builds import LIBRARY, PATCHES, BuildError
+from accel_trace.cpu import watch
 from accel_trace.tools.base import Needs
 
 NOT_FOUND = 127
@@ -32,7 +33,7 @@ _FORWARDED = {
 }  # fmt: skip
 _SENT_BY_KERNEL = 0x80  # si_code of a key in the terminal, whose whole process group gets it
 _OURS = ("trace-*.atl", "trace-*.status", "args-*.jsonl", "notes-*.txt", "run.json", "report.txt",
-         "records.jsonl")  # fmt: skip
+         "records.jsonl", "cpu-*")  # fmt: skip
 
 
 class LaunchError(ValueError):
@@ -114,11 +115,13 @@ def environment(
     if needs.mode == "none":
         return env
     path = str((library / LIBRARY).resolve())
-    if re.search(r"[\s:]", path):
-        raise LaunchError(
-            f"{path}: LD_PRELOAD cannot hold a path with a blank or a colon; give --library a "
-            "folder without"
-        )
+    ours = [path, *_recorder(needs)]
+    for name in ours:
+        if re.search(r"[\s:]", name):
+            raise LaunchError(
+                f"{name}: LD_PRELOAD cannot hold a path with a blank or a colon; give --library a "
+                "folder without"
+            )
     preloaded = [name for name in re.split(r"[\s:]+", env.get("LD_PRELOAD", "")) if name]
     paths = [str(SITE), *filter(None, [env.get("PYTHONPATH", "")])]
     return (
@@ -131,11 +134,21 @@ def environment(
             "ACCEL_TRACE_HANDLERS": ",".join(needs.handlers),
             "ACCEL_TRACE_PATCHES": str((library / PATCHES).resolve()),
             "ACCEL_TRACE_ACTIVE": str(os.getpid()),
-            "LD_PRELOAD": ":".join([name for name in preloaded if name != path] + [path]),
+            "LD_PRELOAD": ":".join([name for name in preloaded if name not in ours] + ours),
             "CUDA_INJECTION64_PATH": path,
             "PYTHONPATH": os.pathsep.join(paths),
         }
     )
+
+
+def _recorder(needs: Needs) -> list[str]:
+    """The recorder of the CPU's accesses, where a tool needs it."""
+    if "cpu" not in needs.handlers:
+        return []
+    try:
+        return [str(watch.build().resolve())]
+    except BuildError as error:
+        raise LaunchError(f"accesses of the CPU cannot be recorded: {error}") from error
 
 
 def _variables(needs: Needs, filters: Filters) -> dict[str, str]:

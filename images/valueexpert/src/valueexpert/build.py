@@ -11,7 +11,7 @@ from pathlib import Path
 from accel_trace.builds import BuildError as ToolchainError
 from accel_trace.toolchain import find_toolchain
 
-from valueexpert.catalog import MINIS
+from valueexpert.catalog import MINIS, SHARING
 
 # In the repository beside src/, in an image beside the package.
 _PLACES = (Path(__file__).parents[2] / "kernels", Path(__file__).parents[1] / "kernels")
@@ -64,7 +64,7 @@ def _compile(command: list[str], name: str, out: Path) -> Path:
 
 def main() -> None:
     """Compile every CUDA program into the folder that is named: python -m valueexpert.build DIR."""
-    for name in MINIS:
+    for name in (*MINIS, SHARING.name):
         print(cuda_program(name, Path(sys.argv[1])))
 
 

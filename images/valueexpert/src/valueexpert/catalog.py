@@ -127,6 +127,16 @@ _ALL = (
         fixed=_after(("redundant_upload", "centres")),
     ),
 )  # fmt: skip
+# Of managed memory that CPU and GPU share: an experiment of its own, without value patterns.
+SHARING = Mini(
+    name="sharing", title="page sharing", replay=6, full=512, quick=64, fixed={},
+    why="the values stay; false sharing of pages goes",
+)  # fmt: skip
+ROUNDS = 8  # of its kernel and of the CPU's turn after it; a first turn of the CPU's comes before
+KIND_OF = {  # accel_trace.uvm.sharing.KINDS of each object's pages, whatever their size
+    "before": {"cells": "false", "factors": "read", "total": "true"},
+    "after": {"GPU's cells": "gpu", "CPU's cells": "cpu", "factors": "read", "total": "true"},
+}  # fmt: skip
 MINIS: Mapping[str, Mini] = {mini.name: mini for mini in _ALL}
 
 

@@ -9,7 +9,7 @@ from reprokit.options import Options, option
 
 from valueexpert.catalog import MINIS, VARIANTS
 
-EXPERIMENTS = ("mechanism", "gains", "slowdown", "slowdown_training")
+EXPERIMENTS = ("mechanism", "gains", "slowdown", "slowdown_training", "sharing")
 SIZES = ("full", "quick")
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accel_trace.cpu.recorded import ACCESS, stem
 from accel_trace.events import (
+    MEMORY_FLAGS,
     Alloc,
     Event,
     Fact,
@@ -18,6 +21,7 @@ from accel_trace.events import (
     Memset,
     RegionEnd,
     RegionStart,
+    Sync,
 )
 from accel_trace.log_writer import LogWriter
 from accel_trace.values.accesses import COLUMNS, Accesses, Contents, write_values
@@ -25,6 +29,7 @@ from accel_trace.values.accesses import COLUMNS, Accesses, Contents, write_value
 PID = 1
 _RECORD = np.dtype([(name, kind) for name, kind in COLUMNS.items()])
 _UPLOAD, _DOWNLOAD, _COPY = 2, 3, 4  # Memcpy.direction
+_LINE = 1_000_000_000  # ns from one event to the next, and 1 ns from access to access
 
 
 class ReplayError(RuntimeError):
@@ -60,20 +65,50 @@ def _write(dump: Path, folder: Path) -> None:
     with LogWriter(folder / f"trace-{PID}.atl", pid=PID) as log:
         log.write(Fact(name="source", value="replay"))
         launches = 0
-        for line in (dump / "events.txt").read_text().splitlines():
+        turns: list[tuple[int, int, int, str]] = []
+        for number, line in enumerate((dump / "events.txt").read_text().splitlines(), 1):
             kind, address, size, extra, where = line.split("\t")
+            ns = number * _LINE
+            if kind == "turn":
+                turns.append((ns, int(size), int(extra), where))
+                continue
             event = _event(kind, int(address), int(size), int(extra), where, launches)
             launches += kind == "launch"
             if kind != "launch":
-                log.write(RegionStart(name=where))
-            log.write(event)
+                log.write(RegionStart(name=where, ns=ns))
+            log.write(replace(event, ns=ns))
             if kind != "launch":
-                log.write(RegionEnd(name=where))
+                log.write(RegionEnd(name=where, ns=ns))
+    if turns:
+        _write_turns(np.fromfile(dump / "host.bin", _RECORD), turns, folder)
+
+
+def _write_turns(host: np.ndarray, turns: list[tuple[int, int, int, str]], folder: Path) -> None:
+    """The CPU's turns, as the recorder of its accesses writes them; a line of source is a stack."""
+    records = np.zeros(len(host), ACCESS)
+    stacks: dict[str, int] = {}
+    for ns, first, count, where in turns:
+        for k in range(first, first + count):
+            frame = f"{where}, line {host['pc'][k]}"
+            stack = stacks.setdefault(frame, len(stacks) + 1)
+            records[k] = (ns + k - first, host["address"][k], 0, host["size"][k], stack, 1,
+                          host["flags"][k])  # fmt: skip
+    base = stem(folder, PID)
+    Path(f"{base}.records").write_bytes(records.tobytes())
+    Path(f"{base}.stacks").write_text(
+        "".join(f"stack {number}\nreplay({frame}+0x0) [0x0]\n" for frame, number in stacks.items())
+    )
+    Path(f"{base}.facts").write_text(f"mode bytes\naccesses {len(host)}\nthreads 1\n")
 
 
 def _event(kind: str, address: int, size: int, extra: int, where: str, launches: int) -> Event:
     if kind == "alloc":
         return Alloc(address=address, size=size, device=0, flags=0, stream=0)
+    if kind == "managed":
+        flags = MEMORY_FLAGS["managed"]
+        return Alloc(address=address, size=size, device=0, flags=flags, stream=0)
+    if kind == "wait":
+        return Sync(what=2, stream=0)
     if kind == "fill":
         return Memset(address=address, size=size, value=extra, element=1, asynchronous=0, stream=0)
     if kind == "launch":

@@ -16,7 +16,7 @@ from accel_trace.values.findings import Finding, coarse, ranked
 from accel_trace.values.recorded import Replay, fine, replay
 
 from valueexpert import build
-from valueexpert.catalog import MINIS, Label, Mini, Score
+from valueexpert.catalog import MINIS, SHARING, Label, Mini, Score
 from valueexpert.replay import run
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -119,7 +119,7 @@ def fixed(mini: Mini, found: dict[str, list[Finding]]) -> bool:
 
 def main() -> None:
     """Record all traces again: python -m valueexpert.traces."""
-    for mini in MINIS.values():
+    for mini in (*MINIS.values(), SHARING):
         path = record(mini)
         print(f"{path.name}: {path.stat().st_size} bytes")
 

@@ -20,6 +20,7 @@ ANALYSING = ("count", "touch", "hot", "trace", "values")
 PATCHING = ("empty", *ANALYSING)
 HANDLERS = (
     "sanitizer", "cupti", "torch", "operators", "stacks", "memory_history", "storages", "dispatch",
+    "cpu",
 )  # fmt: skip
 CLASSES = ("global", "shared", "local", "async", "bulk")
 Value = str | int | float | bool

@@ -1,0 +1,1 @@
+"""The calling-context tree: costs of CPU and GPU by who called whom."""
