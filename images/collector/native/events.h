@@ -326,6 +326,14 @@ struct Compared {
   uint32_t zeros;
 };
 
+struct Code {
+  static constexpr uint16_t kind = 62;
+  uint64_t file;
+  Text function;
+  uint64_t address;
+  uint64_t size;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

@@ -50,6 +50,7 @@ struct Tool {
   Options options;
   Sanitizer api;
   std::unique_ptr<class Values> values;  // mode values
+  std::unique_ptr<class Code> code;      // mode values
   Log log;
   std::unique_ptr<Pieces> pieces;
   std::unique_ptr<Unpatched> unpatched;

@@ -23,8 +23,8 @@ from accel_trace.toolchain import Toolchain, find_toolchain, run, supported_arch
 
 DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
-    "consumer", "copies", "cubin", "driver_calls", "exports", "gate", "inject", "launches", "log",
-    "modules", "options", "page_table", "pattern", "pieces", "repeats", "report", "sampler",
+    "code", "consumer", "copies", "cubin", "driver_calls", "exports", "gate", "inject", "launches",
+    "log", "modules", "options", "page_table", "pattern", "pieces", "repeats", "report", "sampler",
     "sanitizer_api", "stack", "tensor_maps", "tool", "values", "workspace", "workspace_memory",
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
-from accel_trace.moved import Compared, Recorded
+from accel_trace.moved import Code, Compared, Recorded
 from accel_trace.unpatched import (
     Argument,
     Iteration,
@@ -316,5 +316,5 @@ EVENTS: tuple[type[Event], ...] = (
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
     Uses, Lost, Nothing, Iteration,
-    Argument, Recorded, Compared, End,
+    Argument, Recorded, Compared, Code, End,
 )  # fmt: skip
