@@ -82,7 +82,7 @@ def find_nvdisasm() -> Path | None:
 
 def disassemble(cubin: Path, name: str, nvdisasm: Path, timeout: float = 300) -> Function:
     """A function of a cubin, by its mangled name. Raises DisassemblyError."""
-    index = _functions(cubin.read_bytes()).get(name)
+    index = functions(cubin.read_bytes()).get(name)
     if index is None:
         raise DisassemblyError(f"{cubin.name}: has no function {name}")
     command = [str(nvdisasm), "-c", "-g", "-fun", str(index), str(cubin)]
@@ -95,7 +95,7 @@ def disassemble(cubin: Path, name: str, nvdisasm: Path, timeout: float = 300) ->
     return parse(_section(done.stdout, name))
 
 
-def _functions(data: bytes) -> dict[str, int]:
+def functions(data: bytes) -> dict[str, int]:
     """Functions of an ELF file: name -> index of its symbol."""
     try:
         sections, size, count = struct.unpack_from("<Q10xHH", data, 40)
