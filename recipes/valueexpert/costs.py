@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ae.figures.draw import PALETTE, NoData, Plot, new_panels
+from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool, ratio_interval
 from ae.recipe.code import load_code
 
@@ -22,6 +23,17 @@ LOOKS = {  # level: marker, colour, words
 }
 GOALS = {"coarse": 1.5, "every": 3.0, "fine": 7.35}  # times as long as alone
 PANELS = {"native": "over the program alone", "empty": "over patches that do nothing"}
+OPERATORS = {
+    "clip_grad": "clip_grad_norm_, nothing clipped", "slice_backward": "backward of x[:, :-1]",
+    "constant_pad": "pad with zeros", "kv_cache": "KV cache of zeros, filled",
+    "moe_combine": "MoE: index_add into zeros", "cross_entropy_backward": "cross_entropy backward",
+    "zeros_accumulate": "control: sum into zeros",
+    "replication_pad_backward": "ReplicationPad2d backward",
+    "max_pool_backward": "max_pool2d backward",
+    "adaptive_pool_backward": "adaptive_avg_pool2d backward",
+    "embedding": "embedding, padding_idx", "embedding_backward": "embedding backward",
+    "adam_first_step": "Adam's first step", "deepwave": "deepwave's propagator",
+}  # fmt: skip
 TRAINING, MEDIAN = "training step", "median of the minis"
 CLOSE = 0.15  # of a promise
 
@@ -133,3 +145,51 @@ def foretold(frame: pd.DataFrame) -> Plot:
     axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread="marks: medians over processes")
+
+
+def operators(frame: pd.DataFrame) -> Plot:
+    """Operators before over after, what the findings promise, and where the tool found nothing."""
+    looked = {r["operator"]: r for r in pool(frame, "found", ["operator"]).to_dict("records")}
+    if not looked:
+        raise NoData("no operator was looked at; it needs a GPU")
+    promised = {r["operator"]: r["median"]
+                for r in pool(frame, "promised", ["experiment", "operator"]).to_dict("records")
+                if r["experiment"] == "operators"}  # fmt: skip
+    timed = pool(frame, "run_time", ["experiment", "operator", "variant"]).to_dict("records")
+    times = {(r["operator"], r["variant"]): r for r in timed if r["experiment"] == "operators"}
+    rows = []
+    for name in (one for one in OPERATORS if one in looked):
+        row = {"operator": name, "found": looked[name]["median"] == 1, "n": looked[name]["n"],
+               "promised": promised.get(name, nan), "gain": nan, "low": nan, "high": nan,
+               "evidence": looked[name]["evidence"]}  # fmt: skip
+        before, after = times.get((name, "before")), times.get((name, "after"))
+        if before and after:
+            low, high, *_ = ratio_interval(before["samples"], after["samples"])
+            row |= {"gain": before["median"] / after["median"], "low": low, "high": high,
+                    "n": after["n"]}  # fmt: skip
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    figure, (axis,) = new_panels(1, len(table), title="Operators of PyTorch, before over after")
+    reach = float(table[["gain", "high", "promised"]].max().max())
+    texts = [_said(row) for row in rows]
+    bars(
+        axis, [OPERATORS[name] for name in table["operator"]], list(table["gain"]),
+        low=list(table["low"]), high=list(table["high"]), texts=texts,
+        colours=[PALETTE["green" if found else "grey"] for found in table["found"]],
+        reach=1.0 if isnan(reach) else reach, mark=1.0, beyond=[1.05 * reach] * len(table),
+    )  # fmt: skip
+    axis.scatter(table["promised"], range(len(table)), marker="D", s=26, zorder=4,
+                 color=PALETTE["orange"], label="promised by the findings")  # fmt: skip
+    for colour, words in (("green", "measured; the tool finds why"),
+                          ("grey", "measured; the tool finds nothing")):  # fmt: skip
+        axis.barh([nan], [nan], color=PALETTE[colour], label=words)
+    axis.set_xlabel("speed-up without what is for nothing")
+    axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
+    return Plot(figure=figure, table=table, spread="bars: ratio of medians; whiskers: its interval")
+
+
+def _said(row: dict[str, Any]) -> str:
+    if isnan(row["gain"]):
+        return "found, not changed" if row["found"] else "nothing found"
+    return f"{row['gain']:.2f}x"

@@ -17,7 +17,7 @@ _native, _drawn, _costs = (
 )
 gains, promises, values = _native.gains, _native.promises, _native.values
 flow = _drawn.flow
-slowdown, foretold = _costs.slowdown, _costs.foretold
+slowdown, foretold, operators = _costs.slowdown, _costs.foretold, _costs.operators
 
 METRICS = {"gpu_kernel_time": "all kernels", "gpu_memory_time": "copies and fills"}
 SPREAD = "bars: ratio of medians; whiskers: interval of the optimised version's time"

@@ -15,6 +15,7 @@ from reprokit.records import RecordWriter
 from valueexpert.catalog import MINIS, VARIANTS
 from valueexpert.cli import PROGRAM
 from valueexpert.experiments.mechanism import run
+from valueexpert.operators import CHANGED, OPERATORS
 
 from ae.claims.tables import load_claims
 from ae.figures.draw import STYLE, NoData
@@ -125,6 +126,33 @@ def slowdowns(coarse: float = 1.2, every: float = 2.5, fine: float = 40) -> list
     return rows
 
 
+def looked_at(gain: float = 1.4, found: float = 1) -> list[Row]:
+    """Five processes of the operators, made up; of the last ones nothing is changed."""
+    rows = []
+    for number, name in enumerate(OPERATORS):
+        told = {
+            "metric": "found",
+            "unit": "1",
+            "evidence": "measured",
+            "process": "0",
+            "samples": [found if name != "embedding" else 0],
+            "labels": {"operator": name},
+        }
+        rows.append(row("operators", told, ""))
+        if found and number % 3:
+            promise = {"metric": "promised", "unit": "x", "evidence": "simulated",
+                       "samples": [1.5], "labels": {"operator": name}}  # fmt: skip
+            rows.append(row("operators", promise, ""))
+        for variant, process in product(("before", "after"), range(5)):
+            if variant == "before" or name in CHANGED:
+                time = {"metric": "run_time", "unit": "us", "evidence": "measured",
+                        "samples": [100 * (gain if variant == "before" else 1)] * 5,
+                        "labels": {"operator": name, "variant": variant},
+                        "process": str(process)}  # fmt: skip
+                rows.append(row("operators", time, ""))
+    return rows
+
+
 def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
     found = judge(load_claims(ROOT, "valueexpert"), rows, {"gpu": gpu} if gpu else {})
     return {one.id: str(one.verdict) for one in found}
@@ -134,7 +162,8 @@ def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
 def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick: bool) -> None:
     chosen = Selection(quick=quick)
     plan = make_plan(RECIPE, chosen, Machine(gpus=gpus), ROOT, {"valueexpert": "1"})
-    measured = {"gains", "slowdown", "slowdown_training"}
+    single = {"slowdown_training", "operators"}
+    measured = {"gains", "slowdown", *single}
     kinds = {"mechanism"} | (measured if gpus else set())
     assert {point.experiment for point in plan.points} == kinds
     for point in plan.points:
@@ -145,9 +174,7 @@ def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick:
             assert config.minis == (point.labels["mini"],)
         if "variants" in point.labels or point.experiment in ("mechanism", "gains"):
             assert config.variants == VARIANTS
-    assert quick or len(plan.points) == len(MINIS) * (len(kinds - {"slowdown_training"})) + bool(
-        gpus
-    )
+    assert quick or len(plan.points) == len(MINIS) * len(kinds - single) + len(kinds & single)
 
 
 def test_the_axis_is_the_catalogue() -> None:
@@ -229,10 +256,22 @@ def test_half_of_the_promises_are_close() -> None:
     assert (judged(9), judged(7)) == ("reproduced", "not reproduced")
 
 
-@pytest.mark.parametrize("name", ["promises", "values", "flow", "gains", "slowdown", "foretold"])
+def test_a_new_redundancy_is_found_and_worth_something() -> None:
+    def judged(**made_up: float) -> tuple[str, str]:
+        found = verdicts(looked_at(**made_up), "NVIDIA H200")
+        return found["VE-new"], found["VE-new-control"]
+
+    assert judged() == ("reproduced", "reproduced")
+    assert judged(gain=1.05) == ("not reproduced", "reproduced")
+    assert judged(found=0) == ("not reproduced", "not reproduced")
+
+
+@pytest.mark.parametrize(
+    "name", ["promises", "values", "flow", "gains", "slowdown", "foretold", "operators"]
+)
 def test_figures_draw_what_the_records_say(name: str) -> None:
     with mpl.rc_context(STYLE):
-        plot = getattr(FIGURES, name)(frame([*mechanism(), *gains(), *slowdowns()]))
+        plot = getattr(FIGURES, name)(frame([*mechanism(), *gains(), *slowdowns(), *looked_at()]))
     assert {"n", "evidence"} <= set(plot.table)
     plot.figure.canvas.draw()
     if name == "gains":
@@ -246,6 +285,11 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own["native", "training step", "coarse"] == pytest.approx(1.2)
         assert own["empty", "median of the minis", "fine"] == pytest.approx(40 / 9)
         assert len(own) == (len(MINIS) + 2) * (5 + 4)
+    if name == "operators":
+        own = plot.table.set_index("operator")
+        assert own.loc["kv_cache", "gain"] == pytest.approx(1.4)
+        assert set(own.index) == set(OPERATORS)
+        assert not own.loc["embedding", "found"]
     if name == "foretold":
         assert plot.table.set_index("mini").loc["castro", "off"] == pytest.approx(0.2)
         assert len(plot.table) == len(MINIS)
@@ -265,7 +309,7 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
 
 
 def test_a_figure_without_data_says_so() -> None:
-    for name in ("promises", "values", "flow", "gains", "slowdown", "foretold"):
+    for name in ("promises", "values", "flow", "gains", "slowdown", "foretold", "operators"):
         with pytest.raises(NoData):
             getattr(FIGURES, name)(frame([]))
 
