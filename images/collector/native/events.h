@@ -327,7 +327,7 @@ struct Compared {
 };
 
 struct Code {
-  static constexpr uint16_t kind = 62;
+  static constexpr uint16_t kind = 66;
   uint64_t file;
   Text function;
   uint64_t address;

@@ -29,9 +29,11 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All programs, compiled once, and a collector that was tried."""
-    folder = tmp_path_factory.mktemp("programs")
+    """All programs, as an image has them or compiled once, and a collector that was tried."""
     library()
+    if "VALUEEXPERT_PROGRAMS" in os.environ:
+        return Path(os.environ["VALUEEXPERT_PROGRAMS"])
+    folder = tmp_path_factory.mktemp("programs")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda name: build.cuda_program(name, folder), MINIS))
     return folder

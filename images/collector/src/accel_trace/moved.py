@@ -45,7 +45,7 @@ class Code(Event):
     It is the function of that (mangled) name in `code-<pid>-<file>.cubin` beside the log.
     """
 
-    kind = 62
+    kind = 66
     file: U64
     function: Text
     address: U64

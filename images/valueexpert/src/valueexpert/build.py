@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accel_trace.builds import BuildError as ToolchainError
@@ -73,8 +74,9 @@ def _compile(command: list[str], name: str, out: Path) -> Path:
 
 def main() -> None:
     """Compile every CUDA program into the folder that is named: python -m valueexpert.build DIR."""
-    for name in MINIS:
-        print(cuda_program(name, Path(sys.argv[1])))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for program in pool.map(lambda name: cuda_program(name, Path(sys.argv[1])), MINIS):
+            print(program)
 
 
 if __name__ == "__main__":
