@@ -253,13 +253,13 @@ def _deepwave(full: bool, device: str) -> Made:
     import torch
 
     side, steps = (1000, 200) if full else (24, 8)
-    speed = torch.full((side, side), 1500.0).to(device)
+    speed = torch.full((side, side), 2000.0).to(device)
     shot = torch.ones(1, 1, steps).to(device)
     place = torch.full((1, 1, 2), side // 2).to(device)
 
     def before() -> Any:
         return deepwave.scalar(speed, 5.0, 0.001, source_amplitudes=shot, source_locations=place,
-                               pml_width=4)[0]  # fmt: skip
+                               pml_width=4, pml_freq=25.0)[0]  # fmt: skip
 
     return before, None
 
