@@ -15,7 +15,8 @@ from reprokit.errors import Failure
 from reprokit.records import RecordWriter
 from valueexpert.cli import PROGRAM
 from valueexpert.experiments import operators as experiment
-from valueexpert.operators import CHANGED, OPERATORS, same
+from valueexpert.operators import CHANGED, OPERATORS
+from valueexpert.turns import same
 
 HERE = tuple(name for name, operator in OPERATORS.items() if operator.here)
 
@@ -39,7 +40,7 @@ def test_both_variants_of_an_operator_give_the_same(name: str) -> None:
 def test_the_program_runs_both_in_turns() -> None:
     pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, "-m", "valueexpert.operators", "kv_cache,embedding", "quick", "3", "cpu"],
+        [sys.executable, "-m", "valueexpert.turns", "kv_cache,embedding", "quick", "3", "cpu"],
         capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip

@@ -18,7 +18,7 @@ Use = tuple[str, str | None]
 _REGISTER = re.compile(r"[-~|!]*\b(U?R)(\d+|Z)\b")
 _ADDRESS = re.compile(r"\b(U?R)(\d+)(\.64)?")
 _F32 = {"FADD", "FMUL", "FFMA", "FMNMX", "FMNMX3", "FSETP", "FSET", "FCHK", "FSWZADD", "FADD32I",
-        "FMUL32I", "FFMA32I", "MUFU", "FRND"}  # fmt: skip
+        "FMUL32I", "FFMA32I", "MUFU", "FRND", "FADD2", "FMUL2", "FFMA2"}  # fmt: skip
 _F64 = {"DADD", "DMUL", "DFMA", "DMNMX", "DSETP"}
 _HALF = {"HADD2", "HMUL2", "HFMA2", "HMNMX2", "HSET2", "HSETP2", "HADD2_32I", "HMUL2_32I",
          "HFMA2_32I", "VHMNMX"}  # fmt: skip
@@ -37,6 +37,7 @@ _SILENT = {"NOP", "EXIT", "BRA", "RET", "CALL", "BSSY", "BSYNC", "BAR", "DEPBAR"
            "CGAERRBAR"}  # fmt: skip
 _SIGNS = {"0x80000000", "0x7fffffff", "0x7ff00000", "0x800fffff", "0x7fffff", "0x7f800000",
           "0x100000", "0x3ff00000"}  # fmt: skip
+_EIGHTS = {"E4M3", "E5M2"}
 _NAMES = {"F32": "f32", "F64": "f64", "F16": "f16", "BF16": "bf16", "S64": "s64", "U64": "u64",
           "S32": "s32", "U32": "u32", "S16": "s16", "U16": "u16", "S8": "s8", "U8": "u8",
           "TF32": "f32", "F16x2": "f16", "BF16_V2": "bf16", "BF16x2": "bf16"}  # fmt: skip
@@ -165,7 +166,7 @@ def _typed(
     if word in _F64 or (word == "MUFU" and words[-1].endswith("64H")):  # of the upper half alone
         to, count = "f64", 2 if word in _F64 else 1
     elif word in _F32:
-        to = "f32"
+        to, count = "f32", 2 if word.endswith("2") else 1
     elif word in _HALF:
         to = "bf16" if any(each.startswith("BF16") for each in words) else "f16"
     elif word in _LOGIC and not _SIGNS & set(plain):
@@ -200,6 +201,8 @@ def _converted(
     told = [_NAMES[w] for w in words[1:] if w in _NAMES]
     floats = [kind for kind in told if kind[0] in "fb"]
     whole = [kind for kind in told if kind[0] in "su"]
+    if _EIGHTS & set(words):  # of floats in a byte the other side is not told apart
+        return _all(target, None), _all(sources, None)
     if word in {"F2F", "F2FP"}:
         to = floats[0] if floats else "f16"
         of = floats[1] if len(floats) > 1 else "f32"
@@ -221,13 +224,13 @@ def _matrix(
         counts, of, to = (2, 2, 4), "f64", "f64"
         return _all(target, to, 4), _each(sources, counts, of, to)
     to = "s32" if word in {"IMMA", "IGMMA"} else "f32" if "F32" in words else "f16"
-    of = "s8" if to == "s32" else "bf16" if "BF16" in words else "f16"
+    of: str | None = "s8" if to == "s32" else "bf16" if "BF16" in words else "f16"
     if "TF32" in words:
         of = "f32"
     if "U8" in words:
         of = "u8"
-    if {"S4", "U4", "E4M3", "E5M2"} & set(words):
-        of = "logic"
+    if {"S4", "U4", *_EIGHTS} & set(words):
+        of = None
     shape = words[1] if len(words) > 1 else ""
     wide = re.fullmatch(r"64x(\d+)x\d+", shape)
     if wide:  # of a warp group; A and B are in shared memory, or A in registers
@@ -240,7 +243,7 @@ def _matrix(
     return _all(target, to, c), _each(sources, (a, b, c), of, to)
 
 
-def _each(sources: list[str], counts: tuple[int, int, int], of: str, to: str) -> list[Use]:
+def _each(sources: list[str], counts: tuple[int, int, int], of: str | None, to: str) -> list[Use]:
     found: list[Use] = []
     for source, count, kind in zip(sources, counts, (of, of, to), strict=False):
         found += _all([source], kind, count)

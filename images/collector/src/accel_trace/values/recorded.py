@@ -262,7 +262,10 @@ def fine(found: Replay, least: int = LEAST) -> list[Finding]:
                 stake = int(view.bytes * work)
             if view.bytes >= least:
                 as_ = f"taken as {view.items.element.words}"
-                kind = {"": f"{as_}: ", HINT: f"{as_} by the hint: "}.get(view.source, "")
+                kind = {
+                    "": f"{as_}: ", HINT: f"{as_} by the hint: ",
+                    OBJECT: f"{as_}, as the object's others: ",
+                }.get(view.source, "")  # fmt: skip
                 findings.append(
                     Finding(
                         pattern.name, view.place, view.thing.context, stake,

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accel_trace.session import Session
+from accel_trace.tools.value_patterns import NODES
 from accel_trace.values.findings import Finding, coarse, ranked
+from accel_trace.values.flow import build, prune
+from accel_trace.values.picture import page
 from accel_trace.values.recorded import Replay, fine, replay
 from accel_trace.values.shadow import COPY, FILL
 from reprokit.errors import Failure
@@ -49,7 +52,7 @@ def run(config: Config, out: RecordWriter) -> None:
 
 
 def _command(names: Sequence[str], size: str, runs: int) -> list[str]:
-    return [sys.executable, "-m", "valueexpert.operators", ",".join(names), size, str(runs)]
+    return [sys.executable, "-m", "valueexpert.turns", ",".join(names), size, str(runs)]
 
 
 def look(names: Sequence[str], built: Path, out: RecordWriter) -> None:
@@ -59,6 +62,10 @@ def look(names: Sequence[str], built: Path, out: RecordWriter) -> None:
         (process,) = Session(Path(folder)).processes
         found = replay(process)
     findings = ranked([*coarse(found.shadow.effects), *fine(found)])
+    graph = build(found.shadow.effects)
+    drawn = graph if len(graph.nodes) <= NODES else prune(graph)
+    html = Path(out.out_dir) / "value-flow-operators.html"
+    html.write_text(page(drawn, findings, "PyTorch's operators, one after the other"))
     for name in names:
         tell(name, found, [one for one in findings if belongs(one.context, name)], out)
 
