@@ -17,8 +17,9 @@ from accel_trace.sass.types import Code, Told
 from accel_trace.session import Session
 from accel_trace.tools.base import ToolError
 from accel_trace.values import told
-from accel_trace.values.elements import ELEMENTS, bits_of, numbers_of
-from accel_trace.values.recorded import replay
+from accel_trace.values.accesses import from_rows
+from accel_trace.values.elements import CODE_OF, ELEMENTS, bits_of, numbers_of
+from accel_trace.values.recorded import _lent, replay
 from native_support import READ, TESTING, built, launch, need_tools, play
 
 A, N = 0x7F0000000000, 64
@@ -149,6 +150,9 @@ def test_the_tool_tells_types_by_opcode(tmp_path: Path) -> None:
     )
     counts = {r.labels["told_by"]: r.samples for r in report.records if r.metric == "types"}
     assert counts == {"opcode": (1,)}
+    hinted = tools.find("value_patterns")({"hint": "i32"}, tmp_path)
+    report = make_report(hinted, open_sessions(run.folder))
+    assert "1 by their opcodes" in report.text, "an opcode knows better than a hint"
 
 
 @pytest.mark.parametrize(
@@ -205,3 +209,17 @@ def test_where_the_sanitizer_does_not_know_the_place_it_is_said(tmp_path: Path) 
     run = play(script, tmp_path, "values")
     assert "where the code of a kernel lies is not known" in run.log.notes()
     assert not list(run.folder.glob("code-*"))
+
+
+@pytest.mark.parametrize(
+    ("told", "lent"), [(["f32", ""], ["f32", "f32"]), (["f32", "i32", ""], ["f32", "i32", ""])]
+)
+def test_a_type_is_lent_where_the_others_agree(told: list[str], lent: list[str]) -> None:
+    """A store of zeros to an object that the kernel reads as float32 is one of float32."""
+    rows = [
+        {"pc": pc, "size": 4, "unit": 4, "flags": READ, "element": CODE_OF.get(name, 0),
+         "address": A + 4 * pc}
+        for pc, name in enumerate(told)
+    ]  # fmt: skip
+    found = _lent(from_rows(rows))
+    assert found.element.tolist() == [CODE_OF.get(name, 0) for name in lent]
