@@ -20,13 +20,13 @@ from accel_trace.events import (
 )
 from accel_trace.moved import Recorded
 from accel_trace.session import Process
-from accel_trace.tools.kernel_frequency import short_name
 from accel_trace.unpatched import USES, Uses
 from accel_trace.values import raw
 from accel_trace.values.accesses import Accesses, Contents
 from accel_trace.values.elements import CODES, Element, candidates
 from accel_trace.values.findings import LEAST, Finding, merged, narrowed
 from accel_trace.values.items import Items, collect
+from accel_trace.values.names import kernel_name
 from accel_trace.values.patterns import Pattern, patterns_of
 from accel_trace.values.shadow import READS_UNSEEN, SEEN, WRITES_UNSEEN, Shadow, Thing
 from accel_trace.values.told import HINT, tell
@@ -160,7 +160,7 @@ def calls(process: Process, *more: type[Event]) -> Iterator[tuple[Event, str, in
         elif isinstance(event, RegionEnd):
             regions = regions[:-1]
         elif isinstance(event, Launch):
-            last = short_name(event.name).split("(")[0] or event.name
+            last = kernel_name(event.name)
             where = event.operator or event.region
             yield event, f"{last} in {where}" if where else last, 0
         else:

@@ -22,9 +22,9 @@ from accel_trace.sass.disassembly import (
 from accel_trace.sass.effects import width_of
 from accel_trace.sass.types import Code
 from accel_trace.session import Process
-from accel_trace.tools.kernel_frequency import short_name
 from accel_trace.values.accesses import WRITE, Accesses
 from accel_trace.values.elements import CODE_OF, CODES, ELEMENTS
+from accel_trace.values.names import kernel_name
 
 OPCODE, HINT, NOBODY = "opcode", "hint", ""
 
@@ -132,7 +132,7 @@ def _by_pc(accesses: Accesses) -> list[tuple[int, np.ndarray]]:
 
 def _sites(process: Process, accesses: Accesses, places: dict[int, str]) -> list[Site]:
     names = {
-        event.launch: short_name(event.name).split("(")[0]
+        event.launch: kernel_name(event.name)
         for event in process.events((Launch,))
         if isinstance(event, Launch)
     }
