@@ -148,7 +148,7 @@ class _Evaluator:
         broken = name == "every_over" and any(not one[0] for one in values)
         if values and (broken or not faults):
             cells = np.log(np.stack(values)) if name == "geomean_over" else np.stack(values)
-            found: Values = getattr(cells, OVER[name][1])(axis=0)
+            found: Values = getattr(np, OVER[name][1])(cells, axis=0)
             return np.exp(found) if name == "geomean_over" else found
         reasons = sorted(
             faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)

@@ -32,6 +32,7 @@ OVER: Mapping[str, tuple[Kind, str]] = {  # what it is over, and gives; how nump
     "best_over": ("number", "max"),  # largest, whatever it means
     "worst_over": ("number", "min"),
     "mean_over": ("number", "mean"),
+    "median_over": ("number", "median"),
     "geomean_over": ("number", "mean"),  # of the logarithms
     "every_over": ("boolean", "all"),
     "any_over": ("boolean", "any"),

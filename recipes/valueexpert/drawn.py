@@ -37,7 +37,7 @@ def flow(frame: pd.DataFrame) -> Plot:
     for edge in edges.to_dict("records"):
         colour, words = next((c, w) for least, c, w in BUCKETS if edge["median"] >= least)
         style = "dashed" if edge["flow"] == "read" else "solid"
-        bend = 0.0 if where[edge["target"]][1] > where[edge["source"]][1] else 0.35
+        bend = 0.0 if where[edge["target"]][1] > where[edge["source"]][1] else -0.5
         axis.annotate(
             "", xy=where[edge["target"]], xytext=where[edge["source"]],
             arrowprops={"arrowstyle": "-|>", "color": colour, "linestyle": style, "shrinkA": 9,
@@ -58,10 +58,10 @@ def flow(frame: pd.DataFrame) -> Plot:
 
     handles = [Line2D([], [], color=c, label=w) for _, c, w in BUCKETS if w in drawn]
     handles.append(Line2D([], [], color=PALETTE["black"], linestyle="dashed", label="read"))
-    axis.legend(handles=handles, loc="upper right", fontsize=7, title="writes, by bytes",
-                title_fontsize=7)  # fmt: skip
+    axis.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7,
+                title="writes, by bytes", title_fontsize=7)  # fmt: skip
     xs, ys = [x for x, _ in where.values()], [y for _, y in where.values()]
-    axis.set_xlim(min(xs) - 0.7, max(xs) + 0.9)
+    axis.set_xlim(min(xs) - 0.7, max(xs) + 0.5)
     axis.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
     axis.set_axis_off()
     table = edges.drop(columns="samples").rename(columns={"median": "redundancy"})

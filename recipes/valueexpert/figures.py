@@ -17,7 +17,7 @@ _native, _drawn, _costs, _sharing = (
 )
 gains, promises, values = _native.gains, _native.promises, _native.values
 flow = _drawn.flow
-slowdown = _costs.slowdown
+slowdown, foretold, operators = _costs.slowdown, _costs.foretold, _costs.operators
 sharing = _sharing.sharing
 
 METRICS = {"gpu_kernel_time": "all kernels", "gpu_memory_time": "copies and fills"}

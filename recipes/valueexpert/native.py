@@ -28,6 +28,9 @@ PAPER = {  # the table of a talk: RTX 2080 Ti and A100; kernel, memory
     "resnet_ones": ((1.02, 1.03), (1.00, 0.98)), "lammps": ((nan, nan), (6.03, 5.19)),
 }  # fmt: skip
 PARTS = {"kernel": "kernels", "memory": "copies and fills"}
+OTHERS = "all others"
+LEAST_SHARE = 0.01
+BESIDE, LEGEND_INCHES = (1.02, 0.5), 1.9  # a legend covers no row
 SPREAD = "bars: ratio of medians of before and after; whiskers: its interval"
 
 
@@ -70,15 +73,14 @@ def gains(frame: pd.DataFrame) -> Plot:
             for row in table.to_dict("records")
         ]
     figure, axes = new_panels(2, len(minis), title="Time before over time after")
-    reach = float(table[["high", "rtx_2080_ti", "a100"]].max().max())
+    reach = float(table[["gain", "high", "rtx_2080_ti", "a100"]].max().max())
     for axis, (number, (part, words)) in zip(axes, enumerate(PARTS.items()), strict=True):
         own = table[table["part"] == part].set_index("mini").reindex(minis)
-        beyond = [max((v for v in paper[m][number] if not isnan(v)), default=nan) for m in minis]
         bars(
             axis, _names(minis), list(own["gain"]), low=list(own["low"]), high=list(own["high"]),
             colours=[PALETTE["green" if number == 0 else "sky"]] * len(minis),
             texts=["" if isnan(v) else f"{v:.2f}x" for v in own["gain"]], reach=reach, mark=1.0,
-            beyond=beyond,
+            beyond=[1.05 * reach] * len(minis),  # a column: beside a mark they seem to be its
         )  # fmt: skip
         for at, marker in enumerate("Dd"):
             spots = [paper[mini][number][at] for mini in minis]
@@ -86,8 +88,9 @@ def gains(frame: pd.DataFrame) -> Plot:
             axis.scatter(spots, range(len(minis)), marker=marker, s=18, zorder=4, label=name,
                          facecolor="none", edgecolor="#222222", linewidth=0.9)  # fmt: skip
         axis.set_title(words)
-        axis.set_xlabel("speed-up")
-    axes[0].legend(loc="lower right", fontsize=7)
+        axis.set_xlabel("speed-up (ours at the right)")
+    axes[1].legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread=SPREAD)
 
 
@@ -109,8 +112,8 @@ def promises(frame: pd.DataFrame) -> Plot:
     minis = [mini for mini in TITLES if mini in set(table["mini"])]
     figure, axes = new_panels(2, len(minis), title="Promised and spared bytes, before over after")
     looks = {
-        "promised": ("D", PALETTE["orange"], "promised by the findings, from before alone"),
-        "fewer": ("o", PALETTE["sky"], "bytes before over after"),
+        "promised": ("D", PALETTE["orange"], "promised by the findings,\nfrom before alone"),
+        "fewer": ("o", PALETTE["blue"], "bytes before over after"),
         "measured": ("x", "#222222", "time before over after"),
     }
     for axis, (part, words) in zip(axes, PARTS.items(), strict=True):
@@ -119,9 +122,9 @@ def promises(frame: pd.DataFrame) -> Plot:
             mine = own[own["what"] == what]
             if len(mine):
                 rows = [minis.index(mini) for mini in mine["mini"]]
-                hollow = {"facecolors": "none"} if marker == "o" else {}
-                axis.scatter(mine["value"], rows, marker=marker, s=34, label=label, zorder=3,
-                             linewidths=1.3, color=colour, **hollow)  # fmt: skip
+                own_look = {"facecolors": "none", "s": 72} if marker == "o" else {"s": 26}
+                axis.scatter(mine["value"], rows, marker=marker, label=label, zorder=3,
+                             linewidths=1.3, color=colour, **own_look)  # fmt: skip
         axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
         axis.set_xscale("log", base=2)
         top = max(float(table["value"].max()) * 1.3, 2.0)
@@ -132,32 +135,45 @@ def promises(frame: pd.DataFrame) -> Plot:
         axis.set_ylim(len(minis) - 0.45, -0.55)
         axis.grid(True)
         axis.set_title(words)
-    axes[0].legend(loc="lower right", fontsize=7)
+    axes[1].legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
+    figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread="marks: exact counts, or medians of times")
 
 
 def values(frame: pd.DataFrame) -> Plot:
-    """The most frequent values of an object, as shares of its accesses."""
+    """The most frequent values of an object, as shares of its accesses, and what the others are."""
     keys = ["mini", "object", "rank", "value"]
-    table = pool(frame, "value_share", keys).drop(columns="samples")
-    if table.empty:
+    pooled = pool(frame, "value_share", keys).drop(columns="samples")
+    if pooled.empty:
         raise NoData("no record of value_share")
-    minis = [mini for mini in TITLES if mini in set(table["mini"])]
-    most = int(table.groupby("mini").size().max())
+    minis = [mini for mini in TITLES if mini in set(pooled["mini"])]
+    tables = [_with_others(pooled[pooled["mini"] == mini]) for mini in minis]
+    table = pd.concat(tables, ignore_index=True)
+    most = max(map(len, tables))
     figure, axes = new_panels(
         len(minis), most, title="The most frequent values, share of the accesses"
     )
-    for axis, mini in zip(axes, minis, strict=True):
-        own = table[table["mini"] == mini].sort_values("rank")
-        rows = range(len(own))
-        axis.barh(rows, own["median"], height=0.74, color=PALETTE["orange"])
+    for axis, mini, own in zip(axes, minis, tables, strict=True):
+        colours = [PALETTE["grey" if value == OTHERS else "orange"] for value in own["value"]]
+        axis.barh(range(len(own)), own["median"], height=0.74, color=colours)
         for row, (value, share) in enumerate(zip(own["value"], own["median"], strict=True)):
-            text = f"{float(value):.4g}: {share:.1%}"
-            axis.text(share + 0.02, row, text, va="center", fontsize=7)
+            words = OTHERS if value == OTHERS else f"value {float(value):.4g}"
+            axis.text(share + 0.02, row, f"{words}, {share:.1%}", va="center", fontsize=7)
         axis.set_yticks([])
         axis.set_ylim(most - 0.4, -0.6)
-        axis.set_xlim(0, 1.45)
-        axis.set_xticks([0, 0.5, 1])
+        axis.set_xlim(0, 1.6)
+        axis.set_xticks([0, 0.5, 1], labels=["0", "50 %", "100 %"])
         axis.set_title(f"{TITLES.get(mini, mini)}: {own['object'].iloc[0]}", fontsize=9)
-        axis.set_xlabel("share")
+        axis.set_xlabel("share of accesses")
     return Plot(figure=figure, table=table, spread="bars: exact counts of a recorded trace")
+
+
+def _with_others(own: pd.DataFrame) -> pd.DataFrame:
+    """Values with a hundredth of the accesses at least, and all others in one row."""
+    own = own.sort_values("rank")
+    shown = own[own["median"] >= LEAST_SHARE]
+    left = 1 - float(shown["median"].sum())
+    if left < 1e-9:
+        return shown
+    others = own.iloc[:1].assign(rank="other", value=OTHERS, median=left, low=left, high=left)
+    return pd.concat([shown, others], ignore_index=True)

@@ -47,6 +47,7 @@ def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | b
         ("ratio(time, variant=base/fast, dataset=hot)", 2.0),
         ("ratio(time, variant=fast/base, dataset=cold/hot)", 1.0),
         ("mean_over(ratio(time, variant=base/fast), dataset=[hot, cold])", 3.0),
+        ("median_over(median(time, dataset=hot), variant=[base, fast])", 7.5),
         ("geomean_over(ratio(time, variant=base/fast), dataset=[hot, cold])", 8**0.5),
         ("median(time, variant=base, dataset=hot) - minimum(time, variant=base, dataset=hot)", 2.0),
         ("2 + 3 * 4 - 6 / 4", 12.5),

@@ -1,6 +1,7 @@
 // The parts of the Sanitizer's callback; each is called with the tool's mutex held.
 #pragma once
 
+#include "code.h"
 #include "tool.h"
 #include "values.h"
 #include "workspace.h"

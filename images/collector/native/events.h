@@ -338,6 +338,14 @@ struct Kept {
   uint64_t hash_high;
 };
 
+struct Code {
+  static constexpr uint16_t kind = 66;
+  uint64_t file;
+  Text function;
+  uint64_t address;
+  uint64_t size;
+};
+
 struct End {
   static constexpr uint16_t kind = 255;
   uint64_t frames;

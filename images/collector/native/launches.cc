@@ -92,6 +92,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
     // A graph's nodes run when nobody waits between them.
     const uint64_t grid = uint64_t{data.gridDim_x} * data.gridDim_y * data.gridDim_z;
     if (!in_graph) state = tool->values->bind(lock, data.context, launch, grid, stream);
+    if (state) tool->code->launched(lock, data);
   } else if (!shares && wanted) {
     state = tool->workspace(data.context).bind(lock, launch, stream, in_graph, begun.row);
   }

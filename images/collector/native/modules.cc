@@ -97,6 +97,7 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
     patched = try_to_patch(lock, data.context, data.module, result);
   }
   tool->functions.clear();  // handles may come back for other functions
+  if (tool->options.mode == Mode::values) tool->code->loaded(data);
   if (tool->options.analyses() || tool->snapshots) {
     CubinCode code;
     const bool all = tool->options.distinct || tool->snapshots;

@@ -25,6 +25,7 @@ namespace accel_trace {
   F(MemcpyDeviceToHost)                    \
   F(Memset)                                \
   F(StreamSynchronize)                     \
+  F(GetFunctionPcAndSize)                  \
   F(GetResultString)
 
 struct Sanitizer {

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "code.h"
 #include "driver_calls.h"
 #include "sampler.h"
 #include "snapshots.h"
@@ -125,6 +126,7 @@ void write_last_facts(Tool& self) {
     self.log.add(timer);
   }
   if (self.options.mode == Mode::values) self.values->close();
+  self.code->close();
   self.fact("device_bytes", std::to_string(self.device_bytes_most));
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
@@ -167,6 +169,7 @@ uint64_t thread_number() {
 
 Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   values = std::make_unique<Values>(*this);
+  code = std::make_unique<Code>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
   if (options.mode == Mode::copies && options.snapshot) {

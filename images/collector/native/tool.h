@@ -54,6 +54,7 @@ struct Tool {
   Watching watching;
   std::unique_ptr<class Values> values;  // mode values
   std::unique_ptr<Snapshots> snapshots;  // null: kernels' memory is not compared
+  std::unique_ptr<class Code> code;      // mode values
   Log log;
   std::unique_ptr<Pieces> pieces;
   std::unique_ptr<Unpatched> unpatched;

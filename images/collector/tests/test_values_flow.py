@@ -11,6 +11,7 @@ from accel_trace.values.accesses import READ, WRITE, Accesses, from_rows
 from accel_trace.values.findings import Finding, coarse, narrowed
 from accel_trace.values.flow import Graph, build, prune
 from accel_trace.values.layout import place
+from accel_trace.values.names import kernel_name
 from accel_trace.values.picture import dot, page
 from accel_trace.values.shadow import (
     DOWNLOAD,
@@ -358,3 +359,25 @@ def test_memory_beyond_the_cap_is_said_and_not_followed(monkeypatch: pytest.Monk
     shadow.free(0)
     shadow.alloc(100, 8, "there is room again")
     assert len(shadow.things()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, "
+         "std::array<char*, 1ul> >(int, at::native::FillFunctor<float>)",
+         "vectorized_elementwise_kernel<FillFunctor>"),
+        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+         "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>>(int)",
+         "elementwise_kernel<direct_copy_kernel_cuda>"),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::"
+         "(anonymous namespace)::TensorListMetadata<1>, at::native::(anonymous namespace)::"
+         "BinaryOpScalarTensorFunctor<float, 1, 1, 0> >(int)",
+         "multi_tensor_apply_kernel<BinaryOpScalarTensorFunctor>"),
+        ("void at::native::(anonymous namespace)::plain(int)", "plain"),
+        ("void step<int>(int const*, int)", "step"), ("derive(float*)", "derive"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_kernel_is_told_from_others_of_its_template(name: str, short: str) -> None:
+    assert kernel_name(name) == short

@@ -125,9 +125,9 @@ def test_promise_and_gain_are_written_side_by_side(tmp_path: Path) -> None:
     gains._judge(mini, gains._promises(mini), spent, 1, out)
     found = [(r["metric"], r["process"], r["samples"][0]) for r in records(tmp_path)]
     assert found == [
-        ("gain", "0", pytest.approx(1000 / 260)), ("gain_foretold", "0", 1.0),
-        ("gain_promised", "0", pytest.approx(4.0)),
-        ("gain", "1", 2.0), ("gain_foretold", "1", 0.0), ("gain_promised", "1", pytest.approx(4.0)),
+        ("gain", "0", pytest.approx(1000 / 260)), ("gain_promised", "0", pytest.approx(4.0)),
+        ("gain_off", "0", pytest.approx(0.04)), ("gain", "1", 2.0),
+        ("gain_promised", "1", pytest.approx(4.0)), ("gain_off", "1", pytest.approx(1.0)),
     ]  # fmt: skip
 
 

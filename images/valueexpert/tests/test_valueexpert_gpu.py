@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from accel_trace.session import Session
 from accel_trace.values.compared import compared
 from accel_trace.values.findings import coarse
+from accel_trace.values.recorded import values_of
+from accel_trace.values.told import OPCODE, tell
 from reprokit.records import RecordWriter
 from valueexpert import build, traces
 from valueexpert.catalog import MINIS
 from valueexpert.cli import PROGRAM
+from valueexpert.experiments import operators as experiment
 from valueexpert.experiments import slowdown, slowdown_training
 from valueexpert.experiments.gains import run
-from valueexpert.levels import LEVELS
+from valueexpert.levels import LEVELS, library
 
 pytestmark = pytest.mark.gpu
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All programs, as an image has them or compiled once, and a collector that was tried."""
+    library()
+    if "VALUEEXPERT_PROGRAMS" in os.environ:
+        return Path(os.environ["VALUEEXPERT_PROGRAMS"])
+    folder = tmp_path_factory.mktemp("programs")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda name: build.cuda_program(name, folder), MINIS))
+    return folder
+
+
 def traced(out: Path, command: list[object], *options: str) -> Session:
     done = subprocess.run(
-        [sys.executable, "-m", "accel_trace", "run", "--tool", "value_patterns", *options,
-         "--out", out, "--", *map(str, command)],
+        [sys.executable, "-m", "accel_trace", "run", "--no-probe", "--tool", "value_patterns",
+         *options, "--out", out, "--", *map(str, command)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     (out / "said.txt").write_text(done.stdout)
     return Session(out)
 
@@ -38,7 +55,10 @@ def records(folder: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", MINIS)
-def test_results_are_the_replays_bit_by_bit(name: str, tmp_path: Path) -> None:
+def test_results_are_the_replays_bit_by_bit(
+    name: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUEEXPERT_PROGRAMS", str(programs))
     words = ["gains", "--device", "cuda", "--minis", name, "--size", "quick", "--repeats", "1"]
     run(PROGRAM.parse([*words, "--samples", "2"]), RecordWriter(tmp_path))
     found = records(tmp_path)
@@ -48,10 +68,12 @@ def test_results_are_the_replays_bit_by_bit(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MINIS)
-def test_the_tool_finds_the_same_in_the_running_program(name: str, tmp_path: Path) -> None:
-    """Types are not told on a GPU, and compilers merge loads: findings are compared, not bytes."""
+def test_the_tool_finds_the_same_in_the_running_program(
+    name: str, programs: Path, tmp_path: Path
+) -> None:
+    """Compilers merge loads, and some types are not told: findings are compared, not bytes."""
     mini, wanted = MINIS[name], traces.labels()[name]
-    program = build.cuda_program(name, tmp_path)
+    program = programs / name
     for variant in mini.variants:
         out = tmp_path / variant
         facts = traced(out, [program, variant, mini.replay, 1]).processes[0].facts
@@ -67,9 +89,11 @@ def test_the_tool_finds_the_same_in_the_running_program(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", MINIS)
-def test_coarse_finds_copies_and_fills_without_a_patch(name: str, tmp_path: Path) -> None:
+def test_coarse_finds_copies_and_fills_without_a_patch(
+    name: str, programs: Path, tmp_path: Path
+) -> None:
     mini = MINIS[name]
-    program = build.cuda_program(name, tmp_path)
+    program = programs / name
     for variant in mini.variants:
         command = [program, variant, mini.replay, 1]
         (process,) = traced(tmp_path / variant, command, "--set", "level=coarse").processes
@@ -79,10 +103,10 @@ def test_coarse_finds_copies_and_fills_without_a_patch(name: str, tmp_path: Path
         assert told == traces.coarse_labels(name, variant), variant
 
 
-def test_a_sample_of_blocks_has_no_finding_that_is_false(tmp_path: Path) -> None:
+def test_a_sample_of_blocks_has_no_finding_that_is_false(programs: Path, tmp_path: Path) -> None:
     """castro: 400 cells in blocks of 256; a sample knows nothing of what memory holds."""
-    program = build.cuda_program("castro", tmp_path)
-    session = traced(tmp_path / "out", [program, "before", 400, 1], "--set", "blocks=2")
+    command = [programs / "castro", "before", 400, 1]
+    session = traced(tmp_path / "out", command, "--set", "blocks=2")
     _, found = traces.findings(session.folder)
     assert not {one.name for one in found} & {"dead_write", "redundant_download"}
     whole = MINIS["castro"].replay * 5
@@ -119,19 +143,58 @@ def test_coarse_leaves_a_capture_alone(tmp_path: Path) -> None:
     assert "redundant upload" in text
 
 
-def test_every_level_measures_a_mini_and_a_training_step(tmp_path: Path) -> None:
-    words = ["--device", "cuda", "--size", "quick", "--repeats", "1", "--samples", "10"]
+def test_types_are_told_by_the_code_that_runs(programs: Path, tmp_path: Path) -> None:
+    """pathfinder and lavaMD compute with all that they load: nothing has to be guessed."""
+    for name, wanted in (("pathfinder", {"i32"}), ("lavamd", {"f64"})):
+        out = tmp_path / name
+        command = [programs / name, "before", MINIS[name].replay, 1]
+        (process,) = traced(out, command).processes
+        sites = tell(process, values_of(process)[0])[1]
+        assert {site.source for site in sites} == {OPCODE}, sites
+        assert {site.type for site in sites} == wanted, sites
+
+
+def times_of(folder: Path) -> dict[str, list[float]]:
+    """Of every level, what its processes took."""
+    times: dict[str, list[float]] = {}
+    for record in records(folder):
+        if record["metric"] == "run_time":
+            times.setdefault(record["labels"]["level"], []).extend(record["samples"])
+    return times
+
+
+def test_every_level_measures_a_mini(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUEEXPERT_PROGRAMS", str(programs))
+    words = ["slowdown", "--device", "cuda", "--size", "quick", "--repeats", "3"]
     slowdown.run(
-        PROGRAM.parse(["slowdown", *words, "--minis", "castro"]), RecordWriter(tmp_path / "mini")
+        PROGRAM.parse([*words, "--samples", "10", "--minis", "castro"]), RecordWriter(tmp_path)
     )
+    # Others' load only adds: of three processes in turns the least is the level's own.
+    times = {level: min(found) for level, found in times_of(tmp_path).items()}
+    assert set(times) == set(LEVELS)
+    assert times["fine"] > times["every"] > times["native"] > 0
+    whole = [r["samples"][0] for r in records(tmp_path) if r["metric"] == "whole"]
+    assert whole == [1.0] * 3
+
+
+def test_every_level_measures_a_training_step(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    slowdown_training.run(
-        PROGRAM.parse(["slowdown_training", *words]), RecordWriter(tmp_path / "step")
-    )
-    for folder in ("mini", "step"):
-        found = records(tmp_path / folder)
-        times = {r["labels"]["level"]: r["samples"][0] for r in found if r["metric"] == "run_time"}
-        assert set(times) == set(LEVELS)
-        assert times["fine"] > times["every"] > times["native"] > 0
-        (kept,) = [r["samples"][0] for r in found if r["metric"] == "values"]
-        assert kept > 0
+    words = ["slowdown_training", "--device", "cuda", "--repeats", "1", "--samples", "10"]
+    slowdown_training.run(PROGRAM.parse(words), RecordWriter(tmp_path))
+    times = {level: min(found) for level, found in times_of(tmp_path).items()}
+    assert set(times) == set(LEVELS)
+    assert times["fine"] > times["every"] > times["native"] > 0
+    (kept,) = [r["samples"][0] for r in records(tmp_path) if r["metric"] == "values"]
+    assert kept > 0
+
+
+def test_the_control_of_the_operators_is_found(tmp_path: Path) -> None:
+    """A sum into zeros, and beside it a lookup, of which nothing is for nothing."""
+    pytest.importorskip("torch")
+    experiment.look(["zeros_accumulate", "embedding"], library(), RecordWriter(tmp_path))
+    told = {r["labels"]["operator"]: r["samples"] for r in records(tmp_path)
+            if r["metric"] == "found"}  # fmt: skip
+    assert told["zeros_accumulate"] == [1.0]
+    assert told["embedding"] == [0.0]

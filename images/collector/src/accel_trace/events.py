@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accel_trace.fields import I32, U32, U64, Event, Text
 from accel_trace.gpu_times import CopyTime, KernelTime, ManagedCounter
-from accel_trace.moved import Compared, Kept, Recorded
+from accel_trace.moved import Code, Compared, Kept, Recorded
 from accel_trace.unpatched import (
     Argument,
     Iteration,
@@ -319,5 +319,5 @@ EVENTS: tuple[type[Event], ...] = (
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
     Uses, Lost, Nothing, Iteration,
-    Argument, Recorded, Compared, Kept, End,
+    Argument, Recorded, Compared, Kept, Code, End,
 )  # fmt: skip

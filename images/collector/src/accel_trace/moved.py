@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accel_trace.fields import U32, U64, Event
+from accel_trace.fields import U32, U64, Event, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +57,17 @@ class Kept(Event):
     zeros: U32
     hash_low: U64
     hash_high: U64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code(Event):
+    """Mode values: where the code of a recorded kernel lies in memory.
+
+    It is the function of that (mangled) name in `code-<pid>-<file>.cubin` beside the log.
+    """
+
+    kind = 66
+    file: U64
+    function: Text
+    address: U64
+    size: U64

@@ -48,7 +48,7 @@ class Toolchain:
         return ["-isystem", str(self.sanitizer_include), "-isystem", str(self.cuda_include)]
 
 
-def _homes() -> list[Path]:
+def toolkit_homes() -> list[Path]:
     """Folders that may hold a toolkit, or a part of one, the preferred first."""
     homes = [Path(p) for p in os.environ.get("ACCEL_TRACE_TOOLKIT", "").split(os.pathsep) if p]
     homes += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -109,7 +109,7 @@ def find_toolchain() -> Toolchain:
     Looked at in this order: the folders in ACCEL_TRACE_TOOLKIT, CUDA_HOME, CUDA_PATH, the toolkit
     of the nvcc on PATH, /usr/local/cuda, NVIDIA's wheels on Python's path. Raises BuildError.
     """
-    homes = _homes()
+    homes = toolkit_homes()
     nvcc = _nvcc_in(homes)
     cxx = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
     if not cxx:

@@ -316,9 +316,12 @@ def test_graphs(tmp_path: Path, mode: str, which: str) -> None:
 @pytest.mark.parametrize("mode", ["events", "empty", "count", "touch", "hot"])
 def test_no_launch_waits_for_the_gpu(tmp_path: Path, mode: str) -> None:
     """Fifty launches and changes of memory behind a kernel of a third of a second."""
-    traced = trace(tmp_path, "process", "ahead", mode=mode)
-    submitted_us, _ = traced.pieces["submitted"]
-    assert submitted_us < 150_000
+    submitted_us = []
+    while len(submitted_us) < 3 and min(submitted_us, default=150_000) >= 150_000:
+        # A CPU that others use is late now and then; a launch that waits is late every time.
+        traced = trace(tmp_path, "process", "ahead", mode=mode)
+        submitted_us.append(traced.pieces["submitted"][0])
+    assert min(submitted_us) < 150_000
 
 
 @pytest.mark.parametrize("mode", ["events", "touch", "trace"])

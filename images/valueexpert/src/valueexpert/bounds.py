@@ -9,7 +9,6 @@ from accel_trace.values.recorded import Replay
 from accel_trace.values.shadow import ALLOC, KERNEL
 
 KERNELS, MEMORY = "kernel", "memory"
-CLOSE = 0.15  # a promise that is no farther off is kept
 
 
 def moved(found: Replay) -> dict[str, int]:

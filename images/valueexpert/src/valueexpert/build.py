@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accel_trace.builds import BuildError as ToolchainError
@@ -17,7 +18,7 @@ from valueexpert.catalog import MINIS, SHARING
 _PLACES = (Path(__file__).parents[2] / "kernels", Path(__file__).parents[1] / "kernels")
 # Contraction is off in both, so that a replay is the program bit by bit.
 REPLAY = ("-std=c++17", "-O2", "-ffp-contract=off", "-x", "c++")
-CUDA = ("-std=c++17", "-O3", "-lineinfo", "-fmad=false", "-ldl")
+CUDA = ("-std=c++17", "-O3", "-lineinfo", "-fmad=false")
 
 
 class BuildError(RuntimeError):
@@ -41,11 +42,20 @@ def replay_program(name: str, out: Path) -> Path:
 def cuda_program(name: str, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Path:
     """Compile the CUDA program for these architectures. Raises BuildError."""
     codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    return _compile([*_nvcc(), *CUDA, *codes, "-ldl"], name, out)
+
+
+def cubin(name: str, out: Path, arch: str) -> Path:
+    """Compile the kernels alone, as the program has them, to machine code. Raises BuildError."""
+    return _compile([*_nvcc(), *CUDA, "-cubin", f"-arch=sm_{arch}"], name, out)
+
+
+def _nvcc() -> list[str]:
     try:
         tools = find_toolchain()
     except ToolchainError as error:
         raise BuildError(str(error)) from error
-    return _compile([str(tools.nvcc), f"-ccbin={tools.cxx}", *CUDA, *codes], name, out)
+    return [str(tools.nvcc), f"-ccbin={tools.cxx}"]
 
 
 def _compile(command: list[str], name: str, out: Path) -> Path:
@@ -64,8 +74,10 @@ def _compile(command: list[str], name: str, out: Path) -> Path:
 
 def main() -> None:
     """Compile every CUDA program into the folder that is named: python -m valueexpert.build DIR."""
-    for name in (*MINIS, SHARING.name):
-        print(cuda_program(name, Path(sys.argv[1])))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        names = (*MINIS, SHARING.name)
+        for program in pool.map(lambda name: cuda_program(name, Path(sys.argv[1])), names):
+            print(program)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,11 @@ from reprokit.command import Program
 from reprokit.options import Options, option
 
 from valueexpert.catalog import MINIS, VARIANTS
+from valueexpert.operators import OPERATORS
 
-EXPERIMENTS = ("mechanism", "gains", "slowdown", "slowdown_training", "sharing")
+EXPERIMENTS = (
+    "mechanism", "gains", "slowdown", "slowdown_training", "operators", "sharing",
+)  # fmt: skip
 SIZES = ("full", "quick")
 
 
@@ -22,6 +25,9 @@ class Config(Options):
     minis: tuple[str, ...] = option(tuple(MINIS), "comma separated", choices=tuple(MINIS))
     variants: tuple[str, ...] = option(
         VARIANTS, "of those that a mini has, comma separated", choices=VARIANTS
+    )
+    operators: tuple[str, ...] = option(
+        tuple(OPERATORS), "of PyTorch, comma separated", choices=tuple(OPERATORS)
     )
     size: str = option("full", "of the data on a GPU", choices=SIZES)
     repeats: int = option(5, "processes of every variant, in turns", least=1)

@@ -87,7 +87,19 @@ def measure(
 
 
 def _runs(command: Sequence[str | Path], level: Level, folder: Path, built: Path) -> list[float]:
-    env = environment(os.environ, level.needs, Filters(every=level.every), folder, built)
+    lines = [json.loads(line) for line in lines_of(command, level, folder, built, {})]
+    if len(lines) < 2:
+        words = " ".join(map(str, command))
+        raise Failure(f"{words} printed {len(lines)} runs; two are needed at least")
+    return [float(line["kernel_us"]) + float(line["memory_us"]) for line in lines]
+
+
+def lines_of(
+    command: Sequence[str | Path], level: Level, folder: Path, built: Path, more: Mapping[str, str]
+) -> list[str]:
+    """The JSON lines that a program prints at a level, with `more` environment. Raises Failure."""
+    given = {**os.environ, **more}
+    env = environment(given, level.needs, Filters(every=level.every), folder, built)
     env["ACCEL_TRACE_BUFFER"] = str(BUFFER)
     words = [str(word) for word in command]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -96,10 +108,7 @@ def _runs(command: Sequence[str | Path], level: Level, folder: Path, built: Path
         cannot_run(last)
     if done.returncode:
         raise Failure(f"{' '.join(words)} ended with {done.returncode}: {last}")
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if len(lines) < 2:
-        raise Failure(f"{' '.join(words)} printed {len(lines)} runs; two are needed at least")
-    return [float(line["kernel_us"]) + float(line["memory_us"]) for line in lines]
+    return [line for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def _recorded(folder: Path) -> list[tuple[str, str, float]]:

@@ -10,7 +10,7 @@ from reprokit.records import Evidence
 
 from accel_trace.session import Process, Session
 from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_table
-from accel_trace.values.accesses import Accesses, ValuesError
+from accel_trace.values.accesses import RECORDED, Accesses, ValuesError
 from accel_trace.values.compared import compared, was_compared
 from accel_trace.values.findings import LEAST, Finding, coarse, ranked
 from accel_trace.values.flow import build, prune
@@ -18,6 +18,7 @@ from accel_trace.values.picture import dot, page
 from accel_trace.values.recorded import Replay, fine, has_values, replay, values_of
 from accel_trace.values.redundancy import Spatial, Temporal, spatial, temporal
 from accel_trace.values.shadow import ALLOC, MOST
+from accel_trace.values.told import HINT, OPCODE, Site, hinted, tell
 
 NODES = 500  # of a graph that is drawn whole
 UNSEEN = {  # facts of the injection library
@@ -48,6 +49,11 @@ class ValuePatterns(Tool):
             "of level fine: of each calling context (kernel, operator, region) "
             "one launch in so many, the first of them",
         ),
+        Option(
+            "hint",
+            "",
+            "types of elements that no opcode tells, one for each size, as in f32,i64",
+        ),
         Option("top", 20, "findings that are printed"),
         Option("least", LEAST, "bytes of an operation that is worth a finding"),
     )
@@ -70,11 +76,12 @@ class ValuePatterns(Tool):
         files: list[Path] = []
         for process in session.processes:
             if was_compared(process):
-                found, rates = compared(process), {}
+                found, rates, sites, problems = compared(process), {}, [], []
             elif has_values(process):
                 try:
-                    values = values_of(process)
-                    found, rates = replay(process, values), _rates(values[0])
+                    accesses, contents = values_of(process)
+                    accesses, sites, problems = tell(process, accesses, self._hints)
+                    found, rates = replay(process, (accesses, contents)), _rates(accesses)
                 except ValuesError as error:
                     raise ToolError(str(error)) from error
             else:
@@ -83,12 +90,19 @@ class ValuePatterns(Tool):
             findings = ranked(
                 [*coarse(found.shadow.effects, self._least), *fine(found, self._least)]
             )
-            lines += self._text(process, found, findings, rates)
-            records += _records(process, found, findings, rates)
-            files += self._files(process, found, findings)
+            lines += [*self._text(process, found, findings, rates), *_told(sites, problems)]
+            records += [*_records(process, found, findings, rates), *_types(process, sites)]
+            files += [*self._files(process, found, findings), *self._sites(process, sites)]
         if not files:
             raise ToolError(f"{session.folder}: holds no values-*, so no value was recorded")
         return Report(tuple(records), "\n".join(lines), tuple(files))
+
+    @property
+    def _hints(self) -> dict[int, str]:
+        try:
+            return hinted(self.word("hint"))
+        except ValueError as error:
+            raise ToolError(f"hint={self.word('hint')}: {error}") from error
 
     @property
     def _least(self) -> int:
@@ -155,6 +169,37 @@ class ValuePatterns(Tool):
         ]  # fmt: skip
         table = write_table(self.out / f"findings-{process.label}.csv", header, rows)
         return [table, html, words]
+
+    def _sites(self, process: Process, sites: Sequence[Site]) -> list[Path]:
+        header = ("kernel", "instruction", "direction", "size", "type", "told_by", "accesses")
+        rows = [(one.kernel, one.place, one.direction, one.size, one.type, one.source or "nobody",
+                 one.accesses) for one in sites]  # fmt: skip
+        path = self.out / f"types-{process.label}.csv"
+        return [write_table(path, header, rows)] if rows else []
+
+
+def _told(sites: Sequence[Site], problems: Sequence[str]) -> list[str]:
+    """Who told the types, in instructions."""
+    plain = [one for one in sites if one.direction != "atomic"]
+    if not plain:
+        return [f"  {problem}" for problem in problems]
+    counts = Counter(one.source for one in plain)
+    words = {OPCODE: "by their opcodes", HINT: "by the hint", RECORDED: "by the record"}
+    parts = [f"{counts[source]} {text}" for source, text in words.items() if counts[source]]
+    if counts[""]:
+        parts.append(f"{counts['']} by nobody (taken as what says more, or as the object's others)")
+    return [f"  types of {len(plain)} instructions: {', '.join(parts)}",
+            *(f"  {problem}" for problem in problems)]  # fmt: skip
+
+
+def _types(process: Process, sites: Sequence[Site]) -> list[Record]:
+    how: Evidence = "static" if process.facts.get("source") == "replay" else "measured"
+    counts = Counter(one.source or "nobody" for one in sites if one.direction != "atomic")
+    return [
+        Record("types", "instructions", (count,), {"process": process.label, "told_by": source},
+               evidence=how)
+        for source, count in sorted(counts.items())
+    ]  # fmt: skip
 
 
 _Rates = dict[str, tuple[Temporal, Spatial]]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from accel_trace.values.elements import CODES
 
+RECORDED = "record"  # who told a type: the replay that made the file
 READ, WRITE = 1, 2  # flags; both: an atomic, whose operand nobody tells
 COLUMNS: Mapping[str, str] = {
     "launch": "<u4",  # index of the launch
@@ -52,13 +53,18 @@ class Accesses:
     low: NDArray[np.uint64]
     high: NDArray[np.uint64]
     sites: Sequence[str] = field(default=())
+    sources: Sequence[str] = field(default=())  # of each site, who told the type; "" nobody
 
     def __len__(self) -> int:
         return len(self.pc)
 
     def take(self, chosen: NDArray[np.generic]) -> Accesses:
         """The records at these places, or where a mask is true."""
-        return Accesses(**{name: getattr(self, name)[chosen] for name in COLUMNS}, sites=self.sites)
+        return Accesses(
+            **{name: getattr(self, name)[chosen] for name in COLUMNS},
+            sites=self.sites,
+            sources=self.sources,
+        )
 
     def split(self) -> Accesses:
         """One record for each element: `size` becomes `unit`, `low` holds its bits alone."""
@@ -81,7 +87,7 @@ class Accesses:
             "address": columns["address"] + start, "size": self.unit[row], "low": shifted & mask,
             "high": np.zeros(len(row), np.uint64),
         }  # fmt: skip
-        return Accesses(**columns, sites=self.sites)
+        return Accesses(**columns, sites=self.sites, sources=self.sources)
 
     @property
     def reads(self) -> NDArray[np.bool_]:
@@ -156,7 +162,8 @@ def read_values(path: Path) -> tuple[Accesses, Contents]:
     if len(ends) and int(ends[-1]) != len(arrays["contents"]):
         raise ValuesError(f"{path}: its copies are cut; record it again")
     columns = {one.name: arrays[one.name] for one in fields(Accesses) if one.name in COLUMNS}
-    found = Accesses(**columns, sites=tuple(map(str, arrays["sites"])))
+    sites = tuple(map(str, arrays["sites"]))
+    found = Accesses(**columns, sites=sites, sources=(RECORDED,) * len(sites))
     units = found.unit.astype(np.int64)
     if ((units == 0) | (found.size % np.maximum(units, 1) != 0) | (units > 8)).any():
         raise ValuesError(f"{path}: an access is of no whole number of elements; record it again")

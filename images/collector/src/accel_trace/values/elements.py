@@ -31,14 +31,18 @@ class Element:
     @property
     def words(self) -> str:
         """The name that a person knows."""
+        if self is BF16:
+            return "bfloat16"
         prefix = {"i": "int", "u": "uint", "f": "float"}[self.kind]
         return f"{prefix}{8 * self.size}"
 
 
+BF16 = Element("bf16", "f", 2)  # numpy has none: its numbers are float32's
 CODES: tuple[Element | None, ...] = (  # code 0: nobody says
     None,
     *(Element(f"{kind}{8 * size}", kind, size) for kind in "iu" for size in (1, 2, 4, 8)),
     *(Element(f"f{8 * size}", "f", size) for size in (2, 4, 8)),
+    BF16,
 )
 ELEMENTS = {element.name: element for element in CODES if element}
 CODE_OF = {element.name: code for code, element in enumerate(CODES) if element}
@@ -56,19 +60,24 @@ _ZERO = {2: 1e-3, 4: 1e-6, 8: 1e-14}  # a float nearer to 0 than this is one; f1
 
 def numbers_of(bits: Bits, element: Element) -> Numbers:
     """The values that the low bytes of `bits` are, as the type has them."""
+    if element is BF16:
+        raised = (np.asarray(bits, np.uint64) & np.uint64(0xFFFF)) << np.uint64(16)
+        return raised.astype("<u4").view("<f4")
     unsigned = np.dtype(f"<u{element.size}")
     return np.asarray(bits, np.uint64).astype(unsigned).view(element.dtype)
 
 
 def bits_of(numbers: NDArray[np.generic], element: Element) -> Bits:
-    """The bits of numbers of that type: the inverse of `numbers_of`."""
+    """The bits of numbers of that type: the inverse of `numbers_of`; bfloat16's are cut."""
+    if element is BF16:
+        return np.ascontiguousarray(numbers, "<f4").view("<u4").astype(np.uint64) >> np.uint64(16)
     typed = np.ascontiguousarray(numbers, element.dtype)
     return typed.view(np.dtype(f"<u{element.size}")).astype(np.uint64)
 
 
 def coarsen(bits: Bits, element: Element, level: str) -> Bits:
-    """The bits with the mantissa's lower bits cleared; integers stay as they are."""
-    if element.kind != "f":
+    """The bits with the mantissa's lower bits cleared; integers and bfloat16 stay as they are."""
+    if element.kind != "f" or element is BF16:
         return bits
     drop = _MANTISSA[element.size] - LEVELS[level][element.size]
     return bits & np.uint64(~((1 << drop) - 1) & 0xFFFFFFFFFFFFFFFF)

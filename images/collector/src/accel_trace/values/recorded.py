@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,15 +20,16 @@ from accel_trace.events import (
 )
 from accel_trace.moved import Recorded
 from accel_trace.session import Process
-from accel_trace.tools.kernel_frequency import short_name
 from accel_trace.unpatched import USES, Uses
 from accel_trace.values import raw
 from accel_trace.values.accesses import Accesses, Contents
 from accel_trace.values.elements import CODES, Element, candidates
 from accel_trace.values.findings import LEAST, Finding, merged, narrowed
 from accel_trace.values.items import Items, collect
+from accel_trace.values.names import kernel_name
 from accel_trace.values.patterns import Pattern, patterns_of
 from accel_trace.values.shadow import READS_UNSEEN, SEEN, WRITES_UNSEEN, Shadow, Thing
+from accel_trace.values.told import HINT, tell
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 2, 3, 4  # Memcpy.direction
 ITEMS = 16  # elements below which no pattern is looked for
@@ -36,6 +37,7 @@ _KINDS: tuple[type[Event], ...] = (
     Alloc, Free, Memcpy, Memset, Launch, RegionStart, RegionEnd,
 )  # fmt: skip
 _READ, _WRITE = "read", "write"
+OBJECT = "object"
 _SHARED = MEMORY_FLAGS["managed"] | MEMORY_FLAGS["host_mapped"] | MEMORY_FLAGS["host_pinned"]
 _WRITES = USES["tensor map stores"] | USES["tensor map reductions"] | USES["surface accesses"]
 
@@ -50,7 +52,12 @@ class View:
     items: Items
     patterns: tuple[Pattern, ...]
     bytes: int
-    known: bool  # whether the record says the type; else it was tried
+    source: str  # who told the type: record, opcode, hint, object (its other accesses); "" nobody
+
+    @property
+    def known(self) -> bool:
+        """Whether anybody told the type; else it was tried."""
+        return bool(self.source)
 
     @property
     def place(self) -> str:
@@ -79,13 +86,20 @@ def has_values(process: Process) -> bool:
 
 
 def values_of(process: Process) -> tuple[Accesses, Contents]:
-    """A process' values. Raises ValuesError for files that are not whole."""
+    """A process' values as they were recorded. Raises ValuesError for files that are not whole."""
     return raw.read(process.readers[0].path.parent, process.pid)
 
 
 def replay(process: Process, values: tuple[Accesses, Contents] | None = None) -> Replay:
-    """Replay a process, by its `values` where they were read already. Raises ValuesError."""
-    accesses, contents = values or values_of(process)
+    """Replay a process, by its `values` where they were read already, with types as they have them.
+
+    Raises ValuesError.
+    """
+    if values is None:
+        accesses, contents = values_of(process)
+        accesses = tell(process, accesses)[0]
+    else:
+        accesses, contents = values
     found = Replay(accesses=len(accesses), atomics=int(accesses.atomics.sum()))
     order = np.argsort(accesses.launch, kind="stable")
     accesses = accesses.take(order)
@@ -108,7 +122,7 @@ def replay(process: Process, values: tuple[Accesses, Contents] | None = None) ->
             for thing, part in _by_thing(mine, found.shadow):
                 groups.setdefault((context, thing), []).append(part)
     for (context, thing), parts in groups.items():
-        found.views += _views(context, thing, _joined(parts).split())
+        found.views += _views(context, thing, _lent(_joined(parts)).split())
     return found
 
 
@@ -146,7 +160,7 @@ def calls(process: Process, *more: type[Event]) -> Iterator[tuple[Event, str, in
         elif isinstance(event, RegionEnd):
             regions = regions[:-1]
         elif isinstance(event, Launch):
-            last = short_name(event.name).split("(")[0] or event.name
+            last = kernel_name(event.name)
             where = event.operator or event.region
             yield event, f"{last} in {where}" if where else last, 0
         else:
@@ -187,9 +201,22 @@ def _joined(parts: list[Accesses]) -> Accesses:
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in Accesses.__dataclass_fields__
-        if name != "sites"
+        if name not in ("sites", "sources")
     }
-    return Accesses(**columns, sites=parts[0].sites)
+    return Accesses(**columns, sites=parts[0].sites, sources=parts[0].sources)
+
+
+def _lent(accesses: Accesses) -> Accesses:
+    """Accesses of no told type get that of the kernel's others to the object, where it is one."""
+    blank = accesses.element == 0
+    element, unit = accesses.element.copy(), accesses.unit.copy()
+    told = np.unique(element[~blank])
+    if not blank.any() or len(told) != 1:
+        return accesses
+    size = CODES[told[0]].size  # type: ignore[union-attr]
+    fits = blank & (accesses.size % size == 0)
+    element[fits], unit[fits] = told[0], size
+    return replace(accesses, element=element, unit=unit)
 
 
 def _views(context: str, thing: Thing, accesses: Accesses) -> Iterator[View]:
@@ -200,19 +227,24 @@ def _views(context: str, thing: Thing, accesses: Accesses) -> Iterator[View]:
         for code, size in kinds:
             part = mine.take((mine.element == code) & (mine.size == size))
             tried = [
-                _view(context, thing, direction, part, element, bool(code))
+                _view(context, thing, direction, part, element, _source(part) if code else "")
                 for element in candidates(int(code), int(size))
                 if ((part.address - np.uint64(thing.address)) % np.uint64(element.size) == 0).all()
             ]
             yield from sorted(tried, key=lambda view: -len(view.patterns))[:1]
 
 
+def _source(part: Accesses) -> str:
+    told = [part.sources[pc] for pc in np.unique(part.pc)] if part.sources else []
+    return next((source for source in told if source), OBJECT)
+
+
 def _view(
-    context: str, thing: Thing, direction: str, part: Accesses, element: Element, known: bool
+    context: str, thing: Thing, direction: str, part: Accesses, element: Element, source: str
 ) -> View:
     items = collect(part, thing.address, element)
     patterns = tuple(patterns_of(items)) if len(items) >= ITEMS else ()
-    return View(context, thing, direction, items, patterns, int(part.size.sum()), known)
+    return View(context, thing, direction, items, patterns, int(part.size.sum()), source)
 
 
 def fine(found: Replay, least: int = LEAST) -> list[Finding]:
@@ -229,7 +261,11 @@ def fine(found: Replay, least: int = LEAST) -> list[Finding]:
                 work = float(pattern.numbers["top_share"])
                 stake = int(view.bytes * work)
             if view.bytes >= least:
-                kind = "" if view.known else f"taken as {view.items.element.words}: "
+                as_ = f"taken as {view.items.element.words}"
+                kind = {
+                    "": f"{as_}: ", HINT: f"{as_} by the hint: ",
+                    OBJECT: f"{as_}, as the object's others: ",
+                }.get(view.source, "")  # fmt: skip
                 findings.append(
                     Finding(
                         pattern.name, view.place, view.thing.context, stake,

@@ -22,7 +22,7 @@ from reprokit.records import RecordWriter
 from reprokit.skip import EXIT_CODE, cannot_run
 
 from valueexpert import build, traces
-from valueexpert.bounds import CLOSE, foretold, moved, spared
+from valueexpert.bounds import foretold, moved, spared
 from valueexpert.catalog import MINIS, Mini
 from valueexpert.cli import Config
 
@@ -121,16 +121,16 @@ def _judge(
     mini: Mini, promises: dict[str, dict[str, float]], spent: dict[str, dict[str, float]],
     number: int, out: RecordWriter,
 ) -> None:  # fmt: skip
-    """How far the gain that was promised is from the measured one, both of all GPU time."""
+    """The gain of all GPU time, and how far the promised one, where there is one, is from it."""
     before = spent.get("before")
-    for variant, shares in promises.items():
-        if before is None or variant not in spent:
+    for variant, after in spent.items():
+        if before is None or variant == "before":
             continue
         labels, process = {"mini": mini.name, "variant": variant}, str(number)
-        measured = sum(before.values()) / sum(spent[variant].values())
+        measured = sum(before.values()) / sum(after.values())
         out.write("gain", "x", [measured], labels, process=process)
-        promised = foretold(before, shares)
-        close = promised is not None and abs(promised - measured) <= CLOSE * measured
-        out.write("gain_foretold", "1", [float(close)], labels, process=process)
-        if promised is not None:
+        promised = foretold(before, promises[variant]) if variant in promises else None
+        if promised is not None:  # else nothing would be left, which is no number
             out.write("gain_promised", "x", [promised], labels, "simulated", process=process)
+            off = abs(promised - measured) / measured
+            out.write("gain_off", "share", [off], labels, process=process)
