@@ -143,8 +143,7 @@ def judge(facts: Facts) -> list[Check]:
 
 def exit_code(checks: Iterable[Check]) -> int:
     """3 when a check failed, else 0."""
-    failed = any(check.verdict == "fail" for check in checks)
-    return int(ExitCode.ENVIRONMENT if failed else ExitCode.OK)
+    return int(ExitCode.ENVIRONMENT if "fail" in {one.verdict for one in checks} else ExitCode.OK)
 
 
 def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
