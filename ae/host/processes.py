@@ -25,7 +25,7 @@ from ae.host import signals
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[Stream, str], None]
-Tell = Callable[[], object] | None
+Call = Callable[[], object] | None
 Child = subprocess.Popen[bytes]
 Completed = subprocess.CompletedProcess[str]
 
@@ -81,7 +81,7 @@ def stream(
     cwd: Path | None = None,
     memory_bytes: int | None = None,
     grace_s: float = GRACE_S,
-    tell: Tell = None,
+    tell: Call = None,
 ) -> Exit:
     """Run a command in a process group of its own and hand on its output line by line.
 
@@ -120,7 +120,7 @@ def watched(run: str) -> Iterator[int]:
 
 @contextmanager
 def _started(
-    argv: Sequence[str], *, grace_s: float, group: bool = False, tell: Tell = None, **how: Any
+    argv: Sequence[str], *, grace_s: float, group: bool = False, tell: Call = None, **how: Any
 ) -> Iterator[Child]:
     """A child whose output is read. In the end it has ended, with `group` its whole group."""
     child: Child | None = None
@@ -150,7 +150,7 @@ def start(argv: Sequence[str], **how: Any) -> Child:
 
 
 def stop_group(
-    pgid: int, *, grace_s: float = GRACE_S, reap: Tell = None, tell: Tell = None
+    pgid: int, *, grace_s: float = GRACE_S, reap: Call = None, tell: Call = None
 ) -> None:
     """Stop every process of a group: TERM, `grace_s` to clean up, KILL. Gone already is fine."""
     if not _signal_group(pgid, 0 if tell else signal.SIGTERM):
@@ -187,7 +187,7 @@ def _signal_group(pgid: int, number: int) -> bool:
 
 
 def _pump(
-    child: Child, on_line: OnLine, timeout_s: float | None, grace_s: float, tell: Tell
+    child: Child, on_line: OnLine, timeout_s: float | None, grace_s: float, tell: Call
 ) -> bool:
     """Hand on output until the child has ended; True when it was told to, after its deadline."""
     cutters: dict[Stream, LineCutter] = {"stdout": LineCutter(), "stderr": LineCutter()}

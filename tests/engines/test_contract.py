@@ -145,6 +145,7 @@ def within_a_deadline(engine: Engine, out: Path, act: str) -> tuple[Outcome, flo
 def test_a_deadline_lets_it_clean_up(engine: Engine, tmp_path: Path) -> None:
     outcome, deadline_s = within_a_deadline(engine, tmp_path / "out", "listen")
     assert outcome.status is Status.TIMEOUT
+    assert outcome.seconds < deadline_s + 18.5
     assert f"{deadline_s:g} s" in outcome.reason
     assert (tmp_path / "out/cleaned").exists()
 
@@ -191,13 +192,14 @@ def test_output_is_live(engine: Engine, tmp_path: Path) -> None:
 def test_an_interrupt_stops_it(engine: Engine, tmp_path: Path) -> None:
     class Interrupting(Lines):
         def line(self, stream: str, text: str) -> None:
+            times.append(time.monotonic())
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    started = time.monotonic()
+    times: list[float] = []
     job = make_job(tmp_path / "out", "listen", "print:up", "sleep:120")
     with pytest.raises(KeyboardInterrupt), signals.handled():
         engine.run(job, Interrupting(), 120)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - times[0] < 20
     assert (tmp_path / "out/cleaned").exists()  # it was told, and given the time
     assert ours(engine) == []
 

@@ -75,7 +75,7 @@ def living() -> list[str]:
     return [folder.name for folder, one in queue.jobs().items() if one.lives]
 
 
-def until(what: Callable[[], object], seconds: float = 60) -> None:
+def until(what: Callable[[], object], seconds: float = 30) -> None:
     """Wait for something to be true."""
     end = time.monotonic() + seconds
     while not what():

@@ -29,7 +29,7 @@ def _cluster(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AE_SLURM_SHARED", "1")  # so that jobs need not wait for each other
     yield
     cluster.start()
-    until(lambda: not cluster.living())
+    until(lambda: not cluster.living(), 10)
 
 
 # A job ends in an unusual way.

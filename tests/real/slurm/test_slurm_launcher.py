@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 def _cluster(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AE_SLURM_SHARED", "1")
     yield
-    until(lambda: not cluster.living())
+    until(lambda: not cluster.living(), 10)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_a_killed_launcher_left_can_be_cancelled(root: Path) -> None:
     assert (code, "would remove job ae-" in said) == (0, True)
     code, said = Launch(root, "clean", results=one.results).end()
     assert (code, "removed job ae-" in said) == (0, True)
-    until(lambda: not cluster.living())
+    until(lambda: not cluster.living(), 10)
 
 
 def test_doctor_shows_the_node(root: Path) -> None:

@@ -68,7 +68,7 @@ def podman_of_the_nodes(
     monkeypatch.setenv("AE_SLURM_RUNTIME", "podman")
     monkeypatch.setenv("AE_SLURM_SHARED", "1")
     yield
-    until(lambda: not cluster.living())
+    until(lambda: not cluster.living(), 10)
     assert subprocess.check_output([program, "ps", "--all", "--quiet"]) == b""
 
 
