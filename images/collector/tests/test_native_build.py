@@ -246,7 +246,7 @@ def test_compilers_errors_are_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
     touch(tmp_path / "sanitizer_patching.h", OLD)
     with pytest.raises(build.BuildError, match="the patches do not compile:\nno such option"):
         build.build_patches(tools, [80], tmp_path / "out")
-    with pytest.raises(build.BuildError, match=r"consumer\.cc does not compile"):
+    with pytest.raises(build.BuildError, match=r"code\.cc does not compile"):
         build.build_library(tools, tmp_path / "out", jobs=1)
     monkeypatch.setenv("ACCEL_TRACE_NATIVE", str(tmp_path))
     with pytest.raises(build.BuildError, match="name their folder in ACCEL_TRACE_NATIVE"):

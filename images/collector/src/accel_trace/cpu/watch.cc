@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr int kRanges = 4096;
+constexpr int kAgain = 100;  // times that one access is made again
 #ifdef __x86_64__
 constexpr uint64_t kTrap = 0x100;  // the trap flag
 #endif
@@ -157,11 +158,13 @@ void on_fault(int number, siginfo_t* info, void* data) {
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const int found = info->si_code == SEGV_ACCERR ? find(address) : -1;
   if (found < 0 && info->si_code == SEGV_ACCERR && find(address, false) >= 0) {
-    // Opened for good between the access and here: it is made again, but not for ever.
+    // Opened for good between the access and here: it is made again, but not for ever: the program
+    // may have closed it since. One that is watched anew and left each time may come here often.
     own.again = own.last == address ? own.again + 1 : 0;
     own.last = address;
-    if (own.again < 3) return;
+    if (own.again < kAgain) return;
   }
+  if (found >= 0) own.again = 0;
   if (found < 0 || own.opened == kOpen) {
     stop_stepping(context);
     pass_on(number, info, data);
