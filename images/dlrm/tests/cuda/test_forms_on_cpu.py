@@ -118,8 +118,6 @@ def call(library, shape, case, tables, mode="sum", seed=1, place=None):
             number=(t + 1) << 32,
         )
     grid = (-(-bags // shape.block_bags(case)), len(tables))
-    if getattr(shape, "loop", 0):
-        grid = (shape.loop, 1)  # of a GPU with one SM
     run = library(shape, case).run
     run(ctypes.byref(arguments), *grid, 32 * shape.block_warps, seed)
     assert (place[:8] == before).all(), "jobs are open after the launch"
@@ -211,37 +209,6 @@ def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape
         full[:4] = 255  # nothing can be offered: a warp does its long bag alone
         alone, _ = call(library, form, Case(dim=32), tables, place=full)
         assert alone.tobytes() in bits
-
-
-@pytest.mark.parametrize("lengths", ["ragged", "long", "more_than_there_are_jobs"])
-def test_warps_that_have_bag_after_bag_give_the_same_bits(library, lengths):
-    count = 1 if lengths.startswith("more") else 3
-    tables, case = bags_of(LENGTHS[lengths], count, 32), Case(dim=32, tables=4)
-    for head in (0, 1):
-        shape = replace(design.BEST_FEW, head=head)
-        want, _ = call(library, shape, case, tables)
-        for blocks in (1, 3):
-            got, _ = call(library, replace(shape, loop=blocks), case, tables)
-            assert np.array_equal(got, want)
-    tables[-1][1][-1] = ROWS
-    _, report = call(library, replace(shape, loop=2), case, tables)
-    last = max(bag for bag, length in enumerate(LENGTHS[lengths]) if length)
-    assert report == count << 32 | last
-
-
-def test_ids_that_ascend_need_no_order(library):
-    """All in one bag, all but the last two, and none: the rows are added in the same order."""
-    tables = bags_of([150, 150, 33, 200, 7], 1, 32)
-    _, ids, ends = tables[0]
-    for begin, end in pairwise(ends):
-        ids[begin:end].sort()
-    ids[ends[2] - 1], ids[ends[3]] = 0, ROWS - 1
-    for head in (0, 1):
-        shape = replace(design.BEST_FEW, head=head)
-        got, _ = call(library, replace(shape, skip=1), Case(dim=32, share=0), tables)
-        want, _ = call(library, shape, Case(dim=32, share=0), tables)
-        assert np.array_equal(got, want)
-        np.testing.assert_allclose(got, in_order(tables), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0, 1])

@@ -6,7 +6,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from dlrm_inference.cuda.tensors import (
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 MOST_TABLES = 48  # of a launch: its parameters (at most 4 KB) hold them
 MOST_ROWS = 2**31 - 1
-FEW_WARPS = 20  # per SM: as many as fit with the registers of BEST_FEW
+FEW_WARPS = 16  # per SM: as many as fit with the registers of BEST_FEW
 _Weights = Sequence[torch.Tensor]
 
 
@@ -113,7 +113,7 @@ class Best(Variant):
     few: Shape = BEST_FEW  # for launches of at most FEW_WARPS warps per SM
     many: Shape = BEST_MANY
     short: tuple[tuple[int, Shape | Short, Shape | Short], ...] = BEST_SHORT
-    lean: bool = False  # a launch that can have no long bag takes code that knows none
+    lean: bool = True  # a launch that can have no long bag takes code that knows none
     dtypes: tuple[torch.dtype, ...] = tuple(ELEMENTS)
 
     def shape(self, bags: int, average: int, device: torch.device) -> Shape | Short:
@@ -204,16 +204,13 @@ class Best(Variant):
             )  # fmt: skip
         _packer(count).pack_into(arguments, arguments_type.tables.offset, *fields)
         grid = (max(1, -(-bags // shape.block_bags(case))), count, 1)
-        if isinstance(shape, Shape) and shape.loop:
-            all_bags = max(1, -(-bags * count // shape.bags))
-            grid = (min(all_bags, shape.loop * _sms(device)), 1, 1)
-        return (_Launch if case.share else Prepared)(
+        prepared = partial(_Launch, device=device) if case.share else Prepared
+        return prepared(
             kernel=_load(shape, device, case),
             grid=grid,
             block=(32 * shape.block_warps, 1, 1),
             arguments=launch.Arguments(arguments, (*weights, *indices, *offsets, out)),
             out=out,
-            device=device,
         )
 
     def attributes(self, device: torch.device) -> launch.Attributes:

@@ -98,10 +98,7 @@ class Shape:
     ahead: int = 8  # as depth, where a long bag is shared
     keys: int = 5  # indices a lane holds at a time
     buckets: int = 32  # bands of the table
-    loop: int = 0  # blocks that an SM keeps, whose warps have bag after bag; 0: a bag each
-    skip: int = 0  # 1: ids that ascend already are not put in order
     head: int = 0  # 1: the first rows of a bag are read as they come, before the others are ordered
-    hint: str = ""
     min_blocks: int = 1  # per SM, for the register allocator
     ask: int = 1  # one in so many warps of a block helps with others' long bags
     piece: int = 128  # rows of a long bag that a warp takes at a time
@@ -133,7 +130,6 @@ class Short:
     warps: int = 8  # of a block
     ahead: int = 4  # loads in flight per lane where a long bag is shared
     buckets: int = 1  # it reads rows as they come
-    hint: str = ""
     min_blocks: int = 1
     ask: int = 1
     piece: int = 128
@@ -156,7 +152,7 @@ class Short:
 
 
 def _macros(shape: Shape | Short, case: Case, arch: str) -> dict[str, object]:
-    fields = {**vars(case), **vars(shape), "hint": f'"{shape.hint}"'}
+    fields = {**vars(case), **vars(shape)}
     # More blocks than an SM has warps for (CUDA C++ Programming Guide, 20.2) would mean nothing.
     warps = 48 if arch.removeprefix("sm_") in ("86", "89", "120") else 64
     fields["min_blocks"] = min(shape.min_blocks, warps // shape.block_warps)
@@ -205,22 +201,21 @@ TUNED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 MOST_SHARED_DISTANCE = 48  # rows ahead that the 48 KiB of shared memory of a block hold
 # Tuned on an H200 (docs/baselines.md). With few bags (one table) latency counts: more loads in
 # flight, and the first ones before a bag's rows are put in order. With many, occupancy counts.
-BEST_FEW = Shape(depth=10, head=1, min_blocks=5)
-BEST_MANY = Shape(depth=8, head=0, min_blocks=8)
+BEST_FEW = Shape(depth=10, ahead=16, head=1, min_blocks=4, ask=2, piece=64, join=16, spread=1)
+BEST_MANY = Shape(depth=8, min_blocks=8)
 # Rows as they come, in blocks of many warps: for bags too short to be worth an order.
 _PLAIN_FEW = Shape(bags=8, keys=1, buckets=1, ahead=4, min_blocks=4, ask=8)
 _PLAIN_MANY = Shape(bags=4, keys=1, buckets=1, ahead=4, min_blocks=10, ask=4)
-_ONE_ROW = Short(flight=1, per=2, min_blocks=6, ask=8)
-_TWO_ROWS = Short(flight=2, min_blocks=8, ask=8)
+_SHORT_FEW = Short(flight=2, warps=4, min_blocks=10, ask=4)
 BEST_SHORT: tuple[tuple[int, Shape | Short, Shape | Short], ...] = (
-    (1, _TWO_ROWS, _ONE_ROW),
-    (2, _TWO_ROWS, _TWO_ROWS),
-    (3, _PLAIN_FEW, _ONE_ROW),
+    (1, _SHORT_FEW, Short(flight=1, per=2, min_blocks=4, ask=8)),
+    (2, _SHORT_FEW, Short(flight=2, warps=4, min_blocks=12, ask=4)),
+    (3, Short(flight=4, min_blocks=4, ask=8), Short(flight=1, warps=4, min_blocks=16, ask=4)),
     (24, _PLAIN_FEW, _PLAIN_MANY),
     (64, _PLAIN_FEW, _PLAIN_FEW),
 )
-"""Up to which average length of bags, with few bags, with many. Chosen on an H200 among 51 forms in
-270 cells of the experiment `grid`: the one whose least ratio to FBGEMM was the highest."""
+"""Up to which average length of bags, with few bags, with many. Chosen on an H200, by the least
+ratio to FBGEMM in the cells of the experiment `grid` (docs/baselines.md)."""
 
 
 def search_space(

@@ -2,8 +2,7 @@
 // rows read in the order in which they lie in the table. short.cu is its form for short bags.
 //
 // Launch   block BAGS warps, grid (ceil(bags / BAGS), tables): a warp a bag, and blocks of one table
-//          are started before those of the next. Bags above `cut` are shared (rows.cuh). With LOOP
-//          the grid is as large as fits the GPU, and a warp has bag after bag.
+//          are started before those of the next. Bags above `cut` are shared (rows.cuh).
 // Traffic  indices and offsets once, rows * row bytes gathered, outputs once.
 // Limit    DRAM bandwidth on scattered rows, the L1 on hot ones.
 //
@@ -15,14 +14,11 @@
 // Compile-time choices:
 //   INDEX     int or long long                 ELEMENT  0 float, 1 half, 2 bfloat16
 //   DIM       columns                          VECTOR   bytes per load: 16, 8, 4 or 2
-//   TABLES    tables a launch can serve        HINT     suffix of the row load
+//   TABLES    tables a launch can serve
 //   PLACE     bytes to share long bags in      PIECE    rows of them that a warp takes at a time
 //   BAGS      bags per block                   AHEAD    rows of a piece in flight
 //   KEYS      indices a lane holds             DEPTH    16-byte loads in flight per lane
 //   BUCKETS   bands of the table, 1 for arrival order
-//   LOOP      blocks an SM keeps, whose warps ask for their next bag's ids while they read this
-//             bag's rows; 0: a block has its bags and ends
-//   SKIP      1: ids that ascend already are not put in order
 //   HEAD      1: the first rows of a bag are read in the order they come
 //   SHARE     0: no bag of the launch is long enough to be shared, and no code is there for it
 //   JOIN      loads in flight where sums of pieces are added
@@ -39,23 +35,10 @@
 #define FLIGHT (DEPTH / PARTS > 1 ? DEPTH / PARTS : 1)  // rows per group
 #define CHUNK (32 * KEYS)
 
-// True if rows first ... n - 1 of `key` ascend: what put in order would be as it is.
-__device__ __forceinline__ bool ascend(const unsigned (&key)[KEYS], int first, int n, int lane) {
-#pragma unroll
-  for (int k = 0; k < KEYS; ++k) {
-    const unsigned after = __shfl_sync(FULL, key[k], (lane + 1) % 32);
-    const unsigned later = __shfl_sync(FULL, key[k + 1 < KEYS ? k + 1 : k], 0);
-    const int i = k * 32 + lane;
-    const bool falls = i >= first && i + 1 < n && key[k] > (lane == 31 ? later : after);
-    if (__any_sync(FULL, falls)) return false;  // others than sorted ids: after the first look
-  }
-  return true;
-}
-
 // Writes rows first ... n - 1 of `key` (lane l holds rows l, l + 32, ...) to `list`, band by band.
 __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int first, int n, int shift,
                                       int lane, unsigned* list, int* start) {
-  if (BUCKETS == 1 || SKIP && ascend(key, first, n, lane)) {
+  if (BUCKETS == 1) {
 #pragma unroll
     for (int k = 0; k < KEYS; ++k)
       if (k * 32 + lane >= first && k * 32 + lane < n) list[k * 32 + lane - first] = key[k];
@@ -92,25 +75,6 @@ __device__ __forceinline__ void order(const unsigned (&key)[KEYS], int first, in
   __syncwarp();
 }
 
-struct Bag {
-  long long guess;  // where it begins if all bags are alike
-  INDEX early[KEYS];
-  long long at, last;
-};
-
-// Indices are asked for where they lie if all bags are alike, before the offsets are known: one
-// memory latency less at the start of every bag.
-__device__ __forceinline__ void begin(const Table& t, int number, int lane, Bag& bag) {
-  bag.guess = static_cast<long long>(number) * t.average;
-#pragma unroll
-  for (int k = 0; k < KEYS; ++k) {
-    const long long i = bag.guess + k * 32 + lane;
-    bag.early[k] = i < t.total ? __ldg(t.indices + i) : 0;
-  }
-  bag.at = __ldg(t.offsets + number);
-  bag.last = __ldg(t.offsets + number + 1);
-}
-
 extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
     best(const __grid_constant__ Arguments a) {
   __shared__ unsigned lists[BAGS][CHUNK];
@@ -119,119 +83,108 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
   const int lane = threadIdx.x % 32;
   const int unit = lane % LANES;
   const int group = lane / LANES;
-  const int all = LOOP ? a.bags * a.count : a.bags;  // bags that this warp may have
-  const auto table_of = [&](int item) -> int {
-    return TABLES == 1 ? 0 : LOOP ? item / a.bags : blockIdx.y;
-  };
+  const int bag = blockIdx.x * BAGS + warp;
+  if (bag >= a.bags) return;
+  const int table = TABLES == 1 ? 0 : blockIdx.y;
+  const Table& t = a.tables[table];
   bool asks = SHARE && warp % ASK == 0;
   unsigned open = 0;
-  Bag next;
-  const auto start = [&](int item) {
-    const int table = table_of(item);
-    begin(a.tables[table], LOOP ? item - table * a.bags : item, lane, next);
-  };
-  int item = blockIdx.x * BAGS + warp;
-  if (item >= all) return;
-  start(item);
-  do {
-    const int table = table_of(item);
-    const int bag = LOOP ? item - table * a.bags : item;
-    const Table& t = a.tables[table];
-    const int after = item + gridDim.x * BAGS;
-    const bool ends = !LOOP || after >= all;
-    bool waits = !ends;  // the next bag is not asked for yet
-    long long at = next.at < 0 ? 0 : next.at;
-    long long last = next.last > t.total ? t.total : next.last;
-    const long long length = last > at ? last - at : 0;
-    float scale = scale_of(a, length);
-    if (SHARE && length > a.cut) {
-      const bool shared = offer(a, bag, table, at, length);
-      asks |= shared;
-      if (!shared) {
-        alone(a, table, bag);
-        if (!LOOP) {
-          if (asks) help(a);
-          return;
-        }
-      }
-      last = at;
-      scale = 0.0f;  // written by whom the pieces' sums are added by
-    }
 
-    Sum sum;
-    clear(sum);
-    const char* weight = t.weight + unit * VECTOR;
-    unsigned* list = lists[warp];
-    bool guessed = at == next.guess;
-    for (; at < last; at += CHUNK) {
-      int n = last - at < CHUNK ? static_cast<int>(last - at) : CHUNK;
-      unsigned key[KEYS];
-      bool wrong = false;
+  // Indices are asked for where they lie if all bags are alike, before the offsets are known: one
+  // memory latency less at the start of every bag.
+  const long long guess = static_cast<long long>(bag) * t.average;
+  INDEX early[KEYS];
 #pragma unroll
-      for (int k = 0; k < KEYS; ++k) {
-        const int i = k * 32 + lane;
-        INDEX row = 0;
-        if (i < n) row = guessed ? next.early[k] : __ldg(t.indices + at + i);
-        const bool out = outside(t, row);
-        wrong |= out;
-        key[k] = out ? 0 : static_cast<unsigned>(row);
-      }
+  for (int k = 0; k < KEYS; ++k) {
+    const long long i = guess + k * 32 + lane;
+    early[k] = i < t.total ? __ldg(t.indices + i) : 0;
+  }
+  long long at = __ldg(t.offsets + bag), last = __ldg(t.offsets + bag + 1);
+  if (at < 0) at = 0;
+  if (last > t.total) last = t.total;
+  const long long length = last > at ? last - at : 0;
+  float scale = scale_of(a, length);
+  if (SHARE && length > a.cut) {
+    const bool shared = offer(a, bag, table, at, length);
+    asks |= shared;
+    if (!shared) {
+      alone(a, table, bag);
+      if (asks) help(a);
+      return;
+    }
+    last = at;
+    scale = 0.0f;  // written by whom the pieces' sums are added by
+  }
+
+  Sum sum;
+  clear(sum);
+  const char* weight = t.weight + unit * VECTOR;
+  unsigned* list = lists[warp];
+  bool guessed = at == guess;
+  for (; at < last; at += CHUNK) {
+    int n = last - at < CHUNK ? static_cast<int>(last - at) : CHUNK;
+    unsigned key[KEYS];
+    bool wrong = false;
+#pragma unroll
+    for (int k = 0; k < KEYS; ++k) {
+      const int i = k * 32 + lane;
+      INDEX row = 0;
+      if (i < n) row = guessed ? early[k] : __ldg(t.indices + at + i);
+      const bool out = outside(t, row);
+      wrong |= out;
+      key[k] = out ? 0 : static_cast<unsigned>(row);
+    }
 #if CHECK
-      // What names the bag is worked out anew: kept, it would cost registers on the path of all ids.
-      if (wrong && n > 0) {
-        *a.report = t.number | (LOOP ? bag : block_anew() * BAGS + thread_anew() / 32);
-      }
-#endif
-      guessed = false;
-
-      Load flight[FLIGHT][PARTS];
-      auto consume = [&]() {
-#pragma unroll
-        for (int f = 0; f < FLIGHT; ++f) add(sum, flight[f]);
-      };
-      const int step = GROUPS * FLIGHT;
-      // The first rows are asked for as they come, before the others are put in order: memory is
-      // busy meanwhile.
-      int head = 0;
-#if HEAD && GROUPS * FLIGHT <= 32
-      if (n >= step) {
-        head = step;
-#pragma unroll
-        for (int f = 0; f < FLIGHT; ++f) {
-          const unsigned row = __shfl_sync(FULL, key[0], f * GROUPS + group);
-          load_row(flight[f], weight + row * t.row_stride, unit, true);
-        }
-      }
-#endif
-      order(key, head, n, t.shift, lane, list, starts[warp]);
-      if (LOOP && waits) start(after);
-      waits = false;
-      if (head) consume();
-      n -= head;
-      int i = 0;
-#pragma unroll 1
-      for (; i + step <= n; i += step) {
-#pragma unroll
-        for (int f = 0; f < FLIGHT; ++f)
-          load_row(flight[f], weight + list[i + f * GROUPS + group] * t.row_stride, unit, true);
-        consume();
-      }
-      if (i < n) {
-#pragma unroll
-        for (int f = 0; f < FLIGHT; ++f) {
-          const int k = i + f * GROUPS + group;
-          const bool here = k < n;
-          load_row(flight[f], weight + (here ? list[k] : 0) * t.row_stride, unit, here);
-        }
-        consume();
-      }
-      __syncwarp();
+    // What names the bag is worked out anew: kept, it would cost registers on the path of all ids.
+    if (wrong && n > 0) {
+      *a.report = t.number | (block_anew() * BAGS + thread_anew() / 32);
     }
-    if (asks && ends) open = open_jobs(a);  // on its way while the bag is written
-    join(sum);
-    if (group == 0 && scale != 0.0f) store(a, table, bag, unit, scale, sum);
-    if (LOOP && waits) start(after);
-    item = after;
-  } while (LOOP && item < all);
+#endif
+    guessed = false;
+
+    Load flight[FLIGHT][PARTS];
+    auto consume = [&]() {
+#pragma unroll
+      for (int f = 0; f < FLIGHT; ++f) add(sum, flight[f]);
+    };
+    const int step = GROUPS * FLIGHT;
+    // The first rows are asked for as they come, before the others are put in order: memory is
+    // busy meanwhile.
+    int head = 0;
+#if HEAD && GROUPS * FLIGHT <= 32
+    if (n >= step) {
+      head = step;
+#pragma unroll
+      for (int f = 0; f < FLIGHT; ++f) {
+        const unsigned row = __shfl_sync(FULL, key[0], f * GROUPS + group);
+        load_row(flight[f], weight + row * t.row_stride, unit, true);
+      }
+    }
+#endif
+    order(key, head, n, t.shift, lane, list, starts[warp]);
+    if (head) consume();
+    n -= head;
+    int i = 0;
+#pragma unroll 1
+    for (; i + step <= n; i += step) {
+#pragma unroll
+      for (int f = 0; f < FLIGHT; ++f)
+        load_row(flight[f], weight + list[i + f * GROUPS + group] * t.row_stride, unit, true);
+      consume();
+    }
+    if (i < n) {
+#pragma unroll
+      for (int f = 0; f < FLIGHT; ++f) {
+        const int k = i + f * GROUPS + group;
+        const bool here = k < n;
+        load_row(flight[f], weight + (here ? list[k] : 0) * t.row_stride, unit, here);
+      }
+      consume();
+    }
+    __syncwarp();
+  }
+  if (asks) open = open_jobs(a);  // on its way while the bag is written
+  join(sum);
+  if (group == 0 && scale != 0.0f) store(a, table, bag, unit, scale, sum);
   if (SHARE && __any_sync(FULL, open)) help(a);
 }

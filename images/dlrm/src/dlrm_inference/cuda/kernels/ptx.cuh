@@ -3,18 +3,18 @@
 __device__ __forceinline__ Load load(const char* address) {
   Load v;
 #if VECTOR == 16
-  asm("ld.global.nc" HINT ".v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
       : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
       : "l"(address));
 #elif VECTOR == 8
-  asm("ld.global.nc" HINT ".v2.u32 {%0, %1}, [%2];"
+  asm("ld.global.nc.v2.u32 {%0, %1}, [%2];"
       : "=r"(v.word[0]), "=r"(v.word[1])
       : "l"(address));
 #elif VECTOR == 4
-  asm("ld.global.nc" HINT ".u32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));
+  asm("ld.global.nc.u32 %0, [%1];" : "=r"(v.word[0]) : "l"(address));
 #else
   unsigned short half;
-  asm("ld.global.nc" HINT ".u16 %0, [%1];" : "=h"(half) : "l"(address));
+  asm("ld.global.nc.u16 %0, [%1];" : "=h"(half) : "l"(address));
   v.word[0] = half;
 #endif
   return v;
