@@ -48,6 +48,12 @@ def test_the_first_cause_that_holds_is_named_with_all_numbers(given, cause):
     )
 
 
+def test_a_slowdown_that_stages_had_when_they_were_measured_is_one():
+    within, beyond = (why_below(IDEAL * more, IDEAL, batch(), STAGES) for more in (1.069, 1.071))
+    assert "become up to 7% slower by it, and this is within that" in within
+    assert "do not explain it" in beyond
+
+
 def test_who_reaches_it_needs_no_reason():
     assert why_below(IDEAL / ENOUGH, IDEAL, batch(busy_us=9999.0), STAGES) == ""
     assert why_below(IDEAL / (ENOUGH - 1e-6), IDEAL, batch(), STAGES)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from reprokit.records import RecordWriter
 
 from rap_training.config import Config
+from rap_training.planner.capacity import SLOWER
 from rap_training.rank import Rank
 from rap_training.sessions import run_sessions
 
@@ -27,5 +28,5 @@ def on_rank(rank: Rank, names: Sequence[str]) -> None:
         ):
             rank.tell(
                 "record", metric=metric, unit=unit, samples=[value], labels=labels,
-                note=f"probes of {probe.probe_us:.2f} us, slowdown below 7 %, times 0.8",
+                note=f"probes of {probe.probe_us:.2f} us, slowdown below {SLOWER:.0%}, times 0.8",
             )  # fmt: skip

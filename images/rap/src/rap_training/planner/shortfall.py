@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rap_training.planner.capacity import SLOWER
 from rap_training.planner.cost import StageCapacity
 
 ENOUGH = 0.98  # of the throughput of training alone
@@ -30,7 +31,8 @@ def why_below(
 
     The first that holds: more work than the stages hide; more than the share of it for which
     ENOUGH is promised; a kernel that fits beside no stage; links that are busy for longer than
-    training; otherwise that these numbers do not explain it.
+    training; no more than the slowdown that stages had when what they hide was measured; otherwise
+    that these numbers do not explain it.
     """
     share = ideal_us / iteration_us
     if share >= ENOUGH:
@@ -46,7 +48,7 @@ def why_below(
     elif busy > PROMISED * idle:
         cause = (
             f"preprocessing keeps the GPU busy for {busy:.1f} us, over {PROMISED:.0%} of the "
-            f"{idle:.1f} us that training hides while its stages become up to 7 % slower"
+            f"{idle:.1f} us that training hides while its stages become up to {SLOWER:.0%} slower"
         )
     elif batch.longest_us > roomy.capacity_us:
         cause = (
@@ -60,6 +62,10 @@ def why_below(
             key=lambda each: each[1],
         )
         cause = f"{link} take {us:.1f} us, longer than training"
+    elif iteration_us <= ideal_us * (1 + SLOWER):
+        cause = (
+            f"stages that hide work become up to {SLOWER:.0%} slower by it, and this is within that"
+        )
     else:
         cause = "the plan's numbers do not explain it"
     return (

@@ -18,7 +18,7 @@ from rap_training.launches import Backend, Call, Launch
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Column, Node, Plan, SparseOutput, ValueType
 from rap_training.plan.operators import OPERATORS
-from rap_training.planner.capacity import Capacity, search
+from rap_training.planner.capacity import SLOWER, Capacity, search
 from rap_training.planner.cost import StageCapacity
 from rap_training.planner.latency import Measurement, Shape
 from rap_training.sharing.captured import graph_of
@@ -156,7 +156,7 @@ def stage_probes(
     lanes: tuple[Lane, Lane],
     collectives: Collectives,
     *,
-    threshold: float = 0.07,
+    threshold: float = SLOWER,
     cap: int = 512,
 ) -> list[StageProbe]:
     """Time and capacity of every training stage, the slowest rank deciding for all."""
