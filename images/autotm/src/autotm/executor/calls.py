@@ -82,8 +82,9 @@ class Capture:
         gradients, the loss; and buffers as they were, for a step that is made again after them.
         """
         tensors = self.graph.tensors
+        block = BLOCK if self.device.type == "cuda" else 1
         held = [each.id for each in tensors if each.kind in ENDS]
-        return sum(aligned(tensors[each].bytes, BLOCK) for each in [*held, *self.changing])
+        return sum(aligned(tensors[each].bytes, block) for each in [*held, *self.changing])
 
 
 def views_of(value: Any) -> list[View]:
