@@ -18,8 +18,9 @@ import pytest
 import torch
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError, CaptureError, PinnedError
+from autotm.executor.kernels import Kernel
 from autotm.executor.lanes import pinned
-from autotm.executor.profiling import Cache, profile
+from autotm.executor.profiling import Cache, in_backward, profile
 from autotm.fitting import Fitted, bytes_of
 from autotm.graph import Graph, Machine, Plan
 from torch import nn
@@ -247,6 +248,27 @@ def test_a_file_of_times_is_used_again_and_survives_a_torn_line(tmp_path: Path) 
     assert len(file.read_text().splitlines()) == len(lines) + 1
     assert [op.seconds for op in again.fit.graph.ops] == [op.seconds for op in first.fit.graph.ops]
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_every_kind_of_call_runs_in_a_fit_though_its_time_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What libraries keep from a first call on, and what is tried once, must be over by then."""
+    found, cache, runs = capture(*autotm_networks.network("residual"), LOSS), Cache(), []
+    profile(found, cache, 1)
+    true = Kernel.run
+    monkeypatch.setattr(Kernel, "run", lambda self, *args: runs.append(self) or true(self, *args))
+    times = profile(found, cache, 1)
+    assert len(runs) == len(cache) < len(times) == len(found.calls)
+    assert {str(each.call.target) for each in runs} == {str(each.target) for each in found.calls}
+
+
+def test_work_in_a_backward_gives_its_result_and_its_error() -> None:
+    cpu = torch.device("cpu")
+    with torch.no_grad():
+        assert in_backward(cpu, torch._C._current_graph_task_id) >= 0
+    with pytest.raises(BudgetError, match="too much"):
+        in_backward(cpu, lambda: (_ for _ in ()).throw(BudgetError("too much", 1)))
 
 
 def test_convolutions_that_differ_in_stride_or_padding_have_times_of_their_own() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import cProfile
 import random
+import weakref
+from collections.abc import Sequence
+from typing import Any
 
 import autotm
 import autotm_networks
@@ -15,7 +18,7 @@ from autotm.executor import kernels
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import Capture
 from autotm.executor.capture import capture, whole
-from autotm.executor.kernels import kernel
+from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import CpuLanes
 from autotm.executor.outside import look, outside_of
 from autotm.executor.profiling import operands
@@ -142,6 +145,32 @@ def test_a_convolution_that_cannot_be_written_in_place_is_copied() -> None:
         into([out], made, {})
         assert torch.equal(out, want)
     assert list(kernels._SAME.values()) == [False]
+
+
+def test_what_was_copied_into_the_arena_is_gone_when_the_next_step_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan counts results that lie elsewhere first with their own operator alone."""
+    net, sample = module("small-resnet_2", "cpu")
+    step = autotm.fit(
+        net, sample, LOSS, budget="1GB", planner=lambda g, _: autotm_plans.KINDS["both"](g)
+    )
+    true, copied, counts = Kernel.run, [], []
+
+    def run(
+        self: Kernel, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: Any
+    ) -> list[Any] | None:
+        assert [each for each in copied if each() is not None] == []
+        results = true(self, outs, args, kwargs)
+        pairs = zip(outs, results or outs, strict=True)
+        copied[:] = [weakref.ref(b) for a, b in pairs if a is not None and a is not b]
+        counts.append(len(copied))
+        return results
+
+    monkeypatch.setattr(Kernel, "run", run)
+    step(*sample).backward()
+    step.close()
+    assert sum(counts) > 0
 
 
 def test_parts_of_a_tensor_are_no_copies() -> None:

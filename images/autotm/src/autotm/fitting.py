@@ -20,13 +20,13 @@ from torch import nn
 
 from autotm.check import check
 from autotm.executor.arena import arena_graph
-from autotm.executor.calls import Capture
+from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.capture import Loss, capture, whole
 from autotm.executor.errors import BudgetError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
 from autotm.executor.outside import named_tensors
-from autotm.executor.profiling import Cache, Link, forget_workspaces, link, profile
+from autotm.executor.profiling import Cache, Link, forget_workspaces, in_backward, link, profile
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
@@ -36,7 +36,7 @@ from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
 
-ALIGN, HALVINGS = 512, 6
+HALVINGS = 6
 Planner = Callable[[Graph, Machine], Plan]
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -76,9 +76,11 @@ def fit(
     forget_workspaces(found.device)
     before = _allocated(found.device)
     found = settled(found)
-    times = profile(found, Cache(Path(cache) if cache is not None else None))
+    known = Cache(Path(cache) if cache is not None else None)
+    times = in_backward(found.device, lambda: profile(found, known))
     graph = arena_graph(found.graph, [each.seconds for each in times])
-    # What libraries keep from their first call on is workspace too.
+    # What libraries keep from their first call on is workspace too. By now every kind of call ran
+    # in this thread, the forward's, and in autograd's.
     kept = max(0, _allocated(found.device) - before)
     outside = kept + max((each.outside for each in times), default=0)
     rates = link(found.device)
@@ -108,7 +110,7 @@ def _allocated(device: torch.device) -> int:
 
 def least(found: Capture, graph: Graph, outside: int) -> int:
     """Bytes below which no plan can be: all that stays outside, and the largest operator."""
-    sizes = [aligned(tensor.bytes, ALIGN) for tensor in graph.tensors]
+    sizes = [aligned(tensor.bytes, BLOCK) for tensor in graph.tensors]
     largest = max((sum(sizes[each] for each in op.operands) for op in graph.ops), default=0)
     return found.resident_bytes + outside + largest
 
@@ -122,8 +124,8 @@ def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) 
             "of workspace, the rest for its largest operator); raise it or take a smaller batch",
             lowest,
         )
-    capacity = (cap - found.resident_bytes - outside) // ALIGN * ALIGN
-    return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=ALIGN)
+    capacity = (cap - found.resident_bytes - outside) // BLOCK * BLOCK
+    return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=BLOCK)
 
 
 def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
@@ -131,9 +133,9 @@ def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan
     try:
         return planner(graph, machine)
     except NoPlan as error:
-        low, high = machine.capacity, aligned(2 * graph.peak_bytes, ALIGN)
+        low, high = machine.capacity, aligned(2 * graph.peak_bytes, BLOCK)
         for _ in range(HALVINGS):
-            middle = (low + high) // 2 // ALIGN * ALIGN
+            middle = (low + high) // 2 // BLOCK * BLOCK
             try:
                 high = planner(graph, replace(machine, capacity=middle)).peak_bytes
             except NoPlan:

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from autotm.graph import ENDS, Graph
+from autotm.graph import ENDS, Graph, aligned
+
+BLOCK = 512  # PyTorch's allocator on a GPU gives whole ones
 
 Role = tuple[str, Any]  # ("parameter" | "buffer", name), ("input", position), ("tangent" | ...)
 
@@ -66,9 +68,23 @@ class Capture:
     hosted: frozenset[int] = frozenset()
 
     @property
+    def changing(self) -> set[int]:
+        """Buffers that the iteration gives new values."""
+        return {
+            tensor
+            for tensor, (role, name) in self.roles.items()
+            if role == "buffer" and name in self.updates
+        }
+
+    @property
     def resident_bytes(self) -> int:
-        """Bytes outside the arena: parameters, buffers, inputs, gradients, the loss."""
-        return sum(each.bytes for each in self.graph.tensors if each.kind in ENDS)
+        """Bytes outside the arena, in the allocator's blocks: parameters, buffers, inputs,
+        gradients, the loss; and buffers as they were, for a step that is made again after them.
+        """
+        tensors = self.graph.tensors
+        block = BLOCK if self.device.type == "cuda" else 1
+        held = [each.id for each in tensors if each.kind in ENDS]
+        return sum(aligned(tensors[each].bytes, block) for each in [*held, *self.changing])
 
 
 def views_of(value: Any) -> list[View]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -28,6 +28,7 @@ from autotm.executor.lanes import pinned, unpin
 from autotm.graph import ENDS
 
 REPEATS, WARMUP = 5, 2
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -105,21 +106,29 @@ def _words(value: Any) -> Any:
 
 
 def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Measured]:
-    """A time for each call of the capture, in order; only what the cache lacks is measured."""
+    """A time for each call of the capture, in order; only what the cache lacks is measured.
+
+    Each kind of call runs at least once: what libraries keep from then on, and what is tried but
+    once, is no part of an iteration.
+    """
     inside = {each.id for each in capture.graph.tensors if each.kind not in ENDS}
-    found = []
+    here: dict[str, Measured] = {}
+    names = []
     for call in capture.calls:
         one = kernel(call, lambda view: view.tensor in inside, capture.device.type)
-        name = key(one, capture.device)
-        measured = cache.get(name)
-        if measured is None:
-            measured = _measure(one, capture, inside, repeats)
-            cache.put(name, measured)
-        found.append(measured)
-    return found
+        names.append(name := key(one, capture.device))
+        if name not in here:
+            known = cache.get(name)
+            here[name] = _measure(one, capture, inside, repeats, known)
+            if known is None:
+                cache.put(name, here[name])
+    return [here[name] for name in names]
 
 
-def _measure(kernel: Kernel, capture: Capture, inside: set[int], repeats: int) -> Measured:
+def _measure(
+    kernel: Kernel, capture: Capture, inside: set[int], repeats: int, known: Measured | None
+) -> Measured:
+    """A call's time, or what is known of it, after a first run."""
     call, device = kernel.call, capture.device
     made: dict[int, torch.Tensor] = {}
     args = operands(call.args, device, made, capture.hosted)
@@ -139,8 +148,10 @@ def _measure(kernel: Kernel, capture: Capture, inside: set[int], repeats: int) -
         torch.autocast(device.type, enabled=False),
         unchanged_random(device),
     ):
-        for _ in range(WARMUP):
+        for _ in range(1 if known is not None else WARMUP):
             run()
+        if known is not None:
+            return known
         if device.type == "cuda":
             return Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
         return Measured(seconds_of(run, repeats), kernel.outside)
@@ -173,6 +184,32 @@ def forget_workspaces(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch._C._cuda_clearCublasWorkspaces()
+
+
+class _Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, seed: torch.Tensor, work: Callable[[], None]) -> torch.Tensor:
+        ctx.work = work
+        return seed.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[None, None]:
+        ctx.work()
+        return None, None
+
+
+def in_backward(device: torch.device, work: Callable[[], Found]) -> Found:
+    """What `work` gives, run where autograd runs a backward on a device.
+
+    On a GPU that is a thread with library handles of its own, and cuBLAS keeps a workspace for
+    each handle.
+    """
+    found: list[Found] = []
+    with torch.enable_grad():
+        seed = torch.zeros((), device=device, requires_grad=True)
+        out = _Backward.apply(seed, lambda: found.append(work()))  # type: ignore[no-untyped-call]
+        out.backward()
+    return found[0]
 
 
 def unchanged_random(device: torch.device) -> Any:

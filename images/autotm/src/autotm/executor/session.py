@@ -128,10 +128,7 @@ class Session:
                 if prepared.drawn:
                     self._draw(run, prepared)
                 else:
-                    results = prepared.kernel.run(
-                        prepared.outs, prepared.args(outside), prepared.kwargs(outside)
-                    )
-                    self._give(outside, prepared, results)
+                    self._compute(outside, prepared)
                 if trace is not None:
                     trace.append(("compute", str(number), begin, lanes.stamp()))
                 if prepared.copies:
@@ -142,10 +139,14 @@ class Session:
                             each.lane, each.label, each.target, each.source, after
                         )
 
-    def _give(
-        self, outside: dict[int, torch.Tensor], prepared: _Prepared, results: Sequence[Any] | None
-    ) -> None:
-        """Keep what stays outside the arena; after the first time it is still there."""
+    def _compute(self, outside: dict[int, torch.Tensor], prepared: _Prepared) -> None:
+        """Run a step and keep what stays outside the arena; after the first time it is there.
+
+        Nothing else that the step gave outlives it: the next one's workspace has that memory.
+        """
+        results = prepared.kernel.run(
+            prepared.outs, prepared.args(outside), prepared.kwargs(outside)
+        )
         if prepared.gives and results is not None and not prepared.step.again:
             outside.update(laid(prepared.kernel.call, results, self._sizes, self._ends))
 
@@ -157,9 +158,7 @@ class Session:
             generator.set_state(run.draws[prepared.step.op])
         else:
             run.draws[prepared.step.op] = now
-        outside = run.outside
-        args, kwargs = prepared.args(outside), prepared.kwargs(outside)
-        self._give(outside, prepared, prepared.kernel.run(prepared.outs, args, kwargs))
+        self._compute(run.outside, prepared)
         if prepared.step.again:
             generator.set_state(now)
 
@@ -224,13 +223,8 @@ def _filled(fixed: Any) -> Callable[[dict[int, torch.Tensor]], Any]:
 
 def _late_buffers(capture: Capture, program: Program) -> set[int]:
     """Buffers that change after the forward, and whose old values a recomputed step reads."""
-    changing = {
-        tensor
-        for tensor, (role, name) in capture.roles.items()
-        if role == "buffer" and name in capture.updates
-    }
     late = (capture.graph.ops[step.op].inputs for step in program.steps[program.split :])
-    return changing & {tensor for inputs in late for tensor in inputs}
+    return capture.changing & {tensor for inputs in late for tensor in inputs}
 
 
 def _generator(device: torch.device) -> torch.Generator:

@@ -63,6 +63,8 @@ def _write(
             note = trial.why or None
             out.write("trial_peak", "GB", [trial.peak / 1e9], own, "measured", note=note)
             out.write("sample_time", "s", [trial.seconds], own, "measured", note=note)
+            if labels["variant"] == OURS:
+                out.write("unsteady", "1", [trial.unsteady], own, "measured")
         else:
             out.skip(own, trial.why)
     if best is None:

@@ -74,6 +74,7 @@ def _write(out: RecordWriter, cell: Cell, cap: str) -> None:
     if cell.ours is not None:
         error = 100 * (cell.expected["predicted_time"] / cell.ours.seconds - 1)
         out.write("prediction_error", "%", [error], ours, "measured")
+        out.write("unsteady", "1", [cell.unsteady], ours, "measured")
         out.write("dominated_by", "1", [len(cell.dominated_by)], {"cap": cap}, "measured")
         best = cell.best
         if best is not None:

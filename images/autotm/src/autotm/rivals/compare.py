@@ -89,13 +89,15 @@ class Cell:
     """A network at a cap. points: everything that was measured; turns: seconds by name, in turns.
 
     expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
-    (capture, times of the operators and plan), in s. note: why ours is not there.
+    (capture, times of the operators and plan), in s. unsteady: gradients that the plain run does
+    not repeat, and ours are but close to. note: why ours is not there.
     """
 
     cap: int
     points: list[Point] = field(default_factory=list)
     turns: dict[str, list[float]] = field(default_factory=dict)
     expected: dict[str, float] = field(default_factory=dict)
+    unsteady: int = 0
     note: str = ""
 
     @property
@@ -241,7 +243,8 @@ class Comparison:
                 "solve_time": ours.solve_seconds,
                 "fit_time": time.perf_counter() - began,
             }
-            cell.note = step.measure(1).void
+            found = step.measure(1)
+            cell.note, cell.unsteady = found.void, len(found.unsteady)
             if cell.note:
                 return
 

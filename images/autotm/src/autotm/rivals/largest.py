@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -26,12 +26,16 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """A batch that was tried: peak in bytes and seconds per sample, where it ran; why it failed."""
+    """A batch that was tried: peak in bytes and seconds per sample, where it ran; why it failed.
+
+    unsteady: gradients that the plain run does not repeat, and that are but close to its own.
+    """
 
     batch: int
     peak: int = 0
     seconds: float = 0.0
     why: str = ""
+    unsteady: int = 0
 
 
 def largest(
@@ -82,9 +86,9 @@ class Task:
         except torch.OutOfMemoryError:
             return Trial(batch, why="an operator does not fit by itself")
         try:
-            void = step.measure(1).void
-            if void:
-                return Trial(batch, why=void)
+            found = step.measure(1)
+            if found.void:
+                return Trial(batch, why=found.void)
 
             def run() -> torch.Tensor:
                 net.zero_grad()
@@ -97,7 +101,8 @@ class Task:
             times = [seconds_of(run, where) for _ in range(REPEATS)]
         finally:
             step.close()
-        return self._judged(batch, peak, statistics.median(times) / batch)
+        trial = self._judged(batch, peak, statistics.median(times) / batch)
+        return replace(trial, unsteady=len(found.unsteady))
 
     def rival(self, name: str, batch: int) -> Trial:
         """A rival in any form at any of its knobs, those that save most first."""
