@@ -4,6 +4,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace accel_trace {
 struct Unpatched {
   std::unordered_map<CUmodule, CubinCode> code;
   std::unordered_map<const void*, std::string> names;  // of functions, mangled, by their handles
+  std::unordered_set<const void*> kernels;  // handles that are a library's, of no context
   struct Captured {
     std::string name;  // of the kernel, mangled
     std::vector<TensorMap> maps;

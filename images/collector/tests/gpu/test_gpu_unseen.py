@@ -172,10 +172,11 @@ def middle(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def marked(code: str, mark: str) -> str:
+def marked(steps: int, mark: str) -> str:
+    """The training program; with the mark `here` each iteration is a region."""
     if mark != "here":
-        return code
-    return code.replace(
+        return training(steps, mark)
+    return training(steps, "pass").replace(
         "value = float(once())", 'with region("step"):\n        value = float(once())'
     )
 
@@ -183,7 +184,7 @@ def marked(code: str, mark: str) -> str:
 @pytest.mark.parametrize("mark", ["step()", "pass", "here"])
 def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     """By steps, by the sequence of launches, and by regions; backward is in another thread."""
-    code = marked(training(40, "pass" if mark == "here" else mark), mark)
+    code = marked(40, mark)
     options = ["--every", "10", *(["--region", "step"] if mark == "here" else [])]
     session = run(tmp_path, code, *options)
     process = process_of(session)
@@ -200,7 +201,7 @@ def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     rows = launch_sets(process).rows
     assert all(row.pieces for row in rows), [r.launch.name[:60] for r in rows if not r.pieces]
     # Memory that came and went between samples is known: the same launches touch as much.
-    exact = process_of(run(tmp_path / "exact", marked(training(4, mark), mark)))
+    exact = process_of(run(tmp_path / "exact", marked(4, mark)))
     assert max(r.ws for r in rows) == max(r.ws for r in launch_sets(exact).rows)
     assert "estimates" not in process.coverage.text()
 
