@@ -315,7 +315,10 @@ void write_arguments(const Function& function, uint64_t launch) {
 void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
                      CUgraphExec instance) {
   Unpatched& unpatched = *tool->unpatched;
-  if (in_graph) {
+  const uint32_t what = function.code ? function.code->uses & ~unpatched.seen : 0;
+  if (what == 0) return;
+  const bool maps = what & kTensorMapUses;
+  if (maps && in_graph) {
     const auto graph = unpatched.instances.find(instance);
     if (graph != unpatched.instances.end()) {
       for (const Unpatched::Captured& node : graph->second) {
@@ -323,13 +326,12 @@ void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
         for (const TensorMap& map : node.maps) write_map(map, launch);
       }
     }
-  } else {
+  } else if (maps) {
     for (const TensorMap& map : maps_in(made_now(), function.code)) write_map(map, launch);
   }
-  if (!function.code || !function.code->uses) return;
   event::Uses uses{};
   uses.launch = launch;
-  uses.what = function.code->uses;
+  uses.what = what;
   tool->log.add(uses);
 }
 

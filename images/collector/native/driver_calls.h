@@ -26,6 +26,7 @@ struct Unpatched {
   std::vector<Captured> capturing;  // launches that went into a graph that is being captured
   std::unordered_map<CUgraph, std::vector<Captured>> graphs;
   std::unordered_map<CUgraphExec, std::vector<Captured>> instances;
+  uint32_t seen = 0;             // uses that patches do see
   uint64_t parameters_read = 0;  // of launches whose kernels copy by tensor map
   uint64_t maps_found = 0;       // among them
 

@@ -12,7 +12,8 @@
 
 namespace synthetic {
 
-enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
+enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce,
+                  tensor_load, tensor_store };
 
 // A flag of our own: the store has data, and is made, in memory that is really there.
 constexpr uint32_t kStores = 0x100;

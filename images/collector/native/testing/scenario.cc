@@ -37,7 +37,9 @@ synthetic::Type type_of(const std::string& word) {
       {"remote", synthetic::Type::remote},
       {"local", synthetic::Type::local},         {"async", synthetic::Type::async},
       {"bulk_load", synthetic::Type::bulk_load}, {"bulk_store", synthetic::Type::bulk_store},
-      {"bulk_reduce", synthetic::Type::bulk_reduce}, {"tensor", synthetic::Type::tensor}};
+      {"bulk_reduce", synthetic::Type::bulk_reduce},
+      {"tensor_load", synthetic::Type::tensor_load},
+      {"tensor_store", synthetic::Type::tensor_store}};
   return types.at(word);
 }
 
