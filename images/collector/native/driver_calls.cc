@@ -142,9 +142,11 @@ void captured(const Call& launch) {
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
 
-void looked_up(const void* arguments) {
+void looked_up(const void* arguments, bool in_library) {
   const auto& lookup = *static_cast<const LookupArguments*>(arguments);
-  if (lookup.found && lookup.name) tool->unpatched->names[*lookup.found] = lookup.name;
+  if (!lookup.found || !lookup.name) return;
+  tool->unpatched->names[*lookup.found] = lookup.name;
+  if (in_library) tool->unpatched->kernels.insert(*lookup.found);
 }
 
 void capture_ended(const void* arguments) {
@@ -173,7 +175,19 @@ void look_at(const Call& launch) {
   Lock lock(tool->mutex);
   const std::string name = name_of(launch);
   if (!tool->snapshots->wants(name)) return;
-  std::vector<Target> targets = targets_of(name, launch.parameters);
+  const KernelCode* const code = tool->unpatched->find(name);
+  std::vector<KernelCode::Parameter> parameters;
+  bool known = code != nullptr;
+  if (known) {
+    parameters = code->parameters;
+  } else if (tool->unpatched->kernels.count(launch.function)) {
+    // A library's kernel is loaded inside of its first launch, and is known no sooner.
+    lock.unlock();
+    known = tool->snapshots->parameters_of(launch.function, parameters);
+    lock.lock();
+  }
+  if (!known) return tool->snapshots->not_known();
+  std::vector<Target> targets = targets_of(name, parameters, launch.parameters);
   lock.unlock();
   tool->snapshots->before(launch.stream, std::move(targets));
 }
@@ -256,7 +270,7 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   Lock lock(tool->mutex);
   if (captures && tool->sampler) tool->sampler->capture_begins(lock);
   if (is_in(id, kCaptures)) capture_ended(data.functionParams);
-  if (is_in(id, kLookups)) looked_up(data.functionParams);
+  if (is_in(id, kLookups)) looked_up(data.functionParams, id == kLookups[1]);
 }
 
 void launch_reported(uint64_t launch) {
@@ -301,7 +315,10 @@ void write_arguments(const Function& function, uint64_t launch) {
 void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
                      CUgraphExec instance) {
   Unpatched& unpatched = *tool->unpatched;
-  if (in_graph) {
+  const uint32_t what = function.code ? function.code->uses & ~unpatched.seen : 0;
+  if (what == 0) return;
+  const bool maps = what & kTensorMapUses;
+  if (maps && in_graph) {
     const auto graph = unpatched.instances.find(instance);
     if (graph != unpatched.instances.end()) {
       for (const Unpatched::Captured& node : graph->second) {
@@ -309,13 +326,12 @@ void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
         for (const TensorMap& map : node.maps) write_map(map, launch);
       }
     }
-  } else {
+  } else if (maps) {
     for (const TensorMap& map : maps_in(made_now(), function.code)) write_map(map, launch);
   }
-  if (!function.code || !function.code->uses) return;
   event::Uses uses{};
   uses.launch = launch;
-  uses.what = function.code->uses;
+  uses.what = what;
   tool->log.add(uses);
 }
 

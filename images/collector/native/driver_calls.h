@@ -4,6 +4,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace accel_trace {
 struct Unpatched {
   std::unordered_map<CUmodule, CubinCode> code;
   std::unordered_map<const void*, std::string> names;  // of functions, mangled, by their handles
+  std::unordered_set<const void*> kernels;  // handles that are a library's, of no context
   struct Captured {
     std::string name;  // of the kernel, mangled
     std::vector<TensorMap> maps;
@@ -24,6 +26,7 @@ struct Unpatched {
   std::vector<Captured> capturing;  // launches that went into a graph that is being captured
   std::unordered_map<CUgraph, std::vector<Captured>> graphs;
   std::unordered_map<CUgraphExec, std::vector<Captured>> instances;
+  uint32_t seen = 0;             // uses that patches do see
   uint64_t parameters_read = 0;  // of launches whose kernels copy by tensor map
   uint64_t maps_found = 0;       // among them
 

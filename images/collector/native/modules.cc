@@ -27,7 +27,7 @@ const Point kPoints[] = {
     {kClassBulk, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL, "bulk_reduce"},
 #endif
 #ifdef AT_TENSOR
-    {kClassBulk, SANITIZER_INSTRUCTION_TMA_LOAD, "tensor"},
+    {kClassBulk, SANITIZER_INSTRUCTION_TMA_LOAD, "tensor_load"},
     {kClassBulk, SANITIZER_INSTRUCTION_TMA_STORE, "tensor"},
 #endif
 };
@@ -38,8 +38,10 @@ std::string patch_name(const Options& options, const Point& point) {
   }
   const bool addressless = point.type == kClassShared || point.type == kClassLocal;
   if (addressless && (options.mode == Mode::touch || options.mode == Mode::hot)) return "";
+  std::string name = point.name;
   // Shared memory of another block of the cluster counts as shared.
-  const char* const name = point.type == kClassShared ? "shared" : point.name;
+  if (point.type == kClassShared) name = "shared";
+  if (name == "tensor_load" && options.mode != Mode::touch) name = "tensor";
   return std::string("at_") + name_of(options.mode) + "_" + name;
 }
 
@@ -48,6 +50,7 @@ std::mutex patching;
 
 SanitizerResult patch(Lock& lock, CUcontext context, CUmodule module) {
   std::vector<const char*> unseen;
+  bool tensor_loads = false;
   const SanitizerResult patched = unlocked(lock, [&] {
     const std::lock_guard<std::mutex> guard(patching);
     if (tool->loaded.count(context) == 0) {
@@ -62,12 +65,19 @@ SanitizerResult patch(Lock& lock, CUcontext context, CUmodule module) {
       if (name.empty()) continue;
       const SanitizerResult result =
           tool->api.PatchInstructions(point.id, module, name.c_str());
+      tensor_loads |= result == SANITIZER_SUCCESS && name == "at_touch_tensor_load";
       if (result == SANITIZER_SUCCESS) continue;
       if (point.type == kClassGlobal) return result;
       unseen.push_back(point.name);
     }
     return tool->api.PatchModule(module);
   });
+  if (tensor_loads && patched == SANITIZER_SUCCESS) {
+    tool->unpatched->seen = kTensorMapLoad;
+    tool->note_once("tensor loads", 1,
+                    "what kernels copy in by tensor map (TMA) is seen by patches: each such copy is "
+                    "taken to touch the tensor at the address of its map");
+  }
   for (const char* name : unseen) {
     tool->note_once(name, 1,
                     std::string("accesses of the kind ") + name +

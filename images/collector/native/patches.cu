@@ -163,6 +163,9 @@ using namespace accel_trace;
 #else
 #define AT_STORE_ARGUMENTS void *userdata, uint64_t, uint64_t dst, uint32_t, uint32_t data
 #endif
+#define AT_TENSOR_LOAD_ARGUMENTS                                                                  \
+  void *userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t, int32_t, int32_t, int32_t, \
+      int32_t, uint32_t, uint32_t, uint32_t, uint32_t
 #define AT_REDUCE_ARGUMENTS void *userdata, uint64_t, uint64_t dst, uint32_t, uint32_t data
 
 #ifdef AT_ASYNC_ZERO_FILL
@@ -210,7 +213,14 @@ AT_PATCH SanitizerPatchResult at_touch_bulk_reduce(AT_REDUCE_ARGUMENTS) {
   if (userdata) touch_range(userdata, dst, bulk_bytes(data));
   AT_DONE;
 }
-// Copies by tensor map: the interface tells the map and coordinates, and no address.
+#ifdef AT_TENSOR
+// The first word of a map is the address of its tensor.
+AT_PATCH SanitizerPatchResult at_touch_tensor_load(AT_TENSOR_LOAD_ARGUMENTS) {
+  if (userdata) touch(userdata, load(reinterpret_cast<const uint64_t*>(map)));
+  AT_DONE;
+}
+#endif
+// Other copies by tensor map: of stores the headers do not say what the interface tells.
 AT_PATCH SanitizerPatchResult at_touch_tensor(void* userdata, uint64_t) {
   if (userdata) touch_slot(table_of(userdata).data, state_of(userdata)->slots);
   AT_DONE;
@@ -387,4 +397,7 @@ AT_IS(at_touch_async, SanitizerCallbackMemcpyAsync);
 AT_IS(at_touch_bulk_load, SanitizerCallbackBulkCopyGlobalToShared);
 AT_IS(at_touch_bulk_store, SanitizerCallbackBulkCopySharedToGlobal);
 AT_IS(at_touch_bulk_reduce, SanitizerCallbackBulkReductionSharedToGlobal);
+#endif
+#ifdef AT_TENSOR
+AT_IS(at_touch_tensor_load, SanitizerCallbackTensorMemoryLoad);
 #endif

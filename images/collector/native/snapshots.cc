@@ -28,6 +28,7 @@ constexpr unsigned kThreads = 256, kMostBlocks = 2048;
   F(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 struct Driver {
+  decltype(&::cuKernelGetParamInfo) cuKernelGetParamInfo_ = nullptr;  // not in old drivers
 #define AT_MEMBER(name, symbol) decltype(&::symbol) name##_ = nullptr;
   AT_DRIVER_FUNCTIONS(AT_MEMBER)
 #undef AT_MEMBER
@@ -43,6 +44,8 @@ struct Driver {
 #define AT_FIND(name, symbol) name##_ = reinterpret_cast<decltype(name##_)>(find(#symbol));
     AT_DRIVER_FUNCTIONS(AT_FIND)
 #undef AT_FIND
+    cuKernelGetParamInfo_ = reinterpret_cast<decltype(cuKernelGetParamInfo_)>(
+        dlsym(library ? library : RTLD_DEFAULT, "cuKernelGetParamInfo"));
   }
 };
 
@@ -95,17 +98,18 @@ std::vector<Writes> writes_of(const std::string& name) {
 
 }  // namespace
 
-std::vector<Target> targets_of(const std::string& kernel, void** parameters) {
+std::vector<Target> targets_of(const std::string& kernel,
+                               const std::vector<KernelCode::Parameter>& parameters,
+                               void** arguments) {
   constexpr uint32_t kElsewhere =
       kMemoryHostPinned | kMemoryHostMapped | kMemoryManaged | kMemoryPeer;
   std::vector<Target> found;
-  const KernelCode* const code = tool->unpatched->find(kernel);
-  if (!code || !parameters) return found;
+  if (!arguments) return found;
   const std::vector<Writes> types = writes_of(demangle(kernel.c_str()));
-  for (const KernelCode::Parameter& parameter : code->parameters) {
+  for (const KernelCode::Parameter& parameter : parameters) {
     const bool typed = parameter.size == sizeof(uint64_t) && parameter.ordinal < types.size();
     const Writes writes = typed ? types[parameter.ordinal] : Writes::argument;
-    const char* const bytes = static_cast<const char*>(parameters[parameter.ordinal]);
+    const char* const bytes = static_cast<const char*>(arguments[parameter.ordinal]);
     for (size_t at = 0; bytes && at + sizeof(uint64_t) <= parameter.size; at += sizeof(uint64_t)) {
       uint64_t address;
       memcpy(&address, bytes + at, sizeof address);
@@ -130,14 +134,36 @@ bool Snapshots::wants(const std::string& kernel) {
   if (broken_ || !tool_.recording() || tool_.gpu_over) return false;
   const Text region = tool_.regions.empty() ? 0 : tool_.regions.back().text;
   const auto context = std::make_tuple(kernel, operator_of_thread(), region);
-  if (seen_[context]++ % tool_.options.contexts) return false;
+  uint64_t& turn = seen_[context];
+  if (turn++ % tool_.options.contexts) return false;
   if (busy_) {
     ++others_;
     return false;
   }
   busy_ = true;
+  turn_ = &turn;
   thread_ = std::this_thread::get_id();
   return true;
+}
+
+void Snapshots::not_known() {
+  --*turn_;
+  ++unknown_;
+  at_ = nullptr;
+}
+
+bool Snapshots::parameters_of(const void* kernel,
+                              std::vector<KernelCode::Parameter>& out) const {
+  const auto ask = driver().cuKernelGetParamInfo_;
+  const auto handle = static_cast<CUkernel>(const_cast<void*>(kernel));
+  CUresult result = CUDA_ERROR_NOT_FOUND;
+  for (uint32_t i = 0; ask; ++i) {
+    size_t offset = 0, size = 0;
+    result = ask(handle, i, &offset, &size);
+    if (result != CUDA_SUCCESS) break;
+    if (size >= sizeof(uint64_t)) out.push_back({i, static_cast<uint32_t>(size)});
+  }
+  return result == CUDA_ERROR_INVALID_VALUE;  // behind the last one
 }
 
 bool Snapshots::check(CUresult result, const char* what) {
@@ -273,6 +299,7 @@ void Snapshots::write_last() {
       {left_bytes_, "bytes that kernels got were not compared: they did not fit into the budget"},
       {captured_, "launches were not compared: they went into a CUDA graph"},
       {others_, "launches were not compared: another thread's was under way"},
+      {unknown_, "launches were not compared: what they get was not known"},
   };
   for (const auto& [count, words] : left) {
     if (count) tool_.note(1, std::to_string(count) + " " + words);

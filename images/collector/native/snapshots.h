@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compare.h"
+#include "cubin.h"
 #include "tool.h"
 
 namespace accel_trace {
@@ -35,7 +36,11 @@ class Snapshots {
 
   // Whether this launch is looked at. With the mutex, on the way into the driver.
   bool wants(const std::string& kernel);
-  // Copies what fits into the budget, before the launch; without the mutex, as what follows.
+  // What it gets is not known: another launch of its calling context takes its turn. With the mutex.
+  void not_known();
+  // Asks the driver for the parameters of a library's kernel; without the mutex, as what follows.
+  bool parameters_of(const void* kernel, std::vector<KernelCode::Parameter>& out) const;
+  // Copies what fits into the budget, before the launch.
   void before(CUstream stream, std::vector<Target> targets);
   // Compares, waits and writes events, after the launch, where it was made.
   void after(bool launched, uint64_t launch);
@@ -53,15 +58,18 @@ class Snapshots {
   Tool& tool_;
   std::map<CUcontext, Device> devices_;
   std::map<std::tuple<std::string, Text, Text>, uint64_t> seen_;  // launches by calling context
+  uint64_t* turn_ = nullptr;  // that of the launch that is under way
   bool busy_ = false, broken_ = false;
   std::thread::id thread_;  // whose launch is under way
   CUstream stream_ = nullptr;
   Device* at_ = nullptr;
   std::vector<Target> targets_;
-  uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0;
+  uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0, unknown_ = 0;
 };
 
-// The pieces of memory of the GPU to which a launch's parameters point, each once. With the mutex.
-std::vector<Target> targets_of(const std::string& kernel, void** parameters);
+// The pieces of memory of the GPU to which a launch's arguments point, each once. With the mutex.
+std::vector<Target> targets_of(const std::string& kernel,
+                               const std::vector<KernelCode::Parameter>& parameters,
+                               void** arguments);
 
 }  // namespace accel_trace

@@ -98,7 +98,8 @@ def test_copies_by_tensor_map_are_counted_where_the_headers_have_them(
     tmp_path: Path, mode: str, settings: dict[str, object]
 ) -> None:
     there = bench().features["AT_TENSOR"]
-    log = play([*START, *VECTORS, *launch("tensor 0 0 0 0 4")], tmp_path, mode, **settings).log
+    accesses = ["tensor_load 0 0 0 0 3", "tensor_store 0 0 0 0 1"]
+    log = play([*START, *VECTORS, *launch(*accesses)], tmp_path, mode, **settings).log
     assert counts(log).bulk_copies == (4 if there else 0)
     assert ("whose addresses the interface does not tell" in log.notes()) == there
     assert "the code of a module could not be read" in log.notes()  # it has none here

@@ -116,6 +116,31 @@ def test_a_calling_context_is_looked_at_once_in_so_many(tmp_path: Path) -> None:
     assert sorted({k.launch for k in log.of(ev.Kept)}) == [0, 1, 4, 5]
 
 
+def test_the_first_launch_of_a_librarys_kernel_is_looked_at(tmp_path: Path) -> None:
+    """The driver loads its module inside of that launch; the second finds it loaded."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    lines = [line for line in memory(5, 6, 7) if not line.startswith("module")]
+    first = typed(a, b, c, f"{c:#x} 1 96 9")
+    first[-1] = f"call lazily {cubin('90a')}"
+    log = play([*lines, *first, *typed(a, b, c)], tmp_path, "copies", snapshot=1).log
+    assert kept(log) == [
+        (launch, piece, writes, 4096 - (96 if launch == 0 and piece == 2 else 0))
+        for launch in (0, 1) for piece, writes in ((0, 1), (1, 0), (2, 2))
+    ]  # fmt: skip
+    assert "not known" not in log.notes()
+
+
+def test_a_launch_whose_arguments_are_not_known_leaves_its_turn(tmp_path: Path) -> None:
+    """Of a kernel that is found in no module, and that the driver cannot tell of."""
+    launch = typed(A, A + 0x10000, 0)
+    lines = [line for line in memory(0, 1) if not line.startswith("module")]
+    load = f"module 1 1 - {cubin('90a')}"
+    script = [*lines, "module 1 1", *launch, load, *launch, *launch]
+    log = play(script, tmp_path, "copies", snapshot=1, contexts=2, SYNTHETIC_OLD="1").log
+    assert sorted({k.launch for k in log.of(ev.Kept)}) == [1]
+    assert "1 launches were not compared: what they get was not known" in log.notes()
+
+
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     large = A + 0x1000000
     script = [

@@ -12,6 +12,7 @@ from accel_trace import unpatched
 from native_support import (
     TESTING,
     Log,
+    bench,
     built,
     launch,
     need_tools,
@@ -22,6 +23,7 @@ from native_support import (
 
 A = 0x7F0000000000
 LOADS, STORES, REDUCES, TEXTURES, SURFACES = unpatched.USES.values()
+UNSEEN = "global"  # classes without copies: no Sanitizer patches those
 
 
 @cache
@@ -128,11 +130,34 @@ def test_tensor_maps_among_the_parameters(tmp_path: Path, way: str) -> None:
         "launch 1 1 loads", "argument 16", "argument 128", f"call {way}",
         "launch 1 1 plain", "argument 8", f"call {way}",
     ]  # fmt: skip
-    log = play(script, tmp_path).log
+    log = play(script, tmp_path, classes=UNSEEN).log
     second = (other, 1 << 20, 1 << 20)
     assert maps(log) == [(0, A, SPAN, SIZE), (1, A, SPAN, SIZE), (1, *second), (2, *second)]
     assert uses(log) == {0: LOADS, 1: STORES, 2: STORES, 3: LOADS}
     assert (log.facts()["tensor_maps"], log.facts()["parameters_read"]) == ("4", "4")
+
+
+def test_loads_by_tensor_map_are_seen_where_the_headers_have_them(tmp_path: Path) -> None:
+    """By the map that a copy used, wherever it lies; what a kernel may store, by descriptor."""
+    there, other, third = bench().features["AT_TENSOR"], A + (1 << 24), A + (1 << 25)
+    script = [
+        *begin(MATRIX), *(f"alloc 1 {at:#x} {1 << 20}" for at in (A, other, third)),
+        f"tensor_map 2 {words(CUBLAS, other)}", f"tensor_map 3 {words(CUBLAS, third)}",
+        "launch 1 1 loads", "access tensor_load 0 0 1 0 4", "access tensor_load 0 0 3 0 1",
+        "argument 16", "argument 128 0 2", "call",
+        "launch 1 1 stores", "access tensor_load 0 0 3 0 1", "access tensor_store 0 0 0 0 1",
+        "argument 512 128 1 256 2", "call",
+    ]  # fmt: skip
+    log = play(script, tmp_path).log
+    first, second = (A, SPAN, SIZE), (other, 1 << 20, 1 << 20)
+    stores = [(1, *first), (1, *second)]
+    assert maps(log) == ([] if there else [(0, *second)]) + stores
+    assert uses(log) == ({} if there else {0: LOADS}) | {1: STORES}
+    whole = [(at, 1 << 20) for at in (A, third)]
+    assert touched(log, 0) == (whole if there else [])
+    assert touched(log, 1) == (whole[1:] if there else [])
+    assert ("copy in by tensor map (TMA) is seen by patches" in log.notes()) == there
+    assert ("known by descriptor alone" in log.notes()) == there
 
 
 def test_what_is_no_tensor_map_is_not_taken_for_one(tmp_path: Path) -> None:
@@ -159,7 +184,7 @@ def test_maps_of_captured_launches_are_told_of_the_graph(tmp_path: Path) -> None
         *["instantiate 5", "graph 1", "node 1 plain", "node 1 loads", "go"] * 2,
         "instantiate 6", "graph 1", "node 1 loads", "go",
     ]  # fmt: skip
-    log = play(script, tmp_path).log
+    log = play(script, tmp_path, classes=UNSEEN).log
     assert [x.analysed for x in log.of(ev.Launch)] == [2, 4, 2, 4, 2]
     assert maps(log) == [(0, A, SPAN, SIZE), (2, A, SPAN, SIZE)]
     assert [(u.launch, u.what) for u in log.of(ev.Uses)] == [(0, LOADS), (2, LOADS), (4, LOADS)]

@@ -66,7 +66,8 @@ void call_driver(uint32_t id, const void* arguments, const char* name,
 
 void make_map(int number, const std::vector<uint64_t>& image) { machine().maps[number] = image; }
 
-void call_launch(int stream, const Kernel& kernel, const std::string& way) {
+void call_launch(int stream, const Kernel& kernel, const std::string& way,
+                 const std::string& cubin) {
   const bool captured = way == "capture";
   std::vector<char> all;
   std::vector<std::vector<char>> each;
@@ -86,6 +87,7 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, all.data(), CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
                    CU_LAUNCH_PARAM_END};
   const auto work = [&] {
+    if (!cubin.empty()) load_module(kernel.module, 1, false, cubin);
     if (!captured) launch(stream, kernel, false);
   };
   if (way == "buffer") {
@@ -96,6 +98,9 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way) {
   }
   std::unique_lock<std::recursive_mutex> lock(machine().mutex);
   void* function = const_cast<char*>(machine().names.insert(kernel.name).first->data());
+  std::vector<size_t>& sizes = machine().parameters[function];
+  sizes.clear();
+  for (const Argument& argument : kernel.arguments) sizes.push_back(argument.size);
   lock.unlock();
   const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
   call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});

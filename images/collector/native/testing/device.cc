@@ -36,6 +36,14 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
   *function = reinterpret_cast<CUfunction>(2);
   return CUDA_SUCCESS;
 }
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* size) {
+  if (getenv("SYNTHETIC_OLD")) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto& sizes = synthetic::machine().parameters.at(kernel);
+  if (index >= sizes.size()) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 0;
+  *size = sizes[index];
+  return CUDA_SUCCESS;
+}
 CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = reinterpret_cast<CUcontext>(3);
   return CUDA_SUCCESS;

@@ -12,7 +12,8 @@
 
 namespace synthetic {
 
-enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce, tensor };
+enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce,
+                  tensor_load, tensor_store };
 
 // A flag of our own: the store has data, and is made, in memory that is really there.
 constexpr uint32_t kStores = 0x100;
@@ -60,7 +61,9 @@ SYNTHETIC void release(int context, Memory memory, const char* how);   // and as
 SYNTHETIC void launch(int stream, const Kernel& kernel, bool refused);
 SYNTHETIC void make_map(int map, const std::vector<uint64_t>& image);
 // As the driver's own functions are reported that find and launch kernels.
-SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way);
+// With a cubin: its module is loaded inside of the launch, as the driver does with libraries.
+SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way,
+                           const std::string& cubin = "");
 SYNTHETIC void begin_capture();
 SYNTHETIC void end_capture(int graph);
 SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph

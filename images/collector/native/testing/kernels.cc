@@ -27,6 +27,17 @@ using Store = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint
 #endif
 using Reduce = SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t);
 using Tensor = SanitizerPatchResult (*)(void*, uint64_t);
+// A patch that takes fewer arguments does not look at the others.
+using TensorLoad =
+    SanitizerPatchResult (*)(void*, uint64_t, uint64_t, uint32_t, uint32_t, int32_t, int32_t, int32_t,
+                             int32_t, int32_t, uint32_t, uint32_t, uint32_t, uint32_t);
+
+// Where the image of a map lies, on the host.
+uint64_t image_of(uint64_t map) {
+  std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+  const auto found = machine().maps.find(static_cast<int>(map));
+  return found == machine().maps.end() ? 0 : reinterpret_cast<uint64_t>(found->second.data());
+}
 
 void access(void* patch, void* userdata, const Accesses& run, uint64_t address) {
   // Reads may come with a mask and writes without data: neither says what the access is.
@@ -92,9 +103,18 @@ void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t a
       patch = patch_of(patches, SANITIZER_INSTRUCTION_BULK_REDUCTION_SHARED_TO_GLOBAL);
       if (patch) reinterpret_cast<Reduce>(patch)(userdata, 0, address, 0, run.size / 16);
       return;
-    case Type::tensor:
+    case Type::tensor_load:  // by the map of that number
 #ifdef AT_TENSOR
       patch = patch_of(patches, SANITIZER_INSTRUCTION_TMA_LOAD);
+      if (patch) {
+        reinterpret_cast<TensorLoad>(patch)(userdata, 0, image_of(run.base), 0, 0, 0, 0, 0, 0, 0, 2, 0,
+                                            0, 0);
+      }
+#endif
+      return;
+    case Type::tensor_store:
+#ifdef AT_TENSOR
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_TMA_STORE);
       if (patch) reinterpret_cast<Tensor>(patch)(userdata, 0);
 #endif
       return;

@@ -65,6 +65,7 @@ struct Machine {
   std::atomic<uint64_t> told{0};  // callbacks that came, but those of memory, modules and lookups
   std::map<int, std::vector<uint64_t>> maps;  // images of tensor maps
   std::set<std::string> names;                // of kernels, whose places are their handles
+  std::map<void*, std::vector<size_t>> parameters;  // of kernels by their handles, in bytes
   int instance = 0;  // of a graph
   std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
   std::atomic<std::thread::id> patching{};  // the thread that changes patches

@@ -37,7 +37,9 @@ synthetic::Type type_of(const std::string& word) {
       {"remote", synthetic::Type::remote},
       {"local", synthetic::Type::local},         {"async", synthetic::Type::async},
       {"bulk_load", synthetic::Type::bulk_load}, {"bulk_store", synthetic::Type::bulk_store},
-      {"bulk_reduce", synthetic::Type::bulk_reduce}, {"tensor", synthetic::Type::tensor}};
+      {"bulk_reduce", synthetic::Type::bulk_reduce},
+      {"tensor_load", synthetic::Type::tensor_load},
+      {"tensor_store", synthetic::Type::tensor_store}};
   return types.at(word);
 }
 
@@ -197,8 +199,8 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture]: as `go`, but through the driver's function
-      synthetic::call_launch(stream, kernels.at(0), word(1));
+      // call [buffer|capture]: as `go`, but through the driver's function; call lazily CUBIN
+      synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
     else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
     else if (command == "instantiate") synthetic::instantiate(whole(w[1]));

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from accel_trace.events import Kept, Launch
+from forks import by_turns, under
 from native_support import program
-from test_gpu_unseen import TURNS, native, printed, process_of, ratio, run, training
+from test_gpu_unseen import TURNS, goal, process_of, ratio, run, training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -55,15 +57,10 @@ def test_what_kernels_of_pytorch_leave_as_it_was(tmp_path: Path) -> None:
     assert "hold the same as another piece" in text
 
 
-def test_looking_at_a_step_costs_little(tmp_path: Path) -> None:
+def test_looking_at_a_step_costs_little(tmp_path: Path, say: Callable[[str], None]) -> None:
     """Of a training step of small launches one calling context in 64: at most 1.5 times native."""
     code = training(200, "pass")
-    with_tool, alone = [], []
-    for turn in range(TURNS):
-        alone.append(sum(s for _, s in native(tmp_path, code)[10:]))
-        run(tmp_path / f"turn-{turn}", code, tool="unchanged_writes")
-        with_tool.append(sum(s for _, s in printed(tmp_path / f"turn-{turn}")[10:]))
-    mean, low, high = ratio(with_tool, alone)
-    said = f"unchanged_writes: {mean:.3f} [{low:.3f} {high:.3f}] of native"
-    print(said)
-    assert high <= 1.5, f"{'undecided' if low <= 1.5 else 'missed'}: {said}"
+    variants = {"native": (code, None), "looked": (code, lambda at: under("unchanged_writes", at))}
+    times = by_turns(tmp_path, TURNS, variants, lambda steps: sum(steps[10:]), say)
+    mean, low, high = ratio(times["looked"], times["native"])
+    goal(f"unchanged_writes: {mean:.3f} [{low:.3f} {high:.3f}] of native", high, low, 1.5, say)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from accel_trace.events import Iteration, Launch, Lost, TensorMap, Uses
 from accel_trace.session import Process, Session
 from accel_trace.tools.inferred import infer
 from accel_trace.tools.launch_sets import LaunchSet, launch_sets
+from forks import by_turns, under
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -172,10 +173,11 @@ def middle(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def marked(code: str, mark: str) -> str:
+def marked(steps: int, mark: str) -> str:
+    """The training program; with the mark `here` each iteration is a region."""
     if mark != "here":
-        return code
-    return code.replace(
+        return training(steps, mark)
+    return training(steps, "pass").replace(
         "value = float(once())", 'with region("step"):\n        value = float(once())'
     )
 
@@ -183,7 +185,7 @@ def marked(code: str, mark: str) -> str:
 @pytest.mark.parametrize("mark", ["step()", "pass", "here"])
 def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     """By steps, by the sequence of launches, and by regions; backward is in another thread."""
-    code = marked(training(40, "pass" if mark == "here" else mark), mark)
+    code = marked(40, mark)
     options = ["--every", "10", *(["--region", "step"] if mark == "here" else [])]
     session = run(tmp_path, code, *options)
     process = process_of(session)
@@ -200,7 +202,7 @@ def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     rows = launch_sets(process).rows
     assert all(row.pieces for row in rows), [r.launch.name[:60] for r in rows if not r.pieces]
     # Memory that came and went between samples is known: the same launches touch as much.
-    exact = process_of(run(tmp_path / "exact", marked(training(4, mark), mark)))
+    exact = process_of(run(tmp_path / "exact", marked(4, mark)))
     assert max(r.ws for r in rows) == max(r.ws for r in launch_sets(exact).rows)
     assert "estimates" not in process.coverage.text()
 
@@ -226,29 +228,32 @@ def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, 
     return float(np.exp(logs.mean())), float(low), float(high)
 
 
+def goal(said: str, high: float, low: float, most: float, say: Callable[[str], None]) -> None:
+    """Say what was measured, and fail above `most` or where that is not decided."""
+    say(said)
+    assert high <= most, f"{'undecided' if low <= most else 'missed'}: {said}"
+
+
 @pytest.mark.parametrize(
     ("mark", "size"), [("step()", "small"), ("pass", "small"), ("step()", "large")]
 )
-def test_between_samples_a_step_is_native(mark: str, size: str, tmp_path: Path) -> None:
+def test_between_samples_a_step_is_native(
+    mark: str, size: str, tmp_path: Path, say: Callable[[str], None]
+) -> None:
     """Within 1 %: five processes each, by turns; the same steps, none sampled or before one."""
     code = training(120, mark, _SIZES[size])
     quiet = [i for i in range(20, 120) if i % 10 not in (0, 1)]
-    with_tool, alone = [], []
+    times = by_turns(
+        tmp_path, TURNS,
+        {"native": (code, None), "every": (code, lambda out: under("working_set", out, every=10))},
+        lambda steps: middle([steps[i] for i in quiet]), say,
+    )  # fmt: skip
     for turn in range(TURNS):
-        steps = native(tmp_path, code)
-        alone.append(middle([steps[i][1] for i in quiet]))
-        folder = tmp_path / f"turn-{turn}"
-        process = process_of(run(folder, code, "--every", "10"))
+        process = process_of(Session(tmp_path / f"every-{turn}" / "out"))
         assert sum(analysed for _, analysed in states(process)) >= 5, process.facts
-        steps = printed(folder)
-        with_tool.append(middle([steps[i][1] for i in quiet]))
-    mean, low, high = ratio(with_tool, alone)
-    said = (
-        f"{mark} {size}: between samples {mean:.4f} [{low:.4f} {high:.4f}] of native, ms "
-        f"{[round(s * 1e3, 3) for s in with_tool]} and {[round(s * 1e3, 3) for s in alone]}"
-    )
-    print(said)
-    assert high <= 1.01, f"{'undecided' if low <= 1.01 else 'missed'}: {said}"
+    mean, low, high = ratio(times["every"], times["native"])
+    said = f"{mark} {size}: between samples {mean:.4f} [{low:.4f} {high:.4f}] of native"
+    goal(said, high, low, 1.01, say)
 
 
 def test_graphs_are_counted_where_they_are_sampled(tmp_path: Path) -> None:
@@ -339,40 +344,33 @@ for _ in range(40):
 """
 
 
-def test_events_cost_little_where_launches_are_short(tmp_path: Path) -> None:
+def test_events_cost_little_where_launches_are_short(
+    tmp_path: Path, say: Callable[[str], None]
+) -> None:
     """Kernels of some 3 us, one after another: at most 1.05 times native, processes by turns."""
     code = _LAUNCHES.replace("COUNT", "2000")
-    with_tool, alone = [], []
-    for turn in range(TURNS):
-        alone.append(middle([s for _, s in native(tmp_path, code)]))
-        folder = tmp_path / f"turn-{turn}"
-        run(folder, code, tool="kernel_frequency")
-        with_tool.append(middle([s for _, s in printed(folder)]))
-    mean, low, high = ratio(with_tool, alone)
-    said = (
-        f"events: {mean:.4f} [{low:.4f} {high:.4f}] of native, us a launch "
-        f"{[round(s * 1e6, 2) for s in with_tool]} and {[round(s * 1e6, 2) for s in alone]}"
-    )
-    print(said)
-    assert high <= 1.05, f"{'undecided' if low <= 1.05 else 'missed'}: {said}"
+    variants = {"native": (code, None), "events": (code, lambda at: under("kernel_frequency", at))}
+    times = by_turns(tmp_path, TURNS, variants, middle, say)
+    mean, low, high = ratio(times["events"], times["native"])
+    said = f"events: {mean:.4f} [{low:.4f} {high:.4f}] of native, a launch"
+    goal(said, high, low, 1.05, say)
 
 
-def test_analysis_costs_little_beside_the_patches(tmp_path: Path) -> None:
+def test_analysis_costs_little_beside_the_patches(
+    tmp_path: Path, say: Callable[[str], None]
+) -> None:
     """Small kernels: at most 1.3 times empty patches, processes by turns."""
     code = training(24, "pass")
-    seconds: dict[str, list[float]] = {"empty": [], "touch": []}
-    copies = []
-    for turn in range(TURNS):
-        for mode, times in seconds.items():
-            folder = tmp_path / f"{mode}-{turn}"
-            process = process_of(run(folder, code, "--set", f"mode={mode}", tool="overhead"))
-            times.append(middle([s for _, s in printed(folder)][4:]))
-            copies += [process.facts.get("table_copies")] if mode == "touch" else []
-    mean, low, high = ratio(seconds["touch"], seconds["empty"])
+    times = by_turns(
+        tmp_path, TURNS,
+        {"empty": (code, lambda out: under("overhead", out, {"mode": "empty"})),
+         "touch": (code, lambda out: under("overhead", out, {"mode": "touch"}))},
+        lambda steps: middle(steps[4:]), say,
+    )  # fmt: skip
+    touched = [process_of(Session(tmp_path / f"touch-{n}" / "out")) for n in range(TURNS)]
+    mean, low, high = ratio(times["touch"], times["empty"])
     said = (
-        f"touch {mean:.3f} [{low:.3f} {high:.3f}] times empty patches, ms "
-        f"{ {m: [round(s * 1e3, 2) for s in t] for m, t in seconds.items()} }; "
-        f"{copies} copies of the table"
+        f"touch {mean:.3f} [{low:.3f} {high:.3f}] times empty patches; "
+        f"{[process.facts.get('table_copies') for process in touched]} copies of the table"
     )
-    print(said)
-    assert high <= 1.3, f"{'undecided' if low <= 1.3 else 'missed'}: {said}"
+    goal(said, high, low, 1.3, say)

@@ -195,6 +195,24 @@ def test_bulk_copies(tmp_path: Path, mode: str) -> None:
     assert set(touched(touch.log, number)) == {touch.pieces["in"], touch.pieces["out"]}
 
 
+def test_copies_by_tensor_map(tmp_path: Path) -> None:
+    """What comes in is known by the map that was used where patches see it, else by all maps."""
+    if capability() < 90:
+        pytest.skip("tensor maps need compute capability 9.0")
+    facts = json.loads((library().parent / "build.json").read_text())
+    patched = facts["features"]["AT_TENSOR"]
+    (got,) = trace(tmp_path, "tensor_copy", mode="count").counts("brings_in")
+    assert got.bulk_copies == (2 if patched else 0)
+    traced = trace(tmp_path, "tensor_copy")
+    came, went = (x.launch for x in traced.log.of(ev.Launch))
+    used = ["a", "b", "out"] if patched else ["out"]
+    assert set(touched(traced.log, came)) == {traced.pieces[name] for name in used}
+    described = {(m.launch, m.address) for m in traced.log.of(ev.TensorMap)}
+    among = {(came, traced.pieces[name][0]) for name in ("a", "unused")}
+    assert described == {(went, traced.pieces["back"][0])} | (set() if patched else among)
+    assert touched(traced.log, went) == []
+
+
 def test_distributed_shared_memory(tmp_path: Path) -> None:
     if capability() < 90:
         pytest.skip("clusters need compute capability 9.0")
