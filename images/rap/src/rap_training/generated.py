@@ -14,7 +14,7 @@ from types import ModuleType
 
 @cache
 def load(text: str, name: str, folder: Path | None) -> ModuleType:
-    """Import `text` from the file <name>.py in `folder`; if None, in one that goes with the process.
+    """Import `text` from the file <name>.py in `folder`; None: in one that the process takes along.
 
     The same text is written and imported once a process.
     """
