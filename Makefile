@@ -4,7 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check
 
-.PHONY: setup demo test lint lock images gpu-test report clean
+# What `make image`, `bundle` and `push` are about.
+IMAGE   := dlrm
+FLAVOUR := cpu
+
+.PHONY: setup demo test lint lock images gpu-test report clean dist site image bundle push
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.dev
@@ -36,10 +40,33 @@ gpu-test: setup
 report: $(VENV)/.run
 	$(BIN)/ae report
 
+# What .github/workflows/release.yml publishes (docs/publishing.md), into dist/. A wheel is built
+# from its source distribution.
+dist: setup
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist .
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist images/collector
+
+site: $(VENV)/.run
+	$(BIN)/ae site dist/site
+
+# The locked image where it is published, else what is built here.
+image: $(VENV)/.run
+	$(BIN)/ae pull $(IMAGE) --flavour $(FLAVOUR) || $(BIN)/ae build $(IMAGE) --flavour $(FLAVOUR)
+
+push: $(VENV)/.run
+	$(BIN)/ae push $(IMAGE) --flavour $(FLAVOUR)
+
+# In parts, because a file of a release on GitHub has less than 2 GiB.
+bundle: TAR = dist/$(IMAGE)-$(FLAVOUR).tar
+bundle: $(VENV)/.run
+	mkdir -p dist && $(BIN)/ae bundle $(IMAGE) --flavour $(FLAVOUR) --output $(TAR)
+	cd dist && sha256sum $(notdir $(TAR)) >$(notdir $(TAR)).sha256
+	gzip --stdout $(TAR) | split --bytes=1900M - $(TAR).gz. && rm $(TAR)
+
 # Removes what dead launchers left behind and what can be made again; results stay.
 clean:
 	@if [ -x $(BIN)/ae ]; then $(BIN)/ae clean; fi
-	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist *.egg-info images/*/src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("ae needs Python 3.11 or newer: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'

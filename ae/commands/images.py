@@ -75,7 +75,7 @@ def build(
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Publish images in the registry and lock their digests in images/lock.yaml."""
-    place = registry.require_place()
+    place = registry.require_place(find_root())
     images = choose_images(names, flavour=flavour, lane=lane)
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in images:
@@ -86,7 +86,7 @@ def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = No
 
 def pull(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
     """Fetch the locked images from the registry, by digest."""
-    place = registry.require_place()
+    place = registry.require_place(find_root())
     locked = [(one, _entry(one)) for one in choose_images(names, flavour=flavour, lane=lane)]
     with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image, entry in locked:

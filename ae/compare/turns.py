@@ -35,7 +35,7 @@ def image_of(other: Results, image: ImageRef, engine: Engine, sink: Sink) -> Ima
         )
     wanted = replace(image, content=content, override=None)
     found = engine.made_from(wanted)
-    if found is None and locked(wanted) and place():
+    if found is None and locked(wanted) and place(image.root):
         engine.prepare(wanted, sink)
         found = engine.made_from(wanted)
     if found is None:

@@ -81,7 +81,7 @@ class ContainerEngine(Engine):
         if found is None or image.override is not None:
             return found is not None
         entry = locked(image)
-        there = entry is None or entry.names(found) or registry.place() is None
+        there = entry is None or entry.names(found) or registry.place(image.root) is None
         return there and labels_of(found).get("ae.content") == image.content
 
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:

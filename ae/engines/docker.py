@@ -65,7 +65,7 @@ class DockerEngine(ContainerEngine):
 
         Raises EnvironmentFault when that cannot be done.
         """
-        entry, place = locked(image), registry.place()
+        entry, place = locked(image), registry.place(image.root)
         if image.override is not None:
             self.pull(image.reference, sink)
         elif entry is not None and place is not None:

@@ -80,7 +80,7 @@ class LocalEngine(Engine):
             )
         words = LastWords(sink)
         kills = oom_kills()
-        home = tempfile.mkdtemp(prefix="ae-home-")
+        home = tempfile.mkdtemp(prefix=".home-", dir=job.out)
         try:
             ended = processes.stream(
                 self._argv(job),

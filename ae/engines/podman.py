@@ -89,7 +89,7 @@ class PodmanEngine(ContainerEngine):
         if image.override is not None:
             self.pull(image.reference, sink)
             return
-        entry, place = locked(image), registry.place()
+        entry, place = locked(image), registry.place(image.root)
         if entry is None or place is None:
             raise EnvironmentFault(
                 f"podman has no image {image.reference} that is built from this tree",

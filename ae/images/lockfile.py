@@ -19,8 +19,8 @@ from ae.recipe.yamlfile import read_yaml, validate
 
 HEADER = """\
 # The published images, by digest. `ae push` writes this file, `ae run` and `ae pull` obey it: an
-# entry counts as long as `content` is the hash of the sources in this tree. Where it is published
-# is not said here, but in AE_REGISTRY.
+# entry counts as long as `content` is the hash of the sources in this tree. They are in `registry`,
+# if a release has named one here; AE_REGISTRY names another, or none where it is empty.
 """
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -49,6 +49,7 @@ class Lock(Part):
     """The whole file: image name -> flavour -> entry."""
 
     schema_version: Literal[1] = Field(alias="schema")
+    registry: str | None = None  # where everybody pulls from
     images: dict[str, dict[Literal["cpu", "cuda"], Entry]]
 
     def entry(self, name: str, flavour: Flavour) -> Entry | None:
@@ -64,9 +65,7 @@ def path_of(root: Path) -> Path:
 def load(root: Path) -> Lock:
     """Read the lock file. Raises RecipeError with file and line."""
     path = path_of(root)
-    if not path.is_file():
-        return Lock(schema=1, images={})
-    return validate(read_yaml(path, root), Lock)
+    return validate(read_yaml(path, root), Lock) if path.is_file() else Lock(schema=1, images={})
 
 
 def locked(image: ImageRef) -> Entry | None:
@@ -83,9 +82,9 @@ def store(root: Path, name: str, flavour: Flavour, entry: Entry) -> None:
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)  # two pushes at once must not lose an entry
-        images = load(root).model_dump()["images"]
-        images.setdefault(name, {})[flavour.value] = entry.model_dump()
-        write_atomic(path, HEADER + str(yaml.safe_dump({"schema": 1, "images": images})))
+        whole = load(root).model_dump(by_alias=True, exclude_none=True)
+        whole["images"].setdefault(name, {})[flavour.value] = entry.model_dump()
+        write_atomic(path, HEADER + str(yaml.safe_dump(whole)))
     except OSError as error:
         raise EnvironmentFault(
             f"{path} cannot be written: {error.strerror}", fix="check the disk, and whose it is"

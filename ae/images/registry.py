@@ -1,4 +1,4 @@
-"""Images to and from the registry of AE_REGISTRY: pushed once, locked and pulled by digest.
+"""Images to and from a registry: pushed once, locked and pulled by digest.
 
 The daemon checks every layer against its digest and tries again what breaks off. Who may push and
 pull is the docker client's affair: its configuration and credential helpers.
@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes
 from ae.images.content import labels, labels_of
-from ae.images.lockfile import Entry
+from ae.images.lockfile import Entry, load
 from ae.model import ImageRef, Sink
 
 _REGISTRY = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
@@ -47,17 +48,17 @@ _FIXES = (
 )
 
 
-def place() -> str | None:
-    """The registry; None where none is named. Raises UsageError for what no registry can be."""
-    named = os.environ.get("AE_REGISTRY")
+def place(root: Path) -> str | None:
+    """The registry of AE_REGISTRY, else the lock's; None: none is named. Raises UsageError."""
+    named = os.environ.get("AE_REGISTRY", load(root).registry)
     if named and not _REGISTRY.fullmatch(named):
         raise UsageError(f"'{named}' (AE_REGISTRY) is no registry", fix=f"write {_FORM}")
     return named or None
 
 
-def require_place() -> str:
+def require_place(root: Path) -> str:
     """The registry. Raises UsageError when none is named."""
-    if found := place():
+    if found := place(root):
         return found
     raise UsageError("no registry is named", fix=f"set AE_REGISTRY={_FORM}")
 

@@ -46,7 +46,7 @@ def find_root(start: Path | None = None) -> Path:
             return folder
     said = f"AE_ROOT is {named}, which has" if named else f"at or above {here} there are"
     raise UsageError(
-        f"{said} no recipes/ and images/", fix="change into the checkout, or set AE_ROOT to it"
+        f"{said} no recipes/ and images/", fix="run in a checkout or loaded bundle, or set AE_ROOT"
     )
 
 

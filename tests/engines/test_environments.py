@@ -186,3 +186,4 @@ def test_what_a_process_cannot_be_given_is_said(
     assert there == "PYTHONPATH=" + os.pathsep.join(f"{folder}/src" for folder in folders)
     assert home not in ("unset", os.environ.get("HOME"))
     assert not Path(home).exists()  # it lasts as long as the point
+    assert Path(home).parent == tmp_path / "out"  # what a killed launcher leaves is its run's

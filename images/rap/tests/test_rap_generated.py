@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -17,6 +20,19 @@ def test_a_source_is_a_file_and_a_module(tmp_path: Path) -> None:
     assert inspect.getsource(module.answer) == text  # which is how Triton finds a kernel's source
     assert load(text, "small", tmp_path / "new") is module
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["small.py"]
+
+
+def test_a_source_without_a_folder_goes_with_its_process(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom pathlib import Path\nfrom rap_training.generated import load\n"
+        "print(all(os.path.exists(load(f'at = {n}', 'small', None).__file__) for n in range(2)))"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_of_the_same_size_in_the_same_second(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import shutil
 import sys
 import tempfile
 from functools import cache
@@ -12,11 +14,13 @@ from types import ModuleType
 
 @cache
 def load(text: str, name: str, folder: Path | None) -> ModuleType:
-    """Import `text` from the file <name>.py in `folder`, a temporary one if None.
+    """Import `text` from the file <name>.py in `folder`; None: in one that the process takes along.
 
     The same text is written and imported once a process.
     """
-    place = Path(tempfile.mkdtemp(prefix="rap-")) if folder is None else folder
+    place = folder or Path(tempfile.mkdtemp(prefix="rap-"))
+    if folder is None:
+        atexit.register(shutil.rmtree, place, ignore_errors=True)
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{name}.py"
     # Ranks write the same files at the same time, and Triton reads them: never a part of one.
