@@ -146,6 +146,9 @@ AT_DEVICE void record_bulk(void* userdata, uint64_t address, uint32_t bytes, uin
 
 using namespace accel_trace;
 
+// The headers' own types hold the arguments: another version that differs does not compile.
+#define AT_IS(function, Type) \
+  static_assert(std::is_same<decltype(&function), Type>::value, #function " has another type")
 #define AT_DONE return SANITIZER_PATCH_SUCCESS
 #define AT_ACCESS_ARGUMENTS \
   void *userdata, uint64_t, void *ptr, uint32_t size, uint32_t flags, const void *
@@ -163,9 +166,6 @@ using namespace accel_trace;
 #else
 #define AT_STORE_ARGUMENTS void *userdata, uint64_t, uint64_t dst, uint32_t, uint32_t data
 #endif
-#define AT_TENSOR_LOAD_ARGUMENTS                                                                  \
-  void *userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t, int32_t, int32_t, int32_t, \
-      int32_t, uint32_t, uint32_t, uint32_t, uint32_t
 #define AT_REDUCE_ARGUMENTS void *userdata, uint64_t, uint64_t dst, uint32_t, uint32_t data
 
 #ifdef AT_ASYNC_ZERO_FILL
@@ -215,10 +215,13 @@ AT_PATCH SanitizerPatchResult at_touch_bulk_reduce(AT_REDUCE_ARGUMENTS) {
 }
 #ifdef AT_TENSOR
 // The first word of a map is the address of its tensor.
-AT_PATCH SanitizerPatchResult at_touch_tensor_load(AT_TENSOR_LOAD_ARGUMENTS) {
+AT_PATCH SanitizerPatchResult at_touch_tensor_load(
+    void* userdata, uint64_t, uint64_t map, uint32_t, uint32_t, int32_t, int32_t, int32_t, int32_t,
+    int32_t, uint32_t, uint32_t, uint32_t, uint32_t) {
   if (userdata) touch(userdata, load(reinterpret_cast<const uint64_t*>(map)));
   AT_DONE;
 }
+AT_IS(at_touch_tensor_load, SanitizerCallbackTensorMemoryLoad);
 #endif
 // Other copies by tensor map: of stores the headers do not say what the interface tells.
 AT_PATCH SanitizerPatchResult at_touch_tensor(void* userdata, uint64_t) {
@@ -386,18 +389,11 @@ AT_PATCH SanitizerPatchResult at_trace_tensor(void* userdata, uint64_t) {
 
 #include "values_patches.h"
 
-// The headers' own types hold the arguments above: another version that differs does not compile.
-#define AT_IS(function, Type) \
-  static_assert(std::is_same<decltype(&function), Type>::value, #function " has another type")
 AT_IS(at_empty_access, SanitizerCallbackMemoryAccess);
 AT_IS(at_touch_global, SanitizerCallbackMemoryAccess);
-AT_IS(at_values_global, SanitizerCallbackMemoryAccess);
 AT_IS(at_touch_async, SanitizerCallbackMemcpyAsync);
 #ifdef AT_BULK
 AT_IS(at_touch_bulk_load, SanitizerCallbackBulkCopyGlobalToShared);
 AT_IS(at_touch_bulk_store, SanitizerCallbackBulkCopySharedToGlobal);
 AT_IS(at_touch_bulk_reduce, SanitizerCallbackBulkReductionSharedToGlobal);
-#endif
-#ifdef AT_TENSOR
-AT_IS(at_touch_tensor_load, SanitizerCallbackTensorMemoryLoad);
 #endif

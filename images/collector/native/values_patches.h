@@ -91,6 +91,7 @@ AT_PATCH SanitizerPatchResult at_values_global(void* userdata, uint64_t pc, void
   if (userdata && (flags & kAccess)) note_value(userdata, pc, ptr, size, flags, data);
   AT_DONE;
 }
+AT_IS(at_values_global, SanitizerCallbackMemoryAccess);
 AT_PATCH SanitizerPatchResult at_values_async(AT_ASYNC_ARGUMENTS) {
   (void)src;
   (void)size;
