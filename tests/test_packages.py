@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -96,11 +97,19 @@ def test_ae_from_its_wheel_without_an_install(dist: Path, tmp_path: Path) -> Non
 
 
 def test_what_is_in_them(dist: Path) -> None:
-    """The same modules in a wheel as in the checkout; licences; no tests, which need the rest."""
-    for name, source in (("ae", ROOT / "ae"), ("accel_trace", ROOT / "images/collector/src")):
-        with tarfile.open(dist / f"{name}-{__version__}.tar.gz") as tar:
-            members = [member.name.partition("/")[2] for member in tar.getmembers()]
-        assert "LICENSE" in members
+    """Every file of the package, in both; licences; no tests, which need the rest."""
+    for package in (ROOT / "ae", ROOT / "images/collector/src/accel_trace"):
+        name = f"{package.name}-{__version__}"
+        files = {
+            path.relative_to(package.parent).as_posix()
+            for path in package.rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        with zipfile.ZipFile(dist / f"{name}-py3-none-any.whl") as wheel:
+            names = set(wheel.namelist())
+        assert files <= names, files - names
+        assert f"{name}.dist-info/licenses/LICENSE" in names
+        with tarfile.open(dist / f"{name}.tar.gz") as tar:
+            members = {member.name.partition("/")[2].removeprefix("src/") for member in tar}
+        assert files | {"LICENSE"} <= members
         assert not [member for member in members if member.startswith(("tests", ".."))]
-        modules = {path.name for path in source.rglob("*.py")}
-        assert modules <= {Path(member).name for member in members}

@@ -117,22 +117,25 @@ class Run:
                 assert source.exists(), given
                 assert not target.exists(), f"two artifacts {target.name}"
                 if source.is_dir():
-                    shutil.copytree(source, target)
+                    shutil.copytree(source, target, copy_function=os.link)
                 else:
                     target.mkdir(parents=True)
                     shutil.copy(source, target)
             case "actions/download-artifact":
                 if "name" in given:
-                    shutil.copytree(self.artifacts / given["name"], folder / given["path"])
+                    self._fetch(given["name"], folder / given["path"])
                 else:
                     found = list(self.artifacts.glob(given["pattern"]))
                     assert found, given
                     for one in found:
-                        shutil.copytree(one, folder / given["path"] / one.name)
+                        self._fetch(one.name, folder / given["path"] / one.name)
             case "actions/deploy-pages":
                 assert (self.artifacts / "github-pages/index.html").is_file()
             case _:
                 raise AssertionError(f"nothing stands for {name} here")
+
+    def _fetch(self, name: str, target: Path) -> None:
+        shutil.copytree(self.artifacts / name, target, copy_function=os.link)
 
     def _virtual_environment(self, folder: Path) -> None:
         """What `make setup` has made for these tests is its .venv, too: none is made again."""
