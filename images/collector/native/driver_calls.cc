@@ -315,7 +315,12 @@ void write_arguments(const Function& function, uint64_t launch) {
 void write_unpatched(const Function& function, uint64_t launch, bool in_graph,
                      CUgraphExec instance) {
   Unpatched& unpatched = *tool->unpatched;
-  const uint32_t what = function.code ? function.code->uses & ~unpatched.seen : 0;
+  const uint32_t all = function.code ? function.code->uses : 0, what = all & ~unpatched.seen;
+  if (all & unpatched.seen) {
+    tool->note_once("tensor loads", 1,
+                    "what kernels copy in by tensor map (TMA) is seen by patches: each such copy is "
+                    "taken to touch the tensor at the address of its map");
+  }
   if (what == 0) return;
   const bool maps = what & kTensorMapUses;
   if (maps && in_graph) {

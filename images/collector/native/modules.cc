@@ -72,12 +72,7 @@ SanitizerResult patch(Lock& lock, CUcontext context, CUmodule module) {
     }
     return tool->api.PatchModule(module);
   });
-  if (tensor_loads && patched == SANITIZER_SUCCESS) {
-    tool->unpatched->seen = kTensorMapLoad;
-    tool->note_once("tensor loads", 1,
-                    "what kernels copy in by tensor map (TMA) is seen by patches: each such copy is "
-                    "taken to touch the tensor at the address of its map");
-  }
+  if (tensor_loads && patched == SANITIZER_SUCCESS) tool->unpatched->seen = kTensorMapLoad;
   for (const char* name : unseen) {
     tool->note_once(name, 1,
                     std::string("accesses of the kind ") + name +

@@ -140,8 +140,9 @@ def test_a_recorded_loop_is_inferred(tmp_path: Path) -> None:
         at = 0x7F0000000000 + i % 4 * 8 * MIB
         script += [
             f"tensor {at:#x} {MIB}", f"tensor {at + MIB:#x} {3 * MIB}", "step",
-            f"tensor_map 1 {words(CUBLAS, at + MIB)}", "launch 1 1 loads", f"access {read(at, 9)}",
-            f"pointer 8 {at:#x}", "argument 128 0 1", "call",
+            f"tensor_map {i} {words(CUBLAS, at + MIB)}", "launch 1 1 loads",
+            f"access {read(at, 9)}", f"access tensor_load 0 0 {i} 0 1",
+            f"pointer 8 {at:#x}", f"argument 128 0 {i}", "call",
             "launch 1 1 plain", f"access {read(at + 64, 3)}", f"pointer 8 {at + 64:#x}",
             "argument 8", "call", f"untensor {at:#x}", f"untensor {at + MIB:#x}",
         ]  # fmt: skip

@@ -30,22 +30,24 @@ for wanted in "$@"; do
     { answer "$wanted" "NO: its header has no patch for tensor maps"; continue; }
   python -m accel_trace probe --library "$library" ||
     { answer "$wanted" "NO: it does not run on this driver (above)"; continue; }
-  python -m accel_trace run --no-probe --library "$library" --tool access_counts \
-    --out "$out/$name-run" -- python -c "
+  for tool in access_counts working_set; do
+    python -m accel_trace run --no-probe --library "$library" --tool $tool \
+      --out "$out/$name-$tool" -- python -c "
 import torch
 a, b = (torch.randn(2048, 2048, device='cuda', dtype=torch.bfloat16) for _ in range(2))
 print(float((a @ b).float().abs().mean()))
-" >"$out/said" 2>&1 || { tail -3 "$out/said"; answer "$wanted" "NO: a program fails under it"; continue; }
-  grep "by tensor map\|not counted\|not seen\|tensor" "$out/$name-run/report.txt" | head -5
-  if python - "$out/$name-run" <<'PY'
+" >"$out/said" 2>&1 || {
+      tail -3 "$out/said"; answer "$wanted" "NO: a program fails under it and $tool"; continue 2
+    }
+    grep "by tensor map\|not counted\|not seen\|by descriptor" "$out/$name-$tool/report.txt" | head -5
+  done
+  if python - "$out/$name" <<'PY'
 import sys
-from accel_trace.events import TensorMap
 from accel_trace.session import Session
-session = Session(sys.argv[1])
-texts = [note.text for process in session.processes for note in process.notes]
-maps = sum(1 for _ in session.events([TensorMap]))
-print(f"{maps} tensor maps were found among parameters")
-sys.exit(0 if any("copied by tensor map" in text for text in texts) else 1)
+said = {"access_counts": "copied by tensor map", "working_set": "is seen by patches"}
+sys.exit(not all(
+    any(text in note.text for process in Session(f"{sys.argv[1]}-{tool}").processes
+        for note in process.notes) for tool, text in said.items()))
 PY
   then answer "$wanted" "YES: it runs, and a bf16 product's copies by tensor map reach its patches"
   else answer "$wanted" "NO: it runs, and a bf16 product's copies by tensor map reach no patch"
