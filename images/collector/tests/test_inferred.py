@@ -88,6 +88,26 @@ def test_what_is_not_the_same_is_not_inferred(tmp_path, other):
     assert found(tmp_path, *events) == (([6, 4], 0, 0, 0, 0) if unowned else ([4], 1, 0, 0, 0))
 
 
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [({"name": "other"}, "other: the kernel at its place, its grid or its blocks are others"),
+     ({"shift": 512},
+      f"k: argument 3 names byte 512 of a tensor of {2 * MIB}, and named byte 0 of a tensor of "
+      f"{2 * MIB}"),
+     ({"a": 0x77000000, "b": 0x50},
+      f"k: argument 3 names no memory, and named byte 0 of a tensor of {2 * MIB}")],
+)  # fmt: skip
+def test_the_report_says_why_launches_were_not_inferred(tmp_path, other, reason):
+    later = step(1, 2, BASE + 8 * MIB, analysed=0, **other)
+    if "b" in other:
+        later = [event for event in later if getattr(event, "size", 0) != 2 * MIB]
+    opened = session(
+        tmp_path, Fact(name="distinct", value="1"), *MEMORY, *step(0, 0, BASE, analysed=1), *later,
+    )  # fmt: skip
+    report = WorkingSet({}, tmp_path).run(opened)
+    assert f"  not inferred: 1 launches of {reason}" in report.text.splitlines()
+
+
 def test_a_piece_that_no_argument_names_must_be_the_same(tmp_path):
     events = [
         *MEMORY, *step(0, 0, BASE, analysed=1, extra=1), free(0x9000000), alloc(0x9000000, 2 * MIB),

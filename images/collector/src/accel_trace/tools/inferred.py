@@ -9,6 +9,7 @@ Iterations that are analysed again are inferred too, and compared.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, overlap
 _KINDS: tuple[type[Event], ...] = (
     Alloc, Free, TensorAlloc, TensorFree, Launch, TensorMap, Argument, Iteration,
 )  # fmt: skip
+_OTHER = "memory that no argument names is other memory"
 _MAP = 1 << 32  # places of tensor maps, behind those of arguments
 
 
@@ -46,14 +48,31 @@ class Call:
             self.pieces[place] = (piece, address - piece.address)
 
     def form(self) -> tuple[object, ...]:
-        """Return what two launches share that differ only in where their memory lies."""
+        """Return what launches of one kernel share that do the same."""
         launch = self.launch
         return (
             launch.name, launch.device, launch.grid_x, launch.grid_y, launch.grid_z,
             launch.block_x, launch.block_y, launch.block_z,
-            *((place, piece.what, piece.size, offset)
-              for place, (piece, offset) in sorted(self.pieces.items())),
         )  # fmt: skip
+
+    def named(self, place: int) -> str:
+        """What an argument names, wherever it lies."""
+        if place not in self.pieces:
+            return "no memory"
+        piece, offset = self.pieces[place]
+        return (
+            f"byte {offset} of {'a tensor' if piece.what == TENSOR else 'memory'} of {piece.size}"
+        )
+
+    def unlike(self, other: Call) -> str:
+        """Return how it differs from another launch in more than where memory lies; or ""."""
+        if self.form() != other.form():
+            return "the kernel at its place, its grid or its blocks are others"
+        for place in sorted({*self.pieces, *other.pieces}):
+            here, there = self.named(place), other.named(place)
+            if here != there:
+                return f"argument {place} names {here}, and named {there}"
+        return ""
 
 
 @dataclass
@@ -61,10 +80,16 @@ class Inferred:
     """What was inferred of one process: rows by launch, and how the checks came out."""
 
     rows: list[LaunchSet] = field(default_factory=list)
-    unmatched: int = 0  # launches of iterations that are as none of the analysed one
+    # Launches of iterations that are as none of the analysed one, by kernel and reason.
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     outside: int = 0  # launches in no iteration, or before the first that was analysed
     checked: int = 0  # launches that were inferred and analysed
     mismatches: int = 0  # of them
+
+    @property
+    def unmatched(self) -> int:
+        """Launches of iterations that are as none of the analysed one."""
+        return self.reasons.total()
 
 
 def infer(process: Process, sets: LaunchSets) -> Inferred:
@@ -119,20 +144,26 @@ class _Reader:
         if self._inside is None or not self._reference:
             self.out.outside += call.launch.analysed == 0
             return
-        row = self._row(call, self._reference[place]) if place < len(self._reference) else None
+        row: LaunchSet | str = "the analysed iteration is shorter"
+        if place < len(self._reference):
+            row = self._row(call, self._reference[place])
         own = self._measured.get(call.launch.launch)
         if call.launch.analysed == 0:
-            self.out.unmatched += row is None
-            self.out.rows += [row] if row else []
-        elif row is not None and own is not None:
+            if isinstance(row, str):
+                self.out.reasons[call.launch.name, row] += 1
+            else:
+                self.out.rows.append(row)
+        elif own is not None and not isinstance(row, str):
             self.out.checked += 1
             self.out.mismatches += (row.tensors, row.ws) != (own.tensors, own.ws)
 
-    def _row(self, call: Call, model: Call) -> LaunchSet | None:
-        """Return what `call` touches if it does as `model` did; None where that cannot be said."""
+    def _row(self, call: Call, model: Call) -> LaunchSet | str:
+        """Return what `call` touches if it does as `model` did, or why that cannot be said."""
         known = self._measured.get(model.launch.launch)
-        if known is None or call.form() != model.form():
-            return None
+        if known is None:
+            return "the analysed one's data is lost"
+        if unlike := call.unlike(model):
+            return unlike
         moved = {
             (piece.what, piece.address): call.pieces[place][0].address
             for place, (piece, _) in model.pieces.items()
@@ -146,7 +177,7 @@ class _Reader:
         for address, size in known.tensors.items():
             piece = memory.tensors.find(moved.get((TENSOR, address), address))
             if piece is None or piece.size != size:
-                return None
+                return _OTHER
             row.tensors[piece.address] = size
             for owner in memory.objects.overlapping(piece.address, piece.end):
                 row.objects[owner.address] = owner.size
@@ -155,6 +186,6 @@ class _Reader:
                 continue
             piece = memory.objects.find(moved.get((OBJECT, address), address))
             if piece is None or piece.size != size:
-                return None
+                return _OTHER
             row.objects[piece.address] = size
         return row

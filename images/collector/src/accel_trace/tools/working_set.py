@@ -31,6 +31,7 @@ from accel_trace.tools.base import (
 from accel_trace.tools.inferred import infer
 from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, launch_sets
 
+_REASONS = 5  # that are told
 _LEVELS = {"all": "ws", "tensor": "ws_tensor", "object": "ws_object"}
 _COLUMNS = (
     "process", "launch", "kernel", "device", "grid", "block", "ws", "ws_tensor", "ws_object",
@@ -100,14 +101,16 @@ class WorkingSet(Tool):
         rows: list[tuple[object, ...]] = []
         for process in session.processes:
             labels = {"process": process.label, "variant": variant}
+            reasons: list[str] = []
             if variant == "args":
                 sets, note = argument_sets(process, session)
             else:
                 sets = launch_sets(process)
                 note = _excluded(sets)
                 if process.facts.get("distinct"):
-                    note += f"; {_add_inferred(process, sets, labels, records)}"
-            lines.append(f"process {process.label}: {len(sets.rows)} launches; {note}")
+                    text, reasons = _add_inferred(process, sets, labels, records)
+                    note += f"; {text}"
+            lines += [f"process {process.label}: {len(sets.rows)} launches; {note}", *reasons]
             records.append(Record("launches", "launches", (len(sets.rows),), labels, note=note))
             if not sets.rows:
                 continue
@@ -160,8 +163,9 @@ def argument_sets(process: Process, session: Session) -> tuple[LaunchSets, str]:
 
 def _add_inferred(
     process: Process, sets: LaunchSets, labels: dict[str, str], records: list[Record]
-) -> str:
-    """Add what is inferred of launches that were not analysed; return what to say of it."""
+) -> tuple[str, list[str]]:
+    """Add what is inferred of launches that were not analysed; return what to say of it, and why
+    the most of the others were not."""
     found = infer(process, sets)
     sets.rows = sorted([*sets.rows, *found.rows], key=lambda row: row.launch.launch)
     for name, unit, count in (
@@ -169,12 +173,16 @@ def _add_inferred(
         ("checked", "launches", found.checked), ("mismatches", "launches", found.mismatches),
     ):  # fmt: skip
         records.append(Record(name, unit, (count,), labels))
-    return (
+    text = (
         f"inferred: {len(found.rows)} launches that were not analysed do as one that was; "
         f"{found.unmatched} are as none of the analysed iteration, and {found.outside} lie before "
         f"or outside of iterations: they are left out; {found.checked} inferred launches were "
         f"analysed as well, and {found.mismatches} of them came out otherwise"
     )
+    return text, [
+        f"  not inferred: {count} launches of {cut(kernel)}: {reason}"
+        for (kernel, reason), count in found.reasons.most_common(_REASONS)
+    ]
 
 
 def _excluded(sets: LaunchSets) -> str:
