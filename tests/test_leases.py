@@ -161,7 +161,7 @@ def test_the_table_of_leases(
     capsys.readouterr()
     words = ["plan", "toy", "--machine", "toy", "--quick", "--repeat", "2", "--spent", "0"]
     assert leases.main([*words, "--minutes", "1"]) == 0
-    _, _, row, _, command = capsys.readouterr().out.splitlines()
+    _, _, row, _, _, command, _ = capsys.readouterr().out.splitlines()
     cells = [cell.strip() for cell in row.split("|")[1:-1]]
     assert cells[:3] == ["toy", "0", "2 of 12"]
     assert cells[5].startswith("1: ")

@@ -228,7 +228,8 @@ def show(args: argparse.Namespace) -> int:
         leases_of(one, machine, args.minutes, args.spent) for machine in machines for one in asked
     ]
     rows = [one for one in found if one]
-    print(*(row for row, _ in rows), "", *(f"    {command}" for _, command in rows), sep="\n")
+    commands = (command for _, command in rows)
+    print(*(row for row, _ in rows), "", "```", *commands, "```", sep="\n")
     return 0
 
 

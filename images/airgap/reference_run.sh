@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [tests=no] [minutes=N] [NAME=DIR...] \
+#   reference_run.sh RECIPE OUT [tests=no] [minutes=N | again=yes] [NAME=DIR...] \
 #       [-- ARGUMENTS OF `ae run`... [-- ...]]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
@@ -13,7 +13,8 @@
 # lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
 # leaves the tests out, where they have a call of their own. `minutes=N` is a lease's length, all of
 # this included: what fits is run and nothing that is finished (leases.py, docs/reference.md); after
-# `--` stand --experiment, --variant, --set, --repeat, --gpus. On TERM, too, run.tgz is written, with
+# `--` stand --experiment, --variant, --set, --repeat, --gpus. `again=yes` measures a tenth of what
+# is finished once more, to be compared and not to be kept. On TERM, too, run.tgz is written, with
 # all that had finished. How they went stands beside the run, in
 # OUT/gpu-tests.txt. Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
 # each run. That wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean
@@ -26,12 +27,16 @@ contexts=()
 extra=
 with_tests=yes
 minutes=
+again=no
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     if [ "${1%%=*}" = extra ]; then
         extra=${1#*=}
     elif [ "${1%%=*}" = tests ]; then
         with_tests=${1#*=}
         case $with_tests in yes | no) ;; *) echo "tests=$with_tests: yes or no" >&2 && exit 2 ;; esac
+    elif [ "${1%%=*}" = again ]; then
+        again=${1#*=}
+        case $again in yes | no) ;; *) echo "again=$again: yes or no" >&2 && exit 2 ;; esac
     elif [ "${1%%=*}" = minutes ]; then
         minutes=${1#*=}
         case $minutes in '' | *[!0-9]*) echo "$1: a whole number of minutes" >&2 && exit 2 ;; esac
@@ -148,7 +153,10 @@ for word in "$@" --; do
         words+=("$word")
         continue
     fi
-    if [ -n "$minutes" ]; then # the last minute is for packing
+    if [ "$again" = yes ]; then
+        attended python3 images/airgap/leases.py again "$recipe" --engine docker "${words[@]}" ||
+            code=$?
+    elif [ -n "$minutes" ]; then # the last minute is for packing
         attended python3 images/airgap/leases.py run "$recipe" --engine docker \
             --seconds "$((minutes * 60 - SECONDS - 60))" "${words[@]}" || code=$?
     else
