@@ -15,8 +15,8 @@
 # this included: what fits is run and nothing that is finished (leases.py, docs/reference.md); after
 # `--` stand --experiment, --variant, --set, --repeat, --gpus. `again=yes` measures a tenth of what
 # is finished once more, to be compared and not to be kept. On TERM, too, run.tgz is written, with
-# all that had finished. How they went stands beside the run, in
-# OUT/gpu-tests.txt. Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
+# all that had finished. How the tests went stands beside the run, in OUT/gpu-tests.txt.
+# Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
 # each run. That wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean
 # checkout.
 set -euo pipefail
@@ -92,6 +92,7 @@ pack() {
     mkdir -p "$out"
     if [ "${#made[@]}" -gt 0 ]; then
         tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
+        [ "$again" = no ] || return 0 # to be compared
         echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
             "tar -xzf run.tgz -C results/runs/$recipe"
         for run in "${made[@]}"; do echo "    ae keep $run"; done
