@@ -56,6 +56,16 @@ def test_every_point_has_a_clean_origin_and_no_logs(results: Results) -> None:
             assert path.name in KEPT, path
 
 
+def test_processes_of_a_point_are_of_one_image(results: Results) -> None:
+    """`ae keep` replaces process by process: where it ended halfway, the older ones must go."""
+    contents: dict[str, set[str]] = {}
+    for point in results.points:
+        one = point.status
+        place = f"{one.experiment} {sorted(one.labels.items())} {one.variants}"
+        contents.setdefault(place, set()).add(point.origin.images[one.image])
+    assert {place for place, found in contents.items() if len(found) > 1} == set()
+
+
 @pytest.mark.skipif(not SETS, reason="no reference set of a recipe that is here")
 def test_looking_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine, recipe = min(SETS, key=lambda one: len(list((REFERENCE / one).rglob("*")))).parts

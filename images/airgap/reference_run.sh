@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [tests=no] [NAME=DIR...] [-- ARGUMENTS OF `ae run`... [-- ...]]
+#   reference_run.sh RECIPE OUT [tests=no] [minutes=N | again=yes] [NAME=DIR...] \
+#       [-- ARGUMENTS OF `ae run`... [-- ...]]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
@@ -10,8 +11,12 @@
 # of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build
 # context (`ae build --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host
 # lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
-# leaves the tests out, where they have a call of their own. How they went stands beside the run, in
-# OUT/gpu-tests.txt. Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
+# leaves the tests out, where they have a call of their own. `minutes=N` is a lease's length, all of
+# this included: what fits is run and nothing that is finished (leases.py, docs/reference.md); after
+# `--` stand --experiment, --variant, --set, --repeat, --gpus. `again=yes` measures a tenth of what
+# is finished once more, to be compared and not to be kept. On TERM, too, run.tgz is written, with
+# all that had finished. How the tests went stands beside the run, in OUT/gpu-tests.txt.
+# Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
 # each run. That wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean
 # checkout.
 set -euo pipefail
@@ -21,12 +26,20 @@ shift 2
 contexts=()
 extra=
 with_tests=yes
+minutes=
+again=no
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     if [ "${1%%=*}" = extra ]; then
         extra=${1#*=}
     elif [ "${1%%=*}" = tests ]; then
         with_tests=${1#*=}
         case $with_tests in yes | no) ;; *) echo "tests=$with_tests: yes or no" >&2 && exit 2 ;; esac
+    elif [ "${1%%=*}" = again ]; then
+        again=${1#*=}
+        case $again in yes | no) ;; *) echo "again=$again: yes or no" >&2 && exit 2 ;; esac
+    elif [ "${1%%=*}" = minutes ]; then
+        minutes=${1#*=}
+        case $minutes in '' | *[!0-9]*) echo "$1: a whole number of minutes" >&2 && exit 2 ;; esac
     else
         contexts+=(--context "$1")
         # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
@@ -52,9 +65,46 @@ print(*filter(lambda path: Path(path).is_dir(),
 
 step() { printf '=== %s (at %s s) ===\n' "$*" "$SECONDS"; }
 
+# A command that is handed a signal to this script, and waited for.
+child=
+stopped=
+attended() {
+    local code=0
+    "$@" &
+    child=$!
+    wait "$child" || code=$?
+    while kill -0 "$child" 2>/dev/null; do # a signal ended the wait
+        wait "$child" && code=0 || code=$?
+    done
+    child=
+    [ -z "$stopped" ] || exit 143
+    return "$code"
+}
+trap 'stopped=yes; if [ -n "$child" ]; then kill -TERM "$child" || true; else exit 143; fi' \
+    TERM INT HUP
+
+# The recipe's runs that were made since it ran first, as run.tgz.
+made=()
+pack() {
+    [ -n "${before+set}" ] || return 0
+    mapfile -t made < <(comm -13 <(echo "$before") <(runs))
+    unset before
+    mkdir -p "$out"
+    if [ "${#made[@]}" -gt 0 ]; then
+        tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
+        [ "$again" = no ] || return 0 # to be compared
+        echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
+            "tar -xzf run.tgz -C results/runs/$recipe"
+        for run in "${made[@]}"; do echo "    ae keep $run"; done
+    else
+        echo "no run was begun: there is no run.tgz" >&2
+    fi
+}
+runs() { if [ -d "$AE_RESULTS/runs/$recipe" ]; then ls "$AE_RESULTS/runs/$recipe"; fi; }
+
 step "engine"
 "${airgap[@]}" start
-trap '"${airgap[@]}" stop' EXIT
+trap 'pack; "${airgap[@]}" stop' EXIT
 eval "$("${airgap[@]}" env)"
 export AE_RESULTS=${AE_RESULTS:-$PWD/results}
 
@@ -88,16 +138,12 @@ tested="not run by this call"
 if [ "$with_tests" = yes ]; then
     step "GPU parity tests"
     PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
-        python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+        attended python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
     tested=passed
     [ "$tests" = 0 ] || tested="FAILED, exit code $tests: no number of this run holds"
 fi
 mkdir -p "$out"
 echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
-
-# The recipe's runs that are not in the list $1, which was made here before.
-made_since() { comm -13 <(echo "$1") <(runs); }
-runs() { if [ -d "$AE_RESULTS/runs/$recipe" ]; then ls "$AE_RESULTS/runs/$recipe"; fi; }
 
 step "run"
 code=0
@@ -108,21 +154,21 @@ for word in "$@" --; do
         words+=("$word")
         continue
     fi
-    "${ae[@]}" run "$recipe" --engine docker --no-build "${words[@]}" || code=$?
+    if [ "$again" = yes ]; then
+        attended python3 images/airgap/leases.py again "$recipe" --engine docker "${words[@]}" ||
+            code=$?
+    elif [ -n "$minutes" ]; then # the last minute is for packing
+        attended python3 images/airgap/leases.py run "$recipe" --engine docker \
+            --seconds "$((minutes * 60 - SECONDS - 60))" "${words[@]}" || code=$?
+    else
+        attended "${ae[@]}" run "$recipe" --engine docker --no-build "${words[@]}" || code=$?
+    fi
     words=()
 done
+pack
 
 step "verdicts"
-mapfile -t made < <(made_since "$before")
 for run in "${made[@]}"; do "${ae[@]}" check "$recipe" "$run" || true; done
-if [ "${#made[@]}" -gt 0 ]; then
-    tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
-    echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
-        "tar -xzf run.tgz -C results/runs/$recipe"
-    for run in "${made[@]}"; do echo "    ae keep $run"; done
-else
-    echo "no run was begun: there is no run.tgz" >&2
-fi
 "${ae[@]}" clean --dry-run
 step "done, exit code of the run: $code, of the tests: $tests"
 exit "$((code ? code : tests))"
