@@ -93,8 +93,8 @@ def test_what_is_not_the_same_is_not_inferred(tmp_path, other):
     ("other", "reason"),
     [({"name": "other"}, "other: the kernel at its place, its grid or its blocks are others"),
      ({"shift": 512},
-      f"k: argument 3, word 1, names byte 512 of a tensor of {2 * MIB}, and named byte 0 of a tensor "
-      f"of {2 * MIB}"),
+      f"k: argument 3, word 1, names byte 512 of a tensor of {2 * MIB}, and named byte 0 of a "
+      f"tensor of {2 * MIB}"),
      ({"a": 0x77000000, "b": 0x50},
       f"k: argument 3, word 1, names no memory, and named byte 0 of a tensor of {2 * MIB}")],
 )  # fmt: skip
