@@ -296,7 +296,8 @@ void Snapshots::write_last() {
     uint64_t count;
     const char* words;
   } left[] = {
-      {left_bytes_, "bytes that kernels got were not compared: they did not fit into the budget"},
+      {left_bytes_, "bytes that kernels got were not compared: they did not fit into the budget, or "
+                    "were more than 64 pieces of a launch, or at addresses that 8 does not divide"},
       {captured_, "launches were not compared: they went into a CUDA graph"},
       {others_, "launches were not compared: another thread's was under way"},
       {unknown_, "launches were not compared: what they get was not known"},

@@ -1,6 +1,7 @@
 // Reads commands, a line each, and does them on its memory (64 KiB at a fixed place, told first).
 //   r SIZE AT, w SIZE AT, add SIZE AT   one instruction of 1, 2, 4, 8 or 16 bytes
 //   copy TO FROM COUNT                  rep movsb
+//   gather STRIDE                       one instruction loads eight integers (AVX2); says their sum
 //   file CALL AT COUNT                  write, read, fwrite, fread
 //   thread SIZE AT TIMES                so many stores by another thread
 //   threads COUNT TIMES                 at once: each adds one so often to a number of its own
@@ -61,6 +62,16 @@ static void access(const std::string& what, int size, char* at) {
   else asm volatile("movdqu %1, %0" : "=m"(*(__m128i_u*)at) : "x"(value));
 }
 
+static void gather(int stride) {
+  int offsets[8], found[8], sum = 0;
+  for (int k = 0; k < 8; ++k) offsets[k] = k * stride;
+  asm volatile("vmovdqu (%1), %%ymm1\n\tvpcmpeqd %%ymm2, %%ymm2, %%ymm2\n\t"
+               "vpgatherdd %%ymm2, (%0,%%ymm1,1), %%ymm0\n\tvmovdqu %%ymm0, (%2)\n\tvzeroupper"
+               : : "r"(memory), "r"(offsets), "r"(found) : "xmm0", "xmm1", "xmm2", "memory");
+  for (const int one : found) sum += one;
+  printf("sum %d\n", sum);
+}
+
 static void file(const std::string& call, char* at, size_t count) {
   FILE* one = tmpfile();
   const int number = fileno(one);
@@ -111,6 +122,7 @@ int main() {
       char *to = memory + a, *from = memory + b;
       asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(c) : : "memory");
     }
+    if (what == "gather") gather(static_cast<int>(a));
     if (what == "file") file(name, memory + a, b);
     if (what == "handler") handle(name);
     if (what == "thread") {

@@ -94,6 +94,20 @@ def test_both_operands_of_a_copy(program: Path, tmp_path: Path) -> None:
     assert sorted(ran.accesses) == [(1, 1, 8), (1, 1, 9), (2, 1, 8192), (2, 1, 8193)]
 
 
+@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="needs AVX2")
+def test_one_instruction_reaches_many_allocations(program: Path, tmp_path: Path) -> None:
+    """Eight loads of a gather, each of an allocation of its own: one access of each is seen."""
+    stores = ";".join(f"w 4 {4096 * k}" for k in range(8))
+    watched = ";".join(f"watch {4096 * k} 4096" for k in range(8))
+    alone = play(program, f"{stores};gather 4096", tmp_path / "alone", "")
+    ran = play(program, f"{stores};{watched};gather 4096;w 4 8", tmp_path / "seen")
+    assert (ran.returncode, ran.lines) == (7, alone.lines)
+    assert ran.lines[0] != "sum 0"
+    assert sorted((flags, at) for flags, _, at in ran.accesses) == [
+        *((1, 4096 * k) for k in range(8)), (2, 8),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("call", ["write", "read", "fwrite", "fread"])
 def test_the_kernel_reaches_memory_that_is_watched(
     call: str, program: Path, tmp_path: Path

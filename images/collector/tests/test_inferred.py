@@ -16,6 +16,7 @@ from collector_logs import MIB, alloc, free, launch, session, tensor, tensor_fre
 from native_support import START, play
 from test_native_touch import read
 from test_unpatched import CUBLAS, cubin, words
+from test_unseen import tensor_map
 
 BASE = 0x100000
 
@@ -36,7 +37,7 @@ def step(number: int, first: int, at: int, *, analysed: int, name: str = "k", **
     out: list[Event] = [
         tensor(a, 4 * MIB), tensor(b, more.get("size", 2 * MIB)),
         iteration(number, True, analysed > 0), launch(first, name, analysed=analysed),
-        argument(first, 0, a), argument(first, 3, b + shift),
+        argument(first, 0, a), argument(first, 3 << 16 | 1, b + shift),
         launch(first + 1, "last", analysed=analysed), argument(first + 1, 0, a),
         iteration(number, False, analysed > 0),
     ]  # fmt: skip
@@ -92,10 +93,10 @@ def test_what_is_not_the_same_is_not_inferred(tmp_path, other):
     ("other", "reason"),
     [({"name": "other"}, "other: the kernel at its place, its grid or its blocks are others"),
      ({"shift": 512},
-      f"k: argument 3 names byte 512 of a tensor of {2 * MIB}, and named byte 0 of a tensor of "
-      f"{2 * MIB}"),
+      f"k: argument 3, word 1, names byte 512 of a tensor of {2 * MIB}, and named byte 0 of a "
+      f"tensor of {2 * MIB}"),
      ({"a": 0x77000000, "b": 0x50},
-      f"k: argument 3 names no memory, and named byte 0 of a tensor of {2 * MIB}")],
+      f"k: argument 3, word 1, names no memory, and named byte 0 of a tensor of {2 * MIB}")],
 )  # fmt: skip
 def test_the_report_says_why_launches_were_not_inferred(tmp_path, other, reason):
     later = step(1, 2, BASE + 8 * MIB, analysed=0, **other)
@@ -106,6 +107,22 @@ def test_the_report_says_why_launches_were_not_inferred(tmp_path, other, reason)
     )  # fmt: skip
     report = WorkingSet({}, tmp_path).run(opened)
     assert f"  not inferred: 1 launches of {reason}" in report.text.splitlines()
+
+
+def test_a_tensor_map_of_another_place_is_named_as_one(tmp_path):
+    def own(events: list[Event], at: int) -> list[Event]:
+        """The same with a map of 2 MiB among the first launch's parameters."""
+        first = next(k for k, event in enumerate(events) if isinstance(event, Argument))
+        number = events[first].launch
+        return [*events[:first], tensor_map(number, at, 2 * MIB), *events[first:]]
+
+    opened = session(
+        tmp_path, Fact(name="distinct", value="1"), *MEMORY,
+        *own(step(0, 0, BASE, analysed=1), BASE + 4 * MIB),
+        *own(step(1, 2, BASE, analysed=0), BASE + 4 * MIB + 512),
+    )  # fmt: skip
+    report = WorkingSet({}, tmp_path).run(opened)
+    assert "launches of k: tensor map 0 names byte 512 of a tensor of" in report.text
 
 
 def test_a_piece_that_no_argument_names_must_be_the_same(tmp_path):

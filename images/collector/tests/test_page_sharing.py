@@ -18,7 +18,7 @@ from accel_trace.launch import Filters, LaunchError, environment
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.session import Session
 from accel_trace.tools.base import Needs, Report
-from accel_trace.uvm.sharing import GPU, SIZES, Windows, windows_of
+from accel_trace.uvm.sharing import CPU, GPU, SIZES, Windows, windows_of
 from accel_trace.uvm.sharing_map import page
 from accel_trace.uvm.touches import Managed, timeline
 from collector_logs import session
@@ -127,6 +127,17 @@ def test_mode_pages_sees_first_accesses_of_each_window(tmp_path: Path) -> None:
     assert "see with cpu=bytes whether it is true sharing" in made.text
 
 
+def test_mode_pages_says_where_a_copy_ends_a_window(tmp_path: Path) -> None:
+    """The recorder is told of waits alone, so no page is closed behind a copy."""
+    host = A + (1 << 20)
+    script = [*START, f"memory {host:#x} {PAGE} 0", *memory(A, PAGE, "one"), f"cpu w 4 {A:#x}",
+              f"copy 1 {host:#x} {A:#x} 64 3 0", f"cpu w 4 {A:#x}"]  # fmt: skip
+    run = watched(script, tmp_path, "pages")
+    assert len(read(run.folder, run.log.pid)) == 1
+    assert "not seen: 1 copies that the program waits for end windows" in report(run, tmp_path).text
+    assert "copies that" not in report(watched(script, tmp_path), tmp_path).text
+
+
 def test_page_faults_of_the_kernels_own_count(tmp_path: Path) -> None:
     """Memory that is given back (its pages are new again) faults once a page, and is not closed."""
     script = [*START, f"memory {A:#x} {2 * PAGE} 0", f"memory {A:#x} {2 * PAGE} fresh",
@@ -195,7 +206,8 @@ def test_copies_and_fills_of_managed_memory_are_the_drivers(tmp_path: Path) -> N
     mine = found.touches.take(found.touches.side == GPU)
     assert (mine.address.tolist(), mine.size.tolist()) == ([A], [2 * PAGE])
     assert found.paths[int(mine.context[0])] == ("fill: after the start",)
-    assert "cpu write" not in found.paths
+    theirs = found.touches.take(found.touches.side == CPU)
+    assert theirs.address.tolist() == [A], "the CPU's own access alone"
 
 
 def test_the_drivers_counts_stand_beside_the_estimate(tmp_path: Path) -> None:
@@ -256,6 +268,8 @@ def test_the_map_has_a_band_for_neighbours_with_one_history(count: int) -> None:
     objects = [Managed(0, PAGE * count, "a <b>")]
     same = Windows(PAGE, number * 0, number, np.full(count, 8), number * 0)
     text = page([same], objects, "A & B")
+    assert text.count("<i ") == 1
+    assert "GPU only</span>" in text, "the legend has what is there"
     assert text.count("<rect") == (count <= 1000)
     assert ("3000 more pages that are not drawn" in text) == (count > 1000)
     assert ("a &lt;b&gt;" in text) == (count <= 1000)

@@ -176,6 +176,7 @@ def test_the_report_names_what_is_written_for_nothing(tmp_path: Path) -> None:
         "at most 4.00 KiB of 8.00 KiB are written for nothing, in 2 launches of typed"
         in report.text
     )
+    assert "of all 8.00 KiB, 8.00 KiB may be written by their type" in report.text
     assert "8.00 KiB hold the same as another piece that the launch got" in report.text
     values = {r.metric: r.samples for r in report.records}
     assert values["unchanged"] == (4096,)

@@ -63,6 +63,7 @@ _DRIVE = r"""
 #include <map>
 #include <mutex>
 #include <random>
+#include <stdexcept>
 #include <thread>
 namespace allocator = c10::cuda::CUDACachingAllocator;
 using allocator::TraceEntry;
@@ -74,6 +75,7 @@ static std::function<void(const TraceEntry&)> tracker;
 static size_t next = 0x700000000000, active = 0;
 static std::atomic<bool> in_snapshot{false};
 static std::function<void()> meanwhile;
+static bool refuses = false;
 static void tell(TraceEntry::Action action, size_t address, size_t size) {
   if (tracker) tracker({action, 0, address, nullptr, size});
 }
@@ -133,6 +135,7 @@ namespace c10::cuda::CUDACachingAllocator {
 Allocator* get() { static Allocator one; return &one; }
 SnapshotInfo snapshot() {
   SnapshotInfo out;
+  if (refuses) throw std::runtime_error("no snapshot");
   if (meanwhile) meanwhile();  // before it, and so in it
   {
     std::lock_guard<std::recursive_mutex> held(lock);
@@ -215,6 +218,15 @@ int main(int, char** words) {
     }
   }
   std::printf("wrong %d, told meanwhile %d\n", wrong, told);
+  refuses = true;
+  for (int way = 0; way < 2; ++way) {
+    uint64_t seen[6];
+    follow(0);
+    if (way) follow(1);
+    const int said = accel_trace_torch_totals(0, seen);
+    const size_t address = take(40 << 20);
+    std::printf("refused: totals %d, told of what comes %d\n", said, (int)live.count(address));
+  }
 }
 """
 
@@ -245,4 +257,5 @@ def test_what_changed_meanwhile_is_told_at_once(seed: int, drive: Path) -> None:
     said = subprocess.run(
         [str(drive), str(seed)], env=env, capture_output=True, text=True, timeout=120, check=True
     ).stdout
-    assert said == "attached 0\nwrong 0, told meanwhile 0\n"
+    refused = "refused: totals 0, told of what comes 1\n"
+    assert said == "attached 0\nwrong 0, told meanwhile 0\n" + 2 * refused

@@ -42,10 +42,9 @@ def test_a_replay_is_what_was_recorded(program: Path, tmp_path: Path) -> None:
             again, _ = read_values(tmp_path / variant / "values-1.npz")
             for column in recorded.__dataclass_fields__:
                 assert list(getattr(again, column)) == list(getattr(recorded, column)), column
-            for end in ("records", "stacks", "facts", "atl"):
-                name = f"{'trace' if end == 'atl' else 'cpu'}-1.{end}"
-                if end != "atl":
-                    assert (tmp_path / variant / name).read_bytes() == (folder / name).read_bytes()
+            for end in ("records", "stacks", "facts"):
+                name = f"cpu-1.{end}"
+                assert (tmp_path / variant / name).read_bytes() == (folder / name).read_bytes()
 
 
 @pytest.mark.parametrize("size", [3, SHARING.replay, 40, APART + 5])

@@ -56,8 +56,8 @@ class Unseen:
             )
         elif self.maps:
             yield (
-                f"by descriptor: {len(self.maps)} launches got tensor maps (TMA), whose accesses "
-                "no patch sees: each is taken to touch the tensors that its maps name"
+                f"by descriptor: {len(self.maps)} launches got tensor maps (TMA) by which no patch "
+                "sees all accesses: each is taken to touch the tensors that its maps name"
             )
         if analysis == "touch" and blind:
             yield (

@@ -20,7 +20,6 @@ LARGE = 1 << 20
 class Operator:
     """What is looked at: `make(full, device)` gives both variants, of the same inputs."""
 
-    title: str
     suspects: frozenset[str]  # patterns, any of which says that something is for nothing
     make: Callable[[bool, str], Made]
     exact: bool = True  # both variants give the same bits
@@ -258,26 +257,20 @@ def _deepwave(full: bool, device: str) -> Made:
 _WRITTEN = frozenset({"redundant_write", "redundant_fill", "dead_write"})
 _READ = _WRITTEN | {"single_zero", "single_value", "frequent_values"}
 OPERATORS: Mapping[str, Operator] = {
-    "clip_grad": Operator("clip_grad_norm_, nothing to clip", _WRITTEN, _clip_grad),
-    "slice_backward": Operator("backward of x[:, :-1]", _WRITTEN, _slice_backward),
-    "constant_pad": Operator("pad with zeros", _WRITTEN, _constant_pad),
-    "kv_cache": Operator("a cache of zeros, filled", _WRITTEN, _kv_cache),
-    "moe_combine": Operator("index_add into zeros", _READ, _moe_combine),
-    "cross_entropy_backward": Operator(
-        "backward of cross_entropy", _READ, _cross_entropy_backward, exact=False
-    ),
-    "zeros_accumulate": Operator("zeros, then a sum", _READ, _zeros_accumulate),
-    "replication_pad_backward": Operator(
-        "backward of ReplicationPad2d", _WRITTEN, _replication_pad_backward
-    ),
-    "max_pool_backward": Operator("backward of max_pool2d", _WRITTEN, _max_pool_backward),
-    "adaptive_pool_backward": Operator(
-        "backward of adaptive_avg_pool2d, channels last", _WRITTEN, _adaptive_pool_backward
-    ),
-    "embedding": Operator("embedding with padding_idx", _WRITTEN, _embedding),
-    "embedding_backward": Operator("backward of embedding, all rows", _READ, _embedding_backward),
-    "adam_first_step": Operator("Adam's first step", _READ, _adam_first_step),
-    "deepwave": Operator("deepwave's scalar propagator", _READ, _deepwave, needs="deepwave"),
+    "clip_grad": Operator(_WRITTEN, _clip_grad),
+    "slice_backward": Operator(_WRITTEN, _slice_backward),
+    "constant_pad": Operator(_WRITTEN, _constant_pad),
+    "kv_cache": Operator(_WRITTEN, _kv_cache),
+    "moe_combine": Operator(_READ, _moe_combine),
+    "cross_entropy_backward": Operator(_READ, _cross_entropy_backward, exact=False),
+    "zeros_accumulate": Operator(_READ, _zeros_accumulate),
+    "replication_pad_backward": Operator(_WRITTEN, _replication_pad_backward),
+    "max_pool_backward": Operator(_WRITTEN, _max_pool_backward),
+    "adaptive_pool_backward": Operator(_WRITTEN, _adaptive_pool_backward),
+    "embedding": Operator(_WRITTEN, _embedding),
+    "embedding_backward": Operator(_READ, _embedding_backward),
+    "adam_first_step": Operator(_READ, _adam_first_step),
+    "deepwave": Operator(_READ, _deepwave, needs="deepwave"),
 }
 CHANGED = ("clip_grad", "slice_backward", "constant_pad", "kv_cache", "moe_combine",
            "cross_entropy_backward", "zeros_accumulate")  # fmt: skip

@@ -346,6 +346,18 @@ void follow(int on) {
   following = Following::yes;
 }
 
+// The same, whatever the allocator says: the target goes on, and the totals at its end do not fit.
+void follow_or_go_on(int on) {
+  try {
+    follow(on);
+  } catch (const std::exception&) {
+    const std::lock_guard<std::mutex> held(devices().lock);
+    for (const Change& change : late()) apply(change);
+    late().clear();
+    following = Following::yes;
+  }
+}
+
 // What the allocator holds already: usually nothing, as this is called when CUDA starts.
 void seed() {
   const auto snapshot = allocator::snapshot();
@@ -441,13 +453,7 @@ int accel_trace_torch_allocator() {
     using Follow = void (*)(int);
     const auto listen =
         reinterpret_cast<void (*)(Follow)>(Library::find("accel_trace_set_follow_callback"));
-    if (listen) listen([](int on) {
-      try {
-        follow(on);
-      } catch (const std::exception&) {  // the target goes on; the totals at its end do not fit
-        following = Following::yes;
-      }
-    });
+    if (listen) listen(&follow_or_go_on);
     return 0;
   } catch (const std::exception& error) {
     last_error = error.what();
@@ -462,7 +468,7 @@ int accel_trace_torch_allocator() {
 // bytes asked for in all. Returns 0, or 1 for a device that was not seen.
 int accel_trace_torch_totals(int index, uint64_t* totals) {
 #ifndef ACCEL_TRACE_NO_CUDA
-  follow(1);
+  follow_or_go_on(1);
   const std::lock_guard<std::mutex> held(devices().lock);
   if (index < 0 || static_cast<size_t>(index) >= devices().all.size()) return 1;
   const Device& device = *devices().all[static_cast<size_t>(index)];

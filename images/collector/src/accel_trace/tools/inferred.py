@@ -71,8 +71,16 @@ class Call:
         for place in sorted({*self.pieces, *other.pieces}):
             here, there = self.named(place), other.named(place)
             if here != there:
-                return f"argument {place} names {here}, and named {there}"
+                return f"{place_name(place)} names {here}, and named {there}"
         return ""
+
+
+def place_name(place: int) -> str:
+    """The place of an address among a launch's arguments, in words; both count from 0."""
+    if place >= _MAP:
+        return f"tensor map {place - _MAP}"
+    number, word = divmod(place, 1 << 16)  # as in Argument.place
+    return f"argument {number}" + (f", word {word}," if word else "")
 
 
 @dataclass

@@ -34,7 +34,7 @@ class _Place:
     """What the looked-at launches of one kernel, operator and region left as it was."""
 
     launches: set[int] = field(default_factory=set)
-    size: int = 0
+    size: int = 0  # bytes of what they got, less what is const by its type
     unchanged: int = 0
     typed: int = 0  # bytes of `size` that may be written by their type
     equal: int = 0  # bytes of pieces that hold after a launch what another one that it got holds
@@ -97,8 +97,8 @@ def _lines(key: tuple[str, str, str], one: _Place) -> list[str]:
     lines = [
         f"  at most {bytes_text(one.unchanged)} of {bytes_text(one.size)} are written for nothing, "
         f"in {len(one.launches)} launches of {cut(kernel)}{f' ({where})' if where else ''}",
-        f"    of these, {bytes_text(one.typed)} may be written by their type; the rest is known as "
-        "an argument",
+        f"    of all {bytes_text(one.size)}, {bytes_text(one.typed)} may be written by their type; "
+        "the rest is known as an argument",
     ]
     if one.equal:
         lines.append(

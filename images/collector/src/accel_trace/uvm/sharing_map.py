@@ -14,8 +14,8 @@ from accel_trace.uvm.sharing import KINDS, Windows
 from accel_trace.uvm.touches import Managed
 
 COLOURS = {
-    "cpu": "#a9c8e8", "gpu": "#b7d9b1", "read": "#c9b8dd", "shared": "#e8a33d",
-    "false": "#e8a33d", "true": "#b2182b", "migrates": "#d8d2c4",
+    "cpu": "#a9c8e8", "gpu": "#b7d9b1", "read": "#c9b8dd", "shared": "#f2d68c",
+    "false": "#e8a33d", "true": "#b2182b",
 }  # fmt: skip
 WORDS = {
     "cpu": "CPU only", "gpu": "GPU only", "read": "both read", "shared": "shared, bytes not known",
@@ -34,10 +34,11 @@ def owners(page: int, page_bytes: int, objects: Sequence[Managed]) -> list[str]:
 def page(maps: Sequence[Windows], objects: Sequence[Managed], title: str) -> str:
     """HTML with a map for each size of pages."""
     parts = [_map(windows, objects) for windows in maps]
+    there = {KINDS[kind] for windows in maps for kind in np.unique(windows.kinds())}
     legend = "".join(
-        f'<span><i style="background:{COLOURS[name]}"></i>{WORDS[name]}</span>'
-        for name in ("cpu", "gpu", "read", "false", "true")
-    )
+        f'<span><i style="background:{colour}"></i>{WORDS[name]}</span>'
+        for name, colour in COLOURS.items() if name in there
+    )  # fmt: skip
     style = (
         "body{font:14px/1.4 system-ui,sans-serif;margin:16px;color:#1b2430}h1{font-size:17px}"
         "h2{font-size:14px;margin:18px 0 4px}.legend span{margin-right:16px}"

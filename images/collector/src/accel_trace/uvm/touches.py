@@ -54,6 +54,7 @@ class _Calls:
     launches: dict[int, tuple[int, str]] = field(default_factory=dict)  # time and name
     stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     copies: list[tuple[int, int, int, bool, str]] = field(default_factory=list)
+    waited: int = 0  # copies that end a window, of which the recorder is not told
 
 
 def timeline(process: Process, files: Mapping[str, Path] | None = None) -> Timeline:
@@ -78,6 +79,11 @@ def timeline(process: Process, files: Mapping[str, Path] | None = None) -> Timel
     else:
         parts.append(_cpu(seen, paths_of, contexts))
         gaps += seen.gaps()
+        if found.waited and seen.facts.get("mode") == "pages":
+            gaps.append(
+                f"{found.waited} copies that the program waits for end windows and close no page: "
+                "accesses of the CPU after them, to pages that it had, are missing; take cpu=bytes"
+            )
     columns = {
         name: np.concatenate([part[name] for part in parts])
         for name in ("side", "step", "address", "size", "write", "context")
@@ -119,6 +125,7 @@ def _calls(process: Process) -> _Calls:
             busy = bool(event.asynchronous)
             if not busy:
                 found.waits.append(event.ns + 1)
+                found.waited += 1
     return found
 
 
