@@ -82,7 +82,8 @@ def by_turns(
     time_of: Callable[[Sequence[float]], float],
     say: Callable[[str], None] = print,
 ) -> dict[str, list[float]]:
-    """Run programs by turns, a process each; returns by name the seconds of each turn.
+    """Run programs by turns, a process each, each turn in another order; returns by name the
+    seconds of each turn.
 
     A variant is a program, and what makes an environment of the folder `NAME-TURN/out`; None runs
     it without the collector. `time_of` makes one number of a process's seconds. Each time is said
@@ -91,7 +92,10 @@ def by_turns(
     times: dict[str, list[float]] = {name: [] for name in variants}
     with Forks() as forks:
         for turn in range(turns):
-            for name, (code, environ) in variants.items():
+            shift = turn % len(variants)
+            names = list(variants)
+            for name in (*names[shift:], *names[:shift]):
+                code, environ = variants[name]
                 at, start = folder / f"{name}-{turn}", time.perf_counter()
                 steps = forks.run(at, code, environ and environ(at / "out"))
                 times[name].append(time_of([seconds for _, seconds in steps]))
