@@ -118,6 +118,21 @@ def test_a_script_holds_no_expression() -> None:
                 assert "${{" not in step.get("run", ""), (path, name)
 
 
+@pytest.mark.parametrize(("made", "open_", "code"), [(0, "", 0), (1, "url", 0), (1, "", 1)])
+def test_a_pull_request_that_is_open_already_will_do(
+    tmp_path: Path, made: int, open_: str, code: int
+) -> None:
+    """What is pushed to its branch is part of it. Where none can be made, the job fails."""
+    (tmp_path / "gh").write_text(f"#!/bin/sh\n[ $2 = list ] || exit {made}\nprintf '{open_}'\n")
+    (tmp_path / "gh").chmod(0o755)
+    *_, step = dict(documents())[ROOT / ".github/workflows/release.yml"]["jobs"]["lock"]["steps"]
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", step["run"]], check=False,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "BASE": "main", "TAG": "v1"},
+    )  # fmt: skip
+    assert done.returncode == code
+
+
 def test_one_version() -> None:
     for project in ("pyproject.toml", "images/collector/pyproject.toml"):
         assert tomllib.loads((ROOT / project).read_text())["project"]["version"] == __version__

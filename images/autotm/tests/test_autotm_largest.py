@@ -81,6 +81,15 @@ def test_a_trial_whose_gradients_are_others_is_void(monkeypatch: pytest.MonkeyPa
     step.close()
 
 
+def test_a_trial_without_room_on_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("there is no room")
+
+    monkeypatch.setattr(iteration.Iteration, "once", full)
+    trial = Task("small-vgg", "cpu", "fp32", 10**8, LOSS).ours(2)
+    assert trial == Trial(2, why="the device ran out of memory")
+
+
 def test_what_the_plain_run_itself_does_not_repeat_is_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,7 +13,7 @@ from autotm.graph import Graph, Kind, Machine, Op, Tensor
 from autotm.networks.catalogue import build, footprint
 from autotm.planner import ours, paper
 from autotm.planner.formulations import TwoTiers
-from autotm.planner.paper import TOLERANCE, allocated, at_ratio, lowered
+from autotm.planner.paper import REFINEMENTS, TOLERANCE, allocated, at_ratio, lowered
 from autotm.sim.baselines import Pool, cached, first_touch
 from autotm.sim.paging import BLOCK, managed
 from autotm.sim.tiers import Gpu, Host, all_slow, timed_on_gpu, timed_on_host
@@ -123,7 +123,10 @@ def test_a_ratio_is_met_by_the_pools(static: bool) -> None:
     for ratio in (8.0, 4.0, 1.0):
         found = at_ratio(graph, host.machine(pool), pool, ratio, static=static, seconds=60)
         assert found.fits
-        assert found.ratio == pytest.approx(ratio, rel=TOLERANCE) or found.refinements > 0
+        # What is asked for jumps from one placement to the next: one may end twice as far off.
+        met = abs(found.ratio / ratio - 1) <= TOLERANCE
+        assert met or found.refinements == REFINEMENTS
+        assert found.ratio == pytest.approx(ratio, rel=2 * TOLERANCE)
         fast, slow = found.placement.lies(graph, host.machine(pool))
         live = [sum(b[2] for _, b in fast if b[0] <= n <= b[1]) for n in range(len(graph.ops))]
         assert max(live) <= found.fast <= found.room

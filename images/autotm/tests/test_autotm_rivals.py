@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import autotm_networks
 import autotm_plans
 import pytest
 import torch
 from autotm.config import RIVALS
-from autotm.rivals.base import Rival, blocks
+from autotm.graph import Graph, Machine, Plan
+from autotm.rivals.base import Rival, Run, blocks
 from autotm.rivals.compare import OURS, Comparison, peak_bytes
 from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.search import (
@@ -180,8 +184,14 @@ def test_a_form_that_cannot_be_compiled_says_so_and_another_is_the_rival() -> No
     assert got["one_stream"] is not None
     # Inductor's streams are CUDA's: on a CPU they fail for real.
     assert got["streams"] is None
-    assert "CUDA" in found.failed["activation_offloading", "streams"]
+    assert "CUDA" in found.failed["activation_offloading", "streams", 1.0]
     assert [point.form for point in found.points()][:1] == ["one_stream"]
+    # One knob that fails is not the end of its form; two are.
+    streams = found.rivals["activation_offloading", "streams"]
+    assert found.measured(streams, 0.0) is not None
+    assert [found.measured(streams, knob) for knob in (0.875, 0.75)] == [None, None]
+    failed = [knob for _, form, knob in found.failed if form == "streams"]
+    assert failed == [1.0, 0.875]  # the third was not tried
 
 
 @compiles
@@ -302,6 +312,39 @@ def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
     assert cell.expected["predicted_time"] > 0
     assert cell.expected["solve_time"] < cell.expected["fit_time"]
     assert found.cell(1).note.startswith("a budget of 1 B cannot be met")
+
+
+def test_a_rival_without_room_beside_our_arena_leaves_the_turns_to_ours() -> None:
+    """Some rivals run a forward before their step: that may be too much as well."""
+    module, sample = autotm_networks.network("residual")
+    found = Comparison(
+        module, sample, LOSS, repeats=2, only=["plain"],
+        planner=lambda graph, machine: autotm_plans.saved(graph),
+    )  # fmt: skip
+    need = found.plain().peak  # alone it has room, and is not run alone again
+
+    @contextmanager
+    def full(knob: float) -> Iterator[Run]:
+        raise torch.OutOfMemoryError("there is no room")
+        yield
+
+    found.rivals["plain", ""] = replace(found.rivals["plain", ""], step=full)
+    cell = found.cell(need)
+    assert cell.note == ""
+    assert {name: len(times) for name, times in cell.turns.items()} == {OURS: 2}
+    assert cell.best is not None
+
+
+def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
+    module, sample = autotm_networks.network("residual")
+
+    def full(graph: Graph, machine: Machine) -> Plan:
+        raise torch.OutOfMemoryError("there is no room")
+
+    found = Comparison(module, sample, LOSS, repeats=1, only=["plain"], planner=full)
+    cell = found.cell(found.plain().peak)
+    assert cell.note == "the device ran out of memory"
+    assert [point.rival for point in cell.points] == ["plain"]
 
 
 def test_the_peak_of_a_step_is_what_is_allocated_at_a_time() -> None:

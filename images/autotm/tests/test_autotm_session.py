@@ -133,7 +133,10 @@ def test_what_can_be_written_in_place_is(net: str, operator: str) -> None:
     assert all(each.direct and not each.outside for each in mine)
 
 
-def test_a_convolution_that_cannot_be_written_in_place_is_copied() -> None:
+def test_a_convolution_that_cannot_be_written_in_place_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_SAME", {})  # a GPU's tests know others
     found = capture(*module("small-vgg_2", "cpu"), LOSS)
     call = next(each for each in found.calls if "aten.convolution.def" in str(each.target))
     into = kernels._convolution(call)

@@ -51,8 +51,8 @@ def run(config: Config, out: RecordWriter) -> None:
         _write(out, cell, cap)
         ours += [cell.ours] if cell.ours is not None else []
         progress.step(cap)
-    for (name, form), why in found.failed.items():
-        out.skip({"variant": name, "form": form}, why)
+    for (name, form, knob), why in found.failed.items():
+        out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
     _write_front(out, ours, found.points(), plain)
 
 

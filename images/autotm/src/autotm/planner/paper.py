@@ -147,17 +147,17 @@ def at_ratio(
 ) -> Allocated:  # fmt: skip
     """The placement whose pools come closest to `ratio`, slow to fast, of `pool` bytes in all.
 
-    Another ratio is asked for while the allocated one is further off than 5 %, in halved steps.
-    Raises NoPlan.
+    Another ratio is asked for while the allocated one is further off than 5 %, in halved steps, at
+    most seven times; `refinements` says how often, whichever came closest. Raises NoPlan.
     """
     asked, step = ratio, ratio / 2
     best: Allocated | None = None
     for turn in range(REFINEMENTS + 1):
         room = int(pool / (asked + 1))
         found = allocated(graph, machine, room, static=static, seconds=seconds, gap=gap)
-        found = replace(found, refinements=turn)
         if best is None or abs(found.ratio - ratio) < abs(best.ratio - ratio):
             best = found
+        best = replace(best, refinements=turn)
         if abs(best.ratio / ratio - 1) <= TOLERANCE:
             break
         asked += step if found.ratio < ratio else -step

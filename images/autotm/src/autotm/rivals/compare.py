@@ -31,6 +31,7 @@ from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinn
 from autotm.rivals.steps import rivals
 
 OURS = "Ours"
+FAILURES = 2  # knobs of a form that cannot be compiled, before it is left out
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
@@ -130,8 +131,8 @@ class Cell:
 class Comparison:
     """A module with its rivals. Measures each point once, whatever the caps.
 
-    failed: by name and form, why PyTorch cannot compile it. most: knobs that are tried for each
-    rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
+    failed: by name, form and knob, why PyTorch cannot compile it. most: knobs that are tried for
+    each rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Comparison:
         found = rivals(module, sample, loss, backend)
         self.rivals = {(each.name, each.form): each for each in found
                        if not only or each.name in only}  # fmt: skip
-        self.failed: dict[tuple[str, str], str] = {}
+        self.failed: dict[tuple[str, str, float], str] = {}
         self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
 
     def plain(self) -> Point:
@@ -169,7 +170,11 @@ class Comparison:
                     tries=max(0, self.most - len(first)) if self.most else TRIES,
                 )  # fmt: skip
         best = found.best
-        self._ours(found, best.peak if best is not None else cap)
+        try:
+            self._ours(found, best.peak if best is not None else cap)
+        except torch.OutOfMemoryError:
+            found.note = "the device ran out of memory"
+            self._tidy()
         return found
 
     def points(self) -> list[Point]:
@@ -188,7 +193,7 @@ class Comparison:
         return self._known[name]
 
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
-        if (rival.name, rival.form) in self.failed:
+        if sum(each[:2] == (rival.name, rival.form) for each in self.failed) >= FAILURES:
             return None
         self._tidy()
         try:
@@ -205,7 +210,7 @@ class Comparison:
                 raise
             cause = getattr(error, "inner_exception", None) or error
             first = next(iter(str(cause).strip().splitlines()), "")
-            self.failed[rival.name, rival.form] = f"{type(cause).__name__}: {first}"
+            self.failed[rival.name, rival.form, knob] = f"{type(cause).__name__}: {first}"
             return None
         finally:
             self._tidy()
@@ -270,8 +275,9 @@ class Comparison:
         with ExitStack() as stack:
             order = [OURS]
             if best is not None:
-                other = stack.enter_context(self.rivals[best.rival, best.form].step(best.knob))
+                step = self.rivals[best.rival, best.form].step(best.knob)
                 try:
+                    other = stack.enter_context(step)  # some run a forward to begin with
                     other()
                     runs[best.rival], found[best.rival] = self._clean(other), []
                     order = [OURS, best.rival, best.rival, OURS]

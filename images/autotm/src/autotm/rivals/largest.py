@@ -99,13 +99,15 @@ class Task:
             peak = peak_bytes(run, where) + held_bytes(net, sample)
             peak += step.fit.plan.peak_bytes if where.type != "cuda" else 0  # made before
             times = [seconds_of(run, where) for _ in range(REPEATS)]
+        except torch.OutOfMemoryError:
+            return Trial(batch, why="the device ran out of memory")
         finally:
             step.close()
         trial = self._judged(batch, peak, statistics.median(times) / batch)
         return replace(trial, unsteady=len(found.unsteady))
 
     def rival(self, name: str, batch: int) -> Trial:
-        """A rival in any form at any of its knobs, those that save most first."""
+        """A rival in any form at any knob of its grid, from the last one on, until one succeeds."""
         net, sample = self._made(batch)
         found = Comparison(net, sample, self.loss, repeats=REPEATS, only=[name])
         trial = Trial(batch, why="it does not fit, or cannot run here")
