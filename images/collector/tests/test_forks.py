@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "gpu"))
 
+from accel_trace import builds
 from forks import Forks, under
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -21,7 +23,13 @@ print(os.getpid(), os.getppid()); print(os.environ.get("ACCEL_TRACE_MODE", "none
 """
 
 
-def test_each_program_is_a_process_of_its_own(tmp_path: Path) -> None:
+def test_each_program_is_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A library with nothing in it: without a GPU nothing of the collector's is called.
+    empty = ["gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / builds.LIBRARY]
+    subprocess.run(empty, check=True)
+    monkeypatch.setenv("ACCEL_TRACE_BUILT", str(tmp_path))
     with Forks() as forks:
         ours = under("working_set", tmp_path / "out", every=10)
         assert (ours["ACCEL_TRACE_EVERY"], ours["ACCEL_TRACE_MODE"]) == ("10", "touch")
