@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -42,8 +43,11 @@ TYPES = {
 
 
 def nvdisasm() -> Path:
+    """That of Triton's wheel; without it the test fails in CI, and is skipped elsewhere."""
     found = find_nvdisasm()
-    assert found is not None, "Triton's wheel, which the tests have, brings it"
+    if found is None and os.environ.get("CI") != "true":
+        pytest.skip("there is no nvdisasm, which Triton's wheel brings")
+    assert found is not None, "CI must have nvdisasm"
     return found
 
 
