@@ -292,12 +292,17 @@ def test_fronts() -> None:
     assert hypervolume(points, 30, 6.0) == 20 * 1 + 10 * 2
 
 
-def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
+def with_saved_plan() -> Comparison:
+    """The plain run alone as a rival, and a plan of ours by which all leaves after each use."""
     module, sample = autotm_networks.network("residual")
-    found = Comparison(
+    return Comparison(
         module, sample, LOSS, repeats=2, only=["plain"],
         planner=lambda graph, machine: autotm_plans.saved(graph),
     )  # fmt: skip
+
+
+def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
+    found = with_saved_plan()
     need = found.plain().peak
     cell = found.cell(need)
     assert {point.rival for point in cell.points} == {"plain", "Ours"}
@@ -316,11 +321,7 @@ def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
 
 def test_a_rival_without_room_beside_our_arena_leaves_the_turns_to_ours() -> None:
     """Some rivals run a forward before their step: that may be too much as well."""
-    module, sample = autotm_networks.network("residual")
-    found = Comparison(
-        module, sample, LOSS, repeats=2, only=["plain"],
-        planner=lambda graph, machine: autotm_plans.saved(graph),
-    )  # fmt: skip
+    found = with_saved_plan()
     need = found.plain().peak  # alone it has room, and is not run alone again
 
     @contextmanager
