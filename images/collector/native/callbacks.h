@@ -23,8 +23,4 @@ void copied(const Sanitizer_MemcpyData& data);
 void was_set(const Sanitizer_MemsetData& data);
 void gpu_works();  // told to the recorder of the CPU's accesses
 
-// Mode copies: what comes against what the destination holds, told before the copy or fill itself.
-void compare(Lock& lock, const Sanitizer_MemcpyData& data);
-void compare(Lock& lock, const Sanitizer_MemsetData& data);
-
 }  // namespace accel_trace

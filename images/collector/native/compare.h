@@ -18,6 +18,10 @@ struct Sums {
   uint64_t low, high;  // the hash; no cryptographic one
 };
 
+struct Found {  // by one block, without the hash
+  uint64_t unchanged, others;
+};
+
 AT_SHARED uint64_t mixed(uint64_t word) {
   word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
   word = (word ^ word >> 27) * 0x94d049bb133111ebu;
@@ -35,6 +39,7 @@ AT_SHARED uint64_t equal_bytes_of(uint64_t a, uint64_t b) {
 }
 
 // Word `number` of memory of `bytes`; what lies beyond its end does not count.
+template <bool hashed = true>
 AT_SHARED void add_word(Sums& sums, uint64_t now, uint64_t before, uint64_t number, uint64_t bytes) {
   const uint64_t valid = bytes - 8 * number;
   if (valid < 8) {
@@ -45,6 +50,7 @@ AT_SHARED void add_word(Sums& sums, uint64_t now, uint64_t before, uint64_t numb
   }
   sums.unchanged += equal_bytes_of(now, before);
   sums.others += now != 0;
+  if (!hashed) return;
   sums.low += mixed(now + mixed(number + 1));
   sums.high += mixed(now ^ mixed(~number));
 }

@@ -35,4 +35,11 @@ struct EndCaptureArguments {
   CUgraph* graph;
 };
 
+struct MoveArguments {  // of copies in one piece and, with a value, of fills; not all have a stream
+  uint64_t to;
+  uint64_t from;  // fills: the value, in its first bytes
+  size_t count;   // bytes; fills: elements
+  CUstream stream;
+};
+
 }  // namespace accel_trace

@@ -1,5 +1,6 @@
 #include "driver_calls.h"
 
+#include "copies.h"
 #include "sampler.h"
 #include "snapshots.h"
 
@@ -265,6 +266,9 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   const bool launches = is_in(id, kLaunches);
   if (launches || is_in(id, kGraphLaunches)) pass_gate(over);
   if (launches) return follow(id, data);
+  if (tool->copies && Copies::follows(id)) {
+    return over ? tool->copies->end(succeeded(data)) : tool->copies->begin(id, data);
+  }
   const bool captures = is_in(id, kCapturesBegin);
   if (captures == over || (over && !succeeded(data))) return;
   Lock lock(tool->mutex);

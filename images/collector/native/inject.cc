@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "callbacks.h"
+#include "copies.h"
 #include "driver_calls.h"
+#include "snapshots.h"
 
 namespace accel_trace {
 namespace {
@@ -111,6 +113,8 @@ void context_made(const Sanitizer_ResourceContextData& data) {
 
 void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
   tool->values->forget(data.context);
+  if (tool->copies) tool->copies->forget(data.context);
+  if (tool->snapshots) tool->snapshots->forget(data.context);
   const auto found = tool->workspaces.find(data.context);
   if (found != tool->workspaces.end()) {
     found->second->drain(lock);
@@ -232,8 +236,9 @@ void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
 
 void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id,
                  const void* data) {
-  if (!tool || !tool->active || !data || OwnWork::nested()) return;
+  if (!tool || !tool->active || !data) return;
   const OwnWork own;
+  if (!own.outermost()) return;
   try {
     const auto& call = *static_cast<const Sanitizer_CallbackData*>(data);
     if (domain == SANITIZER_CB_DOMAIN_DRIVER_API) return on_driver_call(id, call);
@@ -244,15 +249,13 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
       case SANITIZER_CB_DOMAIN_MEMCPY:
         if (id == SANITIZER_CBID_MEMCPY_STARTING) {
           const auto& copy = *static_cast<const Sanitizer_MemcpyData*>(data);
-          if (tool->options.mode == Mode::copies) compare(lock, copy);
-          copied(copy);
+          if (!tool->copies || !tool->copies->made(lock, copy)) copied(copy);
         }
         break;
       case SANITIZER_CB_DOMAIN_MEMSET:
         if (id == SANITIZER_CBID_MEMSET_STARTING) {
           const auto& fill = *static_cast<const Sanitizer_MemsetData*>(data);
-          if (tool->options.mode == Mode::copies) compare(lock, fill);
-          was_set(fill);
+          if (!tool->copies || !tool->copies->made(lock, fill)) was_set(fill);
         }
         break;
       case SANITIZER_CB_DOMAIN_SYNCHRONIZE: on_synchronize(lock, id, data); break;

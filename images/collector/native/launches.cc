@@ -8,7 +8,7 @@
 namespace accel_trace {
 namespace {
 
-// What this thread has begun to launch. At most one at a time.
+// What this thread has begun to launch, where ends are watched. At most one at a time.
 struct Begun {
   bool any = false;
   bool in_graph = false;
@@ -16,7 +16,6 @@ struct Begun {
   uint64_t launch = 0;
   uint64_t ns = 0;
   CUcontext context = nullptr;
-  Sanitizer_StreamHandle stream = nullptr;
   uint32_t row = 0;
 };
 thread_local Begun begun;
@@ -67,7 +66,8 @@ uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {
 // `instance`: the graph of which it is a node.
 void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                    CUgraphExec instance = nullptr) {
-  forget_begun();
+  const bool ends = tool->options.ends();
+  if (ends) forget_begun();
   gpu_works();
   const uint64_t launch = tool->launches++;
   const Function& function = tool->function_of(data);
@@ -77,12 +77,11 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   if (tool->sampler && !in_graph) tool->sampler->launched(lock, shape_of(data, name));
   const Sanitizer_StreamHandle stream =
       in_graph && data.hApiStream ? data.hApiStream : data.hStream;
-  begun.any = true;
-  begun.in_graph = in_graph;
-  begun.launch = launch;
-  begun.ns = now_ns();
-  begun.context = data.context;
-  begun.stream = stream;
+  if (ends) {
+    const uint64_t ns = tool->options.synchronises() ? now_ns() : 0;
+    begun = Begun{true, in_graph, false, launch, ns, data.context, 0};
+  }
+  bool bound = false;
   event::Launch event{};
   const GraphRow* const of_graph = in_graph && patched ? row_of_graph(data.context) : nullptr;
   const bool shares = of_graph != nullptr;  // whatever the filters say of this node
@@ -100,8 +99,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
     const SanitizerResult result = unlocked(lock, [&] {
       return tool->api.SetLaunchCallbackData(data.hLaunch, data.function, data.hStream, state);
     });
-    begun.bound = result == SANITIZER_SUCCESS;
-    if (!begun.bound) {
+    begun.bound = bound = result == SANITIZER_SUCCESS;
+    if (!bound) {
       if (tool->options.mode == Mode::values) tool->values->cancel(data.context);
       else if (!shares) tool->workspace(data.context).cancel(begun.row);
       tool->note_once(in_graph ? "graph data" : "launch data", 2,
@@ -116,7 +115,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                       "of the first that was analysed, for all of them together");
     }
   }
-  if (!begun.bound && !shares && tool->options.analyses() && patched) {
+  if (!bound && !shares && tool->options.analyses() && patched) {
     // Said, not assumed: patches of this launch find no state. A graph could keep the one of its last
     // launch, whose memory may be gone.
     unlocked(lock, [&] {
@@ -134,13 +133,13 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
   event.block_x = data.blockDim_x;
   event.block_y = data.blockDim_y;
   event.block_z = data.blockDim_z;
-  event.analysed = !in_graph ? begun.bound : !begun.bound ? 3u : shares ? 4u : 2u;
+  event.analysed = !in_graph ? bound : !bound ? 3u : shares ? 4u : 2u;
   event.thread = thread_number();
-  event.operator_ = operator_of_thread();
+  event.operator_ = tool->operators ? operator_of_thread() : 0;
   event.region = tool->regions.empty() ? 0 : tool->regions.back().text;
   tool->log.add(event);
   const bool tells = tool->options.distinct && !in_graph;
-  if (begun.bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
+  if (bound || tells) write_unpatched(tool->function_of(data), told, in_graph, instance);
   if (tells) write_arguments(tool->function_of(data), launch);
   const Options& asked = tool->options;
   if (asked.stacks && (asked.all_stacks || launch == asked.stack_launch)) {
@@ -189,7 +188,7 @@ void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   }
   if (level != Watching::Level::all) return;
   if (id == SANITIZER_CBID_LAUNCH_BEGIN) {
-    launch_reported(tool->launches);
+    if (tool->watches_calls()) launch_reported(tool->launches);
     launch_begins(lock, launch, false);
   }
   if (id == SANITIZER_CBID_LAUNCH_END) launch_ends(lock, launch, false);

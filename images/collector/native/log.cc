@@ -139,10 +139,10 @@ Text Log::text(std::string_view value) {
 
 void Log::frame(uint16_t kind, const void* payload, size_t bytes, uint64_t ns) {
   const Frame head{kind, 0, static_cast<uint32_t>(bytes), clock_, ns};
-  const char* first = reinterpret_cast<const char*>(&head);
-  const char* second = static_cast<const char*>(payload);
-  buffer_.insert(buffer_.end(), first, first + sizeof head);
-  buffer_.insert(buffer_.end(), second, second + bytes);
+  const size_t at = buffer_.size();
+  buffer_.resize(at + sizeof head + bytes);
+  memcpy(buffer_.data() + at, &head, sizeof head);
+  memcpy(buffer_.data() + at + sizeof head, payload, bytes);
   ++frames_;
 }
 

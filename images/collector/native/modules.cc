@@ -103,7 +103,7 @@ void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   }
   tool->functions.clear();  // handles may come back for other functions
   if (tool->options.mode == Mode::values) tool->code->loaded(data);
-  if (tool->options.analyses() || tool->snapshots) {
+  if (tool->watches_calls()) {
     CubinCode code;
     const bool all = tool->options.distinct || tool->snapshots;
     if (!read_cubin(data.pCubin, data.cubinSize, all, code)) {

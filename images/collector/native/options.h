@@ -50,6 +50,7 @@ struct Options {
   bool patched() const { return mode >= Mode::empty; }
   bool analyses() const { return mode >= Mode::count; }
   bool synchronises() const { return mode == Mode::sync || mode >= Mode::trace; }
+  bool ends() const { return analyses() || synchronises(); }  // of launches are watched
   // What the analysis reports, wherever it runs.
   Analysis reports() const;
 };

@@ -1,73 +1,17 @@
 #include "snapshots.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "driver_calls.h"
+#include "own_driver.h"
 
 namespace accel_trace {
 namespace {
 
 constexpr size_t kMostTargets = 64;
+constexpr uint64_t kStage = 16 << 20;
 constexpr unsigned kThreads = 256, kMostBlocks = 2048;
-
-// The driver's functions: the library is there, since the program launches kernels.
-#define AT_DRIVER_FUNCTIONS(F)                                                                \
-  F(cuModuleLoad, cuModuleLoad)                                                               \
-  F(cuModuleGetFunction, cuModuleGetFunction)                                                 \
-  F(cuCtxGetCurrent, cuCtxGetCurrent)                                                         \
-  F(cuMemAlloc, cuMemAlloc_v2)                                                                \
-  F(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                                                  \
-  F(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                                                  \
-  F(cuMemsetD8Async, cuMemsetD8Async)                                                         \
-  F(cuLaunchKernel, cuLaunchKernel)                                                           \
-  F(cuStreamSynchronize, cuStreamSynchronize)                                                 \
-  F(cuStreamIsCapturing, cuStreamIsCapturing)                                                 \
-  F(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
-
-struct Driver {
-  decltype(&::cuKernelGetParamInfo) cuKernelGetParamInfo_ = nullptr;  // not in old drivers
-#define AT_MEMBER(name, symbol) decltype(&::symbol) name##_ = nullptr;
-  AT_DRIVER_FUNCTIONS(AT_MEMBER)
-#undef AT_MEMBER
-  bool whole = true;
-
-  Driver() {
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const auto find = [&](const char* name) {
-      void* const found = dlsym(library ? library : RTLD_DEFAULT, name);
-      whole &= found != nullptr;
-      return found;
-    };
-#define AT_FIND(name, symbol) name##_ = reinterpret_cast<decltype(name##_)>(find(#symbol));
-    AT_DRIVER_FUNCTIONS(AT_FIND)
-#undef AT_FIND
-    cuKernelGetParamInfo_ = reinterpret_cast<decltype(cuKernelGetParamInfo_)>(
-        dlsym(library ? library : RTLD_DEFAULT, "cuKernelGetParamInfo"));
-  }
-};
-
-const Driver& driver() {
-  static const Driver* const the = new Driver();
-  return *the;
-}
-
-// What another thread captures into a graph is not disturbed by what we do.
-class Relaxed {
- public:
-  Relaxed() { driver().cuThreadExchangeStreamCaptureMode_(&mode_); }
-  ~Relaxed() { driver().cuThreadExchangeStreamCaptureMode_(&mode_); }
-
- private:
-  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
-
-std::string patch_folder(const std::string& patches) {
-  const size_t slash = patches.rfind('/');
-  return slash == std::string::npos ? "" : patches.substr(0, slash + 1);
-}
 
 // By parameter of a demangled name: whether the kernel may write what it points to.
 std::vector<Writes> writes_of(const std::string& name) {
@@ -119,7 +63,7 @@ std::vector<Target> targets_of(const std::string& kernel,
         return other.address == piece->address;
       });
       if (same == found.end()) {
-        found.push_back({piece->address, piece->size, writes});
+        found.push_back({piece->address, piece->size, writes, piece->id});
       } else if (same->writes == Writes::no || writes == Writes::may) {
         same->writes = writes;  // by the one that says most of writing
       }
@@ -180,19 +124,18 @@ bool Snapshots::check(CUresult result, const char* what) {
 Snapshots::Device* Snapshots::device() {
   CUcontext context = nullptr;
   if (!check(driver().cuCtxGetCurrent_(&context), "finding the context")) return nullptr;
+  Lock lock(tool_.mutex);
   Device& device = devices_[context];
+  lock.unlock();
   if (device.sums) return &device;
-  const std::string file = patch_folder(tool_.options.patches) + "compare.fatbin";
-  CUmodule module = nullptr;
-  if (!check(driver().cuModuleLoad_(&module, file.c_str()), "loading the kernel that compares") ||
-      !check(driver().cuModuleGetFunction_(&device.compare, module, "at_compare"),
-             "finding the kernel that compares") ||
+  if (!check(comparing_kernel("at_compare", device.compare), "loading the kernel that compares") ||
       !check(driver().cuMemAlloc_(&device.copies, tool_.options.snapshot), "taking memory") ||
+      !check(driver().cuMemAlloc_(&device.stage, kStage), "taking memory") ||
       !check(driver().cuMemAlloc_(&device.sums, kMostTargets * sizeof(Sums)), "taking memory")) {
     return nullptr;
   }
-  Lock lock(tool_.mutex);
-  tool_.took(static_cast<int64_t>(tool_.options.snapshot), 0);
+  lock.lock();
+  tool_.took(static_cast<int64_t>(tool_.options.snapshot + kStage), 0);
   return &device;
 }
 
@@ -204,10 +147,8 @@ void Snapshots::before(CUstream stream, std::vector<Target> targets) {
     check(CUDA_ERROR_NOT_FOUND, "finding the driver's functions");
     return;
   }
-  CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
   const Relaxed relaxed;
-  if (driver().cuStreamIsCapturing_(stream, &capturing) != CUDA_SUCCESS ||
-      capturing != CU_STREAM_CAPTURE_STATUS_NONE) {
+  if (!runs(stream)) {
     ++captured_;
     return;
   }
@@ -223,16 +164,44 @@ void Snapshots::before(CUstream stream, std::vector<Target> targets) {
     if (!at_) return targets_.clear();
     if (copied) {
       target.copy = at_->copies + used;
-      if (!check(driver().cuMemcpyDtoDAsync_(target.copy, target.address, target.size, stream),
-                 "copying memory")) {
-        return targets_.clear();
+      if (!copy(target.copy, target.address, target.size)) {
+        if (broken_) return targets_.clear();
+        continue;
       }
       used += (target.size + 255) / 256 * 256;
-    } else {
-      target.copy = target.address;
     }
     targets_.push_back(target);
   }
+}
+
+// False as well where another thread has just freed what is read: the driver refuses to copy that, where
+// a kernel that reads it would be the program's end.
+bool Snapshots::copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
+  const CUresult result = driver().cuMemcpyDtoDAsync_(to, from, bytes, stream_);
+  return result != CUDA_ERROR_INVALID_VALUE && check(result, "copying memory");
+}
+
+// Part by part, each copied first. False where it ended meanwhile, or nothing is compared any more.
+bool Snapshots::compare(const Target& target, uint64_t out) {
+  for (uint64_t at = 0; at < target.size; at += kStage) {
+    uint64_t bytes = std::min(target.size - at, kStage), first = at / 8;
+    if (!copy(at_->stage, target.address + at, bytes)) return false;
+    uint64_t before = target.writes == Writes::no ? at_->stage : target.copy + at;
+    void* arguments[] = {&at_->stage, &before, &first, &bytes, &out};
+    const uint64_t blocks = std::min<uint64_t>(bytes / 8 / kThreads + 1, kMostBlocks);
+    if (!check(driver().cuLaunchKernel_(at_->compare, static_cast<unsigned>(blocks), 1, 1, kThreads,
+                                        1, 1, 0, stream_, arguments, nullptr),
+               "comparing memory")) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// With the mutex.
+bool Snapshots::lives(const Target& target) const {
+  const Piece* const piece = tool_.pieces->find(target.address);
+  return piece && piece->id == target.id;
 }
 
 bool Snapshots::compare(uint64_t launch) {
@@ -241,14 +210,10 @@ bool Snapshots::compare(uint64_t launch) {
   std::vector<Sums> sums(targets_.size());
   const size_t bytes = sums.size() * sizeof(Sums);
   bool good = check(driver().cuMemsetD8Async_(at_->sums, 0, bytes, stream_), "clearing memory");
+  std::vector<bool> compared(targets_.size());
   for (size_t i = 0; i < targets_.size() && good; ++i) {
-    Target& target = targets_[i];
-    uint64_t out = at_->sums + i * sizeof(Sums);
-    void* arguments[] = {&target.address, &target.copy, &target.size, &out};
-    const uint64_t blocks = std::min<uint64_t>(target.size / 8 / kThreads + 1, kMostBlocks);
-    good = check(driver().cuLaunchKernel_(at_->compare, static_cast<unsigned>(blocks), 1, 1, kThreads,
-                                          1, 1, 0, stream_, arguments, nullptr),
-                 "comparing memory");
+    compared[i] = compare(targets_[i], at_->sums + i * sizeof(Sums));
+    good = !broken_;
   }
   good = good &&
          check(driver().cuMemcpyDtoHAsync_(sums.data(), at_->sums, bytes, stream_), "fetching") &&
@@ -256,6 +221,7 @@ bool Snapshots::compare(uint64_t launch) {
   Lock lock(tool_.mutex);
   tool_.collection.add(since);
   for (size_t i = 0; i < targets_.size() && good; ++i) {
+    if (!compared[i] || !lives(targets_[i])) continue;
     event::Kept event{};
     event.launch = launch;
     event.address = targets_[i].address;
@@ -275,11 +241,7 @@ void Snapshots::after(bool launched, uint64_t launch) {
   Lock lock(tool_.mutex);
   if (!busy_ || thread_ != std::this_thread::get_id()) return;
   if (launched && at_) {
-    // What ended meanwhile may be nobody's memory by now.
-    const auto gone = [&](const Target& target) {
-      return !tool_.pieces->holds(target.address) ||
-             !tool_.pieces->holds(target.address + target.size - 1);
-    };
+    const auto gone = [&](const Target& target) { return !lives(target); };
     targets_.erase(std::remove_if(targets_.begin(), targets_.end(), gone), targets_.end());
     lock.unlock();
     if (!targets_.empty()) compare(launch);
@@ -287,6 +249,13 @@ void Snapshots::after(bool launched, uint64_t launch) {
   }
   thread_ = std::thread::id();
   busy_ = false;
+}
+
+void Snapshots::forget(CUcontext context) {
+  const auto found = devices_.find(context);
+  if (found == devices_.end()) return;
+  if (found->second.sums) tool_.took(-static_cast<int64_t>(tool_.options.snapshot + kStage), 0);
+  devices_.erase(found);
 }
 
 void Snapshots::write_last() {

@@ -27,6 +27,7 @@ enum class Writes : uint32_t {
 struct Target {
   uint64_t address, size;
   Writes writes;
+  uint64_t id;        // of the piece: another one may be there later
   uint64_t copy = 0;  // where in the buffer
 };
 
@@ -44,15 +45,19 @@ class Snapshots {
   void before(CUstream stream, std::vector<Target> targets);
   // Compares, waits and writes events, after the launch, where it was made.
   void after(bool launched, uint64_t launch);
+  void forget(CUcontext context);  // it ends, and its memory with it; with the mutex
   void write_last();
 
  private:
   struct Device {
     CUfunction compare = nullptr;
-    CUdeviceptr copies = 0, sums = 0;
+    CUdeviceptr copies = 0, stage = 0, sums = 0;
   };
   Device* device();
   bool check(CUresult result, const char* what);
+  bool copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
+  bool lives(const Target& target) const;
+  bool compare(const Target& target, uint64_t out);
   bool compare(uint64_t launch);
 
   Tool& tool_;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "code.h"
+#include "copies.h"
 #include "driver_calls.h"
 #include "sampler.h"
 #include "snapshots.h"
@@ -39,13 +40,13 @@ std::string subscribe(Tool& self) {
   }
   if (result != SANITIZER_SUCCESS) {
     return "the Compute Sanitizer does not start: " + self.api.words(result) +
-           "; it needs an NVIDIA driver that is not older than itself";
+           "; it needs an NVIDIA driver of its major version of CUDA or newer: update the driver, or "
+           "build with an older toolkit, named in ACCEL_TRACE_TOOLKIT";
   }
-  const DriverCalls calls =
-      self.options.analyses() || self.snapshots ? driver_calls(self.sampler != nullptr)
-                                                : DriverCalls{};
-  const bool ends = self.options.analyses() || self.options.synchronises();
-  error = self.watching.begin(self.api, handle, calls, ends);
+  DriverCalls calls =
+      self.watches_calls() ? driver_calls(self.sampler != nullptr) : DriverCalls{};
+  if (self.copies) Copies::add_calls(calls.seldom);
+  error = self.watching.begin(self.api, handle, calls, self.options.ends());
   if (self.watching.lacks_driver_calls()) {
     self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
                  "tensor map (TMA) is not known");
@@ -131,6 +132,7 @@ void write_last_facts(Tool& self) {
   self.fact("pinned_bytes", std::to_string(self.pinned_bytes_most));
   self.fact("launches", std::to_string(self.launches));
   if (self.sampler) self.sampler->write_last();
+  if (self.copies) self.copies->write_last();
   if (self.snapshots) self.snapshots->write_last();
   if (self.table_copies) self.fact("table_copies", std::to_string(self.table_copies));
   if (self.table_moves) self.fact("table_moves", std::to_string(self.table_moves));
@@ -153,8 +155,7 @@ void write_last_facts(Tool& self) {
 
 }  // namespace
 
-OwnWork::OwnWork() { ++own_work; }
-OwnWork::~OwnWork() { --own_work; }
+OwnWork::OwnWork() : count_(own_work) { ++count_; }
 bool OwnWork::nested() { return own_work > 0; }
 
 uint64_t thread_number() {
@@ -172,9 +173,8 @@ Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   code = std::make_unique<Code>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
-  if (options.mode == Mode::copies && options.snapshot) {
-    snapshots = std::make_unique<Snapshots>(*this);
-  }
+  if (options.mode == Mode::copies) copies = std::make_unique<Copies>(*this);
+  if (copies && options.snapshot) snapshots = std::make_unique<Snapshots>(*this);
   if (options.every && options.analyses()) {
     sampler = std::make_unique<Sampler>(*this);
     pieces->pause();
@@ -196,9 +196,13 @@ void Tool::note_once(const char* key, uint32_t level, const std::string& text) {
 }
 
 void Tool::note_tensor_copies() {
+  // Mode touch has a patch for copies in that reads the map.
+  const std::string copied = options.mode == Mode::touch ? "copied back" : "copied";
   note_once("tensor copies", 1,
-            "kernels copied by tensor map (TMA), whose addresses the interface does not tell: what "
-            "they touched that way is known by descriptor alone");
+            "kernels " + copied + " by tensor map (TMA), whose addresses the interface does not tell: " +
+                (options.reports() == Analysis::touch
+                     ? "what they touched that way is known by descriptor alone"
+                     : "the bytes of these copies are not counted"));
 }
 
 void Tool::fact(const char* name, const std::string& value) {
@@ -211,7 +215,7 @@ void Tool::fact(const char* name, const std::string& value) {
 const Function& Tool::function_of(const Sanitizer_LaunchData& data) {
   const char* raw = data.functionName ? data.functionName : "";
   Function& function = functions[data.function];
-  function.patched = patched.count(data.module) != 0;
+  function.patched = !patched.empty() && patched.count(data.module) != 0;
   if (function.name != 0 && function.raw == raw) return function;
   const std::string name = demangle(raw);
   function.raw = raw;

@@ -24,6 +24,7 @@
 
 namespace accel_trace {
 
+class Copies;
 class Sampler;
 class Snapshots;
 class Workspace;
@@ -53,6 +54,7 @@ struct Tool {
   Sanitizer api;
   Watching watching;
   std::unique_ptr<class Values> values;  // mode values
+  std::unique_ptr<Copies> copies;        // mode copies
   std::unique_ptr<Snapshots> snapshots;  // null: kernels' memory is not compared
   std::unique_ptr<class Code> code;      // mode values
   Log log;
@@ -103,6 +105,7 @@ struct Tool {
   void stop_consumers(Lock& lock);
   void took(int64_t device, int64_t pinned);
   bool recording() const { return active && log.writable(); }
+  bool watches_calls() const { return options.analyses() || snapshots; }  // of the driver
 
  private:
   template <class Work>
@@ -134,8 +137,14 @@ Lock lock_soon();    // for the end of a process; owns nothing when the mutex is
 class OwnWork {
  public:
   OwnWork();
-  ~OwnWork();
+  ~OwnWork() { --count_; }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+  bool outermost() const { return count_ == 1; }
   static bool nested();  // whether one lives on this thread
+
+ private:
+  uint32_t& count_;  // of this thread
 };
 
 void on_callback(void* userdata, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id,

@@ -9,11 +9,12 @@ namespace {
 
 constexpr Sanitizer_CallbackDomain kDomains[] = {
     SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CB_DOMAIN_MEMCPY,
-    SANITIZER_CB_DOMAIN_MEMSET, SANITIZER_CB_DOMAIN_GRAPHS,
+    SANITIZER_CB_DOMAIN_MEMSET,
 };
-constexpr Sanitizer_CallbackId kInstances[] = {
-    SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED,
-    SANITIZER_CBID_GRAPHS_GRAPHEXEC_DESTROYING,
+// One by one: those of instances are never disabled, not for a moment.
+constexpr Sanitizer_CallbackId kGraphLaunches[] = {
+    SANITIZER_CBID_GRAPHS_NODE_LAUNCH_BEGIN, SANITIZER_CBID_GRAPHS_NODE_LAUNCH_END,
+    SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN, SANITIZER_CBID_GRAPHS_LAUNCH_END,
 };
 
 }  // namespace
@@ -32,6 +33,9 @@ std::string Watching::begin(const Sanitizer& api, Sanitizer_SubscriberHandle han
   handle_ = handle;
   calls_ = std::move(calls);
   SanitizerResult result = api.EnableDomain(1, handle, SANITIZER_CB_DOMAIN_RESOURCE);
+  if (result == SANITIZER_SUCCESS) {
+    result = api.EnableDomain(1, handle, SANITIZER_CB_DOMAIN_GRAPHS);
+  }
   for (const Sanitizer_CallbackDomain domain : kDomains) {
     if (result == SANITIZER_SUCCESS) result = api.EnableDomain(1, handle, domain);
   }
@@ -66,11 +70,8 @@ void Watching::set(Level level) {
   const bool all = level == Level::all;
   if (all) level_ = level;  // before the first callback comes
   for (const Sanitizer_CallbackDomain one : kDomains) domain(one, all);
-  if (all) {
-    call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP, false);
-  } else {
-    for (const Sanitizer_CallbackId id : kInstances) call(SANITIZER_CB_DOMAIN_GRAPHS, id, true);
-  }
+  for (const Sanitizer_CallbackId id : kGraphLaunches) call(SANITIZER_CB_DOMAIN_GRAPHS, id, all);
+  if (all) call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_AFTER_SYSCALL_SETUP, false);
   if (level == Level::launches) {
     call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, true);
     call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_LAUNCH_BEGIN, true);

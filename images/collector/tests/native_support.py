@@ -11,8 +11,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +23,8 @@ from accel_trace import build, toolchain
 from accel_trace import events as ev
 from accel_trace.log import LogReader
 
-NATIVE = Path(__file__).resolve().parents[1] / "native"
+COLLECTOR = Path(__file__).resolve().parents[1]
+NATIVE = COLLECTOR / "native"
 TESTING = NATIVE / "testing"
 _DRIVER = ("calls", "device", "driver", "kernels", "sanitizer")
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
@@ -45,9 +47,13 @@ def built(name: str, make: Any, *parts: object) -> Path:
     for path in sorted([*NATIVE.iterdir(), *TESTING.iterdir()]):
         if path.is_file():
             digest.update(path.name.encode() + path.read_bytes())
+    return _once(f"{name}-{digest.hexdigest()[:16]}", make)
+
+
+def _once(name: str, make: Any) -> Path:
     root = Path(os.environ["AE_TEST_CACHE"]) / "collector"
     root.mkdir(parents=True, exist_ok=True)
-    folder = root / f"{name}-{digest.hexdigest()[:16]}"
+    folder = root / name
     with (root / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "done").exists():
@@ -55,6 +61,28 @@ def built(name: str, make: Any, *parts: object) -> Path:
             make(folder)
             (folder / "done").touch()
     return folder
+
+
+@cache
+def oldest_sanitizer() -> toolchain.Toolchain:
+    """The same compilers with the oldest Sanitizer that is supported, which pip fetches once."""
+    tools, lock = need_tools(), COLLECTOR / "requirements-oldest.txt"
+
+    def fetch(folder: Path) -> None:
+        done = subprocess.run(
+            [
+                sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes",
+                "--upgrade", "--target", folder, "--requirement", lock,
+            ],
+            capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(done.stderr)
+
+    made = _once(f"sanitizer-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}", fetch)
+    home = made / "nvidia" / "cu13"
+    library = home / "lib" / "libsanitizer-public.so"
+    return replace(tools, sanitizer_include=home / "include", sanitizer_library=library)
 
 
 def _compile(tools: toolchain.Toolchain, *arguments: object) -> None:
@@ -100,9 +128,12 @@ class Bench:
 
 
 @cache
-def bench(sanitize: str = "") -> Bench:
-    """Builds all three; `sanitize` names g++'s sanitizers for all of them."""
-    tools = need_tools()
+def bench(sanitize: str = "", oldest: bool = False) -> Bench:
+    """Builds all three; `sanitize` names g++'s sanitizers for all of them.
+
+    `oldest`: with the headers of the oldest Sanitizer that is supported.
+    """
+    tools = oldest_sanitizer() if oldest else need_tools()
     flags = ["-g1", "-O0", f"-fsanitize={sanitize}"] if sanitize else ["-O1"]
 
     def make(folder: Path) -> None:
@@ -176,6 +207,7 @@ def play(
     mode: str = "touch",
     *,
     sanitize: str = "",
+    oldest: bool = False,
     program: Sequence[str] | None = None,
     ok: bool = True,
     timeout: float = 60,
@@ -183,7 +215,7 @@ def play(
     **settings: object,
 ) -> Run:
     """Plays a scenario with the tool; settings are ACCEL_TRACE_* without the prefix, or in full."""
-    made = bench(sanitize)
+    made = bench(sanitize, oldest)
     out = folder / f"out-{mode}-{len(list(folder.iterdir()))}"
     out.mkdir()
     env = {

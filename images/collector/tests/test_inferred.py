@@ -78,15 +78,58 @@ def test_launches_take_their_own_pieces_where_the_analysed_one_took_its(tmp_path
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"name": "other"}, {"shift": 512}, {"size": 3 * MIB}, {"b": 0x77000000}],
+    ("other", "sizes"),
+    [
+        ({"name": "other"}, [4]),
+        ({"shift": 512}, [4]),
+        ({"size": 3 * MIB}, [7, 4]),  # the tensor at its place has a size of its own
+        ({"b": 0x77000000}, [6, 4]),  # in no object that is known: a tensor all the same
+    ],
 )
-def test_what_is_not_the_same_is_not_inferred(tmp_path, other):
+def test_what_is_not_the_same_is_not_inferred(tmp_path, other, sizes):
     events = [
         *MEMORY, *step(0, 0, BASE, analysed=1), *step(1, 2, BASE + 8 * MIB, analysed=0, **other),
     ]  # fmt: skip
-    unowned = "b" in other  # in no object that is known: a tensor all the same
-    assert found(tmp_path, *events) == (([6, 4], 0, 0, 0, 0) if unowned else ([4], 1, 0, 0, 0))
+    assert found(tmp_path, *events) == (sizes, 2 - len(sizes), 0, 0, 0)
+
+
+# What a further word of the first launch's arguments named when that was analysed, and names later.
+A, B, C = 0, 4 * MIB, 7 * MIB  # the two tensors; a third one that no launch touches
+
+
+@pytest.mark.parametrize(
+    ("named", "names", "sizes"),
+    [
+        (C, None, [6, 4]),  # what it named was not touched
+        (C, A + 512, [6, 4]),
+        (None, C, [6, 4]),  # no analysed launch of the kernel touched what it named
+        (A, None, [6, 4]),  # another word names the same
+        (A, A, [6, 4]),
+        (A, C, [4]),  # that tensor may be touched now, and is not the other word's
+        (A, A + 512, [4]),
+    ],
+)
+def test_words_that_are_no_addresses_are_not_looked_at(tmp_path, named, names, sizes):
+    def one(number: int, at: int, word: int | None, analysed: int) -> list[Event]:
+        events = step(number, 2 * number, at, analysed=analysed)
+        if word is not None:
+            events.insert(6, argument(2 * number, 7 << 16 | 3, at + word))
+        return [tensor(at + C, MIB), *events, tensor_free(at + C, MIB)]
+
+    events = [*MEMORY, *one(0, BASE, named, 1), *one(1, BASE + 16 * MIB, names, 0)]
+    assert found(tmp_path, *events) == (sizes, 2 - len(sizes), 0, 0, 0)
+
+
+def test_a_word_by_which_a_kernel_touched_memory_elsewhere_is_an_address(tmp_path):
+    def one(number: int, word: int, analysed: int) -> list[Event]:
+        """Two launches of one kernel; the first has no second tensor, where `word` is 0."""
+        events = step(number, 2 * number, BASE, analysed=analysed, name="last")
+        events.insert(8, argument(2 * number + 1, 3 << 16 | 1, word))
+        return events
+
+    none, tensor_b = 0x50, BASE + 4 * MIB
+    assert found(tmp_path, *MEMORY, *one(0, none, 1), *one(1, none, 0))[:2] == ([6, 4], 0)
+    assert found(tmp_path, *MEMORY, *one(0, none, 1), *one(1, tensor_b, 0))[:2] == ([6], 1)
 
 
 @pytest.mark.parametrize(
@@ -125,9 +168,10 @@ def test_a_tensor_map_of_another_place_is_named_as_one(tmp_path):
     assert "launches of k: tensor map 0 names byte 512 of a tensor of" in report.text
 
 
-def test_a_piece_that_no_argument_names_must_be_the_same(tmp_path):
+@pytest.mark.parametrize("other", [(0x9000000, 2 * MIB), (0x9000000 - 512, MIB)])
+def test_a_piece_that_no_argument_names_must_be_the_same(tmp_path, other):
     events = [
-        *MEMORY, *step(0, 0, BASE, analysed=1, extra=1), free(0x9000000), alloc(0x9000000, 2 * MIB),
+        *MEMORY, *step(0, 0, BASE, analysed=1, extra=1), free(0x9000000), alloc(*other),
         *step(1, 2, BASE, analysed=0),
     ]  # fmt: skip
     assert found(tmp_path, *events) == ([6], 1, 0, 0, 0)

@@ -93,22 +93,27 @@ def test_asynchronous_and_bulk_copies(
     assert (got.global_reads, got.outside) == (0, 0)
 
 
+@pytest.mark.parametrize("oldest", [False, True])
 @pytest.mark.parametrize(("mode", "settings"), ANALYSES)
 def test_copies_by_tensor_map_are_counted_where_the_headers_have_them(
-    tmp_path: Path, mode: str, settings: dict[str, object]
+    tmp_path: Path, mode: str, settings: dict[str, object], oldest: bool
 ) -> None:
-    there = bench().features["AT_TENSOR"]
+    there = bench(oldest=oldest).features["AT_TENSOR"]
     accesses = ["tensor_load 0 0 0 0 3", "tensor_store 0 0 0 0 1"]
-    log = play([*START, *VECTORS, *launch(*accesses)], tmp_path, mode, **settings).log
+    script = [*START, *VECTORS, *launch(*accesses)]
+    log = play(script, tmp_path, mode, oldest=oldest, **settings).log
     assert counts(log).bulk_copies == (4 if there else 0)
     assert ("whose addresses the interface does not tell" in log.notes()) == there
     assert "the code of a module could not be read" in log.notes()  # it has none here
 
 
-def test_what_newer_headers_tell_of_copied_bytes_is_used(tmp_path: Path) -> None:
-    features = bench().features
+@pytest.mark.parametrize("oldest", [False, True])
+def test_what_newer_headers_tell_of_copied_bytes_is_used(tmp_path: Path, oldest: bool) -> None:
+    features = bench(oldest=oldest).features
+    assert not (oldest and any(features[name] for name in features if name != "AT_BULK"))
     accesses = [f"async 12 16 {A:#x} 16 10", f"bulk_store 255 160 {A:#x} 0 1"]
-    got = counts(play([*START, VECTORS[0], *launch(*accesses)], tmp_path, "count").log)
+    script = [*START, VECTORS[0], *launch(*accesses)]
+    got = counts(play(script, tmp_path, "count", oldest=oldest).log)
     assert got.async_bytes == (40 if features["AT_ASYNC_ZERO_FILL"] else 160)
     assert got.bulk_bytes == (80 if features["AT_BULK_BYTE_MASK"] else 160)
 

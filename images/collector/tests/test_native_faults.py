@@ -62,7 +62,7 @@ def status_of(run: Run) -> str:
     [
         ({"ACCEL_TRACE_SANITIZER": "/nowhere/libsanitizer-public.so"}, "cannot open the Compute"),
         ({"SYNTHETIC_TAKEN": "1"}, "another tool uses the Compute Sanitizer"),
-        ({"SYNTHETIC_NO_DRIVER": "1"}, "needs an NVIDIA driver"),
+        ({"SYNTHETIC_NO_DRIVER": "1"}, "update the driver, or build with an older toolkit"),
         ({"range": "five"}, "ACCEL_TRACE_RANGE is 'five'; it must be FIRST:LAST"),
         ({"kernels": "("}, "ACCEL_TRACE_KERNELS is '('"),
         ({"stack_launch": "last"}, "ACCEL_TRACE_STACK_LAUNCH is 'last'"),

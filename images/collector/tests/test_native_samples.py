@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from accel_trace import build
-from native_support import NATIVE, need_tools
+from accel_trace.toolchain import Toolchain
+from native_support import NATIVE, need_tools, oldest_sanitizer
 
 SAMPLES = sorted(path.stem for path in (NATIVE / "samples").glob("*.cu"))
 
 
-def test_the_patches_compile_for_two_architectures(tmp_path: Path) -> None:
-    tools = need_tools()
+@pytest.mark.parametrize("find", [need_tools, oldest_sanitizer])
+def test_the_patches_compile_for_two_architectures(
+    tmp_path: Path, find: Callable[[], Toolchain]
+) -> None:
+    tools = find()
     out = tmp_path / build.PATCHES
     build.build_patches(tools, [80, 90], out)
     data = out.read_bytes()
@@ -24,6 +29,7 @@ def test_the_patches_compile_for_two_architectures(tmp_path: Path) -> None:
     assert b"at_count_shared" in data
     assert b"at_trace_local" in data
     assert b"at_empty_access" in data
+    assert (b"at_touch_tensor_load" in data) == tools.features()["AT_TENSOR"]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

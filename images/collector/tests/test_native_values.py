@@ -206,6 +206,74 @@ def test_what_cannot_be_compared_is_counted(tmp_path: Path) -> None:
     assert "not seen: 2 copies and fills that were not compared" in report.text
 
 
+LARGE = (9 << 20) + 3  # of three pieces that are fetched, whose last one is no whole word
+
+
+def moves(how: str) -> list[str]:
+    """What COPIES does, in parts and in large, where the bytes really move."""
+    lines = [
+        *START, f"memory {A:#x} {LARGE} 7", f"memory {A + (16 << 20):#x} {LARGE} 1",
+        f"alloc 1 {A:#x} {LARGE}", f"alloc 1 {A + (16 << 20):#x} {LARGE}",
+        f"memory {HOST:#x} {LARGE} 9",
+    ]  # fmt: skip
+    other = A + (16 << 20)
+    steps = [
+        f"move 1 {A:#x} {HOST:#x} 1000 2",  # nothing of it is there
+        f"move 1 {A:#x} {HOST:#x} 2000 2",  # half is
+        f"move 1 {other:#x} {A:#x} {LARGE} 4", f"move 1 {other:#x} {A:#x} {LARGE} 4",
+        f"move 1 {HOST:#x} {other:#x} {LARGE} 3",  # the first 2000 bytes are nines
+        f"move 1 {HOST:#x} {other:#x} {LARGE} 3",
+        f"fill 1 {other:#x} 5000 1 7", f"fill 1 {other + 8:#x} 77 2 0", f"fill 1 {other:#x} 99 4 1",
+        f"move 1 {A + 8:#x} {other + 3:#x} 80 4",
+        f"move 1 {A + 3:#x} {HOST:#x} 70 2",  # at an address that 8 does not divide
+        f"move 1 {HOST + 5:#x} {other + 8:#x} 77 3",
+        f"move 1 {A:#x} {HOST:#x} {LARGE} 2",
+    ]  # fmt: skip
+    return [*lines, *(f"{step} {how}" for step in steps)]
+
+
+def told_of(run: Run) -> list[tuple[str, int, int, int]]:
+    """Copies and fills, each with what was told just before it."""
+    pairs = zip(run.log.events, run.log.events[1:], strict=False)
+    found = [(type(after).__name__, one.size, one.unchanged, one.zeros)
+             for one, after in pairs if isinstance(one, Compared)]  # fmt: skip
+    assert {name for name, *_ in found} == {"Memcpy", "Memset"}
+    return found
+
+
+def test_copies_are_compared_on_the_gpu_as_by_the_sanitizer(tmp_path: Path) -> None:
+    """Thirteen: two at addresses that words do not divide, three come to the host."""
+    slow, fast = (play(moves(how), tmp_path, "copies") for how in ("", "called"))
+    assert len(told_of(slow)) == 13
+    assert told_of(fast) == told_of(slow)
+    assert slow.log.facts()["compared_by"] == "gpu 0, bus 0, sanitizer 13"
+    assert fast.log.facts()["compared_by"] == "gpu 8, bus 3, sanitizer 2"
+    assert fast.log.facts()["device_bytes"] == str(32 << 20), "taken once, and kept"
+    assert "slow way" not in fast.log.notes()
+
+
+@pytest.mark.parametrize("how", ["", "called"])
+def test_a_context_that_ends_takes_our_memory_with_it(how: str, tmp_path: Path) -> None:
+    """As cudaDeviceReset has it: the next one has the same handle, and others get the memory."""
+    script = [*moves(how), "destroy 1", *moves(how)]
+    run = play(script, tmp_path, "copies", sanitize="address")
+    told = told_of(run)
+    assert len(told) == 26
+    assert told[13:] == told[:13]
+    facts = run.log.facts()
+    assert facts["device_bytes"] == str(32 << 20 if how else 0)
+    assert facts["pinned_bytes"] == str(8 << 20)
+
+
+@pytest.mark.parametrize("why", ["SYNTHETIC_FULL", "SYNTHETIC_CAPTURES"])
+def test_without_memory_copies_are_compared_as_before(why: str, tmp_path: Path) -> None:
+    settings = {why: 1}
+    slow, fast = (play(moves(how), tmp_path, "copies", **settings) for how in ("", "called"))
+    assert told_of(fast) == told_of(slow)
+    gpu, bus = (2, 3) if why == "SYNTHETIC_FULL" else (0, 0)  # no memory is needed within the GPU's
+    assert fast.log.facts()["compared_by"] == f"gpu {gpu}, bus {bus}, sanitizer {13 - gpu - bus}"
+
+
 def test_words_for_bad_settings() -> None:
     for name in ("blocks", "contexts"):
         with pytest.raises(ToolError, match=f"{name}=0: a number of at least 1 is needed"):
@@ -243,8 +311,9 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> 
 def test_it_runs_clean_under_the_sanitizers_of_the_compiler(tmp_path: Path) -> None:
     run = play(PROGRAM, tmp_path, "values", sanitize="address,undefined")
     assert len(read(run.folder, run.log.pid)[0]) == 3 * N
-    run = play(COPIES, tmp_path, "copies", sanitize="address,undefined")
-    assert len(run.log.of(Compared)) == 8
+    run = play([*COPIES, *moves("called")[len(START):]], tmp_path, "copies",
+               sanitize="address,undefined")  # fmt: skip
+    assert len(run.log.of(Compared)) == 21
 
 
 def test_the_record_is_the_same_in_both(tmp_path: Path) -> None:

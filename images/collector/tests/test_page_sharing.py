@@ -178,6 +178,22 @@ def test_memory_that_is_freed_is_left_alone(tmp_path: Path) -> None:
     assert [int(a) - A for a in read(run.folder, run.log.pid).address] == [0, 8]
 
 
+def test_faults_are_those_of_the_object_that_lived_then(tmp_path: Path) -> None:
+    """Three objects at one address, one after another; nobody touches the second."""
+    turn = [f"cpu w 4 {A + 8:#x}", *gpu_writes(A), f"cpu w 4 {A + 8:#x}", *gpu_writes(A)]
+    gone = f"free 1 {A:#x}"
+    script = [*START, *memory(A, PAGE, "first"), *turn, gone, *memory(A, PAGE, "idle"), gone,
+              *memory(A, PAGE, "last"), *turn, *turn]  # fmt: skip
+    made = report(watched(script, tmp_path), tmp_path)
+    assert "  first: falsely shared, 4 of 12 estimated faults" in made.text
+    assert "  last: falsely shared, 8 of 12 estimated faults" in made.text
+    table, picture, _ = made.files
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert {row["objects"] for row in rows} == {"first and last"}
+    assert "first, last" in picture.read_text()
+    assert "idle" not in made.text + picture.read_text()
+
+
 def test_memory_that_cannot_be_protected_is_said(tmp_path: Path) -> None:
     run = watched([*START, f"alloc 1 0x7e0000000000 {PAGE} {MANAGED}", *gpu_writes(0x7E0000000000)],
                   tmp_path)  # fmt: skip

@@ -124,7 +124,9 @@ def test_the_right_counts_are_a_good_verdict(tmp_path):
 
 def test_each_way_to_fail_has_its_sentence(tmp_path):
     cases = [
-        ([module(0, 7)], "the runtime refuses patching (patching a module gave code 7)"),
+        ([module(0, 7)],
+         "the runtime refuses patching (patching a module gave code 7); where the Sanitizer is "
+         "newer than the driver, build with an older toolkit, named in ACCEL_TRACE_TOOLKIT"),
         ([Note(level=3, text="already subscribed"), counts(0, 0)],
          "the runtime refuses patching (already subscribed)"),
         ([launch(0, "k")], "the runtime refuses patching (its accesses were not seen)"),

@@ -193,6 +193,15 @@ def test_graphs_are_instantiated_patched(tmp_path: Path) -> None:
     assert not log.of(ev.Lost)
 
 
+def test_a_graph_that_is_instantiated_while_less_is_watched_is_patched(tmp_path: Path) -> None:
+    """By another thread, just when an iteration begins that is not watched."""
+    node = ["graph 1", "node 1 k", f"access global 1 4 {A:#x} 4 9", "go"]
+    script = [*BEGIN, *(["step", *work()] * 6), "step", *node, "sync 1", *node]
+    log = play(script, tmp_path, every=5, SYNTHETIC_INSTANTIATES="7").log
+    assert analysed(log)[-2:] == [2, 2]
+    assert not log.of(ev.Lost)
+
+
 @pytest.mark.parametrize("sanitize", ["", "thread"])
 def test_a_second_thread_is_refused_in_a_sentence(sanitize: str, tmp_path: Path) -> None:
     """Its launches wait while modules are patched: none runs into code that is half changed."""

@@ -157,6 +157,47 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     assert not refused.logs
 
 
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_what_another_thread_frees_meanwhile_is_left_out(tmp_path: Path, when: str) -> None:
+    """Just before it is compared, where no kernel may read it any more, and just behind."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    script = [*memory(5, 6, 7), *typed(a, b, c), *typed(a, b, a, f"{a:#x} 1 96 9")]
+    frees = {f"SYNTHETIC_FREES_{when.upper()}": f"{c:#x}"}
+    log = play(script, tmp_path, "copies", snapshot=1, **frees).log
+    assert kept(log) == [(0, 0, 1, 4096), (0, 1, 0, 4096), (1, 0, 1, 4000), (1, 1, 0, 4096)]
+    assert [free.address for free in log.of(ev.Free)] == [c]
+    assert "not compared" not in log.notes()
+
+
+def test_a_large_piece_is_compared_part_by_part(tmp_path: Path) -> None:
+    """Its hash and its counts are those of the whole."""
+    size, at = (40 << 20) + 3, A + 0x1000000
+    script = [
+        *memory(0, 1), f"memory {at:#x} {size} 4", f"alloc 1 {at:#x} {size}",
+        *typed(at, A, A + 0x10000, f"{at + size - 5:#x} 1 5 9"),
+    ]  # fmt: skip
+    log = play(script, tmp_path, "copies", snapshot=64).log
+    (large,) = (k for k in log.of(ev.Kept) if k.size == size)
+    (tmp_path / "now").write_bytes(bytes([4]) * (size - 5) + bytes([9]) * 5)
+    (tmp_path / "before").write_bytes(bytes([4]) * size)
+    said = subprocess.run(
+        [program("check_compare", ()), tmp_path / "now", tmp_path / "before"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    unchanged, _, low, high = map(int, said.split())
+    assert (large.unchanged, large.hash_low, large.hash_high) == (unchanged, low, high)
+    assert unchanged == size - 5
+
+
+def test_a_context_that_ends_takes_our_memory_with_it(tmp_path: Path) -> None:
+    """As cudaDeviceReset has it: the next one has the same handle, and others get the memory."""
+    script = [*memory(5, 6, 7), *typed(A, A + 0x10000, A + 0x20000, f"{A:#x} 1 96 9")]
+    run = play([*script, "destroy 1", *script], tmp_path, "copies", sanitize="address", snapshot=1)
+    (first, *_), (again, *_) = kept(run.log)[:3], kept(run.log)[3:]
+    assert (first[3], again[3], len(kept(run.log))) == (4000, 4000, 6)
+    assert run.log.facts()["device_bytes"] == str((1 << 20) + (16 << 20))
+
+
 def test_nothing_is_looked_at_unless_it_is_asked_for(tmp_path: Path) -> None:
     log = play([*memory(5, 6, 7), *typed(A, A, A)], tmp_path, "copies").log
     assert not log.of(ev.Kept)

@@ -137,9 +137,13 @@ def test_tensor_maps_among_the_parameters(tmp_path: Path, way: str) -> None:
     assert (log.facts()["tensor_maps"], log.facts()["parameters_read"]) == ("4", "4")
 
 
-def test_loads_by_tensor_map_are_seen_where_the_headers_have_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("oldest", [False, True])
+def test_loads_by_tensor_map_are_seen_where_the_headers_have_them(
+    tmp_path: Path, oldest: bool
+) -> None:
     """By the map that a copy used, wherever it lies; what a kernel may store, by descriptor."""
-    there, other, third = bench().features["AT_TENSOR"], A + (1 << 24), A + (1 << 25)
+    there = bench(oldest=oldest).features["AT_TENSOR"]
+    other, third = A + (1 << 24), A + (1 << 25)
     script = [
         *begin(MATRIX), *(f"alloc 1 {at:#x} {1 << 20}" for at in (A, other, third)),
         f"tensor_map 2 {words(CUBLAS, other)}", f"tensor_map 3 {words(CUBLAS, third)}",
@@ -148,7 +152,7 @@ def test_loads_by_tensor_map_are_seen_where_the_headers_have_them(tmp_path: Path
         "launch 1 1 stores", "access tensor_load 0 0 3 0 1", "access tensor_store 0 0 0 0 1",
         "argument 512 128 1 256 2", "call",
     ]  # fmt: skip
-    log = play(script, tmp_path).log
+    log = play(script, tmp_path, oldest=oldest).log
     first, second = (A, SPAN, SIZE), (other, 1 << 20, 1 << 20)
     stores = [(1, *first), (1, *second)]
     assert maps(log) == ([] if there else [(0, *second)]) + stores

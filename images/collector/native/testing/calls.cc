@@ -33,6 +33,12 @@ AT_SAME(LaunchArguments, parameters, cuLaunchCooperativeKernel, 9);
 AT_SAME(LaunchExArguments, parameters, cuLaunchKernelEx, 2);
 AT_SAME(LaunchExArguments, extra, cuLaunchKernelEx, 3);
 AT_SAME(EndCaptureArguments, graph, cuStreamEndCapture, 1);
+AT_SAME(MoveArguments, from, cuMemcpyHtoDAsync, 1);
+AT_SAME(MoveArguments, count, cuMemcpyDtoH, 2);
+AT_SAME(MoveArguments, stream, cuMemcpyAsync, 3);
+AT_SAME(MoveArguments, count, cuMemsetD8, 2);
+AT_SAME(MoveArguments, stream, cuMemsetD16Async, 3);
+AT_SAME(MoveArguments, stream, cuMemsetD32Async, 3);
 AT_SAME(LookupArguments, name, cuModuleGetFunction, 2);
 AT_SAME(LookupArguments, name, cuLibraryGetKernel, 2);
 
@@ -114,6 +120,53 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
   arguments.parameters = pointers.data();
   // The name is that of no kernel, as with the driver of CUDA 13.0.
   call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work);
+}
+
+namespace {
+
+CUstream handle_of(int stream) {
+  std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+  return machine().streams.at(stream)->handle();
+}
+
+void push(int stream, std::function<void()> work) {
+  machine().streams.at(stream)->push(std::move(work));
+}
+
+}  // namespace
+
+void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction, bool called) {
+  const auto work = [=] {
+    copy(stream, to, from, size, direction, true);
+    push(stream, [=] {
+      memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
+    });
+  };
+  if (!called) return work();
+  const MoveArguments arguments{to, from, size, handle_of(stream)};
+  const uint32_t ids[] = {0, 0, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoDAsync_v2,
+                          SANITIZER_CBID_DRIVER_API_cuMemcpyDtoHAsync_v2,
+                          SANITIZER_CBID_DRIVER_API_cuMemcpyDtoDAsync_v2};
+  call_driver(ids[direction], &arguments, nullptr, work);
+}
+
+void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32_t value,
+          bool called) {
+  const auto work = [=] {
+    set(stream, address, width, 1, element, value);
+    push(stream, [=] {
+      auto* const bytes = reinterpret_cast<uint8_t*>(address);
+      for (uint64_t i = 0; i < width * element; ++i) {
+        bytes[i] = static_cast<uint8_t>(value >> 8 * (i % element));
+      }
+    });
+  };
+  if (!called) return work();
+  const MoveArguments arguments{address, value, width, handle_of(stream)};
+  const uint32_t ids[] = {0, SANITIZER_CBID_DRIVER_API_cuMemsetD8Async,
+                          SANITIZER_CBID_DRIVER_API_cuMemsetD16Async, 0,
+                          SANITIZER_CBID_DRIVER_API_cuMemsetD32Async};
+  call_driver(ids[element], &arguments, nullptr, work);
 }
 
 void begin_capture() {

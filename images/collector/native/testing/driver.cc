@@ -133,13 +133,13 @@ Sanitizer_ResourceContextData context_data(Context& context) {
 
 void make_context(int number, int device) {
   Machine& m = machine();
-  auto context = std::make_unique<Context>();
+  std::unique_lock<std::recursive_mutex> lock(m.mutex);
+  std::unique_ptr<Context>& context = m.contexts[number];
+  if (!context) context = std::make_unique<Context>();  // else it has the handle that it had
   context->device = device;
+  context->broken = context->patches = false;
   const auto data = context_data(*context);
-  {
-    Guard guard(m.mutex);
-    m.contexts[number] = std::move(context);
-  }
+  lock.unlock();
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_CREATION_STARTING, &data);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_CREATION_FINISHED, &data);
 }
@@ -149,6 +149,7 @@ void destroy_context(int number) {
   const auto data = context_data(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
   context.broken = true;
+  if (machine().contexts.size() == 1) free_taken();
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
 
@@ -264,6 +265,7 @@ void launch(int number, const Kernel& kernel, bool refused) {
 
 void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_data, bool upload) {
   Stream& stream = stream_of(number);
+  if (machine().beside.joinable()) machine().beside.join();
   Sanitizer_GraphLaunchData graph{};
   graph.context = stream.context->handle();
   graph.stream = stream.handle();
@@ -313,6 +315,7 @@ void copy(int number, uint64_t to, uint64_t from, uint64_t size, int direction, 
   data.direction = static_cast<Sanitizer_MemcpyDirection>(direction);
   data.apiStream = stream.handle();
   data.hApiStream = stream.sanitizer_handle();
+  data.srcContext = data.dstContext = stream.context->handle();
   call(SANITIZER_CB_DOMAIN_MEMCPY, SANITIZER_CBID_MEMCPY_STARTING, &data);
 }
 
@@ -322,6 +325,7 @@ void set(int number, uint64_t address, uint64_t width, uint64_t height, uint32_t
   Sanitizer_MemsetData data{};
   data.stream = stream.handle();
   data.hStream = stream.sanitizer_handle();
+  data.context = stream.context->handle();
   data.address = address;
   data.width = width;
   data.height = height;

@@ -73,6 +73,10 @@ SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int d
                     bool asynchronous);
 SYNTHETIC void set(int stream, uint64_t address, uint64_t width, uint64_t height, uint32_t element,
                    uint32_t value);
+// The same, and the bytes move; `called`: through a function of the driver that is reported.
+SYNTHETIC void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction, bool called);
+SYNTHETIC void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32_t value,
+                    bool called);
 SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all

@@ -75,6 +75,7 @@ struct Machine {
   std::map<uint64_t, size_t> memory;  // what sanitizerAlloc gave out
   std::map<uint64_t, size_t> programs;  // what the program took itself
   std::map<uint64_t, Context*> owners;
+  std::thread beside;  // it instantiates a graph
   std::atomic<int> own_callbacks{0};
   std::atomic<bool> in_node{false};      // a graph is being put together
   std::atomic<int> waits_in_nodes{0};    // the tool waited or took memory meanwhile
@@ -92,6 +93,7 @@ Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
 bool listens(Sanitizer_CallbackDomain domain, uint32_t id);
+void free_taken();  // of the only context that there is
 void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work);
 
 }  // namespace synthetic

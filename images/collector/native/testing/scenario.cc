@@ -208,6 +208,13 @@ struct Player {
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
     else if (command == "copy") synthetic::copy(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), whole(w[6]));
     else if (command == "set") synthetic::set(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), static_cast<uint32_t>(value(w[5])), static_cast<uint32_t>(value(w[6])));
+    else if (command == "move") {  // move STREAM TO FROM SIZE DIRECTION [called]
+      synthetic::move(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), word(6) == "called");
+    }
+    else if (command == "fill") {  // fill STREAM ADDRESS WIDTH ELEMENT VALUE [called]
+      synthetic::fill(whole(w[1]), value(w[2]), value(w[3]), static_cast<uint32_t>(value(w[4])),
+                      static_cast<uint32_t>(value(w[5])), word(6) == "called");
+    }
     else if (command == "sync") synthetic::wait_for_stream(whole(w[1]));
     else if (command == "sync_context") synthetic::wait_for_context(whole(w[1]));
     else if (command == "run") synthetic::run(whole(w[1]), w.size() > 2 ? whole(w[2]) : -1);

@@ -31,10 +31,10 @@ from accel_trace.toolchain import Toolchain, find_toolchain, run, supported_arch
 
 DEFAULT_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 SOURCES = (
-    "code", "consumer", "copies", "cubin", "driver_calls", "exports", "gate", "inject", "launches",
-    "log", "modules", "options", "page_table", "pattern", "pieces", "repeats", "report", "sampler",
-    "sanitizer_api", "slots", "snapshots", "stack", "tensor_maps", "tool", "values", "watching",
-    "workspace", "workspace_memory",
+    "code", "consumer", "copies", "cubin", "driver_calls", "equal", "exports", "gate", "inject",
+    "launches", "log", "modules", "options", "own_driver", "page_table", "pattern", "pieces",
+    "repeats", "report", "sampler", "sanitizer_api", "slots", "snapshots", "stack", "tensor_maps",
+    "tool", "values", "watching", "workspace", "workspace_memory",
 )  # fmt: skip
 
 

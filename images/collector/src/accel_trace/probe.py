@@ -23,6 +23,10 @@ from accel_trace.tools.base import Needs
 DRIVER = "libcuda.so.1"
 ELEMENTS = 1000
 _SECONDS = 120
+_OLDER = (
+    "where the Sanitizer is newer than the driver, build with an older toolkit, named in "
+    "ACCEL_TRACE_TOOLKIT"
+)
 _ENTRY = b"accel_trace_probe"
 # Newest first: the driver compiles PTX of an older GPU for any newer one.
 _TARGETS = (("6.4", "sm_75"), ("6.0", "sm_50"))
@@ -119,7 +123,7 @@ def judge(exit_code: int, errors: str, session: Session) -> str:
         return ""
     if not any(reads or writes for reads, writes in seen):
         why = problems[0] if problems else "its accesses were not seen"
-        return f"the runtime refuses patching ({why})"
+        return f"the runtime refuses patching ({why}); {_OLDER}"
     return (
         f"a tiny patched kernel was counted wrongly: {seen[-1][0]} reads and {seen[-1][1]} writes "
         f"instead of {2 * ELEMENTS} and {ELEMENTS}"

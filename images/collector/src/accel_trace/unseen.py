@@ -51,8 +51,8 @@ class Unseen:
         blind = sum(map(self.undescribed, copies))
         if analysis != "touch" and copies:
             yield (
-                f"not counted: {len(copies)} launches copy by tensor map (TMA), whose accesses no "
-                "patch sees: their numbers lack them"
+                f"not counted: {len(copies)} launches copy by tensor map (TMA), of whose bytes no "
+                "patch is told: their numbers lack them"
             )
         elif self.maps:
             yield (

@@ -109,11 +109,11 @@ layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=
 model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x = torch.randn(8, 128, 256, device="cuda")
-RUN = model
+RUN, HALF = model, True
 SETUP
 def once():
     optimizer.zero_grad()
-    with torch.autocast("cuda", torch.bfloat16):
+    with torch.autocast("cuda", torch.bfloat16, enabled=HALF):
         loss = RUN(x).float().square().mean()
     loss.backward()
     optimizer.step()
@@ -207,7 +207,8 @@ def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     assert "estimates" not in process.coverage.text()
 
 
-# Small launches, where the program waits for its CPU, and large ones, where it waits for the GPU.
+# Small launches, where the program waits for its CPU, and large ones, where it waits for the GPU;
+# `fp32` is the training step of BERT-sized encoder layers for which the goal was set.
 _SIZES = {
     "small": "",
     "large": (
@@ -215,6 +216,12 @@ _SIZES = {
         "model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).cuda()\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
         'x = torch.randn(16, 512, 1024, device="cuda")\nRUN = model'
+    ),
+    "fp32": (
+        "layer = torch.nn.TransformerEncoderLayer(768, 12, 3072, dropout=0.0, batch_first=True)\n"
+        "model = torch.nn.TransformerEncoder(layer, 12, enable_nested_tensor=False).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
+        'x = torch.randn(16, 378, 768, device="cuda")\nRUN, HALF = model, False'
     ),
 }
 TURNS = 5
@@ -235,7 +242,8 @@ def goal(said: str, high: float, low: float, most: float, say: Callable[[str], N
 
 
 @pytest.mark.parametrize(
-    ("mark", "size"), [("step()", "small"), ("pass", "small"), ("step()", "large")]
+    ("mark", "size"),
+    [("step()", "small"), ("pass", "small"), ("step()", "large"), ("step()", "fp32")],
 )
 def test_between_samples_a_step_is_native(
     mark: str, size: str, tmp_path: Path, say: Callable[[str], None]

@@ -3,13 +3,16 @@
 A launch is matched with that at the same place of the iteration that was analysed last: function,
 grid, block, and every address among its arguments relative to the piece of memory that it lies in.
 It touches the pieces that its arguments name where the other touched those that its arguments
-named; pieces that no argument names must be the same. Numbers among the arguments may differ.
+named; pieces that no argument names must be the same. Numbers among the arguments may differ, and
+so may words that are none: compilers leave parts of a structure unset, and what lay there before
+may look like an address. A word is one of those where the analysed launch did not touch what it
+named, or where analysed launches of the kernel never touched what it named.
 Iterations that are analysed again are inferred too, and compared.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -24,7 +27,7 @@ from accel_trace.events import (
     TensorFree,
     TensorMap,
 )
-from accel_trace.objects import OBJECT, TENSOR, MemoryIndex, Piece
+from accel_trace.objects import OBJECT, TENSOR, MemoryIndex, Piece, PieceIndex
 from accel_trace.session import Process
 from accel_trace.tools.launch_sets import LaunchSet, LaunchSets, overlap
 
@@ -32,7 +35,9 @@ _KINDS: tuple[type[Event], ...] = (
     Alloc, Free, TensorAlloc, TensorFree, Launch, TensorMap, Argument, Iteration,
 )  # fmt: skip
 _OTHER = "memory that no argument names is other memory"
+_TWO = "its arguments name two pieces of memory where they named one"
 _MAP = 1 << 32  # places of tensor maps, behind those of arguments
+Moved = dict[tuple[int, int], Piece]  # kind and address of a piece to the one in its place
 
 
 @dataclass
@@ -64,15 +69,9 @@ class Call:
             f"byte {offset} of {'a tensor' if piece.what == TENSOR else 'memory'} of {piece.size}"
         )
 
-    def unlike(self, other: Call) -> str:
-        """Return how it differs from another launch in more than where memory lies; or ""."""
-        if self.form() != other.form():
-            return "the kernel at its place, its grid or its blocks are others"
-        for place in sorted({*self.pieces, *other.pieces}):
-            here, there = self.named(place), other.named(place)
-            if here != there:
-                return f"{place_name(place)} names {here}, and named {there}"
-        return ""
+    def unlike(self, model: Call, place: int) -> str:
+        """Say what an argument names, and what it named in the launch that was analysed."""
+        return f"{place_name(place)} names {self.named(place)}, and named {model.named(place)}"
 
 
 def place_name(place: int) -> str:
@@ -81,6 +80,21 @@ def place_name(place: int) -> str:
         return f"tensor map {place - _MAP}"
     number, word = divmod(place, 1 << 16)  # as in Argument.place
     return f"argument {number}" + (f", word {word}," if word else "")
+
+
+def _same(index: PieceIndex, address: int, size: int) -> Piece | None:
+    """The live piece of these very bytes."""
+    piece = index.find(address)
+    return piece if piece is not None and (piece.address, piece.size) == (address, size) else None
+
+
+def touches(row: LaunchSet, piece: Piece) -> bool:
+    """Whether a launch touched a tensor, or an object outside of all tensors that it touched."""
+    if piece.what == TENSOR:
+        return piece.address in row.tensors
+    return piece.address in row.objects and not any(
+        overlap(piece.address, piece.size, *tensor) for tensor in row.tensors.items()
+    )
 
 
 @dataclass
@@ -117,6 +131,8 @@ class _Reader:
         self._measured = measured
         self._memory = MemoryIndex()
         self._reference: list[Call] = []  # launches of the iteration that was analysed last
+        # Places of a kernel's arguments that named memory which an analysed launch of it touched.
+        self._used: defaultdict[str, set[int]] = defaultdict(set)
         self._calls: list[Call] = []  # of this one
         self._inside: Iteration | None = None
         self._call: Call | None = None
@@ -137,6 +153,7 @@ class _Reader:
         elif isinstance(event, Iteration):
             if self._inside is not None and self._inside.analysed:
                 self._reference = self._calls
+                self._learn()
             self._calls = []
             self._inside = event if event.began else None
         else:
@@ -165,17 +182,51 @@ class _Reader:
             self.out.checked += 1
             self.out.mismatches += (row.tensors, row.ws) != (own.tensors, own.ws)
 
+    def _learn(self) -> None:
+        """Take in which words of the analysed iteration's arguments named what was touched."""
+        for call in self._reference:
+            known = self._measured.get(call.launch.launch)
+            if known is not None:
+                self._used[call.launch.name] |= {
+                    place for place, (piece, _) in call.pieces.items() if touches(known, piece)
+                }
+
+    def _moved(self, call: Call, model: Call, known: LaunchSet) -> Moved | str:
+        """Return what `call` names in place of what `model` named and touched, or why not."""
+        if call.form() != model.form():
+            return "the kernel at its place, its grid or its blocks are others"
+        moved: Moved = {}
+        absent = []
+        for place in sorted({*call.pieces, *model.pieces}):
+            if place not in model.pieces:
+                if place in self._used[call.launch.name]:
+                    return call.unlike(model, place)
+                continue
+            piece, offset = model.pieces[place]
+            if not touches(known, piece):
+                continue
+            if place not in call.pieces:
+                absent.append(place)
+                continue
+            own, shift = call.pieces[place]
+            if (own.what, shift) != (piece.what, offset):
+                return call.unlike(model, place)
+            if moved.setdefault((piece.what, piece.address), own) != own:
+                return _TWO
+        for place in absent:
+            piece, _ = model.pieces[place]
+            if (piece.what, piece.address) not in moved:
+                return call.unlike(model, place)
+        return moved
+
     def _row(self, call: Call, model: Call) -> LaunchSet | str:
         """Return what `call` touches if it does as `model` did, or why that cannot be said."""
         known = self._measured.get(model.launch.launch)
         if known is None:
             return "the analysed one's data is lost"
-        if unlike := call.unlike(model):
-            return unlike
-        moved = {
-            (piece.what, piece.address): call.pieces[place][0].address
-            for place, (piece, _) in model.pieces.items()
-        }
+        moved = self._moved(call, model, known)
+        if isinstance(moved, str):
+            return moved
         memory, device = self._memory, call.launch.device
         row = LaunchSet(
             call.launch, memory.object_bytes[device], memory.tensor_bytes[device],
@@ -183,17 +234,17 @@ class _Reader:
             elsewhere=known.elsewhere, inferred=True,
         )  # fmt: skip
         for address, size in known.tensors.items():
-            piece = memory.tensors.find(moved.get((TENSOR, address), address))
-            if piece is None or piece.size != size:
+            piece = moved.get((TENSOR, address)) or _same(memory.tensors, address, size)
+            if piece is None:
                 return _OTHER
-            row.tensors[piece.address] = size
+            row.tensors[piece.address] = piece.size
             for owner in memory.objects.overlapping(piece.address, piece.end):
                 row.objects[owner.address] = owner.size
         for address, size in known.objects.items():
             if any(overlap(address, size, *tensor) for tensor in known.tensors.items()):
                 continue
-            piece = memory.objects.find(moved.get((OBJECT, address), address))
-            if piece is None or piece.size != size:
+            piece = moved.get((OBJECT, address)) or _same(memory.objects, address, size)
+            if piece is None:
                 return _OTHER
-            row.objects[piece.address] = size
+            row.objects[piece.address] = piece.size
         return row

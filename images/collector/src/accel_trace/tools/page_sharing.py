@@ -24,7 +24,17 @@ from accel_trace.tools.base import (
     bytes_text,
     write_table,
 )
-from accel_trace.uvm.sharing import CPU, GPU, KINDS, SIZES, Windows, counts, faults_of, windows_of
+from accel_trace.uvm.sharing import (
+    CPU,
+    GPU,
+    KINDS,
+    SIZES,
+    Windows,
+    counts,
+    faults_of,
+    times_of,
+    windows_of,
+)
 from accel_trace.uvm.sharing_map import WORDS, owners, page
 from accel_trace.uvm.touches import Timeline, timeline
 from accel_trace.values.accesses import ValuesError
@@ -150,10 +160,11 @@ class PageSharing(Tool):
         pages, kinds = small.pages()
         kind_of = dict(zip(pages.tolist(), kinds.tolist(), strict=True))
         rows: Counter[tuple[tuple[str, ...], str]] = Counter()
-        for number in faults.page.tolist():
+        for place, number in enumerate(faults.page.tolist()):
             kind = KINDS[kind_of[number]]
             if kind in FIXES:
-                rows[tuple(owners(number, small.page_bytes, found.objects)), kind] += 1
+                now = faults.step[place : place + 1]
+                rows[tuple(owners(number, small.page_bytes, found.objects, now)), kind] += 1
         lines = []
         for (names, kind), count in rows.most_common(int(self.number("top"))):
             what = " and ".join(names) or "pages between allocations"
@@ -172,16 +183,17 @@ class PageSharing(Tool):
         for at in maps:
             faults = faults_of(found.touches, at.page_bytes)
             sides = [Counter(faults.page[faults.side == side].tolist()) for side in (CPU, GPU)]
+            times = times_of(found.touches, at.page_bytes)
             for number, kind in zip(*at.pages(), strict=True):
                 place = int(number)
-                names = " and ".join(owners(place, at.page_bytes, found.objects))
+                names = " and ".join(owners(place, at.page_bytes, found.objects, times.get(place)))
                 rows.append((at.page_bytes, f"{place * at.page_bytes:#x}", names, KINDS[kind],
                              sides[CPU][place], sides[GPU][place]))  # fmt: skip
         header = ("page_bytes", "address", "objects", "kind", "cpu_faults", "gpu_faults")
         table = write_table(self.out / f"page-sharing-{process.label}.csv", header, rows)
         picture = self.out / f"page-sharing-{process.label}.html"
         title = f"Pages that CPU and GPU share, process {process.label}"
-        picture.write_text(page(maps, found.objects, title), encoding="utf-8")
+        picture.write_text(page(maps, found.objects, title, found.touches), encoding="utf-8")
         folded = self.out / f"page-faults-{process.label}.folded"
         folded.write_text(tree.folded("faults"), encoding="utf-8")
         return [table, picture, folded]

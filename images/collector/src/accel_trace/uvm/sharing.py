@@ -204,6 +204,16 @@ def faults_of(touches: Touches, page_bytes: int = PAGE) -> Faults:
     )  # fmt: skip
 
 
+def times_of(touches: Touches, page_bytes: int) -> dict[int, NDArray[np.int64]]:
+    """By page, the steps of its accesses."""
+    touches = touches.by_pages()
+    page = touches.address // page_bytes
+    order = np.argsort(page, kind="stable")
+    pages, first = np.unique(page[order], return_index=True)
+    parts = np.split(touches.step[order], first[1:])
+    return dict(zip(pages.tolist(), parts, strict=True)) if len(pages) else {}
+
+
 def counts(windows: Windows) -> dict[str, int]:
     """Pages of each kind."""
     _, kinds = windows.pages()

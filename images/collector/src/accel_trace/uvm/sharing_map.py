@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel_trace.tools.base import bytes_text
-from accel_trace.uvm.sharing import KINDS, Windows
+from accel_trace.uvm.sharing import KINDS, Touches, Windows, times_of
 from accel_trace.uvm.touches import Managed
+
+Times = Mapping[int, NDArray[np.int64]]  # by page, when it was touched
 
 COLOURS = {
     "cpu": "#a9c8e8", "gpu": "#b7d9b1", "read": "#c9b8dd", "shared": "#f2d68c",
@@ -25,15 +27,27 @@ ROWS, COLUMNS = 1000, 240  # of a map; beyond, lone pages are left out, and wind
 WIDE, LEFT, TOP = 720, 250, 34
 
 
-def owners(page: int, page_bytes: int, objects: Sequence[Managed]) -> list[str]:
-    """Names of the objects on a page."""
+def owners(
+    page: int, page_bytes: int, objects: Sequence[Managed],
+    times: NDArray[np.int64] | None = None,
+) -> list[str]:  # fmt: skip
+    """Names of the objects on a page; with `times`, in ns, of those that lived at one of them."""
     start, end = page * page_bytes, (page + 1) * page_bytes
-    return [one.name for one in objects if one.address < end and start < one.address + one.size]
+    return [
+        one.name for one in objects
+        if one.address < end and start < one.address + one.size
+        and (times is None or one.lived(times))
+    ]  # fmt: skip
 
 
-def page(maps: Sequence[Windows], objects: Sequence[Managed], title: str) -> str:
-    """HTML with a map for each size of pages."""
-    parts = [_map(windows, objects) for windows in maps]
+def page(
+    maps: Sequence[Windows], objects: Sequence[Managed], title: str, touches: Touches | None = None
+) -> str:
+    """HTML with a map for each size of pages; with `touches` naming what was touched."""
+    parts = [
+        _map(windows, objects, times_of(touches, windows.page_bytes) if touches else {})
+        for windows in maps
+    ]
     there = {KINDS[kind] for windows in maps for kind in np.unique(windows.kinds())}
     legend = "".join(
         f'<span><i style="background:{colour}"></i>{WORDS[name]}</span>'
@@ -52,7 +66,7 @@ def page(maps: Sequence[Windows], objects: Sequence[Managed], title: str) -> str
     return head + "".join(parts) + "</html>\n"
 
 
-def _map(windows: Windows, objects: Sequence[Managed]) -> str:
+def _map(windows: Windows, objects: Sequence[Managed], times: Times) -> str:
     size = bytes_text(windows.page_bytes).replace(".00", "")
     pages, kinds = windows.pages()
     left_out = 0
@@ -62,7 +76,7 @@ def _map(windows: Windows, objects: Sequence[Managed]) -> str:
         pages = pages[kept][:ROWS]
         left_out += int(kept.sum()) - len(pages)
     grid = cells(windows, pages)
-    bands = _bands(pages, grid, windows.page_bytes, objects)
+    bands = _bands(pages, grid, windows.page_bytes, objects, times)
     tall = max(3.0, min(16.0, 900 / max(len(bands), 1)))
     wide = WIDE / max(grid.shape[1], 1)
     whole = {name: 0 for name, *_ in bands}
@@ -103,12 +117,17 @@ def _map(windows: Windows, objects: Sequence[Managed]) -> str:
 
 
 def _bands(
-    pages: NDArray[np.int64], grid: NDArray[np.int64], page_bytes: int, objects: Sequence[Managed]
+    pages: NDArray[np.int64],
+    grid: NDArray[np.int64],
+    page_bytes: int,
+    objects: Sequence[Managed],
+    times: Times,
 ) -> list[tuple[str, int, int, NDArray[np.int64]]]:
     """Neighbours of the same objects and with the same history as one: names, first page, count."""
     found: list[tuple[str, int, int, NDArray[np.int64]]] = []
     for number, line in zip(pages.tolist(), grid, strict=True):
-        names = ", ".join(owners(number, page_bytes, objects)) or "no allocation"
+        there = owners(number, page_bytes, objects, times.get(number))
+        names = ", ".join(there) or "no allocation"
         if found:
             before, first, count, old = found[-1]
             if before == names and first + count == number and (old == line).all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from accel_trace.contexts.symbols import plain
 from accel_trace.cpu import recorded as cpu
-from accel_trace.events import MEMORY_FLAGS, Alloc, Launch, Memcpy, Memset, Stack, Sync
+from accel_trace.events import MEMORY_FLAGS, Alloc, Free, Launch, Memcpy, Memset, Stack, Sync
 from accel_trace.session import Process
 from accel_trace.uvm.sharing import CPU, GPU, Touches
 from accel_trace.values import raw
@@ -20,15 +20,22 @@ from accel_trace.values.recorded import calls
 
 _WORDS = {cpu.READ: "CPU read", cpu.WRITE: "CPU write", cpu.READ | cpu.WRITE: "CPU page fault"}
 _MANAGED = MEMORY_FLAGS["managed"]
+FOREVER = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class Managed:
-    """A managed allocation: its bytes, and where the program made it."""
+    """A managed allocation: its bytes, where the program made it, and its life in ns."""
 
     address: int
     size: int
     name: str
+    born: int = 0
+    freed: int = FOREVER
+
+    def lived(self, times: NDArray[np.int64]) -> bool:
+        """Whether at one of these times it was there."""
+        return bool(((times >= self.born) & (times < self.freed)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +108,17 @@ def timeline(process: Process, files: Mapping[str, Path] | None = None) -> Timel
 def _calls(process: Process) -> _Calls:
     found = _Calls()
     names: dict[str, int] = {}
+    live: dict[int, int] = {}  # address to its place among the objects
     busy = False  # whether the GPU may have work
     for event, context, _ in calls(process, Sync, Stack):
         if isinstance(event, Alloc) and event.flags & _MANAGED:
             names[context] = number = names.get(context, 0) + 1
             name = context if number == 1 else f"{context} #{number}"
-            found.objects.append(Managed(event.address, event.size, name))
+            live[event.address] = len(found.objects)
+            found.objects.append(Managed(event.address, event.size, name, event.ns))
+        elif isinstance(event, Free) and event.address in live:
+            place = live.pop(event.address)
+            found.objects[place] = replace(found.objects[place], freed=event.ns)
         elif isinstance(event, Launch):
             found.launches[event.launch] = event.ns, context
             busy = True
@@ -116,8 +128,8 @@ def _calls(process: Process) -> _Calls:
             found.waits.append(event.ns)
             busy = False
         elif isinstance(event, Memset):
-            place = f"fill: {context}"
-            found.copies.append((event.ns, event.address, event.size, True, place))
+            fill = f"fill: {context}"
+            found.copies.append((event.ns, event.address, event.size, True, fill))
             busy = True
         elif isinstance(event, Memcpy):
             for address, write in ((event.source, False), (event.destination, True)):
