@@ -158,6 +158,7 @@ SHORTS = [
 ]
 SHAPES = [
     Shape(bags=8, keys=1, buckets=1, ahead=4, min_blocks=4, ask=8),
+    design.BEST_SHORT[-1][1],
     replace(design.BEST_FEW, piece=32, ahead=16, join=16, spread=1),
     replace(design.BEST_MANY, bags=8),
 ]
@@ -212,7 +213,7 @@ def test_who_sums_the_pieces_of_a_long_bag_and_how_changes_no_bit(library, shape
 
 
 @pytest.mark.parametrize("share", [0, 1])
-@pytest.mark.parametrize("shape", [SHORTS[0], SHORTS[2], SHAPES[0], SHAPES[1]], ids=range(4))
+@pytest.mark.parametrize("shape", [SHORTS[0], SHORTS[2], *SHAPES[:3]], ids=range(5))
 def test_an_id_outside_its_table_is_reported_and_row_0_read(library, shape, share):
     tables = bags_of(LENGTHS["ragged"], 2, 32)
     case = Case(dim=32, tables=4, share=share)

@@ -56,7 +56,8 @@ def test_the_form_follows_the_average_bag_and_how_many_there_are(monkeypatch):
     monkeypatch.setattr(best, "_sms", lambda _: 132)
     ours, device = best.Best(), torch.device("cuda", 0)
     few, many = 132 * best.FEW_WARPS, 132 * best.FEW_WARPS + 1
-    for average, place in ((0, 0), (1, 0), (2, 1), (3, 2), (4, 3), (24, 3), (25, 4), (64, 4)):
+    places = (0, 0), (2, 0), (3, 1), (4, 2), (8, 2), (9, 3), (24, 3), (25, 4), (64, 4)
+    for average, place in places:
         assert ours.shape(few, average, device) == BEST_SHORT[place][1]
         assert ours.shape(many, average, device) == BEST_SHORT[place][2]
     assert ours.shape(few, 65, device) == BEST_FEW
@@ -144,6 +145,7 @@ TRIED = [  # choices that no form has taken
     replace(BEST_FEW, min_blocks=5, piece=32, join=4, spread=0),
     replace(BEST_MANY, depth=4, min_blocks=12),
     Short(flight=2, min_blocks=4, ask=8, piece=32, ahead=8, join=16, spread=1),
+    Short(flight=1, per=2, min_blocks=4, ask=8),
     Short(flight=1, warps=2, min_blocks=8, ask=2),
 ]
 

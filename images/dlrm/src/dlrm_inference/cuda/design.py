@@ -205,17 +205,20 @@ BEST_FEW = Shape(depth=10, ahead=16, head=1, min_blocks=4, ask=2, piece=64, join
 BEST_MANY = Shape(depth=8, min_blocks=8)
 # Rows as they come, in blocks of many warps: for bags too short to be worth an order.
 _PLAIN_FEW = Shape(bags=8, keys=1, buckets=1, ahead=4, min_blocks=4, ask=8)
+# A few warps an SM wait for memory alone: as many rows at once as their registers hold.
+_DEEP_FEW = Shape(depth=20, keys=2, buckets=1, ahead=4, min_blocks=4, ask=4)
 _PLAIN_MANY = Shape(bags=4, keys=1, buckets=1, ahead=4, min_blocks=10, ask=4)
 _SHORT_FEW = Short(flight=2, warps=4, min_blocks=10, ask=4)
+_SHORT_MANY = Short(flight=1, warps=4, min_blocks=16, ask=4)
 BEST_SHORT: tuple[tuple[int, Shape | Short, Shape | Short], ...] = (
-    (1, _SHORT_FEW, Short(flight=1, per=2, min_blocks=4, ask=8)),
-    (2, _SHORT_FEW, Short(flight=2, warps=4, min_blocks=12, ask=4)),
-    (3, Short(flight=4, min_blocks=4, ask=8), Short(flight=1, warps=4, min_blocks=16, ask=4)),
-    (24, _PLAIN_FEW, _PLAIN_MANY),
-    (64, _PLAIN_FEW, _PLAIN_FEW),
+    (2, _SHORT_FEW, _SHORT_MANY),
+    (3, Short(flight=4, min_blocks=4, ask=8), _SHORT_MANY),
+    (8, _PLAIN_FEW, _PLAIN_MANY),
+    (24, _DEEP_FEW, _PLAIN_MANY),
+    (64, _DEEP_FEW, _PLAIN_FEW),
 )
-"""Up to which average length of bags, with few bags, with many. Chosen on an H200, by the least
-ratio to FBGEMM in the cells of the experiment `grid` (docs/baselines.md)."""
+"""Up to which average length of bags, with few bags, with many. Chosen on an H200, by ratios to
+FBGEMM in the cells of the experiment `grid` (docs/baselines.md)."""
 
 
 def search_space(
