@@ -125,7 +125,7 @@ def share(frame: pd.DataFrame) -> Plot:
             _diamond(axis, PAPER_SHARE, names.index("rap"))
         axis.set_yticks(range(len(names)), labels=[NAMES.get(name, name) for name in names])
         axis.set_ylim(len(names) - 0.45, -0.55)
-        first = min(0.9, int(10 * here["low"].min()) / 10)
+        first = min(0.9, int(20 * (here["low"].min() - 0.005)) / 20)  # no mark on the axis
         axis.set_xlim(first, max(1.005, here["high"].max() + 0.005))
         axis.grid(True)
         axis.tick_params(axis="y", length=0)
@@ -163,6 +163,9 @@ def gain(frame: pd.DataFrame) -> Plot:
         len(cells), len(parts), across=4, title="RAP's gain over Sequential, part by part",
         row_inches=0.3,
     )  # fmt: skip
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.set(w_pad=0.14)  # type: ignore[call-arg]  # numbers keep clear of the next panel
     reach, least = float(table["high"].max()), float(table["low"].min())
     for axis, cell in zip(axes, cells, strict=True):
         found = {row["part"]: row for row in table[table["cell"] == cell].to_dict("records")}

@@ -170,7 +170,8 @@ def timeline(frame: pd.DataFrame) -> Plot:
             where = "" if line else f"   ({', '.join(cell.splitlines())})"
             axis.set_title(NAMES.get(variant, variant) + where, loc="left", fontsize=9)
         grid[-1][column].set_xlabel("µs from the start of the iteration")
-    return Plot(figure=figure, table=table, spread="one iteration, no spread")
+    plotted = table.drop(columns="cell")  # the same as its gpus, plan and batch, in words
+    return Plot(figure=figure, table=plotted, spread="one iteration, no spread")
 
 
 def fusion(frame: pd.DataFrame) -> Plot:

@@ -48,8 +48,17 @@ def test_the_first_cause_that_holds_is_named_with_all_numbers(given, cause):
     )
 
 
+def test_kernels_that_cost_what_they_take_alone_were_not_hidden():
+    """As lists of 50 ids do on an H200 (docs/rap.md)."""
+    reasons = [why_below(IDEAL + us, IDEAL, batch(), STAGES) for us in (89.0, 91.0, 109.0, 111.0)]
+    paid = ["cost the 100.0 us that they take alone" in reason for reason in reasons]
+    assert paid == [False, True, True, False]
+    assert why_below(IDEAL + 37.0, IDEAL, batch(busy_us=35.0), STAGES) == ""
+
+
 def test_a_slowdown_that_stages_had_when_they_were_measured_is_one():
-    within, beyond = (why_below(IDEAL * more, IDEAL, batch(), STAGES) for more in (1.069, 1.071))
+    there = batch(busy_us=60.0)
+    within, beyond = (why_below(IDEAL * more, IDEAL, there, STAGES) for more in (1.069, 1.071))
     assert "become up to 7% slower by it, and this is within that" in within
     assert "do not explain it" in beyond
 

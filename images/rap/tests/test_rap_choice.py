@@ -13,6 +13,7 @@ import pytest
 from rap_plans import every_operator
 from rap_sessions import SMALL
 from rap_training import throughput
+from rap_training.experiments import ratio
 from rap_training.gating import TURNS, choose_way, estimates
 from rap_training.plan.files import dump
 from rap_training.rank import Rank
@@ -142,7 +143,7 @@ def test_why_training_alone_is_not_reached_is_told(
     rank.tell = told = Told()
     monkeypatch.setattr(throughput, "sample", lambda *_: 1.0)
     found = {"rap": [3.0, 3.0], "rap_plus": [2.0, 2.0], "ideal": [1.0, 1.0]}
-    throughput.tell_shortfall(rank, found, {"plan": "0"})
+    throughput.tell_shortfall(rank, found)
     told_of = {what["labels"]["variant"]: what for what in told.records("share_of_ideal")}
     assert set(told_of) == {"rap", "rap_plus"}
     assert told_of["rap_plus"]["samples"] == [0.5, 0.5]
@@ -150,8 +151,27 @@ def test_why_training_alone_is_not_reached_is_told(
     assert note.startswith("0.500 of training alone, 1000000.0 us an iteration more: ")
     assert ("fact", {"name": "rap_plus_below_ideal", "value": note}) in told
     told.clear()
-    throughput.tell_shortfall(rank, {"rap_plus": [1.01], "ideal": [1.0]}, {})
-    assert not told
+    throughput.tell_shortfall(rank, {"rap_plus": [1.01], "ideal": [1.0]})
+    assert {kind for kind, _ in told} == {"record"}
+    (work,), (idle,) = (told.records(metric) for metric in ("gpu_work", "idle_capacity"))
+    assert work["labels"] == idle["labels"] == {**rank.config.labels, "variant": "rap_plus"}
+    assert work["samples"][0] > 0
+    assert idle["samples"] == [sum(probe.capacity_us for probe in rank.stage_probes)]
+    assert not told.records("share_of_ideal")
+
+
+def test_every_ratio_keeps_its_own_reasons(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    rank.tell = told = Told()
+    config = replace(rank.config, ratios=(0.5, 2.0))
+    monkeypatch.setattr(rank, "config", config)
+    monkeypatch.setattr(ratio, "plans", lambda rank: ((each, rank.plan) for each in config.ratios))
+    monkeypatch.setattr(ratio, "measure", lambda *_: {"rap_plus": [2.0], "ideal": [1.0]})
+    ratio.on_rank(rank, ("rap_plus", "ideal"))
+    facts = {what["name"]: what["value"] for kind, what in told if kind == "fact"}
+    assert set(facts) == {f"rap_plus_below_ideal_ratio_{each}" for each in ("0.50", "2.00")}
+    for record in told.records("share_of_ideal"):
+        assert record["note"] == facts[f"rap_plus_below_ideal_ratio_{record['labels']['ratio']}"]
+    rank.labels = config.labels
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from rap_training.launcher import SessionFailed, run_session
 
 pytestmark = pytest.mark.torch
 
-TESTS = Path(__file__).parent
 SECONDS = 15.0  # in which a failed session has ended, far below the patience
 ARGUMENTS = (
     "fig10", "--gpus", "2", "--batch", "32", "--scale", "0.0001", "--warmup", "1",
@@ -87,11 +85,16 @@ def test_a_rank_that_cannot_begin_says_why() -> None:
         session("no_such_job", Told(), gpus=1)
 
 
+def environment(tmp_path: Path) -> dict[str, str]:
+    """For a run that is killed: it cannot remove its files, so none may lie in /tmp."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+
+
 def start(tmp_path: Path) -> tuple[subprocess.Popen[str], set[int]]:
     """A run that would take minutes, in a session of its own, and its processes, all at work."""
     command = [sys.executable, "-m", "rap_training", *ARGUMENTS, "--iterations", "100000"]
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AE_OUT": "out"},
+        command, env={**environment(tmp_path), "AE_OUT": "out"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         cwd=tmp_path,
     )  # fmt: skip
@@ -99,6 +102,7 @@ def start(tmp_path: Path) -> tuple[subprocess.Popen[str], set[int]]:
     for line in process.stdout:
         if "preparing cpu" in line:
             break
+    assert list(tmp_path.glob("rap-*/rendezvous"))
     pids = of_session(process.pid)
     # The run, what Python's multiprocessing needs, two ranks, and a worker of each.
     assert len(pids - {process.pid}) >= 4, process.stderr
@@ -125,7 +129,6 @@ def test_ctrl_c_ends_all(tmp_path: Path) -> None:
 
 def test_a_run_that_is_killed_before_its_ranks_work_leaves_none(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.path[:0] = " + json.dumps([str(TESTS), *sys.path]) + "\n"
         "import os, signal, threading, rap_sessions\n"
         "if __name__ == '__main__':\n"
         "    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()\n"
@@ -134,8 +137,9 @@ def test_a_run_that_is_killed_before_its_ranks_work_leaves_none(tmp_path: Path) 
     script = tmp_path / "early.py"
     script.write_text(code)
     process = subprocess.Popen(
-        [sys.executable, str(script)], start_new_session=True, stderr=subprocess.DEVNULL
-    )
+        [sys.executable, str(script)], env=environment(tmp_path), start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     assert process.wait(60) == -signal.SIGKILL
     end = time.monotonic() + 30
     while of_session(process.pid) and time.monotonic() < end:

@@ -115,6 +115,9 @@ def training(
             if variant in ("sequential", "sequential_graph", "sequential_fused", "rap_plus"):
                 records.add(experiment, "preprocessing_time", [900.0], "us", labels)
                 records.add(experiment, "preprocessing_share", [0.9], "1", labels)
+            if variant == "rap_plus":
+                records.add(experiment, "gpu_work", [40.0], "us", labels)
+                records.add(experiment, "idle_capacity", [400.0], "us", labels)
             if variant == "cpu":
                 for workers in (1, 2, 4):
                     more = {**labels, "workers": workers}
@@ -186,6 +189,9 @@ def ratio(records: Records, rap: float = 0.96) -> None:
             records.add("ratio", "throughput", alone * factor, "samples/s", labels)
             time = 4096e3 / (alone * factor)
             records.add("ratio", "iteration_time", time, "ms", labels)
+            if variant == "rap_plus":
+                records.add("ratio", "gpu_work", [200.0 * x], "us", labels)
+                records.add("ratio", "idle_capacity", [400.0], "us", labels)
 
 
 def timeline(records: Records, gpus: Sequence[int] = (1, 2)) -> None:

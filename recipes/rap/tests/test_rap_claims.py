@@ -13,6 +13,7 @@ from rap_records import (
     HEAVY,
     HEAVY_PLANS,
     OVER_SEQUENTIAL,
+    PLANS,
     Records,
     everything,
     fusion,
@@ -154,6 +155,43 @@ def test_captured_baselines_and_the_gain_by_part_are_judged() -> None:
     found = verdicts(rows)
     failed = {*held, "R1-graph", "fig9.cpu-rap", "gain.fusion-fig10"} - {"F5", "capacity"}
     assert {found[name] for name in failed - {"R10-order"}} == {"not reproduced"}
+
+
+@pytest.mark.parametrize("name", ["fig9", "fig10", "heavy"])
+def test_rap_plus_must_reach_ideal_where_at_most_half_of_the_idle_capacity_is_used(
+    name: str,
+) -> None:
+    over, plans = {"fig9": (FIG9, PLANS), "fig10": (OVER_SEQUENTIAL, PLANS),
+                   "heavy": (HEAVY, HEAVY_PLANS)}[name]  # fmt: skip
+
+    def judged(share: float, used: float | None) -> str:
+        records = Records()
+        training(records, name, over | {"rap_plus": share * over["ideal"]}, plans=plans)
+        rows = [
+            replace(row, samples=(400.0 * (used or 0.0),)) if row.metric == "gpu_work" else row
+            for row in records.rows
+            if used is not None or row.metric != "gpu_work"
+        ]
+        return verdicts(rows)[f"G5.{name}"]
+
+    assert judged(0.95, 0.5) == "not reproduced"
+    assert judged(0.95, 0.51) == "reproduced"
+    assert judged(0.999, 0.1) == judged(0.999, None) == "reproduced"
+    assert judged(0.95, None) == "not run"
+
+
+def test_a_ratio_counts_up_to_half_of_the_idle_capacity() -> None:
+    for missed, verdict in ((1.0, "not reproduced"), (1.01, "reproduced")):  # 1.0 is half
+        records = Records()
+        ratio(records, rap=0.99)
+        below = [
+            replace(row, samples=tuple(0.9 * one for one in row.samples))
+            if row.metric == "throughput" and row.labels["variant"] == "rap_plus"
+            and float(row.labels["ratio"]) >= missed
+            else row
+            for row in records.rows
+        ]  # fmt: skip
+        assert verdicts(below)["G5.ratio"] == verdict
 
 
 def test_a_gap_too_wide_or_a_search_too_long_is_no_goal_reached() -> None:

@@ -41,11 +41,11 @@ def choose_way(
     choice = choose(estimates(rank, variant, stream), taken)
     _run_as(rank, variant, instead.get(choice.way))
     rank.tell("progress", words=f"{variant.name} is {choice.reason}")
-    rank.tell("fact", name=f"{variant.name}_is", value=choice.reason)
+    rank.tell_fact(f"{variant.name}_is", choice.reason)
     for way, times in taken.items():
         rank.tell(
             "record", metric="tried_iteration_time", unit="us", samples=times,
-            labels={**rank.config.labels, "variant": variant.name, "way": way},
+            labels={**rank.labels, "variant": variant.name, "way": way},
             note=f"before the measurement, in turns; {variant.name} is {choice.reason}",
         )  # fmt: skip
     return ways[choice.way], choice

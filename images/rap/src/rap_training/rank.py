@@ -60,6 +60,7 @@ class Rank:
         """Joins the other ranks; they must all be made alike, in the same order."""
         self.config, self.rank, self.world = config, rank, config.gpus
         self.tell, self._ends = tell, ends
+        self.labels = config.labels  # of records, with those that tell its plan from others
         self.plan = load_plan(config)
         self.batches = raw_batches(self.plan, config)
         # What the variant cpu is tuned on: not what is measured, unless a file has no more rows.
@@ -161,6 +162,11 @@ class Rank:
             self.__dict__.pop(name, None)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def tell_fact(self, name: str, value: str) -> None:
+        """Of the plan in use: named by the labels that tell it from others."""
+        own = [f"{key}_{self.labels[key]}" for key in self.labels if key not in self.config.labels]
+        self.tell("fact", name="_".join([name, *own]), value=value)
 
     # What RAP measures and plans.
 

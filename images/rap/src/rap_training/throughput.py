@@ -28,17 +28,14 @@ def compare(rank: Rank, names: Sequence[str]) -> None:
     """Throughput of the variants `names`, in turns and in random order (figures 9 and 10)."""
     _say_what_is_measured(rank)
     found = measure(rank, names)
-    labels = rank.config.labels
     for name, seconds in found.items():
-        tell_throughput(rank, name, seconds, labels)
-    _tell_gains(rank, found, labels)
-    _tell_shares(rank, names, found, labels)
-    tell_shortfall(rank, found, labels)
+        tell_throughput(rank, name, seconds)
+    _tell_gains(rank, found)
+    _tell_shares(rank, names, found)
+    tell_shortfall(rank, found)
 
 
-def measure(
-    rank: Rank, names: Sequence[str], extra: Mapping[str, str] | None = None
-) -> dict[str, list[float]]:
+def measure(rank: Rank, names: Sequence[str]) -> dict[str, list[float]]:
     """Seconds an iteration takes on the slowest rank, a sample a repeat, of every variant."""
     config = rank.config
     ready: dict[str, Preparation] = {}
@@ -48,10 +45,7 @@ def measure(
         try:
             ready[name] = rank.preparation(variant)
         except (CannotRun, GreenError) as error:
-            rank.tell(
-                "skip", labels={**config.labels, **(extra or {}), "variant": name},
-                reason=str(error),
-            )  # fmt: skip
+            rank.tell("skip", labels={**rank.labels, "variant": name}, reason=str(error))
             continue
         if variant.may_stream:
             clock = partial(_iteration_us, rank, name)
@@ -90,7 +84,7 @@ def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
     """Try every number of workers, on batches that are not measured, and keep the fastest."""
     workers = rank.workers
     assert workers
-    labels = {**rank.config.labels, "variant": "cpu"}
+    labels = {**rank.labels, "variant": "cpu"}
     on = "other batches than the measured" if rank.tuning else "the measured batches: no others"
     first = min(LEAST, rank.config.iterations)
     best: dict[int, float] = {}
@@ -115,12 +109,10 @@ def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
     )  # fmt: skip
 
 
-def tell_throughput(
-    rank: Rank, name: str, seconds: Sequence[float], labels: Mapping[str, str]
-) -> None:
+def tell_throughput(rank: Rank, name: str, seconds: Sequence[float]) -> None:
     """Records of `throughput` and `iteration_time` from seconds an iteration."""
     rows = rank.config.batch * rank.world
-    named = {**labels, "variant": name}
+    named = {**rank.labels, "variant": name}
     note = describe(rank, VARIANTS[name])
     rank.tell(
         "record", metric="throughput", unit="samples/s", samples=[rows / each for each in seconds],
@@ -132,9 +124,7 @@ def tell_throughput(
     )  # fmt: skip
 
 
-def _tell_gains(
-    rank: Rank, found: Mapping[str, Sequence[float]], labels: Mapping[str, str]
-) -> None:
+def _tell_gains(rank: Rank, found: Mapping[str, Sequence[float]]) -> None:
     """What each part of RAP brings: throughput with it over that without it, round by round."""
     for part, before, after in STEPS:
         if before not in found or after not in found or (part == "mapping" and rank.world == 1):
@@ -142,14 +132,12 @@ def _tell_gains(
         gains = [old / new for old, new in zip(found[before], found[after], strict=True)]
         rank.tell(
             "record", metric="gain", unit="1", samples=gains,
-            labels={**labels, "variant": after, "part": part},
+            labels={**rank.labels, "variant": after, "part": part},
             note=f"{after} over {before}, in turns in one process",
         )  # fmt: skip
 
 
-def _tell_shares(
-    rank: Rank, names: Sequence[str], found: Mapping[str, Any], labels: Mapping[str, str]
-) -> None:
+def _tell_shares(rank: Rank, names: Sequence[str], found: Mapping[str, Any]) -> None:
     """Time of preprocessing by itself, and over that of training by itself, per way of fusing."""
     training = training_us(rank)
     for name in ("sequential", "sequential_graph", "sequential_fused", "rap_plus"):
@@ -162,30 +150,36 @@ def _tell_shares(
         ):
             rank.tell(
                 "record", metric=metric, unit=unit, samples=[value],
-                labels={**labels, "variant": name},
+                labels={**rank.labels, "variant": name},
                 note="by itself, batches in a row, launches included",
             )  # fmt: skip
 
 
-def tell_shortfall(
-    rank: Rank, found: Mapping[str, Sequence[float]], labels: Mapping[str, str]
-) -> None:
-    """Why RAP and RAP+ are below ENOUGH of training alone, where they are: words, fact, record."""
-    for name in ("rap", "rap_plus"):
-        if name not in found or "ideal" not in found:
-            continue
+def tell_shortfall(rank: Rank, found: Mapping[str, Sequence[float]]) -> None:
+    """How much work RAP and RAP+ are for the GPU, against what training hides; and why they are
+    below ENOUGH of training alone, where they are: words, fact, record."""
+    there = [name for name in ("rap", "rap_plus") if name in found and "ideal" in found]
+    stages = [probe.cost() for probe in rank.stage_probes] if there else []
+    for name in there:
+        labels = {**rank.labels, "variant": name}
+        batch = batch_of(rank, rank.runs_as.get(name, VARIANTS[name]))
+        for metric, value, note in (
+            ("gpu_work", rank.collectives.largest(batch.busy_us, rank.device),
+             "kernels of a batch's preprocessing by themselves, on the busiest rank"),
+            ("idle_capacity", sum(stage.capacity_us for stage in stages),
+             "preprocessing that the stages of a training step hide, found by probes"),
+        ):  # fmt: skip
+            rank.tell("record", metric=metric, unit="us", samples=[value], labels=labels, note=note)
         ours, ideal = (1e6 * median(found[each]) for each in (name, "ideal"))
         if ideal / ours >= ENOUGH:
             continue
-        batch = batch_of(rank, rank.runs_as.get(name, VARIANTS[name]))
-        reason = why_below(ours, ideal, batch, rank.costs.stages[rank.rank])
+        reason = why_below(ours, ideal, batch, stages)
         shares = [alone / beside for alone, beside in zip(found["ideal"], found[name], strict=True)]
         rank.tell("progress", words=f"{name}: {reason}")
-        rank.tell("fact", name=f"{name}_below_ideal", value=reason)
+        rank.tell_fact(f"{name}_below_ideal", reason)
         rank.tell(
-            "record", metric="share_of_ideal", unit="1", samples=shares,
-            labels={**labels, "variant": name}, note=reason,
-        )  # fmt: skip
+            "record", metric="share_of_ideal", unit="1", samples=shares, labels=labels, note=reason
+        )
 
 
 def _say_what_is_measured(rank: Rank) -> None:

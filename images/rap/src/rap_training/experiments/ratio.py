@@ -40,15 +40,15 @@ def on_rank(rank: Rank, names: Sequence[str]) -> None:
     for target, plan in plans(rank):
         rank.use(plan)
         share = alone_us(rank, VARIANTS["sequential"]) / training_us(rank)
-        labels = {**rank.config.labels, "ratio": f"{target:.2f}"}
-        found = measure(rank, names, {"ratio": labels["ratio"]})
+        rank.labels = {**rank.config.labels, "ratio": f"{target:.2f}"}
+        found = measure(rank, names)
         rank.tell(
-            "record", metric="measured_ratio", unit="1", samples=[share], labels=labels,
+            "record", metric="measured_ratio", unit="1", samples=[share], labels=rank.labels,
             note="unfused preprocessing by itself over training by itself",
         )  # fmt: skip
         for name, seconds in found.items():
-            tell_throughput(rank, name, seconds, labels)
-        tell_shortfall(rank, found, labels)
+            tell_throughput(rank, name, seconds)
+        tell_shortfall(rank, found)
 
 
 def plans(rank: Rank) -> Iterator[tuple[float, Plan]]:

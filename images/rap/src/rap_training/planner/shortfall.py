@@ -9,6 +9,7 @@ from rap_training.planner.capacity import SLOWER
 from rap_training.planner.cost import StageCapacity
 
 ENOUGH = 0.98  # of the throughput of training alone
+PAID = 0.1  # of the kernels' own time: so close to it is what an iteration takes more
 PROMISED = 0.5  # of the stages' capacity: up to so much work, ENOUGH is to be reached
 
 
@@ -31,8 +32,8 @@ def why_below(
 
     The first that holds: more work than the stages hide; more than the share of it for which
     ENOUGH is promised; a kernel that fits beside no stage; links that are busy for longer than
-    training; no more than the slowdown that stages had when what they hide was measured; otherwise
-    that these numbers do not explain it.
+    training; kernels that cost the time that they take alone; no more than the slowdown that stages
+    had when what they hide was measured; otherwise that these numbers do not explain it.
     """
     share = ideal_us / iteration_us
     if share >= ENOUGH:
@@ -62,6 +63,11 @@ def why_below(
             key=lambda each: each[1],
         )
         cause = f"{link} take {us:.1f} us, longer than training"
+    elif abs(iteration_us - ideal_us - busy) <= PAID * busy:
+        cause = (
+            f"its kernels cost the {busy:.1f} us that they take alone: none of it is hidden beside "
+            "stages whose capacity was found with smaller kernels"
+        )
     elif iteration_us <= ideal_us * (1 + SLOWER):
         cause = (
             f"stages that hide work become up to {SLOWER:.0%} slower by it, and this is within that"
