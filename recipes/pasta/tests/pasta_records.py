@@ -233,8 +233,24 @@ def counts(records: Records, off: float = 0) -> None:
         records.add("counts", "count_error", [0, 0, wrong], "accesses", **where)
 
 
+def distinct(
+    records: Records, slow: float = 1.2, wrong: float = 0, checked: float = 900, off: float = 0
+) -> None:
+    """One in fifty analysed; the last model is as the arguments say."""
+    for mode in ("test", "train"):
+        for model in MODELS:
+            last = model == MODELS[-1]
+            where = {"model": model, "mode": mode}
+            records.add("distinct", "slowdown", slow if last else 1.2, "x", variant="distinct",
+                        **where)  # fmt: skip
+            for metric, value, usual in (
+                ("mismatches", wrong, 0), ("checked", checked, 900), ("cells_that_differ", off, 0),
+            ):  # fmt: skip
+                records.add("distinct", metric, value if last else usual, "launches", **where)
+
+
 def everything() -> Records:
-    """Records of all experiments of the native lane."""
+    """Records of all experiments of the native lane that run without being named."""
     records = Records()
     for part in (table_v, published, oracle, overhead, hot_blocks, memory, uvm, counts):
         part(records)
