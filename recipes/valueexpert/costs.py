@@ -17,6 +17,7 @@ TITLES, BESIDE, LEGEND_INCHES = _native.TITLES, _native.BESIDE, _native.LEGEND_I
 LOOKS = {  # level: marker, colour, words
     "empty": ("x", "#222222", "patches that do nothing"),
     "coarse": ("o", PALETTE["sky"], "coarse: copies and fills"),
+    "coarse_full": ("P", PALETTE["blue"], "coarse, at full size"),
     "every": ("^", PALETTE["green"], "fine, one run in ten"),
     "blocks": ("s", PALETTE["orange"], "fine, one block in ten"),
     "fine": ("D", PALETTE["vermilion"], "fine"),
@@ -44,11 +45,13 @@ def _over(pooled: list[dict[str, Any]], base: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in pooled:
         own = bases.get((row["experiment"], row["mini"]))
-        if own is None or row["level"] not in LOOKS or row["level"] == base:
+        full = row["experiment"] == "slowdown_full"  # its patches are another's, too
+        level = {"coarse": "coarse_full"}.get(row["level"], "") if full else row["level"]
+        if own is None or level not in LOOKS or level == base:
             continue
         low, high, *_ = ratio_interval(row["samples"], own["samples"])
         found.append({
-            "program": TITLES.get(row["mini"], TRAINING), "level": row["level"], "over": base,
+            "program": TITLES.get(row["mini"], TRAINING), "level": level, "over": base,
             "slowdown": row["median"] / own["median"], "low": low, "high": high, "n": row["n"],
             "evidence": row["evidence"],
         })  # fmt: skip

@@ -103,6 +103,13 @@ def test_coarse_finds_copies_and_fills_without_a_patch(
         assert told == traces.coarse_labels(name, variant), variant
 
 
+def test_coarse_compares_castros_uploads_where_they_go(programs: Path, tmp_path: Path) -> None:
+    """Three uploads and two downloads a run: none is left to the Sanitizer's functions."""
+    command = [programs / "castro", "before", MINIS["castro"].full, 2]
+    (process,) = traced(tmp_path, command, "--set", "level=coarse").processes
+    assert process.facts["compared_by"] == "gpu 6, bus 4, sanitizer 0"
+
+
 def test_a_sample_of_blocks_has_no_finding_that_is_false(programs: Path, tmp_path: Path) -> None:
     """castro: 400 cells in blocks of 256; a sample knows nothing of what memory holds."""
     command = [programs / "castro", "before", 400, 1]

@@ -101,8 +101,10 @@ def foretold(gain: float) -> list[Row]:
     return rows
 
 
-def slowdowns(coarse: float = 1.2, every: float = 2.5, fine: float = 40) -> list[Row]:
-    """Five processes of every mini and of the training step, made up."""
+def slowdowns(
+    coarse: float = 1.2, every: float = 2.5, fine: float = 40, full: float = 1.1
+) -> list[Row]:
+    """Five processes of every mini, at both sizes, and of the training step, made up."""
     times = {"native": 1.0, "empty": 9.0, "coarse": coarse, "every": every, "blocks": 12.0}
     rows = []
     for mini in (*MINIS, ""):
@@ -115,6 +117,12 @@ def slowdowns(coarse: float = 1.2, every: float = 2.5, fine: float = 40) -> list
                     "labels": {"level": level}, "process": str(process),
                 }  # fmt: skip
                 rows.append(row(experiment, record, mini))
+        for level, process in product(("native", "empty", "coarse"), range(5) if mini else ()):
+            spent = {"native": 1.0, "empty": 1.5, "coarse": full}[level]
+            record = {"metric": "run_time", "unit": "us", "evidence": "measured",
+                      "samples": [9000 * spent * (1 + 0.001 * process)],
+                      "labels": {"level": level}, "process": str(process)}  # fmt: skip
+            rows.append(row("slowdown_full", record, mini))
         whole = {"metric": "whole", "unit": "share", "evidence": "measured"}
         rows.append(
             row(
@@ -162,8 +170,8 @@ def verdicts(rows: Sequence[Row], gpu: str | None = None) -> dict[str, str]:
 def test_every_command_line_is_one_of_the_workload(gpus: tuple[Gpu, ...], quick: bool) -> None:
     chosen = Selection(quick=quick)
     plan = make_plan(RECIPE, chosen, Machine(gpus=gpus), ROOT, {"valueexpert": "1"})
-    single = {"slowdown_training", "operators"}
-    measured = {"gains", "slowdown", *single}
+    single = {"slowdown_training", "operators", "programs"}
+    measured = {"gains", "slowdown", "slowdown_full", *single}
     kinds = {"mechanism"} | (measured if gpus else set())
     assert {point.experiment for point in plan.points} == kinds | {"sharing"}
     for point in plan.points:
@@ -234,13 +242,32 @@ def test_slowdowns_are_judged_against_their_bounds() -> None:
     found = verdicts(slowdowns(), "NVIDIA H200")
     mine = {name: verdict for name, verdict in found.items() if name.startswith("VE-slowdown")}
     assert mine == {
-        "VE-slowdown-whole": "reproduced",
+        "VE-slowdown-whole": "reproduced", "VE-slowdown-full": "reproduced",
         **{f"VE-slowdown.{level}-{column}": "not reproduced" if level == "fine" else "reproduced"
            for level in ("coarse", "every", "fine") for column in ("minis", "training")},
     }  # fmt: skip
     assert verdicts(slowdowns(coarse=1.6), "NVIDIA H200")["VE-slowdown.coarse-minis"] == (
         "not reproduced"
     )
+    assert verdicts(slowdowns(full=1.6), "NVIDIA H200")["VE-slowdown-full"] == "not reproduced"
+
+
+@pytest.mark.parametrize(("zeros", "coarse", "wanted"),
+                         [(1e6, 1.2, "reproduced"), (9e6, 1.6, "not reproduced")])  # fmt: skip
+def test_a_real_program_is_judged(zeros: float, coarse: float, wanted: str) -> None:
+    """`zeros` that are uploaded after the change; 9 MB before."""
+
+    def told(metric: str, unit: str, value: float, variant: str, **labels: str) -> Row:
+        record = {"metric": metric, "unit": unit, "evidence": "measured", "samples": [value],
+                  "labels": {"program": "darknet", "variant": variant, **labels}}  # fmt: skip
+        return row("programs", record, "")
+
+    rows = [told("uploaded_zeros", "B", 9e6, "before"), told("uploaded_zeros", "B", zeros, "after"),
+            told("at_stake", "B", 9e6, "before", pattern="zero_upload"),
+            told("run_time", "us", 4000 * coarse, "before", level="coarse"),
+            told("run_time", "us", 4000, "before", level="native")]  # fmt: skip
+    found = verdicts(rows, "NVIDIA H200")
+    assert (found["VE-05-program"], found["VE-05-program-slowdown"]) == (wanted, wanted)
 
 
 def test_half_of_the_promises_are_close() -> None:
@@ -285,7 +312,8 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own["native", "Castro slopes", "fine"] == pytest.approx(40)
         assert own["native", "training step", "coarse"] == pytest.approx(1.2)
         assert own["empty", "median of the minis", "fine"] == pytest.approx(40 / 9)
-        assert len(own) == (len(MINIS) + 2) * (5 + 4)
+        assert own["native", "Castro slopes", "coarse_full"] == pytest.approx(1.1)
+        assert len(own) == (len(MINIS) + 2) * (5 + 4) + (len(MINIS) + 1) * 2
     if name == "operators":
         own = plot.table.set_index("operator")
         assert own.loc["kv_cache", "gain"] == pytest.approx(1.4)

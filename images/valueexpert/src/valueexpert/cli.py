@@ -11,7 +11,8 @@ from valueexpert.catalog import MINIS, VARIANTS
 from valueexpert.operators import OPERATORS
 
 EXPERIMENTS = (
-    "mechanism", "gains", "slowdown", "slowdown_training", "operators", "sharing",
+    "mechanism", "gains", "slowdown", "slowdown_full", "slowdown_training", "operators", "programs",
+    "sharing",
 )  # fmt: skip
 SIZES = ("full", "quick")
 

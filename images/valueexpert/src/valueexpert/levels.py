@@ -54,6 +54,8 @@ LEVELS: Mapping[str, Level] = {
     "every": Level("value_patterns", every=EVERY),  # the other runs at native speed
 }
 
+LARGE = ("native", "empty", "coarse")  # of programs whose accesses find no room
+
 
 def library() -> Path:
     """The collector, built and probed; leaves with 77 where it cannot work."""
@@ -69,10 +71,9 @@ def library() -> Path:
 
 def measure(
     command: Sequence[str | Path], repeats: int, built: Path, labels: Mapping[str, str],
-    out: RecordWriter,
+    out: RecordWriter, levels: Sequence[str] = tuple(LEVELS),
 ) -> None:  # fmt: skip
     """Write `run_time`, the mean over a process' runs but the first, of every level in turns."""
-    levels = tuple(LEVELS)
     for number in range(repeats):
         shift = number % len(levels)
         for name in (*levels[shift:], *levels[:shift]):
@@ -98,6 +99,14 @@ def lines_of(
     command: Sequence[str | Path], level: Level, folder: Path, built: Path, more: Mapping[str, str]
 ) -> list[str]:
     """The JSON lines that a program prints at a level, with `more` environment. Raises Failure."""
+    said = said_by(command, level, folder, built, more)
+    return [line for line in said.splitlines() if line.startswith("{")]
+
+
+def said_by(
+    command: Sequence[str | Path], level: Level, folder: Path, built: Path, more: Mapping[str, str]
+) -> str:
+    """What a program prints at a level, with `more` environment. Raises Failure."""
     given = {**os.environ, **more}
     env = environment(given, level.needs, Filters(every=level.every), folder, built)
     env["ACCEL_TRACE_BUFFER"] = str(BUFFER)
@@ -108,7 +117,7 @@ def lines_of(
         cannot_run(last)
     if done.returncode:
         raise Failure(f"{' '.join(words)} ended with {done.returncode}: {last}")
-    return [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.stdout
 
 
 def _recorded(folder: Path) -> list[tuple[str, str, float]]:

@@ -7,6 +7,7 @@ with all that the tool does meanwhile.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from reprokit.progress import Progress
@@ -16,10 +17,10 @@ from reprokit.skip import cannot_run
 from valueexpert.catalog import MINIS
 from valueexpert.cli import Config
 from valueexpert.experiments.gains import program
-from valueexpert.levels import library, measure
+from valueexpert.levels import LEVELS, library, measure
 
 
-def run(config: Config, out: RecordWriter) -> None:
+def run(config: Config, out: RecordWriter, levels: Sequence[str] = tuple(LEVELS)) -> None:
     """The minis that are named."""
     if config.device != "cuda":
         cannot_run("slowdowns are measured on a GPU")
@@ -29,5 +30,5 @@ def run(config: Config, out: RecordWriter) -> None:
             mini = MINIS[name]
             size = mini.full if config.size == "full" else mini.quick
             command = [program(mini, Path(work)), "before", str(size), str(config.samples + 1)]
-            measure(command, config.repeats, built, {"mini": name}, out)
+            measure(command, config.repeats, built, {"mini": name}, out, levels)
             progress.step(name)
