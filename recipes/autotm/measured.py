@@ -20,8 +20,8 @@ LOOKS = {
 
 
 def fronts(frame: pd.DataFrame) -> Plot:
-    """Every point that was measured, a panel for each network; ours once for each cap."""
-    keys = ["real_net", "variant", "form", "knob", "cap"]
+    """Every point that was measured, a panel for each network; ours once for each cap and rival."""
+    keys = ["real_net", "rival", "variant", "form", "knob", "cap"]
     peaks = pool(frame, "peak", keys)
     times = pool(frame, "point_time", keys)
     if peaks.empty or times.empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import autotm
@@ -19,7 +20,7 @@ from autotm.executor.errors import BudgetError
 from autotm.executor.outside import outside_of, plain
 from autotm.graph import Machine
 from autotm.networks.modules import module
-from autotm.rivals.compare import OURS, once_planned
+from autotm.rivals.compare import OURS, Comparison, once_planned
 from autotm.rivals.largest import Task, Trial, largest
 from torch import nn
 
@@ -156,8 +157,8 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 def test_largest_batch_writes_every_trial(tmp_path: Path) -> None:
-    words = ["largest_batch", "--network", "small-vgg_4", "--budgets-gb", "0.002", "--rivals",
-             "checkpoint", "--slower", "1000", "--resolution", "0.5"]  # fmt: skip
+    words = ["largest_batch", "--network", "small-vgg_4", "--budgets-gb", "0.002", "--systems",
+             "Ours,checkpoint", "--slower", "1000", "--resolution", "0.5"]  # fmt: skip
     assert main([*words, "--out", str(tmp_path)]) == 0
     found = records(tmp_path)
     largest_of = {
@@ -174,19 +175,61 @@ def test_largest_batch_writes_every_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_rivals_writes_every_point_and_the_front(tmp_path: Path, precision: str) -> None:
+def test_rivals_writes_every_point_of_each_rival_at_each_cap(
+    tmp_path: Path, precision: str
+) -> None:
     words = ["rivals", "--network", "small-resnet_4", "--caps", "1,0.8", "--rivals",
-             "checkpoint,torchtune_offload", "--precision", precision]  # fmt: skip
+             "plain,checkpoint,torchtune_offload", "--precision", precision]  # fmt: skip
     assert main([*words, "--out", str(tmp_path)]) == 0
     found = records(tmp_path)
     metrics = {each["metric"] for each in found}
-    assert {"need", "plain_time", "peak", "point_time", "front_peak", "front_time", "hypervolume",
-            "of_cap"} <= metrics  # fmt: skip
-    shares = [each["samples"][0] for each in found if each["metric"] == "hypervolume"]
-    assert len(shares) == 2
-    assert max(shares) <= 1  # type: ignore[type-var, operator]
+    assert {"need", "plain_time", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
+    turns = {
+        (each["labels"]["cap"], each["labels"]["rival"], each["labels"]["variant"])  # type: ignore[index]
+        for each in found
+        if each["metric"] == "iteration_time"
+    }
+    assert {("1", "plain", "plain"), ("1", "plain", OURS), ("1", "checkpoint", OURS)} <= turns
     skipped = (tmp_path / "skipped.jsonl").read_text()
     assert torch.cuda.is_available() or "torchtune's OffloadActivations needs a GPU" in skipped
+
+
+def test_a_rival_that_cannot_run_here_leaves_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["rivals", "--network", "small-vgg_2", "--rivals", "torchtune_offload",
+              "--out", str(tmp_path)])  # fmt: skip
+    assert left.value.code == 77
+    assert "torchtune" in capsys.readouterr().err
+    assert not (tmp_path / "records.jsonl").exists()
+
+
+def skips(folder: Path) -> dict[str, str]:
+    lines = (folder / "skipped.jsonl").read_text().splitlines()
+    return {row["labels"]["variant"]: row["reason"] for row in map(json.loads, lines)}
+
+
+def test_where_no_plain_step_fits_a_sample_may_take_what_the_user_says(tmp_path: Path) -> None:
+    words = ["largest_batch", "--network", "small-vgg_1", "--systems", "checkpoint"]
+    tiny = [*words, "--budgets-gb", "0.000001", "--out", str(tmp_path / "no")]
+    assert main(tiny) == 0
+    assert "--sample-seconds" in skips(tmp_path / "no")["checkpoint"]
+    assert main([*tiny[:-1], str(tmp_path / "asked"), "--sample-seconds", "1e-9"]) == 0
+    assert "not even 1 succeeds" in skips(tmp_path / "asked")["checkpoint"]
+
+
+def test_a_rivals_knob_is_searched_beyond_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of the knob takes less memory and more time: no eighth keeps both cap and limit."""
+    monkeypatch.setattr(
+        Comparison, "measured", lambda self, rival, knob: (int(1000 - 600 * knob), 4 * (1 + knob))
+    )
+    task = Task("small-vgg", "cpu", "fp32", 580, LOSS, limit=1.72)
+    found = task.rival("offload_activations", 4)
+    assert found == Trial(4, 568, 1.71875)
+    coarse = replace(task, knobs=4).rival("offload_activations", 4)  # two of these for the ends
+    assert coarse.why.startswith("a sample takes")
+    assert replace(task, cap=399).rival("offload_activations", 4).why.startswith("it takes")
 
 
 def test_without_a_gpu_a_large_network_is_not_run(tmp_path: Path) -> None:

@@ -146,9 +146,9 @@ def test_a_retry_lowers_the_limits_around_what_ends_too_high() -> None:
 
 
 def test_retries_end_with_addresses_that_fit() -> None:
-    graph = timed_on_gpu(build("inception_16"), Gpu())
-    machine = Machine(int(0.4 * graph.peak_bytes), 12e9, 12e9)
-    plan = paper.plan(graph, machine, "synchronous", seconds=60)
+    graph = timed_on_gpu(build("vgg19_64"), Gpu())
+    machine = Machine(int(0.65 * graph.peak_bytes), 12e9, 12e9)
+    plan = paper.plan(graph, machine, "asynchronous", seconds=60, window=5)
     assert plan.notes["retries"] > 0
     assert check(graph, machine, plan).peak_bytes <= machine.capacity
     assert plan.gap < 0.02
@@ -229,4 +229,7 @@ def test_every_experiment_writes_its_records(
 def test_wrong_words_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ratios", "--slow-read", "1,2"]) == 2
     assert "differ in length" in capsys.readouterr().err
+    for cap in ("0", "x", "-1GB", "nan", "inf", "GB"):
+        assert main(["planner", f"--caps={cap}"]) == 2
+        assert f"--caps has '{cap}'" in capsys.readouterr().err
     assert main(["ratios", "--network", "x"]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -242,6 +243,26 @@ def test_packed_boxes_never_overlap(raw: list[tuple[int, int, int]]) -> None:
             if a <= d and c <= b:
                 apart = addresses[i] + size <= addresses[j] or addresses[j] + other <= addresses[i]
                 assert apart
+
+
+def filling(seed: int) -> list[tuple[int, int, int]]:
+    """60 boxes that fill 100 steps of 1,000 bytes, cut at random."""
+    draw, boxes = random.Random(seed), [(0, 99, 1000)]
+    while len(boxes) < 60:
+        first, last, size = boxes.pop(draw.randrange(len(boxes)))
+        if last > first and draw.random() < 0.5:
+            at = draw.randint(first + 1, last)
+            boxes += [(first, at - 1, size), (at, last, size)]
+        else:
+            part = draw.randint(0, size)
+            boxes += [(first, last, part), (first, last, size - part)]
+    return boxes
+
+
+def test_boxes_that_fill_an_arena_are_packed_into_it_or_little_more() -> None:
+    heights = sorted(pack(filling(seed), 1000)[1] for seed in range(8))
+    assert heights[0] == heights[5] == 1000
+    assert heights[-1] <= 1100
 
 
 def test_a_copy_may_run_beside_a_kernel_near_the_other_end_of_its_gap() -> None:

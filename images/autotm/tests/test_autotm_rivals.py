@@ -20,8 +20,6 @@ from autotm.rivals.search import (
     Point,
     at_cap,
     dominating,
-    front,
-    hypervolume,
     search,
     thinned,
 )
@@ -284,12 +282,23 @@ def test_a_rival_that_never_fits() -> None:
     assert at_cap(found, 500) is None
 
 
-def test_fronts() -> None:
+def test_a_search_ends_at_a_point_that_is_enough() -> None:
+    def enough(point: Point) -> bool:
+        return point.peak <= 500
+
+    grid = search("r", [0, 2, 4], lambda k: (900 - 100 * int(k), 1.0), 500, whole=True,
+                  enough=enough)  # fmt: skip
+    assert [point.knob for point in grid] == [4]  # the last one saves the most, and is first
+    peaks = {0: 900, 8: 510, 4: 700, 6: 505, 7: 400}
+    between = search("r", [0, 4, 8], lambda k: (peaks[int(k)], 1.0) if k != 8 else None, 800,
+                     whole=True, enough=lambda point: point.peak == 505)  # fmt: skip
+    assert [point.knob for point in between] == [0, 4, 6]  # 7 was not tried
+
+
+def test_a_point_that_is_faster_and_smaller_dominates() -> None:
     points = [Point("a", 0, 10, 5.0), Point("b", 0, 20, 3.0), Point("c", 0, 25, 4.0)]
-    assert [each.rival for each in front(points)] == ["a", "b"]
     assert [each.rival for each in dominating(points[2], points)] == ["b"]
     assert dominating(points[0], points) == []
-    assert hypervolume(points, 30, 6.0) == 20 * 1 + 10 * 2
 
 
 def with_saved_plan() -> Comparison:
@@ -301,10 +310,10 @@ def with_saved_plan() -> Comparison:
     )  # fmt: skip
 
 
-def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
+def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
     found = with_saved_plan()
     need = found.plain().peak
-    cell = found.cell(need)
+    cell = found.cell(need, "plain")
     assert {point.rival for point in cell.points} == {"plain", "Ours"}
     assert [point.peak for point in cell.points if point.rival == "plain"] == [need]
     assert cell.best is not None
@@ -316,10 +325,21 @@ def test_a_cell_holds_every_rival_and_ours_at_the_best_ones_peak() -> None:
     assert [each.rival for each in found.points()] == ["plain"]
     assert cell.expected["predicted_time"] > 0
     assert cell.expected["solve_time"] < cell.expected["fit_time"]
-    assert found.cell(1).note.startswith("a budget of 1 B cannot be met")
+    assert found.cell(1, "plain").note.startswith("a budget of 1 B cannot be met")
 
 
-def test_a_rival_without_room_beside_our_arena_leaves_the_turns_to_ours() -> None:
+def test_beside_the_plain_step_ours_has_the_cap_itself() -> None:
+    found = with_saved_plan()
+    need = found.plain().peak
+    cell = found.cell(need - 1, "plain")
+    assert cell.best is None
+    assert cell.ours is not None
+    assert cell.ours.knob == (need - 1) / 1e9
+    assert set(cell.turns) == {OURS, "plain"}
+    assert cell.closest == []
+
+
+def test_a_rival_without_room_beside_our_arena_keeps_the_time_it_took_alone() -> None:
     """Some rivals run a forward before their step: that may be too much as well."""
     found = with_saved_plan()
     need = found.plain().peak  # alone it has room, and is not run alone again
@@ -330,10 +350,11 @@ def test_a_rival_without_room_beside_our_arena_leaves_the_turns_to_ours() -> Non
         yield
 
     found.rivals["plain", ""] = replace(found.rivals["plain", ""], step=full)
-    cell = found.cell(need)
+    cell = found.cell(need, "plain")
     assert cell.note == ""
-    assert {name: len(times) for name, times in cell.turns.items()} == {OURS: 2}
     assert cell.best is not None
+    assert cell.turns["plain"] == [cell.best.seconds]
+    assert len(cell.turns[OURS]) == 2
 
 
 def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
@@ -343,7 +364,7 @@ def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
         raise torch.OutOfMemoryError("there is no room")
 
     found = Comparison(module, sample, LOSS, repeats=1, only=["plain"], planner=full)
-    cell = found.cell(found.plain().peak)
+    cell = found.cell(found.plain().peak, "plain")
     assert cell.note == "the device ran out of memory"
     assert [point.rival for point in cell.points] == ["plain"]
 

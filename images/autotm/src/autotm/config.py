@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from reprokit.errors import ConfigError
 from reprokit.options import Options, option
@@ -25,6 +26,10 @@ RIVALS = (
 RATIOS = {"p1d0": 0.0, "p8d1": 1 / 9, "p4d1": 1 / 5, "p1d1": 1 / 2, "p0d1": 1.0}  # share of DRAM
 
 
+def _size(cap: str) -> float:
+    return float(cap.removesuffix("GB"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config(Options):
     """One command line. Rates are GB/s; the slow rates are those of kernels, not of copies."""
@@ -42,15 +47,18 @@ class Config(Options):
     copy_in: float = option(29.0, "of copies from slow memory", above=0)
     miss_read: tuple[float, ...] = option((20.0,), "of the cache's misses", above=0)
     miss_write: tuple[float, ...] = option((8.0,), "of the cache's misses", above=0)
-    caps: tuple[float, ...] = option((0.6,), "device memory over need, in planner", above=0)
-    cap_gb: float = option(0.0, "device memory in GB beside them; 0: none", least=0)
+    caps: tuple[str, ...] = option(("0.6",), "device memory: over the need, or as 10.2GB")
     link: float = option(12.0, "GB/s each way, in planner", above=0)
     fault: tuple[float, ...] = option((30.0,), "us of a fault, for each run, Managed", above=0)
-    rivals: tuple[str, ...] = option(RIVALS, "comma separated; plain always runs", choices=RIVALS)
+    rivals: tuple[str, ...] = option(RIVALS, "comma separated", choices=RIVALS)
     knobs: int = option(0, "tried for each rival at a cap; 0: its grid, and 12 more", least=0)
     precision: str = option("fp32", "TF32 is off; bf16 by autocast", choices=("fp32", "bf16"))
+    systems: tuple[str, ...] = option(("Ours",), "in largest_batch", choices=("Ours", *RIVALS))
     budgets_gb: tuple[float, ...] = option((10.2, 80.0, 141.0), "in largest_batch", above=0)
     slower: float = option(1.25, "time per sample over plain's, in largest_batch", least=1)
+    sample_seconds: float = option(
+        0.0, "a sample's in place of that where no plain step fits; 0: stop there", least=0
+    )
     resolution: float = option(0.05, "of the batch, at which largest_batch ends", above=0)
     window: int = option(5, "ops before and after a use, Asynchronous; the paper: 15", least=1)
     solver_seconds: float = option(120.0, "limit of one solve", above=0)
@@ -63,6 +71,13 @@ class Config(Options):
             raise ConfigError("--slow-read and --slow-write differ in length; fix: give pairs")
         if len(self.miss_read) != len(self.miss_write):
             raise ConfigError("--miss-read and --miss-write differ in length; fix: give pairs")
+        for cap in self.caps:
+            try:
+                wrong = not 0 < _size(cap) < inf
+            except ValueError:
+                wrong = True
+            if wrong:
+                raise ConfigError(f"--caps has '{cap}'; fix: a share as 0.6, or a size as 10.2GB")
         try:
             if self.experiment in ("rivals", "largest_batch"):
                 named(self.network, TRAINED)
@@ -70,6 +85,10 @@ class Config(Options):
                 build(self.network)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+    def capacities(self, need: int) -> dict[str, int]:
+        """The bytes of every cap, where all that is needed is `need` bytes."""
+        return {cap: int(_size(cap) * (1e9 if cap.endswith("GB") else need)) for cap in self.caps}
 
     @property
     def hosts(self) -> list[Host]:

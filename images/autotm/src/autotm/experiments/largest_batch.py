@@ -1,7 +1,8 @@
 """The largest batch within some budgets: ours against the plain step and others. Needs a GPU.
 
 The plain step's largest batch comes first; its time per sample there, times `--slower`, is what a
-sample may take with all others.
+sample may take with all others. Where the plain step fits with no batch, that is what
+`--sample-seconds` says, or else nothing further is tried.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def run(config: Config, out: RecordWriter) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         cannot_run("PyTorch sees no GPU; fix: --device cpu with a network small-*")
     exactly()
-    names = ("plain", OURS, *(name for name in config.rivals if name != "plain"))
+    names = dict.fromkeys(("plain", *config.systems))
     progress = Progress(len(config.budgets_gb) * len(names))
     for budget in config.budgets_gb:
         cap = int(budget * 1e9)
@@ -39,35 +40,48 @@ def run(config: Config, out: RecordWriter) -> None:
         task = Task(
             network, config.device, config.precision, cap, torch.nn.functional.cross_entropy,
             cache=out.out_dir / "times.jsonl",
-            planner=once_planned(config.solver_seconds, config.gap),
+            planner=once_planned(config.solver_seconds, config.gap), knobs=config.knobs,
         )  # fmt: skip
         plain: Trial | None = None
         for name in names:
+            labels = {"variant": name, "budget": f"{budget:g}"}
+            if name != "plain" and plain is None and not config.sample_seconds:
+                out.skip(labels, "no batch of the plain step fits, so no time per sample is known; "
+                         "fix: --sample-seconds")  # fmt: skip
+                continue
             start = plain.batch if plain is not None else first
-            best, tried = largest(task.attempt(name), start, config.resolution)
-            _write(out, {"variant": name, "budget": f"{budget:g}"}, best, tried)
-            if name == "plain" and best is not None:
-                plain, task = best, replace(task, limit=config.slower * best.seconds)
+            best = _largest(out, task, name, start, config.resolution, labels)
+            if name == "plain":
+                plain = best
+                seconds = config.slower * best.seconds if best else config.sample_seconds
+                task = replace(task, limit=seconds)
             elif best is not None and plain is not None:
-                labels = {"variant": name, "budget": f"{budget:g}"}
                 out.write("batch_gain", "1", [best.batch / plain.batch], labels, "measured")
             progress.step(f"{budget:g} GB {name}")
 
 
-def _write(
-    out: RecordWriter, labels: dict[str, object], best: Trial | None, tried: list[Trial]
-) -> None:
-    for trial in tried:
-        own = {**labels, "batch": str(trial.batch)}
+def _largest(
+    out: RecordWriter, task: Task, name: str, start: int, resolution: float,
+    labels: dict[str, object],
+) -> Trial | None:  # fmt: skip
+    """The largest success; every trial is written as soon as it is known."""
+
+    def attempt(batch: int) -> Trial:
+        trial = task.attempt(name)(batch)
+        own = {**labels, "batch": str(batch)}
         if trial.peak:
             note = trial.why or None
             out.write("trial_peak", "GB", [trial.peak / 1e9], own, "measured", note=note)
             out.write("sample_time", "s", [trial.seconds], own, "measured", note=note)
-            if labels["variant"] == OURS:
+            if name == OURS:
                 out.write("unsteady", "1", [trial.unsteady], own, "measured")
         else:
             out.skip(own, trial.why)
+        return trial
+
+    best, tried = largest(attempt, start, resolution)
     if best is None:
         out.skip(labels, f"not even {tried[-1].batch} succeeds: {tried[-1].why}")
     else:
         out.write("largest_batch", "1", [best.batch], labels, "measured")
+    return best

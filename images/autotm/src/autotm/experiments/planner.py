@@ -22,9 +22,7 @@ def run(config: Config, out: RecordWriter) -> None:
     """Every variant at every cap; a plan counts when the replay finds nothing wrong with it."""
     graph = timed_on_gpu(build(config.network), config.gpu)
     out.write("iteration_time", "s", [graph.seconds], {"variant": "uncapped"}, "simulated")
-    caps = {f"{cap:g}": int(cap * graph.peak_bytes) for cap in config.caps}
-    if config.cap_gb:
-        caps[f"{config.cap_gb:g}GB"] = int(config.cap_gb * 1e9)
+    caps = config.capacities(graph.peak_bytes)
     progress = Progress(len(caps) * len(config.variants))
     for cap, capacity in caps.items():
         machine = Machine(capacity, config.gpu.link, config.gpu.link)

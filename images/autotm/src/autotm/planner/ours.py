@@ -160,7 +160,8 @@ def _planned(
             break
         room = int(machine.capacity * (1 - share))
         try:
-            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, gap / 2)
+            close = gap if best is None else gap / 2
+            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, close)
             bound = bound or chosen.bound
             found = realise(graph, machine, chosen, "ours")
         except NoPlan as error:

@@ -292,7 +292,7 @@ def realise(
             )  # fmt: skip
         if not chosen.spread:
             break
-        room -= max(height - machine.capacity, machine.capacity // 400 << turn)
+        room -= max(height - machine.capacity, machine.capacity // 1600 << turn)
     raise NoPlan(
         f"the stays do not pack into {machine.capacity} bytes, but into {height}",
         over=height - machine.capacity,

@@ -1,4 +1,4 @@
-"""One network, some caps: every rival at its best knob, ours at the same measured peak, in turns.
+"""One network: a rival at its best knob for a cap, ours at the same measured peak, in turns.
 
 Peaks are measured, never predicted: of an iteration after a first one, with everything that is
 allocated for it and what was there before. A cap is a share of what the plain step needs.
@@ -87,7 +87,7 @@ def once_planned(seconds: float, gap: float) -> Planner:
 
 @dataclass
 class Cell:
-    """A network at a cap. points: everything that was measured; turns: seconds by name, in turns.
+    """A rival at a cap. points: everything that was measured; turns: seconds by name, in turns.
 
     expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
     (capture, times of the operators and plan), in s. unsteady: gradients that the plain run does
@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def best(self) -> Point | None:
-        """The fastest rival within the cap."""
+        """The rival's fastest point within the cap."""
         return at_cap((each for each in self.points if each.rival != OURS), self.cap)
 
     @property
@@ -112,18 +112,21 @@ class Cell:
 
     @property
     def closest(self) -> list[Point]:
-        """Of each rival in each form the largest peak within the cap: how well it was tuned."""
-        found: dict[tuple[str, str], Point] = {}
+        """Of each form the rival's largest peak within the cap: how well it was tuned."""
+        found: dict[str, Point] = {}
         for point in self.points:
-            name = point.rival, point.form
-            old = found.get(name)
-            if point.peak <= self.cap and (old is None or point.peak > old.peak):
-                found[name] = point
+            old = found.get(point.form)
+            if (
+                point.rival != OURS
+                and point.peak <= self.cap
+                and (old is None or point.peak > old.peak)
+            ):
+                found[point.form] = point
         return list(found.values())
 
     @property
     def dominated_by(self) -> list[Point]:
-        """Rivals that are both faster and smaller than ours."""
+        """The rival's points that are both faster and smaller than ours."""
         others = [each for each in self.points if each.rival != OURS]
         return dominating(self.ours, others) if self.ours is not None else []
 
@@ -158,20 +161,34 @@ class Comparison:
             raise RuntimeError("the plain step does not fit, so nothing is known to be a share of")
         return Point("plain", 0.0, *found)
 
-    def cell(self, cap: int) -> Cell:
-        """All rivals searched at a cap, ours at the best one's peak, then both in turns."""
+    def forms(self, name: str) -> list[Rival]:
+        """The forms of a rival that can run here."""
+        return [each for each in self.rivals.values() if each.name == name and not each.missing]
+
+    def searched(
+        self, rival: Rival, cap: int, enough: Callable[[Point], bool] = lambda point: False
+    ) -> list[Point]:
+        """A form's points on the way to a peak just below the cap, or to one that is `enough`."""
+        first = thinned(rival.knobs, max(2, self.most // 2)) if self.most else rival.knobs
+        return search(
+            rival.name, first, lambda knob: self.measured(rival, knob), cap,
+            whole=rival.whole, form=rival.form, enough=enough,
+            tries=max(0, self.most - len(first)) if self.most else TRIES,
+        )  # fmt: skip
+
+    def cell(self, cap: int, name: str) -> Cell:
+        """A rival searched at a cap in all its forms, ours at its best peak, then both in turns.
+
+        Where it does not reach the cap, ours has the cap itself and runs alone; beside the plain
+        step, which has no knob, it has the cap as well, and both run in turns.
+        """
         found = Cell(cap)
-        for rival in self.rivals.values():
-            if not rival.missing:
-                first = thinned(rival.knobs, max(2, self.most // 2)) if self.most else rival.knobs
-                found.points += search(
-                    rival.name, first, lambda knob, r=rival: self.measured(r, knob),  # type: ignore[misc]
-                    cap, whole=rival.whole, form=rival.form,
-                    tries=max(0, self.most - len(first)) if self.most else TRIES,
-                )  # fmt: skip
+        for form in self.forms(name):
+            found.points += self.searched(form, cap)
         best = found.best
+        beside = self.plain() if name == "plain" else best
         try:
-            self._ours(found, best.peak if best is not None else cap)
+            self._ours(found, best.peak if best is not None else cap, beside)
         except torch.OutOfMemoryError:
             found.note = "the device ran out of memory"
             self._tidy()
@@ -230,7 +247,7 @@ class Comparison:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _ours(self, cell: Cell, cap: int) -> None:
+    def _ours(self, cell: Cell, cap: int, beside: Point | None) -> None:
         self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
@@ -261,27 +278,29 @@ class Comparison:
             # The arenas were there before; a CPU's profiler did not see them made.
             arena = ours.peak_bytes if self.device.type != "cuda" else 0
             peak = peak_bytes(run, self.device) + self.held + arena
-            cell.turns = self._turns(cell.best, run)
+            cell.turns = self._turns(beside, run)
             seconds = statistics.median(cell.turns[OURS])
             cell.points.append(Point(OURS, cap / 1e9, peak, seconds))
 
-    def _turns(self, best: Point | None, run: Run) -> dict[str, list[float]]:
-        """Seconds of ours (A) and of the best rival (B) in this process, in turns: A B B A.
+    def _turns(self, beside: Point | None, run: Run) -> dict[str, list[float]]:
+        """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
 
-        Where a rival does not fit beside our arena, ours alone.
+        Where the rival does not fit beside our arena, it keeps those that it took alone.
         """
         runs = {OURS: self._clean(run)}
         found: dict[str, list[float]] = {OURS: []}
         with ExitStack() as stack:
             order = [OURS]
-            if best is not None:
-                step = self.rivals[best.rival, best.form].step(best.knob)
+            if beside is not None:
+                name = beside.rival
+                step = self.rivals[name, beside.form].step(beside.knob)
                 try:
                     other = stack.enter_context(step)  # some run a forward to begin with
                     other()
-                    runs[best.rival], found[best.rival] = self._clean(other), []
-                    order = [OURS, best.rival, best.rival, OURS]
+                    runs[name], found[name] = self._clean(other), []
+                    order = [OURS, name, name, OURS]
                 except torch.OutOfMemoryError:
+                    found[name] = [beside.seconds]
                     self._tidy()
             for _ in range(self.repeats):
                 for name in order:

@@ -20,6 +20,7 @@ from autotm.fitting import Planner, fit
 from autotm.networks.modules import module
 from autotm.rivals.base import iterate
 from autotm.rivals.compare import OURS, Comparison, held_bytes, peak_bytes, seconds_of
+from autotm.rivals.search import Point, at_cap
 
 REPEATS = 3
 
@@ -62,7 +63,10 @@ def largest(
 
 @dataclass(frozen=True)
 class Task:
-    """A network to be trained within `cap` bytes. limit: seconds per sample at most, or none."""
+    """A network to be trained within `cap` bytes. limit: seconds per sample at most, or none.
+
+    knobs: tried of each form of a rival; 0: its grid, and 12 more.
+    """
 
     network: str
     device: str
@@ -70,6 +74,7 @@ class Task:
     cap: int
     loss: Loss
     limit: float = float("inf")
+    knobs: int = 0
     cache: Path | None = None
     planner: Planner | None = None
 
@@ -107,18 +112,26 @@ class Task:
         return replace(trial, unsteady=len(found.unsteady))
 
     def rival(self, name: str, batch: int) -> Trial:
-        """A rival in any form at any knob of its grid, from the last one on, until one succeeds."""
+        """A rival in each form, its knob searched at the cap until a point succeeds.
+
+        The trial of its fastest point within the cap, or else of its smallest.
+        """
         net, sample = self._made(batch)
-        found = Comparison(net, sample, self.loss, repeats=REPEATS, only=[name])
-        trial = Trial(batch, why="it does not fit, or cannot run here")
-        for each in found.rivals.values():
-            for knob in reversed(each.knobs if not each.missing else ()):
-                got = found.measured(each, knob)
-                if got is not None:
-                    trial = self._judged(batch, got[0], got[1] / batch)
-                    if not trial.why:
-                        return trial
-        return trial
+        found = Comparison(net, sample, self.loss, repeats=REPEATS, only=[name], most=self.knobs)
+
+        def judged(point: Point) -> Trial:
+            return self._judged(batch, point.peak, point.seconds / batch)
+
+        points: list[Point] = []
+        for form in found.forms(name):
+            points += found.searched(form, self.cap, lambda point: not judged(point).why)
+            best = at_cap(points, self.cap)
+            if best is not None and not judged(best).why:
+                return judged(best)
+        if not points:
+            return Trial(batch, why="it does not fit, or cannot run here")
+        best = at_cap(points, self.cap) or min(points, key=lambda point: point.peak)
+        return judged(best)
 
     def attempt(self, name: str) -> Callable[[int], Trial]:
         """A trial of ours, or of a rival."""

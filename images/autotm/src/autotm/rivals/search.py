@@ -30,33 +30,35 @@ def search(
     whole: bool,
     form: str = "",
     tries: int = TRIES,
+    enough: Callable[[Point], bool] = lambda point: False,
 ) -> list[Point]:
     """Every point that was measured on the way to a peak within 1 % below `cap`.
 
-    knobs: a first grid, ascending. measure: peak and seconds at a knob, None where it cannot run.
-    whole: only whole numbers are knobs. Between neighbours of the grid of which one is above the
-    cap and the other below, the interval is halved, `tries` times at most, closest first.
+    knobs: a first grid, ascending, tried from the last one on, which saves the most. measure: peak
+    and seconds at a knob, None where it cannot run. whole: only whole numbers are knobs. Between
+    neighbours of the grid of which one is above the cap and the other below, the interval is
+    halved, `tries` times at most, closest first. enough: ends the search at a point.
     """
     found: dict[float, Point | None] = {}
 
-    def look(knob: float) -> None:
-        if knob not in found:
-            got = measure(knob)
-            found[knob] = Point(rival, knob, *got, form) if got is not None else None
+    def points() -> list[Point]:
+        return [point for _, point in sorted(found.items()) if point is not None]
 
-    for knob in knobs:
-        look(knob)
-    if not any(found.values()):
-        return []
+    def ends(knob: float) -> bool:
+        got = measure(knob)
+        point = found[knob] = Point(rival, knob, *got, form) if got is not None else None
+        return point is not None and enough(point)
+
+    if any(ends(knob) for knob in reversed(knobs)):
+        return points()
     for _ in range(tries):
-        best = at_cap([each for each in found.values() if each is not None], cap)
+        best = at_cap(points(), cap)
         if best is not None and best.peak >= (1 - CLOSE) * cap:
             break
         middle = _between(found, cap, whole)
-        if middle is None:
+        if middle is None or ends(middle):
             break
-        look(middle)
-    return [point for _, point in sorted(found.items()) if point is not None]
+    return points()
 
 
 def thinned(knobs: Sequence[float], most: int) -> tuple[float, ...]:
@@ -93,25 +95,6 @@ def at_cap(points: Iterable[Point], cap: int) -> Point | None:
     return min(fitting, key=lambda point: point.seconds, default=None)
 
 
-def front(points: Iterable[Point]) -> list[Point]:
-    """The points that no other one beats in peak and time, by peak."""
-    found: list[Point] = []
-    for point in sorted(points, key=lambda each: (each.peak, each.seconds)):
-        if not found or point.seconds < found[-1].seconds:
-            found.append(point)
-    return found
-
-
 def dominating(ours: Point, others: Iterable[Point]) -> list[Point]:
     """Those that are both faster and smaller than ours: there must be none."""
     return [each for each in others if each.peak < ours.peak and each.seconds < ours.seconds]
-
-
-def hypervolume(points: Iterable[Point], peak: float, seconds: float) -> float:
-    """The area that a front dominates below a reference corner."""
-    area, top = 0.0, seconds
-    for point in front(points):
-        if point.peak < peak and point.seconds < top:
-            area += (peak - point.peak) * (top - point.seconds)
-            top = point.seconds
-    return area
