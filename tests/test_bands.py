@@ -1,6 +1,7 @@
 """Bands are committed before the run that they judge: held against git's history.
 
-The claims at the revision that a reference run was made from are compared with today's. An id that
+The claims at the revision that a reference run was made from are compared with today's, where they
+read records of what ran then. An id that
 was not there, or a number with other bounds, was judged by a band that could know the result. An
 ordering has its bound in the expression, of which the wording may change: only its id is compared.
 Bounds once written out with six digits may since be given as a band: they are compared to as many.
@@ -8,6 +9,7 @@ Bounds once written out with six digits may since be given as a band: they are c
 
 from __future__ import annotations
 
+import re
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,8 @@ LATER = {("h200x2", "rap", "G1-fig9")} | {
 LATER |= {
     (*run, name)  # a table's name stands for all of its claims
     for run, names in {
-        ("h200x2", "rap"): "fig9 stream G5 cpu-best baseline",
-        ("h200", "rap"): "fig10 heavy heavy-stream stream G5 R9-order capacity",
+        ("h200x2", "rap"): "fig9 fig10 gain stream G3 G5 R10-order cpu-best baseline",
+        ("h200", "rap"): "fig10 heavy stream G5 R9-order capacity",
         ("cpu", "rap"): "F5",
         ("h200", "dlrm"): "D3-order D3-best D4-order D6-sm_90 D9-local D10-low D12-order cap "
         "prefetch pin inference share occupancy stalls-order stalls-optmt stalls-rpf B6-eager B7 "
@@ -69,6 +71,19 @@ def same(one: float | None, other: float | None) -> bool:
     return isclose(one, other, rel_tol=5e-6)
 
 
+def judges(claim: Claim, experiments: set[str]) -> bool:
+    """Whether a claim may read records of these experiments; one that names none reads all."""
+    where = claim.where.get("experiment", "")
+    text = f"experiment={where} {claim.expression or ''}"
+    named = {
+        name
+        for one, several in re.findall(r"experiment=(?:(\w+)|\[([^]]*)\])", text)
+        for name in (one, *re.split(r"\W+", several))
+        if name
+    }
+    return not named or bool(named & experiments)
+
+
 def test_bands_are_older_than_the_runs_that_they_judge(tmp_path: Path) -> None:
     later = set()
     for folder in sorted(path.parent for path in ROOT.glob("results/reference/*/*/runs")):
@@ -78,12 +93,16 @@ def test_bands_are_older_than_the_runs_that_they_judge(tmp_path: Path) -> None:
             line.split(" ", 1) for line in (folder / "verdicts.txt").read_text().splitlines()
         )
         claims = load_claims(ROOT, folder.name)
-        for revision in {one.provenance.source.revision for one in load_reference(folder).origins}:
-            known = bounds_at(str(revision), folder.name, tmp_path)
+        made: dict[str, set[str]] = {}  # revision to the experiments that ran at it
+        for point in load_reference(folder).points:
+            revision = str(point.origin.provenance.source.revision)
+            made.setdefault(revision, set()).add(point.status.experiment)
+        for revision, experiments in made.items():
+            known = bounds_at(revision, folder.name, tmp_path)
             later |= {
                 (folder.parent.name, folder.name, one.id)
                 for one in claims
-                if known is not None and verdicts[one.id] in SCORED
+                if known is not None and verdicts[one.id] in SCORED and judges(one, experiments)
                 and not (one.id in known and all(map(same, known[one.id], (one.lower, one.upper))))
             }  # fmt: skip
     assert {

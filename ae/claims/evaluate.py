@@ -51,11 +51,9 @@ class Answer:
 
 
 def evaluate(
-    expression: Expression,
-    rows: Sequence[Row],
-    evidence: Sequence[str],
+    expression: Expression, rows: Sequence[Row], evidence: Sequence[str],
     where: Mapping[str, str] | None = None,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """The answer of the records whose evidence may serve. Raises NoAnswer.
 
     Records that are asked for without a label of `where` have its value.
@@ -79,26 +77,32 @@ class _Evaluator:
         self._evidence = evidence
         self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
 
-    def visit(  # noqa: PLR0911
-        self, node: ast.expr, bound: Mapping[str, str]
-    ) -> Values:
+    def visit(self, node: ast.expr, bound: Mapping[str, str]) -> Values:  # noqa: PLR0911, PLR0912
         import numpy as np
 
         match node:
             case ast.Constant(value=value):
                 return np.full(1 + statistics.RESAMPLES, value, dtype=np.float64)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return ~self.visit(operand, bound)
-            case ast.UnaryOp(operand=operand):
-                return -self.visit(operand, bound)
+            case ast.UnaryOp(op=op, operand=operand):
+                values = self.visit(operand, bound)
+                return ~values if isinstance(op, ast.Not) else -values
             case ast.BinOp(left=left, op=op, right=right):
                 above, below = self.visit(left, bound), self.visit(right, bound)
                 if isinstance(op, ast.Div):
                     self._divisor(below, right)
                 return ARITHMETIC[type(op)](above, below)
-            case ast.BoolOp(op=op, values=nodes):
-                join = operator.and_ if isinstance(op, ast.And) else operator.or_
-                return reduce(join, [self.visit(one, bound) for one in nodes])
+            case ast.BoolOp(op=ast.And(), values=nodes):
+                return reduce(operator.and_, [self.visit(one, bound) for one in nodes])
+            case ast.BoolOp(values=nodes):  # a side that holds in every draw is enough
+                found, faults = np.zeros(1 + statistics.RESAMPLES, dtype=bool), list[NoAnswer]()
+                for one in nodes:
+                    try:
+                        found = found | self.visit(one, bound)
+                    except (WrongEvidence, NoRecords) as reason:
+                        faults.append(reason)
+                if faults and not found.all():
+                    raise faults[0]
+                return found
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.visit(one, bound) for one in [left, *others]]
                 pairs = zip(ops, sides, sides[1:], strict=False)
@@ -150,14 +154,11 @@ class _Evaluator:
             cells = np.log(np.stack(values)) if name == "geomean_over" else np.stack(values)
             found: Values = getattr(np, OVER[name][1])(cells, axis=0)
             return np.exp(found) if name == "geomean_over" else found
-        reasons = sorted(
-            faults or others, key=lambda one: isinstance(one, NoRecords) != bool(values)
-        )
+        reasons = sorted(faults or others, key=lambda e: isinstance(e, NoRecords) != bool(values))
         if not reasons:
             raise NoRecords(f"no records with a {', '.join(open_)}")
         if isinstance(reasons[0], NoRecords) and faults:
-            total = len(values) + len(faults)
-            raise NoRecords(f"{len(values)} of {total} cells: {reasons[0]}")
+            raise NoRecords(f"{len(values)} of {len(values) + len(faults)} cells: {reasons[0]}")
         raise reasons[0]
 
     def _found(self, labels: Sequence[str], bound: Mapping[str, str]) -> Iterator[dict[str, str]]:
@@ -172,10 +173,9 @@ class _Evaluator:
 
     def _select(self, name: str, metric: str, wanted: Mapping[str, str]) -> Values:
         matching = [
-            (index, row)
-            for index, row in enumerate(self._rows)
+            (index, row) for index, row in enumerate(self._rows)
             if row.metric == metric and _matches(row, wanted)
-        ]
+        ]  # fmt: skip
         serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
         about = ", ".join(f"{key} {value}" for key, value in wanted.items())
         words = f"{metric} ({about})" if about else metric
