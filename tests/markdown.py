@@ -52,8 +52,9 @@ def broken(text: str) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Number, line, and whether it is prose; a comment of several lines is none."""
-    fence = ""
+    """Number, line, and whether it is prose; a comment of several lines is none, nor is code that
+    is indented, outside of lists."""
+    fence, blank, listed, code = "", True, False, False
     for number, line in enumerate(text.rstrip("\n").split("\n"), 1):
         mark = re.match(r"\s*(```|~~~)", line)
         opens = line.startswith("<!--") and "-->" not in line
@@ -64,7 +65,11 @@ def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
             fence = "" if fence else "<!--"
             yield number, line, False
         else:
-            yield number, line, not fence and not _FIXED.match(line)
+            if not line.startswith(" ") and line:
+                listed = bool(_ITEM.match(line)) or (listed and not blank)
+            code = line.startswith("    ") and not listed and (blank or code)
+            blank = not line.strip()
+            yield number, line, not (fence or code or _FIXED.match(line))
 
 
 def _wrapped(block: list[str]) -> Iterator[str]:

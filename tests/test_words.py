@@ -98,6 +98,14 @@ def test_a_long_line_is_seen_and_broken() -> None:
     assert broken(again) == again
 
 
+def test_indented_commands_stay_lines_of_their_own() -> None:
+    commands = "Run:\n\n    ae check dlrm h200\n    ae plot dlrm h200\n\nThen:\n"
+    assert broken(commands) == commands
+    item = "- one\n\n    " + "word " * 30 + "\n    more\n\nwords\n    that go on\n"
+    assert max(map(len, broken(item).splitlines())) <= 100
+    assert broken(item).endswith("\nwords that go on\n")
+
+
 def test_a_number_that_is_filled_in_stays_in_its_line() -> None:
     """A line that begins with a comment would end the paragraph."""
     filled = "word " * 18 + "<!-- ae h200/dlrm " + "x " * 40 + "-->1<!-- / --> " + "word " * 30

@@ -23,6 +23,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from threading import Timer
 
@@ -200,6 +201,8 @@ def leases_of(asked: Asked, machine: Machine, minutes: int, spent: int) -> tuple
     while names := fitting(budget, took, PLANNED * 60 * (minutes - spent)):
         took |= {name: seconds.pop(name) for name in names}
         claims.append(decided(budget, took))
+    runs = [(number, len(list(same))) for number, same in groupby(claims)]
+    after = ", ".join(f"{number} ({many}x)" if many > 1 else f"{number}" for number, many in runs)
     long = f"{len(seconds)} ({format_seconds(sum(seconds.values()))})" if seconds else ""
     total = sum(budget.seconds({}).values())
     words = [f"reference_run.sh {asked.recipe.name} OUT minutes={minutes} --"]
@@ -211,7 +214,7 @@ def leases_of(asked: Asked, machine: Machine, minutes: int, spent: int) -> tuple
         f"{done} of {len(plan.points)}",
         str(math.ceil(total / 60)),
         f"{begun} of {len(budget.needs)}",
-        f"{len(claims)}: {', '.join(map(str, claims))}" if claims else "0",
+        f"{len(claims)}: {after}" if claims else "0",
         long,
     ]
     return f"| {' | '.join(cells)} |", " ".join(words)
