@@ -47,6 +47,11 @@ class Toolchain:
         """The compilers' arguments for NVIDIA's headers."""
         return ["-isystem", str(self.sanitizer_include), "-isystem", str(self.cuda_include)]
 
+    def programs(self) -> list[str]:
+        """nvcc with what it needs to link a program: in NVIDIA's wheels CUDA's runtime lies in lib,
+        and nvcc looks for lib64."""
+        return [str(self.nvcc), f"-ccbin={self.cxx}", f"-L{self.cuda_include.parent / 'lib'}"]
+
 
 def toolkit_homes() -> list[Path]:
     """Folders that may hold a toolkit, or a part of one, the preferred first."""

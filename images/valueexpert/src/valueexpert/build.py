@@ -52,10 +52,9 @@ def cubin(name: str, out: Path, arch: str) -> Path:
 
 def _nvcc() -> list[str]:
     try:
-        tools = find_toolchain()
+        return find_toolchain().programs()
     except ToolchainError as error:
         raise BuildError(str(error)) from error
-    return [str(tools.nvcc), f"-ccbin={tools.cxx}"]
 
 
 def _compile(command: list[str], name: str, out: Path) -> Path:

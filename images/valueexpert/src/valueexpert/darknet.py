@@ -72,7 +72,7 @@ def build(archive: Path, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Pa
 
         def compiled(source: Path, to: Path) -> Path:
             target = to / f"{source.name}.o"
-            device = [str(tools.nvcc), f"-ccbin={tools.cxx}", *codes]
+            device = [*tools.programs(), *codes]
             first = device if source.suffix == ".cu" else ["gcc"]
             _run([*first, *common, *includes, "-o", str(target), str(source)])
             return target
@@ -81,7 +81,7 @@ def build(archive: Path, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Pa
             words = ["--allow-shlib-undefined", *map(str, libraries)]
             words += [f"-rpath={path.parent}" for path in libraries]
             flags = [flag for word in words for flag in ("-Xlinker", word)]
-            _run([str(tools.nvcc), f"-ccbin={tools.cxx}", *map(str, objects), *flags, "-lm",
+            _run([*tools.programs(), *map(str, objects), *flags, "-lm",
                   "-lpthread", "-o", str(folder / name)])  # fmt: skip
 
         plain = [path for path in sorted((root / "src").glob("*.c")) if path.name != "compare.c"]
