@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 from accel_trace import tools
 from accel_trace.reporting import make_report, open_sessions, write_report
+from accel_trace.toolchain import find_toolchain
 from accel_trace.values.accesses import read_values
 from native_support import need_tools
 from valueexpert import build, traces
@@ -139,6 +141,17 @@ def test_the_tool_reads_a_recorded_mini(tmp_path: Path) -> None:
 def test_cuda_compiles_for_both_architectures(name: str, tmp_path: Path) -> None:
     need_tools()
     assert build.cuda_program(name, tmp_path).stat().st_size > 0
+
+
+def test_cuda_programs_link_by_nvidias_wheels_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the image of flavour cuda, where no toolkit is installed."""
+    need_tools()
+    wheels = Path(str(distribution("nvidia-cuda-nvcc").locate_file("nvidia/cu13")))
+    monkeypatch.setenv("ACCEL_TRACE_TOOLKIT", str(wheels))
+    assert find_toolchain().nvcc == wheels / "bin" / "nvcc"
+    assert build.cuda_program("pathfinder", tmp_path).stat().st_size > 0
 
 
 def test_words_when_nothing_can_be_compiled(
