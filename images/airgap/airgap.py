@@ -283,7 +283,7 @@ def main() -> int:
             verb.add_argument("image", metavar="NAME", help="a folder below images/")
         verb.add_argument("dir", type=Path)
         verb.add_argument("--python", default="3.12", help="the host's Python")
-        verb.add_argument("--part-mb", type=int, default=45, help="size of what is carried at once")
+        verb.add_argument("--part-mb", type=int, default=48, help="size of what is carried at once")
     verb = verbs.add_parser("unpack", help="unpack carried folders")
     verb.add_argument("dirs", type=Path, nargs="+")
     verb = verbs.add_parser("start", help="start the daemon")

@@ -55,7 +55,7 @@ def contexts(image: Path, target: Path, python: str, part_mb: int) -> None:
     """
     names = [name for name in CONTEXTS if (image / f"requirements-{name}.txt").is_file()]
     if not names:
-        raise Fault(f"{image} has no requirements of a build context: {', '.join(CONTEXTS)}")
+        raise Fault(f"{image} takes no build context of {', '.join(CONTEXTS)}")
     missing = []
     target.mkdir(parents=True, exist_ok=True)
     for old in target.glob(f"{image.name}.tar.gz.*"):

@@ -8,14 +8,14 @@
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
-# of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build
-# context (`ae build --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host
-# lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
-# leaves the tests out, where they have a call of their own. `minutes=N` is a lease's length, all of
-# this included: what fits is run and nothing that is finished (leases.py, docs/reference.md); after
-# `--` stand --experiment, --variant, --set, --repeat, --gpus, --share. `again=yes` measures a tenth of
-# what is finished once more, to be compared and not to be kept. How the tests went stands beside the
-# run, in OUT/gpu-tests.txt.
+# of its own. Left behind are points that have not finished, and what programs recorded in bulk
+# (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra` is a
+# folder of Python packages that the host lacks. Where the image has a script on_host.sh, what that
+# compiles here is added to it. `tests=no` leaves the tests out, where they have a call of their own.
+# `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is finished
+# (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set, --repeat, --gpus,
+# --share. `again=yes` measures a tenth of what is finished once more, to be compared and not to be
+# kept. How the tests went stands beside the run, in OUT/gpu-tests.txt.
 #
 # Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use those,
 # too). They share engine, base and registry. An engine that runs already is left running; who started
