@@ -108,6 +108,51 @@ def test_what_decides_most_claims_runs_first(leases: ModuleType, root: Path) -> 
     assert not {*names, "apart-ramp-fast"} & set(rest)
 
 
+def test_leases_side_by_side_share_the_processes(
+    leases: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each runs its part alone, whatever the other has done; together they run all."""
+    for share in ("1/2", "2/2"):
+        store = root / "results" / share[0]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AE_RESULTS", str(store))
+            assert leases.main([*RUN, "--repeat", "2", "--share", share]) == 0
+    halves = [
+        {key for run in RunStore(root / "results" / half).list("toy") for key in run.finished()}
+        for half in "12"
+    ]
+    assert all(halves)
+    assert not halves[0] & halves[1]
+    assert len(halves[0] | halves[1]) == 12
+    for word in ("0/2", "3/2", "half"):
+        with pytest.raises(SystemExit):
+            leases.main([*RUN, "--share", word])
+
+
+def test_a_share_counts_what_it_adds_to_a_claim(leases: ModuleType, root: Path) -> None:
+    asked = settle("toy", Selection(quick=True, repeat=2), {})
+    plan, budget = leases.wanted(asked, Machine())
+    parts = [leases.part(plan, budget, (which, 3)) for which in (1, 2, 3)]
+    assert sorted(point.id for part, _ in parts for point in part.points) == sorted(
+        point.id for point in plan.points
+    )
+    for part, own in parts:
+        names = {point.id for point in part.points}
+        assert {point.id for point in own.points} == names
+        assert own.needs == {c: need & names for c, need in budget.needs.items() if need & names}
+        assert set(leases.fitting(own, {}, 100.0)) == names
+
+
+def test_it_plans_with_the_gpus_that_are_given(leases: ModuleType, root: Path) -> None:
+    words = leases.parse_gpus("device=1")
+    asked = settle("toy", Selection(experiments=("gpu_only", "either"), gpus=words), {})
+    plan, _ = leases.wanted(asked, h200.machine(2))
+    assert len(plan.points) == 2 * leases.MANY
+    for point in plan.points:
+        assert point.needs.gpus is not None
+        assert [device.index for device in point.needs.gpus.devices] == [1]
+
+
 def test_how_many_processes(leases: ModuleType, root: Path) -> None:
     asked = settle("toy", Selection(experiments=("gpu_only", "together")), {})
     plan, _ = leases.wanted(asked, h200.machine(1))

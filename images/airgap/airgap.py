@@ -3,6 +3,7 @@
 
 On a connected Debian machine:
     airgap.py collect DIR            Docker's packages and the wheels that `ae` needs
+    airgap.py contexts NAME DIR      what the image of a recipe takes as build contexts
 Carry the folders DIR/part-* over. On the GPU host, as root:
     airgap.py unpack DIR/part-*      once for each folder, or all at once
     airgap.py start                  describe the GPUs (CDI) and start a private Docker daemon
@@ -34,7 +35,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from carried import collect, unpack
+from carried import collect, contexts, unpack
 from host_base import Fault, host_base, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -149,11 +150,16 @@ def make_base(home: Path, driver: Path, python: Path) -> None:
 
 
 def start_registry(home: Path, port: int) -> None:
-    """Start a registry on loopback that keeps its images below `home`, until `stop`."""
+    """Start a registry on loopback that keeps its images below `home`, until `stop`.
+
+    One that runs already is kept, at its own port.
+    """
     program = home / "usr/bin/docker-registry"
     if not program.exists():
         raise Fault(f"no docker-registry below {home}: run `airgap.py unpack` first")
     if pid_of(home / "registry.pid", "docker-registry"):
+        there = json.loads((home / "registry.yml").read_text())
+        print(f"export AE_REGISTRY={there['http']['addr']}/ae")
         return
     config = {
         "version": 0.1,
@@ -265,12 +271,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--home", type=Path, default=Path("/tmp/ae-airgap"), help="all it writes")
+    home = os.environ.get("AE_AIRGAP_HOME", "/tmp/ae-airgap")
+    parser.add_argument("--home", type=Path, default=Path(home), help="all it writes")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verb = verbs.add_parser("collect", help="download what a host lacks")
-    verb.add_argument("dir", type=Path)
-    verb.add_argument("--python", default="3.12", help="the host's Python")
-    verb.add_argument("--part-mb", type=int, default=55, help="size of a carried folder")
+    for name, what in (
+        ("collect", "download what a host lacks"),
+        ("contexts", "pack the build contexts of an image"),
+    ):
+        verb = verbs.add_parser(name, help=what)
+        if name == "contexts":
+            verb.add_argument("image", metavar="NAME", help="a folder below images/")
+        verb.add_argument("dir", type=Path)
+        verb.add_argument("--python", default="3.12", help="the host's Python")
+        verb.add_argument("--part-mb", type=int, default=48, help="size of what is carried at once")
     verb = verbs.add_parser("unpack", help="unpack carried folders")
     verb.add_argument("dirs", type=Path, nargs="+")
     verb = verbs.add_parser("start", help="start the daemon")
@@ -289,6 +302,9 @@ def main() -> int:
     try:
         if words.verb == "collect":
             collect(words.dir.resolve(), words.python, words.part_mb)
+        elif words.verb == "contexts":
+            image = REPOSITORY / "images" / words.image
+            contexts(image, words.dir.resolve(), words.python, words.part_mb)
         elif words.verb == "unpack":
             unpack(words.dirs, home)
         elif words.verb == "start":

@@ -1,21 +1,25 @@
-"""What is carried to a host without a network: Docker's packages and wheels; fetched, unpacked."""
+"""What is carried to a host without a network: Docker's packages, wheels, build contexts."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
 
-from host_base import run
+from host_base import Fault, run
 
 # Debian 13's are written in Go and need next to nothing of a libc. Its runc and tini need its own.
 PACKAGES = {
     "trixie": ["docker.io", "docker-cli", "docker-buildx", "containerd"],
     "bookworm": ["runc", "libseccomp2", "tini", "docker-registry"],
 }
+PLATFORMS = ["manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1"]
 WHEELS = ["docker", "jinja2", "pydantic", "typer", "pyyaml"]
+CONTEXTS = ("extra", "fbgemm", "stock21")  # named as the requirements that they are made from
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -27,13 +31,7 @@ def collect(target: Path, python: str, part_mb: int) -> None:
         folder = Path(temporary)
         for suite, names in PACKAGES.items():
             download_debs(suite, names, folder)
-        platforms = ["manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"]
-        run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
-            + ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
-            + [word for name in platforms for word in ("--platform", name)]
-            + WHEELS
-        )
+        download_wheels(python, folder, WHEELS)
         files = sorted(
             (path for path in folder.iterdir() if path.suffix in (".deb", ".whl")),
             key=lambda path: -path.stat().st_size,
@@ -47,6 +45,71 @@ def collect(target: Path, python: str, part_mb: int) -> None:
                 shutil.move(str(path), place / path.name)
             size = sum(path.stat().st_size for path in place.iterdir())
             print(f"{place}: {len(part)} files, {size / 1e6:.1f} MB")
+
+
+def contexts(image: Path, target: Path, python: str, part_mb: int) -> None:
+    """Pack the build contexts of an image on a borrowed base into target/NAME.tar.gz.01, .02 ...
+
+    `image` is its folder, `python` the version of the GPU host's Python. Raises Fault for a context
+    that cannot be had, once the others are packed.
+    """
+    names = [name for name in CONTEXTS if (image / f"requirements-{name}.txt").is_file()]
+    if not names:
+        raise Fault(f"{image} takes no build context of {', '.join(CONTEXTS)}")
+    missing = []
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.glob(f"{image.name}.tar.gz.*"):
+        old.unlink()
+    with tempfile.TemporaryDirectory(prefix="airgap-") as temporary:
+        archive = Path(temporary) / "archive"
+        with tarfile.open(archive, "w:gz") as tar:
+            for name in names:
+                folder = Path(temporary) / name
+                folder.mkdir()
+                try:
+                    make_context(image, name, python, folder)
+                    tar.add(folder, name)
+                except Fault as fault:
+                    missing.append(f"{name} is not packed: {fault}")
+        with archive.open("rb") as file:
+            pieces = iter(lambda: file.read(part_mb * 1_000_000), b"")
+            for number, piece in enumerate(pieces, 1):
+                part = target / f"{image.name}.tar.gz.{number:02}"
+                part.write_bytes(piece)
+                print(f"{part}: {len(piece) / 1e6:.1f} MB")
+    print(f"on the host: cat {image.name}.tar.gz.* | tar -xz -C DIR")
+    if missing:
+        raise Fault("\n".join([*missing, "docs/airgap.md says how to make it by hand"]))
+
+
+def make_context(image: Path, name: str, python: str, folder: Path) -> None:
+    """Fill a folder from the wheels that the image's requirements-NAME.txt locks. Raises Fault."""
+    with tempfile.TemporaryDirectory(prefix="airgap-") as temporary:
+        locked = ["--no-deps", "--require-hashes", "-r", str(image / f"requirements-{name}.txt")]
+        # torch 2.1.0 is read and not run, and there is none for a newer Python.
+        download_wheels("3.11" if name == "stock21" else python, Path(temporary), locked)
+        for path in Path(temporary).glob("*.whl"):
+            if name == "stock21":
+                extract = [sys.executable, "-m", "dlrm_inference.cuda.stock21", "extract"]
+                run([*extract, str(path), str(folder)], cwd=image / "src")
+                continue
+            with zipfile.ZipFile(path) as wheel:
+                if name == "extra":
+                    wheel.extractall(folder)
+                else:
+                    source = (image / "src/dlrm_inference/cuda/fbgemm.py").read_text()
+                    for library in re.findall(r'^    "(\w+\.so)",$', source, re.MULTILINE):
+                        (folder / library).write_bytes(wheel.read(f"fbgemm_gpu/{library}"))
+
+
+def download_wheels(python: str, folder: Path, words: list[str]) -> None:
+    """Have pip download wheels for a host's Python."""
+    run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(folder)]
+        + ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
+        + [word for name in PLATFORMS for word in ("--platform", f"{name}_x86_64")]
+        + words
+    )
 
 
 def download_debs(suite: str, names: list[str], folder: Path) -> None:

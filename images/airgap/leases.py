@@ -3,6 +3,7 @@
 
     leases.py plan RECIPE... --machine h200 --minutes 30    which leases are needed; runs nothing
     leases.py run RECIPE --seconds 1500                     one lease: runs what fits
+    leases.py run RECIPE --seconds 1500 --share 1/2         beside another one with --share 2/2
     leases.py again RECIPE                                  the cross-check: a tenth, once more
 
 A process of a point is finished where a reference set, or a run in results/runs, holds its key: the
@@ -96,12 +97,25 @@ def fitting(
     return names
 
 
+def part(plan: Plan, budget: Budget, share: tuple[int, int]) -> tuple[Plan, Budget]:
+    """What lease `share[0]` of `share[1]` side by side runs: by key, so no process runs in two.
+
+    A claim is decided by those of its points that are among them.
+    """
+    which, many = share
+    mine = {point.id for point in plan.points if int(point.key, 16) % many == which - 1}
+    plan = replace(plan, points=tuple(point for point in plan.points if point.id in mine))
+    points = [point for point in budget.points if point.id in mine]
+    needs = {claim: need & mine for claim, need in budget.needs.items() if need & mine}
+    return plan, replace(budget, points=points, needs=needs)
+
+
 def decided(budget: Budget, took: Mapping[str, float]) -> int:
     """How many claims have all their points."""
     return sum(need <= took.keys() for need in budget.needs.values())
 
 
-def run(asked: Asked, engine_name: str | None, limit_s: float) -> int:
+def run(asked: Asked, engine_name: str | None, limit_s: float, share: tuple[int, int]) -> int:
     """Run what fits, and plan again while time is left. What fails is not tried twice."""
     if limit_s <= 0:
         raise UsageError("the lease is over before its first point", fix="take a longer one")
@@ -111,7 +125,7 @@ def run(asked: Asked, engine_name: str | None, limit_s: float) -> int:
     timer.start()
     while True:
         engine = choose_engine(asked, engine_name, None)
-        plan, budget = wanted(asked, engine.machine)
+        plan, budget = part(*wanted(asked, engine.machine), share)
         took = of_plan(plan, finished(results_dir(asked.root), asked.recipe.name))
         left_s = max(0.0, ends - time.monotonic())
         names = fitting(budget, took, PLANNED * left_s, tried - took.keys())
@@ -236,6 +250,14 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
+def share_of(word: str) -> tuple[int, int]:
+    """Read `--share 1/2`: which of how many leases side by side."""
+    which, many = map(int, word.split("/"))
+    if not 1 <= which <= many:
+        raise ValueError(word)
+    return which, many
+
+
 def asked_for(args: argparse.Namespace) -> Selection:
     """What was picked, in the words of `ae run`."""
     return Selection(
@@ -268,6 +290,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             one.add_argument("--engine")
         if act == "run":
             one.add_argument("--seconds", type=float, required=True)
+            one.add_argument("--share", type=share_of, default=(1, 1), help="1/2: every second one")
     args = parser.parse_args(argv)
     try:
         if args.act == "plan":
@@ -276,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             asked = settle(args.recipe, asked_for(args), {})
             if args.act == "again":
                 return again(asked, args.engine)
-            return run(asked, args.engine, args.seconds)
+            return run(asked, args.engine, args.seconds, args.share)
     except AeError as error:
         print(f"error: {error.message}", f"  fix: {error.fix}", sep="\n", file=sys.stderr)
         return int(error.exit_code)

@@ -8,17 +8,21 @@
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
 # from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
-# of its own. What programs recorded in bulk (folders `traces`) is left behind. NAME=DIR is a build
-# context (`ae build --context`), e.g. fbgemm=DIR; `extra` is a folder of Python packages that the host
-# lacks. Where the image has a script on_host.sh, what that compiles here is added to it. `tests=no`
-# leaves the tests out, where they have a call of their own. `minutes=N` is a lease's length, all of
-# this included: what fits is run and nothing that is finished (leases.py, docs/reference.md); after
-# `--` stand --experiment, --variant, --set, --repeat, --gpus. `again=yes` measures a tenth of what
-# is finished once more, to be compared and not to be kept. On TERM, too, run.tgz is written, with
-# all that had finished. How the tests went stands beside the run, in OUT/gpu-tests.txt.
-# Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep`
-# each run. That wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean
-# checkout.
+# of its own. Left behind are points that have not finished, and what programs recorded in bulk
+# (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra` is a
+# folder of Python packages that the host lacks. Where the image has a script on_host.sh, what that
+# compiles here is added to it. `tests=no` leaves the tests out, where they have a call of their own.
+# `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is finished
+# (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set, --repeat, --gpus,
+# --share. `again=yes` measures a tenth of what is finished once more, to be compared and not to be
+# kept. How the tests went stands beside the run, in OUT/gpu-tests.txt.
+#
+# Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use those,
+# too). They share engine, base and registry. An engine that runs already is left running; who started
+# it stops it, when the others are through. OUT/pid is this script's process: on TERM it writes what
+# has finished into OUT/run.tgz and ends, on USR1 it writes that and goes on.
+# Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep` each run. That
+# wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 recipe=$1 out=$2
@@ -29,32 +33,38 @@ with_tests=yes
 minutes=
 again=no
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    if [ "${1%%=*}" = extra ]; then
-        extra=${1#*=}
-    elif [ "${1%%=*}" = tests ]; then
-        with_tests=${1#*=}
-        case $with_tests in yes | no) ;; *) echo "tests=$with_tests: yes or no" >&2 && exit 2 ;; esac
-    elif [ "${1%%=*}" = again ]; then
-        again=${1#*=}
-        case $again in yes | no) ;; *) echo "again=$again: yes or no" >&2 && exit 2 ;; esac
-    elif [ "${1%%=*}" = minutes ]; then
-        minutes=${1#*=}
-        case $minutes in '' | *[!0-9]*) echo "$1: a whole number of minutes" >&2 && exit 2 ;; esac
-    else
+    value=${1#*=}
+    case $1 in
+    tests=yes | tests=no) with_tests=$value ;;
+    again=yes | again=no) again=$value ;;
+    tests=* | again=*) echo "$1: yes or no" >&2 && exit 2 ;;
+    minutes= | minutes=*[!0-9]*) echo "$1: a whole number of minutes" >&2 && exit 2 ;;
+    minutes=*) minutes=$value ;;
+    extra=*) extra=$value ;;
+    *)
         contexts+=(--context "$1")
         # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
         variable=AE_${1%%=*}_DIR
-        export "${variable^^}=$(realpath "${1#*=}")"
-    fi
+        export "${variable^^}=$(realpath "$value")"
+        ;;
+    esac
     shift
 done
 [ $# -gt 0 ] && shift
-if [ -z "${AE_REVISION:-}" ] && [ -n "$(git status --porcelain 2>&1)" ]; then
-    echo "set AE_REVISION to the revision of this tree: 'ae keep' takes no run without one" >&2
-    exit 2
+if [ -z "${AE_REVISION:-}" ]; then # a push writes the lock, which is no other tree
+    if [ -n "$(git status --porcelain -- . ':!images/lock.yaml' 2>&1)" ]; then
+        echo "set AE_REVISION to the revision of this tree: 'ae keep' takes no run without one" >&2
+        exit 2
+    fi
+    AE_REVISION=$(git rev-parse HEAD)
+    export AE_REVISION
 fi
 airgap=(python3 images/airgap/airgap.py)
 ae=(python3 -m ae)
+home=${AE_AIRGAP_HOME:-/tmp/ae-airgap} # of all that share the engine
+export AE_RESULTS=${AE_RESULTS:-$PWD/results}
+mkdir -p "$home" "$out"
+echo $$ >"$out/pid"
 
 # The tests of an image and of what it is made from.
 tests_of() {
@@ -65,48 +75,57 @@ print(*filter(lambda path: Path(path).is_dir(),
 
 step() { printf '=== %s (at %s s) ===\n' "$*" "$SECONDS"; }
 
-# A command that is handed a signal to this script, and waited for.
+# A command that is waited for. It gets the TERM that this script gets; after USR1 it goes on.
 child=
+children=()
+signalled=
 stopped=
 attended() {
     local code=0
     "$@" &
     child=$!
-    wait "$child" || code=$?
-    while kill -0 "$child" 2>/dev/null; do # a signal ended the wait
+    children+=("$child")
+    while
+        signalled=
         wait "$child" && code=0 || code=$?
-    done
+        [ -n "$signalled" ]
+    do [ -n "$stopped" ] || pack; done
     child=
     [ -z "$stopped" ] || exit 143
     return "$code"
 }
-trap 'stopped=yes; if [ -n "$child" ]; then kill -TERM "$child" || true; else exit 143; fi' \
+trap 'signalled=yes' USR1
+trap 'signalled=yes stopped=yes; [ -n "$child" ] || exit 143; kill -TERM "$child" || true' \
     TERM INT HUP
 
-# The recipe's runs that were made since it ran first, as run.tgz.
+# What has finished in the runs that this script has made, as run.tgz.
+began=
 made=()
 pack() {
-    [ -n "${before+set}" ] || return 0
-    mapfile -t made < <(comm -13 <(echo "$before") <(runs))
-    unset before
-    mkdir -p "$out"
-    if [ "${#made[@]}" -gt 0 ]; then
-        tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces -czf "$out/run.tgz" "${made[@]}"
-        [ "$again" = no ] || return 0 # to be compared
-        echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
-            "tar -xzf run.tgz -C results/runs/$recipe"
-        for run in "${made[@]}"; do echo "    ae keep $run"; done
-    else
-        echo "no run was begun: there is no run.tgz" >&2
-    fi
+    local lock run pid
+    [ -n "$began" ] || return 0
+    made=()
+    for lock in "$AE_RESULTS/runs/$recipe"/*/.lock; do # run|host|process|...
+        [ "$lock" -nt "$out/gpu-tests.txt" ] || continue
+        IFS='|' read -r run _ pid _ <"$lock" || true
+        case " ${children[*]} " in *" $pid "*) made+=("$run") ;; esac
+    done
+    [ "${#made[@]}" -gt 0 ] || { echo "no run was begun: there is no run.tgz" >&2 && return; }
+    # 1: something was added meanwhile, by a run that goes on.
+    tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces --exclude='.*' -czf "$out/run.tgz.part" \
+        "${made[@]}" || [ $? = 1 ]
+    mv "$out/run.tgz.part" "$out/run.tgz"
+    [ "$again" = no ] || return 0 # to be compared
+    echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
+        "tar -xzf run.tgz -C results/runs/$recipe"
+    for run in "${made[@]}"; do echo "    ae keep $run"; done
 }
-runs() { if [ -d "$AE_RESULTS/runs/$recipe" ]; then ls "$AE_RESULTS/runs/$recipe"; fi; }
 
-step "engine"
-"${airgap[@]}" start
-trap 'pack; "${airgap[@]}" stop' EXIT
-eval "$("${airgap[@]}" env)"
-export AE_RESULTS=${AE_RESULTS:-$PWD/results}
+# The engine is stopped by who started it, once nobody else holds the lock 9.
+started=
+trap 'pack; [ -z "$started" ] || { flock 9; "${airgap[@]}" stop; }' EXIT
+exec 9>"$home/in-use"
+flock --shared 9
 
 if [ -x "images/$recipe/on_host.sh" ]; then
     step "what the image needs compiled on this host"
@@ -121,33 +140,51 @@ if [ -n "$extra" ]; then
     export AE_EXTRA_DIR
 fi
 
-step "image"
-"${airgap[@]}" base
-"${ae[@]}" build "$recipe" --flavour cuda --base-image ae/base:host --network none "${contexts[@]}"
+eval "$("${airgap[@]}" env)"
+{
+    flock 8 # one after another: what one has made serves the next
+    step "engine"
+    if ! docker version >/dev/null 2>&1; then
+        "${airgap[@]}" start
+        started=yes
+    fi
 
-step "registry: push, forget, pull by digest"
-eval "$("${airgap[@]}" registry)"
-"${ae[@]}" push "$recipe" --flavour cuda
-cat images/lock.yaml
-docker image rm --force "$(docker image inspect --format '{{.Id}}' "ae/$recipe:cuda")" >/dev/null
-"${ae[@]}" pull "$recipe" --flavour cuda
+    step "image"
+    docker image inspect ae/base:host >/dev/null 2>&1 || "${airgap[@]}" base
+    "${ae[@]}" build "$recipe" --flavour cuda --base-image ae/base:host --network none \
+        "${contexts[@]}"
+
+    step "registry: push, forget, pull by digest"
+    eval "$("${airgap[@]}" registry)"
+    "${ae[@]}" push "$recipe" --flavour cuda
+    cat images/lock.yaml
+    built=$(docker image inspect --format '{{.Id}}' "ae/$recipe:cuda")
+    if [ "$(cat "$home/pulled-$recipe" 2>/dev/null)" != "$built" ]; then # else it may be in use
+        docker image rm --force "$built" >/dev/null
+        "${ae[@]}" pull "$recipe" --flavour cuda
+        echo "$built" >"$home/pulled-$recipe"
+    fi
+} 8>"$home/preparing"
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
 tests=0
 tested="not run by this call"
 if [ "$with_tests" = yes ]; then
     step "GPU parity tests"
-    PYTHONPATH=$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR} \
-        attended python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+    variables=(PYTHONPATH="$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR}")
+    if [[ "$* " =~ --gpus[=\ ]device=([^ ]+) ]]; then
+        variables+=(CUDA_VISIBLE_DEVICES="${BASH_REMATCH[1]}")
+    fi
+    attended env "${variables[@]}" \
+        python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
     tested=passed
     [ "$tests" = 0 ] || tested="FAILED, exit code $tests: no number of this run holds"
 fi
-mkdir -p "$out"
 echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
 
 step "run"
 code=0
-before=$(runs)
+began=yes
 words=()
 for word in "$@" --; do
     if [ "$word" != -- ]; then
@@ -166,6 +203,7 @@ for word in "$@" --; do
     words=()
 done
 pack
+began=
 
 step "verdicts"
 for run in "${made[@]}"; do "${ae[@]}" check "$recipe" "$run" || true; done
