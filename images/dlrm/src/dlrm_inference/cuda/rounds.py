@@ -24,7 +24,7 @@ def with_pin(target: Target) -> Target | None:
 
 
 def in_graphs(calls: Sequence[Callable[[], object]], size: int, turns: int = 1) -> Target:
-    """Return launches by CUDA graphs, each of the next `size` of them in turn, `turns` times over.
+    """Return `calls` as CUDA graphs: each has the next `size` of them, `turns` times over.
 
     A sample is then the time of one graph: of `size * turns` launches between two events.
     """

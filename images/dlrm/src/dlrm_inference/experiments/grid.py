@@ -23,8 +23,8 @@ IDS = ("uniform", "zipf", "sorted")
 EXPONENT = 1.2  # of Zipf's law
 LONG = {"even": (0, 0), "ten_of_5000": (10, 5000), "one_of_100000": (1, 100_000)}
 STATE = (
-    "no row ids come again before those of every other table and batch, and the L2 holds what the "
-    "launches on them left; variants in an order drawn anew each round"
+    "a table's ids of a batch come again after those of every other table and batch, and the L2 "
+    "holds what launches on these left; variants in an order drawn anew each round"
 )
 _LAUNCHES = {"one_table": one_table, "all_tables": all_tables}
 
