@@ -10,10 +10,12 @@ from pathlib import Path
 
 from ae.recipe.code import load_code
 
-_speedups, _kernels = (
-    load_code(Path(__file__).parent, name, fix="restore it") for name in ("speedups", "kernels")
+_speedups, _kernels, _cells = (
+    load_code(Path(__file__).parent, name, fix="restore it")
+    for name in ("speedups", "kernels", "cells")
 )
 
 speedup, endtoend, upstream = _speedups.speedup, _speedups.endtoend, _speedups.upstream
 bandwidth, sweep = _kernels.bandwidth, _kernels.sweep
 pin, occupancy = _kernels.pin, _kernels.occupancy
+grid = _cells.grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +269,57 @@ def test_sweep_colours_by_the_fastest_and_has_a_bar_for_it(frame: pd.DataFrame) 
     assert any("PyTorch 2.1: " in title for title in titles)
 
 
+def test_grid_shows_every_cell_and_frames_those_that_fbgemm_wins() -> None:
+    records = Records()
+    grid(records, slowest=0.97)
+    plot = figure("grid", records.frame())
+    table = plot.table
+    cells = [row for row in records.rows if row.metric == "cell_time"]
+    assert len(table) == len(cells) == 2 * 324  # a page then has no other table of these rows
+    assert not table.duplicated(["launch", "inputs", "pooling", "variant"]).any()
+    first, *_ = table.index[table["speedup"] < 1]
+    lost = table.loc[first]
+    assert (lost["launch"], lost["inputs"], lost["pooling"], lost["variant"]) == (
+        "one_table", "64 bags, uniform, 0.5 M rows", 1, "best",
+    )  # fmt: skip
+    assert (lost["speedup"], lost["time_us"]) == pytest.approx((0.97, 4.0064), rel=0.005)
+    assert (lost["n"], lost["processes"], lost["evidence"]) == (5, 1, "measured")
+    assert table[table["variant"] == "fbgemm"]["speedup"].eq(1).all()
+    assert table["speedup"].lt(1).sum() == 1
+    above, below, bar = plot.figure.axes
+    assert above.get_title().startswith("One table a launch: least 0.97")
+    assert below.get_title().startswith("All tables in one launch: least 1.49")
+    assert [len(axis.texts) for axis in (above, below)] == [162, 162 + 9 + 3]
+    assert [len(axis.patches) for axis in (above, below)] == [1, 0]
+    red, _, blue, _ = above.images[0].to_rgba(0.99)
+    assert red > 1.5 * blue
+    assert bar.get_ylabel() == "times as fast as FBGEMM"
+    assert [text.get_text() for text in below.texts[162:]] == [
+        *(3 * ["uniform", "Zipf", "sorted"]), "64 bags", "2,048 bags", "16,384 bags",
+    ]  # fmt: skip
+
+
+def test_grid_leaves_a_cell_empty_that_was_not_measured_and_needs_both_variants() -> None:
+    records = Records()
+    grid(records)
+    fbgemm = [row for row in records.rows if row.labels.get("variant") == "fbgemm"]
+    for rows, said in (
+        ([row for row in records.rows if row not in fbgemm], "no records that fit together"),
+        (fbgemm, "best was not measured"),
+    ):
+        records.rows = rows
+        with pytest.raises(NoData, match=said):
+            figure("grid", records.frame())
+    records = Records()
+    grid(records)
+    records.rows = [row for row in records.rows if row.labels.get("pooling") != "1"
+                    or row.labels["batch"] == "64"]  # fmt: skip
+    above, *_ = figure("grid", records.frame()).figure.axes
+    (image,) = above.images
+    assert image.get_array().mask.sum() == 12
+    assert len(above.texts) == 162 - 12
+
+
 @pytest.mark.parametrize(
     ("value", "low", "high", "text"),
     [
@@ -315,7 +366,7 @@ def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
     assert drawn.table["row"].str.contains("(emulated)", regex=False).equals(stand_in)
 
 
-@pytest.mark.parametrize("name", ["speedup", "bandwidth", "endtoend", "pin", "occupancy"])
+@pytest.mark.parametrize("name", ["speedup", "bandwidth", "endtoend", "pin", "occupancy", "grid"])
 def test_no_text_is_cut_off_or_overlaps(frame: pd.DataFrame, name: str) -> None:
     with mpl.rc_context(STYLE):
         figure = getattr(load_figures(ROOT / "recipes" / "dlrm"), name)(frame).figure
@@ -330,14 +381,16 @@ def test_no_text_is_cut_off_or_overlaps(frame: pd.DataFrame, name: str) -> None:
             assert below.y1 <= above.y0 + 1
         assert all(box.x0 >= 0 for box in boxes)
         area = axis.get_window_extent()
-        for text in axis.texts:
+        texts = [(text.get_text(), text.get_window_extent()) for text in axis.texts]
+        for (_, one), (text, other) in combinations(texts, 2):
+            assert not one.overlaps(other), text
+        for text, box in texts:
             # A text at the end of a bar may pass the axis by a little, never reach the next panel.
-            box = text.get_window_extent()
-            assert box.x1 <= area.x1 + 12, text.get_text()
+            assert box.x1 <= area.x1 + 12, text
             for line in axis.lines:
                 if line.get_linestyle() == "--":  # at the baseline
                     where = axis.transData.transform((line.get_xdata()[0], 0))[0]
-                    assert not box.x0 < where < box.x1, f"{text.get_text()} lies across a line"
+                    assert not box.x0 < where < box.x1, f"{text} lies across a line"
 
 
 PAPER_IDS = {f"D{number}" for number in range(1, 14)}

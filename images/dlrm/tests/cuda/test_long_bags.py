@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from dlrm_inference.config import Config  # noqa: E402
 from dlrm_inference.cuda import best, places  # noqa: E402
+from dlrm_inference.cuda.bench import all_tables, one_table  # noqa: E402
 from dlrm_inference.cuda.design import (  # noqa: E402
     BEST_FEW,
     BEST_MANY,
@@ -19,7 +21,9 @@ from dlrm_inference.cuda.design import (  # noqa: E402
     Case,
     Short,
 )
+from dlrm_inference.cuda.timing import interleave  # noqa: E402
 from dlrm_inference.experiments import grid  # noqa: E402
+from reprokit.progress import Progress  # noqa: E402
 from reprokit.records import RecordWriter  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -243,8 +247,40 @@ def test_the_grid_is_measured(tmp_path, monkeypatch):
     cells = [row for row in rows if row["metric"] == "cell_time"]
     assert len(cells) == 2 * len(grid.IDS) * 2
     assert all(len(row["samples"]) == 5 and min(row["samples"]) > 0 for row in cells)
+    counted = {row["labels"]["launch"]: row["note"].partition(";")[0] for row in cells}
+    assert counted == {
+        "one_table": "a CUDA graph of 3 launches between two events, its time over the 3 tables "
+        "that they served",
+        "all_tables": "a CUDA graph of 2 launches between two events, its time over the 6 tables "
+        "that they served",
+    }
     bags = [row["labels"]["bags"] for row in rows if row["metric"] == "long_bags_time"]
     assert bags == list(grid.LONG)
+
+
+@pytest.mark.gpu
+def test_a_cell_is_the_time_of_its_launches_over_their_tables():
+    config = Config(experiment="grid", device="cuda", tables=6, batches=2, batch=16384, samples=9)
+    tables, ours = grid.Tables(config), best.Best()
+    cell = grid.Cell(tables, config, "uniform", torch.full((config.batch,), config.pooling))
+    found = {
+        launch: median(samples)
+        for _, launch, samples, _ in grid._measure(cell, {"best": ours}, Progress(100))
+    }
+    alone = {"one_table": one_table(cell, ours), "all_tables": all_tables(cell, ours)}
+    times = {name: median(one) for name, one in interleave(alone, 9, 2, cell.device).items()}
+    assert found["one_table"] == pytest.approx(times["one_table"], rel=0.1)
+    assert found["all_tables"] == pytest.approx(times["all_tables"] / config.tables, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("tables", "batches", "launches"), [(12, 4, 12), (3, 2, 2), (2, 4, 4), (12, 1, 12)]
+)
+def test_the_graphs_of_both_modes_have_about_as_many_launches(tables, batches, launches):
+    graphs = grid._graphs(Config(tables=tables, batches=batches))
+    assert graphs["one_table"] == (tables, 1, tables)
+    size, turns, served = graphs["all_tables"]
+    assert (size, size * turns, served) == (batches, launches, launches * tables)
 
 
 def test_ids_of_every_kind_are_what_they_are_called():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from statistics import median
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from dlrm_inference.cuda import launch, pin  # noqa: E402
+from dlrm_inference.cuda.rounds import in_graphs  # noqa: E402
 from dlrm_inference.cuda.timing import (  # noqa: E402
+    Captured,
     Target,
     copy_bandwidth,
     empty_launch,
@@ -49,6 +52,33 @@ def test_a_long_kernel_takes_longer(device: torch.device) -> None:
     }
     times = {name: median(samples) for name, samples in interleave(calls, 20, 3, device).items()}
     assert 1.6 < times["two"] / times["one"] < 2.4
+
+
+def test_a_sample_of_a_graph_is_the_time_of_its_launches(device: torch.device) -> None:
+    parts = [torch.randn(2**26, device=device) for _ in range(4)]
+    calls = [partial(part.mul_, 1.0) for part in parts]
+    graphs = in_graphs(calls, 2, turns=3)
+    assert len(graphs.calls) == 2
+    kept = interleave({"alone": Target(calls=calls), "graph": graphs}, 20, 3, device)
+    times = {name: median(samples) for name, samples in kept.items()}
+    assert times["graph"] == pytest.approx(6 * times["alone"], rel=0.1)
+
+
+def test_what_the_events_take_is_spread_over_the_launches_of_a_graph(device: torch.device) -> None:
+    empty = empty_launch(device)
+    graph = in_graphs(empty.calls, 1, turns=12)
+    times = interleave({"alone": empty, "graph": graph}, 40, 4, device)
+    assert median(times["graph"]) / 12 < median(times["alone"])
+
+
+def test_a_graph_writes_each_result_to_a_place_of_its_own_and_anew(device: torch.device) -> None:
+    source = torch.zeros(1000, device=device)
+    graph = Captured([partial(torch.add, source, 1), partial(torch.add, source, 2)], turns=3)
+    for value in (10.0, 20.0):
+        source.fill_(value)
+        graph()
+        torch.cuda.synchronize()
+        assert [float(one[0]) for one in graph.results] == [value + 1, value + 2]
 
 
 def test_the_copy_rate_is_that_of_this_gpu(device: torch.device) -> None:

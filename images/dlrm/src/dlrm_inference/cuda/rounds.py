@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from reprokit.progress import Progress
 
 from dlrm_inference.cuda.bench import Bench
-from dlrm_inference.cuda.timing import Target, interleave
+from dlrm_inference.cuda.timing import Captured, Target, interleave
 
 STATE = (
     "tables and batches rotate from launch to launch, variants in an order drawn anew each round; "
@@ -21,6 +21,15 @@ def with_pin(target: Target) -> Target | None:
         return None
     both = [_in_turn(pin, gather) for pin, gather in zip(target.before, target.calls, strict=True)]
     return Target(calls=both, outside=target.outside)
+
+
+def in_graphs(calls: Sequence[Callable[[], object]], size: int, turns: int = 1) -> Target:
+    """Return `calls` as CUDA graphs: each has the next `size` of them, `turns` times over.
+
+    A sample is then the time of one graph: of `size * turns` launches between two events.
+    """
+    starts = range(0, len(calls), size)
+    return Target(calls=[Captured(calls[at : at + size], turns) for at in starts])
 
 
 def in_rounds(

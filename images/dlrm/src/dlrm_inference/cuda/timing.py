@@ -1,4 +1,4 @@
-"""Times launches by events around each of them, with nothing of the host inside.
+"""Times launches, or graphs of several, by events around them, with nothing of the host inside.
 
 A sample's event pair can only measure the device if the launch behind the first event is already
 queued when the device gets there; else the pair measures the host. So a round of launches is
@@ -30,7 +30,7 @@ class TimingError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is timed, as one launch per rotation. `calls[i]` queues the launch on input set i.
+    """What is timed, as one launch (or graph) per rotation. `calls[i]` queues that on input set i.
 
     `before[i]`, if given, is queued ahead of it and outside its event pair (L2 pinning);
     `outside(i)`, if given, runs on the host while the device is idle; such a launch is queued
@@ -40,6 +40,28 @@ class Target:
     calls: Sequence[Callable[[], object]]
     before: Sequence[Callable[[], object]] = ()
     outside: Callable[[int], object] | None = None
+
+
+class Captured:
+    """A CUDA graph of `calls`, one after the other, all of them `turns` times: a call replays it.
+
+    The calls stay alive with it. What they return is in `results`, each in memory of its own, and
+    every turn of every replay writes it anew.
+    """
+
+    def __init__(self, calls: Sequence[Callable[[], object]], turns: int = 1) -> None:
+        for call in calls:  # code and libraries are loaded before the capture
+            call()
+        self.results: list[object] = []
+        self._calls = calls
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            for _ in range(turns):
+                self.results.clear()  # a turn writes where the one before it wrote
+                self.results.extend([call() for call in calls])
+
+    def __call__(self) -> None:
+        self._graph.replay()
 
 
 class Gate:

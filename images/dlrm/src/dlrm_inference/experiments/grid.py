@@ -14,8 +14,7 @@ from dlrm_inference.config import Config
 from dlrm_inference.cuda.bench import INDEX_DTYPES, Bench, all_tables, one_table
 from dlrm_inference.cuda.best import Best
 from dlrm_inference.cuda.fbgemm import Fbgemm
-from dlrm_inference.cuda.rounds import STATE, in_rounds
-from dlrm_inference.cuda.timing import Target
+from dlrm_inference.cuda.rounds import in_graphs, in_rounds
 
 POOLINGS = (1, 2, 3, 5, 8, 10, 20, 40, 150)
 BATCHES = (64, 2048, 16384)
@@ -23,6 +22,10 @@ ROWS = (500_000, 10_000_000)
 IDS = ("uniform", "zipf", "sorted")
 EXPONENT = 1.2  # of Zipf's law
 LONG = {"even": (0, 0), "ten_of_5000": (10, 5000), "one_of_100000": (1, 100_000)}
+STATE = (
+    "a table's ids of a batch come again after those of every other table and batch, and the L2 "
+    "holds what launches on these left; variants in an order drawn anew each round"
+)
 _LAUNCHES = {"one_table": one_table, "all_tables": all_tables}
 
 
@@ -55,7 +58,12 @@ class Tables(Bench):
 def run(config: Config, out: RecordWriter) -> None:
     """Write `cell_time` (us per table) of best and fbgemm for every pooling, batch, kind of ids and
     number of rows, one table a launch and all in one; and `long_bags_time` (us), one table a
-    launch, with few bags that are far longer than the others."""
+    launch, with few bags that are far longer than the others.
+
+    A sample of `cell_time` is a CUDA graph of several launches between two events, its time over
+    the tables that they served, so that what the events themselves take hardly counts (`_graphs`).
+    One of `long_bags_time` is a single launch between two events.
+    """
     rivals = {"best": Best(), "fbgemm": Fbgemm()}
     if reason := rivals["fbgemm"].why_unsupported([config.dim]):
         out.skip({"variant": "fbgemm"}, reason)
@@ -71,12 +79,12 @@ def run(config: Config, out: RecordWriter) -> None:
             here = replace(tables.config, batch=batch, pooling=pooling)
             cell = Cell(tables, here, kind, torch.full((batch,), pooling))
             labels = {"pooling": pooling, "batch": batch, "ids": kind, "rows": rows}
-            for name, launch, samples in _measure(cell, rivals, progress):
+            for name, launch, samples, note in _measure(cell, rivals, progress):
                 out.write(
                     "cell_time", "us", samples,
                     {**{key: str(value) for key, value in labels.items()},
                      "variant": name, "launch": launch},
-                    warmup=config.warmup, note=STATE,
+                    warmup=config.warmup, note=note,
                 )  # fmt: skip
         if rows == ROWS[0]:
             _long_bags(tables, rivals, out)
@@ -85,16 +93,39 @@ def run(config: Config, out: RecordWriter) -> None:
 
 def _measure(
     cell: Cell, rivals: dict[str, Best | Fbgemm], progress: Progress
-) -> Iterator[tuple[str, str, list[float]]]:
-    """Yield variant, launch and samples (us per table); every variant was proved right."""
+) -> Iterator[tuple[str, str, list[float], str]]:
+    """Yield variant, launch, samples (us per table) and how they were made; every variant was
+    proved right."""
     for name, variant in rivals.items():
         cell.prove(name, variant.forward)
     for launch, make in _LAUNCHES.items():
-        targets: dict[str, Target] = {n: make(cell, variant) for n, variant in rivals.items()}
-        share = cell.config.tables if launch == "all_tables" else 1
+        size, turns, served = _graphs(cell.config)[launch]
+        targets = {
+            name: in_graphs(make(cell, variant).calls, size, turns)
+            for name, variant in rivals.items()
+        }
+        note = (
+            f"a CUDA graph of {size * turns} launches between two events, its time over the "
+            f"{served} tables that they served; {STATE}"
+        )
         for name, samples in in_rounds(cell, targets, progress).items():
-            yield name, launch, [sample / share for sample in samples]
+            yield name, launch, [sample / served for sample in samples], note
     cell.finish()
+
+
+def _graphs(config: Config) -> dict[str, tuple[int, int, int]]:
+    """Return by launch the launches in a turn of a graph, its turns, and the tables it serves.
+
+    One table a launch: every table in turn on one batch of ids, and a graph for each batch. All
+    tables in one launch: every batch in turn, so often that there are about as many launches as
+    there are tables.
+    """
+    tables, batches = config.tables, config.batches
+    turns = max(1, tables // batches)
+    return {
+        "one_table": (tables, 1, tables),
+        "all_tables": (batches, turns, batches * turns * tables),
+    }
 
 
 def _long_bags(tables: Tables, rivals: dict[str, Best | Fbgemm], out: RecordWriter) -> None:
@@ -108,7 +139,10 @@ def _long_bags(tables: Tables, rivals: dict[str, Best | Fbgemm], out: RecordWrit
             cell.prove(name, variant.forward)
         targets = {name: one_table(cell, variant) for name, variant in rivals.items()}
         for name, samples in in_rounds(cell, targets, progress).items():
-            note = f"{count} bags of {length} ids among {config.batch} of {config.pooling}"
+            note = (
+                f"one launch between two events; {count} bags of {length} ids among "
+                f"{config.batch} of {config.pooling}"
+            )
             labels = {"variant": name, "bags": bags}
             out.write("long_bags_time", "us", samples, labels, warmup=config.warmup, note=note)
         cell.finish()
