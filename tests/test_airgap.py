@@ -98,6 +98,14 @@ def test_build_contexts_are_packed_from_what_is_locked(
     inside = dict.fromkeys([f"fbgemm_gpu/{name}" for name in [*libraries, "other.so"]], b"code")
     make_wheel(wheels, image, "fbgemm", "cp312-cp312-manylinux_2_28_x86_64", inside)
     make_wheel(wheels, image, "extra", "py3-none-any", {"highspy/__init__.py": noise})
+    source = tmp_path / "orig.tar.xz"
+    source.write_bytes(b"source")
+    digest = hashlib.sha256(b"source").hexdigest()
+    (image / "Dockerfile").write_text(
+        "ARG OTHER_URL=file:///none\nARG OTHER_SHA256=0\n"  # fetched while it is built
+        f"ARG OWN_URL={source.as_uri()}\nARG OWN_SHA256={digest}\n\nFROM scratch AS own\n"
+    )
+    shutil.copytree(ROOT / "images/sources", tmp_path / "sources")
     (image / "requirements-stock21.txt").write_text(f"torch==2.1.0 --hash=sha256:{'0' * 64}\n")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
@@ -113,8 +121,12 @@ def test_build_contexts_are_packed_from_what_is_locked(
         tar.extractall(tmp_path / "there", filter="data")
     assert (tmp_path / "there/extra/highspy/__init__.py").read_bytes() == noise
     assert {path.name for path in (tmp_path / "there/fbgemm").iterdir()} == set(libraries)
+    assert (tmp_path / "there/own/orig.tar.xz").read_bytes() == b"source"
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "Dockerfile").write_text("FROM scratch\n")
     with pytest.raises(carried.Fault, match="no build context"):
-        carried.contexts(tmp_path, target, "3.12", 1)
+        carried.contexts(bare, target, "3.12", 1)
 
 
 def make_wheel(wheels: Path, image: Path, name: str, tag: str, files: dict[str, bytes]) -> None:

@@ -17,9 +17,11 @@ PACKAGES = {
     "trixie": ["docker.io", "docker-cli", "docker-buildx", "containerd"],
     "bookworm": ["runc", "libseccomp2", "tini", "docker-registry"],
 }
-PLATFORMS = ["manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1"]
+# Of glibc 2.28 and older ones, which pip wants named.
+PLATFORMS = ["manylinux1", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(17, 29))]
 WHEELS = ["docker", "jinja2", "pydantic", "typer", "pyyaml"]
 CONTEXTS = ("extra", "fbgemm", "stock21")  # named as the requirements that they are made from
+SOURCES = re.compile(r"^ARG (\w+)_URL=(\S+)\nARG \1_SHA256=(\w+)$", re.MULTILINE)  # of Dockerfiles
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -54,8 +56,9 @@ def contexts(image: Path, target: Path, python: str, part_mb: int) -> None:
     that cannot be had, once the others are packed.
     """
     names = [name for name in CONTEXTS if (image / f"requirements-{name}.txt").is_file()]
+    names += sources_of(image)
     if not names:
-        raise Fault(f"{image} takes no build context of {', '.join(CONTEXTS)}")
+        raise Fault(f"{image} takes no build context of {', '.join(CONTEXTS)}, and no source")
     missing = []
     target.mkdir(parents=True, exist_ok=True)
     for old in target.glob(f"{image.name}.tar.gz.*"):
@@ -82,8 +85,24 @@ def contexts(image: Path, target: Path, python: str, part_mb: int) -> None:
         raise Fault("\n".join([*missing, "docs/airgap.md says how to make it by hand"]))
 
 
+def sources_of(image: Path) -> dict[str, tuple[str, str]]:
+    """Address and checksum of each source that the image fetches, or takes as a build context."""
+    text = (image / "Dockerfile").read_text()
+    return {
+        name.lower(): (url, sha256)
+        for name, url, sha256 in SOURCES.findall(text)
+        if f"\nFROM scratch AS {name.lower()}\n" in text
+    }
+
+
 def make_context(image: Path, name: str, python: str, folder: Path) -> None:
-    """Fill a folder from the wheels that the image's requirements-NAME.txt locks. Raises Fault."""
+    """Fill a folder from the wheels that the image's requirements-NAME.txt locks, or with the
+    source that its Dockerfile names. Raises Fault."""
+    if name in (sources := sources_of(image)):
+        url, sha256 = sources[name]
+        fetch = [sys.executable, str(image.parent / "sources/fetch.py"), url, sha256]
+        run([*fetch, str(folder / url.rpartition("/")[2])])
+        return
     with tempfile.TemporaryDirectory(prefix="airgap-") as temporary:
         locked = ["--no-deps", "--require-hashes", "-r", str(image / f"requirements-{name}.txt")]
         # torch 2.1.0 is read and not run, and there is none for a newer Python.

@@ -10,8 +10,8 @@
 # from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
 # of its own. Left behind are points that have not finished, and what programs recorded in bulk
 # (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra` is a
-# folder of Python packages that the host lacks. Where the image has a script on_host.sh, what that
-# compiles here is added to it. `tests=no` leaves the tests out, where they have a call of their own.
+# folder of Python packages that the host lacks. Where the image, or one that it is made from, has a
+# script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests out, where they have a call of their own.
 # `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is finished
 # (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set, --repeat, --gpus,
 # --share. `again=yes` measures a tenth of what is finished once more, to be compared and not to be
@@ -65,13 +65,6 @@ home=${AE_AIRGAP_HOME:-/tmp/ae-airgap} # of all that share the engine
 export AE_RESULTS=${AE_RESULTS:-$PWD/results}
 mkdir -p "$home" "$out"
 echo $$ >"$out/pid"
-
-# The tests of an image and of what it is made from.
-tests_of() {
-    python3 -c 'import sys; from pathlib import Path; from ae.images.content import made_from
-print(*filter(lambda path: Path(path).is_dir(),
-              (f"images/{part}/tests" for part in made_from(Path("."), sys.argv[1]))))' "$1"
-}
 
 step() { printf '=== %s (at %s s) ===\n' "$*" "$SECONDS"; }
 
@@ -127,12 +120,20 @@ trap 'pack; [ -z "$started" ] || { flock 9; "${airgap[@]}" stop; }' EXIT
 exec 9>"$home/in-use"
 flock --shared 9
 
-if [ -x "images/$recipe/on_host.sh" ]; then
+eval "$("${airgap[@]}" env)"
+# The image and what it is made from: what each compiles here, and its tests.
+scripts=() test_folders=()
+for part in $(python3 -c 'import sys; from pathlib import Path; from ae.images.content import made_from
+print(*made_from(Path("."), sys.argv[1]))' "$recipe"); do
+    if [ -x "images/$part/on_host.sh" ]; then scripts+=("images/$part/on_host.sh"); fi
+    if [ -d "images/$part/tests" ]; then test_folders+=("images/$part/tests"); fi
+done
+if [ "${#scripts[@]}" -gt 0 ]; then
     step "what the image needs compiled on this host"
     more=$(mktemp -d)
     [ -n "$extra" ] && cp -R "$extra/." "$more"
     extra=$more
-    "images/$recipe/on_host.sh" "$extra"
+    for script in "${scripts[@]}"; do "$script" "$extra"; done
 fi
 if [ -n "$extra" ]; then
     contexts+=(--context "extra=$extra")
@@ -140,7 +141,6 @@ if [ -n "$extra" ]; then
     export AE_EXTRA_DIR
 fi
 
-eval "$("${airgap[@]}" env)"
 {
     flock 8 # one after another: what one has made serves the next
     step "engine"
@@ -176,7 +176,7 @@ if [ "$with_tests" = yes ]; then
         variables+=(CUDA_VISIBLE_DEVICES="${BASH_REMATCH[1]}")
     fi
     attended env "${variables[@]}" \
-        python3 -m pytest -q -p no:cacheprovider -m gpu $(tests_of "$recipe") || tests=$?
+        python3 -m pytest -q -p no:cacheprovider -m gpu "${test_folders[@]}" || tests=$?
     tested=passed
     [ "$tests" = 0 ] || tested="FAILED, exit code $tests: no number of this run holds"
 fi

@@ -76,6 +76,17 @@ def test_the_environment_of_the_injection(tmp_path):
         "ACCEL_TRACE_SAMPLE": "4",
         "ACCEL_TRACE_WORKERS": "3",
     }
+    brought = tmp_path / "libsanitizer-public.so"
+    brought.touch()
+    assert environment(base, needs, filters, tmp_path / "out", tmp_path) == env | {
+        "ACCEL_TRACE_SANITIZER": str(brought)
+    }
+    named = base | {"ACCEL_TRACE_SANITIZER": "/mine.so"}
+    assert (
+        environment(named, needs, filters, tmp_path, tmp_path)["ACCEL_TRACE_SANITIZER"]
+        == "/mine.so"
+    )
+    brought.unlink()
     again = environment(env, needs, Filters(), tmp_path, tmp_path)
     assert again["LD_PRELOAD"] == f"/a.so:/b.so:{library}"
     assert "ACCEL_TRACE_RANGE" not in again

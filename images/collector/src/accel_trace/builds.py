@@ -12,6 +12,7 @@ from pathlib import Path
 LIBRARY = "libacceltrace.so"
 PATCHES = "patches.fatbin"
 COMPARE = "compare.fatbin"
+SANITIZER = "libsanitizer-public.so"
 
 
 class BuildError(RuntimeError):

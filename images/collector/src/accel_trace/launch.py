@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_trace.builds import LIBRARY, PATCHES, BuildError
+from accel_trace.builds import LIBRARY, PATCHES, SANITIZER, BuildError
 from accel_trace.cpu import watch
 from accel_trace.tools.base import Needs
 
@@ -115,6 +115,9 @@ def environment(
     }
     if needs.mode == "none":
         return env
+    beside = library / SANITIZER
+    if beside.is_file():  # compiled on another machine, where it has another path
+        env.setdefault("ACCEL_TRACE_SANITIZER", str(beside))
     path = str((library / LIBRARY).resolve())
     ours = [path, *_recorder(needs)]
     for name in ours:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accel_trace.builds import BuildError
+from accel_trace.builds import SANITIZER, BuildError
 
 FEATURES = {  # what of the interface changed between versions: macro -> pattern in its header
     "AT_BULK": r"\bSANITIZER_INSTRUCTION_BULK_COPY_GLOBAL_TO_SHARED\b",
@@ -92,7 +92,7 @@ def _sanitizer_in(home: Path) -> tuple[Path, Path] | None:
         if not (home / include / "sanitizer.h").is_file():
             continue
         for folder in libraries:
-            library = home / folder / "libsanitizer-public.so"
+            library = home / folder / SANITIZER
             if library.is_file():
                 return home / include, library
     return None
