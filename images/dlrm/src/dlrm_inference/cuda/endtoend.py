@@ -18,7 +18,7 @@ from dlrm_inference.cuda.bench import Bench, why_not_together
 from dlrm_inference.cuda.best import Best
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets
 from dlrm_inference.cuda.model import DENSE_FEATURES, DLRM, Stage, switched_stage
-from dlrm_inference.cuda.timing import Target, interleave
+from dlrm_inference.cuda.timing import Captured, Target, interleave
 from dlrm_inference.cuda.tuning import choose
 
 MODES = ("eager", "graph")
@@ -165,7 +165,7 @@ def _measure(
         ]
         key = f"{entry.name}/{entry.l2_mode}"
         for part, calls in (("whole", whole), ("stage", list(entry.stages))):
-            made = [_captured(call) for call in calls] if mode == "graph" else calls
+            made = [Captured([call]) for call in calls] if mode == "graph" else calls
             targets[f"{key}/{part}"] = Target(calls=made)
     times = interleave(
         targets,
@@ -188,29 +188,6 @@ def _measure(
         share = [100 * part / total for part, total in zip(stage_us, whole_us, strict=True)]
         note = "the stage alone over the whole model, measured in the same round"
         out.write("embedding_share", "%", share, labels, warmup=config.warmup, note=note)
-
-
-def _captured(call: Callable[[], object]) -> Callable[[], object]:
-    """Return the replay of a CUDA graph of `call`; what it allocates lives with the graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(2):  # code and libraries are loaded before the capture
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = call()
-    return _Replay(graph, kept)
-
-
-class _Replay:
-    def __init__(self, graph: torch.cuda.CUDAGraph, kept: object) -> None:
-        self._graph = graph
-        self._kept = kept
-
-    def __call__(self) -> None:
-        self._graph.replay()
 
 
 def _forward(variant: Any) -> Callable[..., torch.Tensor]:

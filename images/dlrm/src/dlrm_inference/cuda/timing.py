@@ -50,8 +50,12 @@ class Captured:
     """
 
     def __init__(self, calls: Sequence[Callable[[], object]], turns: int = 1) -> None:
-        for call in calls:  # code and libraries are loaded before the capture
-            call()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # code and libraries are loaded before the capture
+            for call in (*calls, *calls):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
         self.results: list[object] = []
         self._calls = calls
         self._graph = torch.cuda.CUDAGraph()
