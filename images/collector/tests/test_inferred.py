@@ -191,7 +191,7 @@ def test_checks_count_what_came_out_otherwise(tmp_path):
 
 
 def test_every_launch_is_in_one_count_of_the_report(tmp_path):
-    """Analysed ones that cannot be inferred too: of another kernel, and where their data is lost."""
+    """Analysed ones that cannot be inferred, too: of another kernel, and without data."""
     other = step(2, 8, BASE, analysed=1, name="other")
     nodes = [launch(10, "k", analysed=2), launch(11, "k", analysed=4), launch(12, "k", analysed=3)]
     opened = session(

@@ -64,7 +64,9 @@ def packed(folder: Path, *names: str) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "cut tar", "empty", "no tar", "none", "other"])
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped", "cut tar", "empty", "no tar", "none", "other"]
+)
 def test_a_damaged_archive_is_said_in_a_sentence(damage: str, tmp_path: Path) -> None:
     whole = packed(tmp_path, "darknet/src/a.c", f"darknet/cfg/{NETWORK}")
     middle = len(whole) // 2

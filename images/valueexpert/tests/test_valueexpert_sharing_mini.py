@@ -97,11 +97,11 @@ def add_object_before(folder: Path) -> None:
 def test_pages_are_those_of_the_objects_that_lived_when_they_were_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with traces.opened(SHARING) as folders:
-        with tarfile.open(tmp_path / "sharing.tar.xz", "w:xz") as archive:
-            for variant, folder in folders.items():
-                add_object_before(folder)
-                archive.add(folder, variant)
+    path = tmp_path / "sharing.tar.xz"
+    with traces.opened(SHARING) as folders, tarfile.open(path, "w:xz") as archive:
+        for variant, folder in folders.items():
+            add_object_before(folder)
+            archive.add(folder, variant)
     monkeypatch.setattr(traces, "opened", partial(traces.opened, source=tmp_path))
     sharing.run(PROGRAM.parse(["sharing"]), RecordWriter(tmp_path))
     found = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
