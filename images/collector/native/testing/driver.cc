@@ -149,7 +149,7 @@ void destroy_context(int number) {
   const auto data = context_data(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
   context.broken = true;
-  if (machine().contexts.size() == 1) free_taken();
+  free_taken(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
 

@@ -68,6 +68,7 @@ SanitizerResult give(void* address, uint32_t id) {
     if (machine().memory.erase(reinterpret_cast<uint64_t>(address)) == 0) {
       return SANITIZER_ERROR_INVALID_PARAMETER;
     }
+    machine().owners.erase(reinterpret_cast<uint64_t>(address));
     for (auto& [number, stream] : machine().streams) streams.push_back(stream.get());
   }
   for (synthetic::Stream* stream : streams) stream->run_all();
@@ -216,6 +217,7 @@ SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t size,
   }
   stream_of(handle)->run_all();
   engine_copy(to, from, size);
+  synthetic::destroy_meanwhile();
   return SANITIZER_SUCCESS;
 }
 
