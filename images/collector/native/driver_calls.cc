@@ -187,6 +187,7 @@ void look_at(const Call& launch) {
     known = tool->snapshots->parameters_of(launch.function, parameters);
     lock.lock();
   }
+  if (!parameters.empty() && !launch.parameters) known = false;  // they come as one buffer
   if (!known) return tool->snapshots->not_known();
   std::vector<Target> targets = targets_of(name, parameters, launch.parameters);
   lock.unlock();

@@ -295,6 +295,13 @@ def test_without_memory_copies_are_compared_as_before(why: str, tmp_path: Path) 
     assert fast.log.facts()["compared_by"] == f"gpu {gpu}, bus {bus}, sanitizer {13 - gpu - bus}"
 
 
+def test_a_sanitizer_that_does_not_report_a_copy_is_told_of_as_that(tmp_path: Path) -> None:
+    run = play(moves("called"), tmp_path, "copies", SYNTHETIC_LACKS="2")
+    assert "does not report all copies and fills of the driver" in run.log.notes()
+    assert "tensor map" not in run.log.notes()
+    assert len(told_of(run)) == 13
+
+
 def test_words_for_bad_settings() -> None:
     for name in ("blocks", "contexts"):
         with pytest.raises(ToolError, match=f"{name}=0: a number of at least 1 is needed"):

@@ -166,7 +166,46 @@ def test_what_another_thread_frees_meanwhile_is_left_out(tmp_path: Path, when: s
     log = play(script, tmp_path, "copies", snapshot=1, **frees).log
     assert kept(log) == [(0, 0, 1, 4096), (0, 1, 0, 4096), (1, 0, 1, 4000), (1, 1, 0, 4096)]
     assert [free.address for free in log.of(ev.Free)] == [c]
+    assert log.facts()["snapshot_freed"] == "4096"
+    assert log.facts()["snapshot_refused"] == "0"
     assert "not compared" not in log.notes()
+
+
+@pytest.mark.parametrize(("piece", "kernel"), [(1, "hashed"), (2, "copied")])
+def test_what_the_driver_refuses_to_read_is_counted_and_said(
+    piece: int, kernel: str, tmp_path: Path
+) -> None:
+    """Nobody is seen to free it: before the launch, or where what is const is hashed behind it."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    script = [*memory(5, 6, 7), *typed(a, b, c), *typed(a, b, c)]
+    refuses = {"SYNTHETIC_REFUSES": f"{(a, b, c)[piece]:#x}"}
+    run = play(script, tmp_path, "copies", snapshot=1, **refuses)
+    assert {one[1] for one in kept(run.log)} == {0, 1, 2} - {piece}
+    assert (run.log.facts()["snapshot_freed"], run.log.facts()["snapshot_refused"]) == ("0", "8192")
+    report = UnchangedWrites({}, tmp_path).run(Session(run.folder))
+    lines = report.text.splitlines()
+    assert lines[1] == (
+        "  not seen: 8.00 KiB of what kernels got, that the driver refused to read, though nobody "
+        "was seen to free them"
+    ), kernel
+    counts = {r.labels["why"]: r.samples for r in report.records if r.metric == "not_seen"}
+    assert counts == {"freed": (0,), "refused": (8192,)}
+
+
+def test_launches_with_one_buffer_of_arguments_are_counted(tmp_path: Path) -> None:
+    """As PyCUDA makes them: where the arguments lie in it is not looked up."""
+    one = [*typed(A, A + 0x10000, 0)[:-1], "call buffer"]
+    log = play([*memory(0, 1), *one, *one], tmp_path, "copies", snapshot=1).log
+    assert not log.of(ev.Kept)
+    assert "2 launches were not compared: what they get was not known" in log.notes()
+
+
+def test_memory_that_is_not_enough_is_given_back(tmp_path: Path) -> None:
+    script = [*memory(5, 6, 7), *typed(A, A, A), "taken"]
+    run = play(script, tmp_path, "copies", snapshot=1, SYNTHETIC_SMALL="1")
+    assert run.stdout == "taken 0\n"
+    assert "not compared any more: taking memory failed with error 2" in run.log.notes()
+    assert run.log.facts()["device_bytes"] == "0"
 
 
 def test_a_large_piece_is_compared_part_by_part(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
+  if (getenv("SYNTHETIC_SMALL") && bytes > (4 << 20)) return CUDA_ERROR_OUT_OF_MEMORY;
   void* memory = nullptr;
   cuMemAllocHost_v2(&memory, bytes);
   *out = reinterpret_cast<CUdeviceptr>(memory);

@@ -368,6 +368,7 @@ void run(int number, int steps) {
 }
 
 uint64_t told() { return machine().told; }
+int taken() { return static_cast<int>(machine().owners.size()); }
 int own_callbacks() { return machine().own_callbacks; }
 int waits_in_nodes() { return machine().waits_in_nodes; }
 

@@ -245,6 +245,7 @@ struct Player {
       before = now;
     }
     else if (command == "begin_capture") synthetic::begin_capture();
+    else if (command == "taken") printf("taken %d\n", synthetic::taken());
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
     else if (command == "flushes") flushes(whole(w[1]));
