@@ -147,6 +147,7 @@ void looked_up(const void* arguments, bool in_library) {
   const auto& lookup = *static_cast<const LookupArguments*>(arguments);
   if (!lookup.found || !lookup.name) return;
   tool->unpatched->names[*lookup.found] = lookup.name;
+  tool->unpatched->kernels.erase(*lookup.found);  // a handle may come back
   if (in_library) tool->unpatched->kernels.insert(*lookup.found);
 }
 
@@ -176,16 +177,17 @@ void look_at(const Call& launch) {
   Lock lock(tool->mutex);
   const std::string name = name_of(launch);
   if (!tool->snapshots->wants(name)) return;
-  const KernelCode* const code = tool->unpatched->find(name);
   std::vector<KernelCode::Parameter> parameters;
-  bool known = code != nullptr;
-  if (known) {
-    parameters = code->parameters;
-  } else if (tool->unpatched->kernels.count(launch.function)) {
-    // A library's kernel is loaded inside of its first launch, and is known no sooner.
+  bool known = false;
+  if (tool->unpatched->kernels.count(launch.function)) {
+    // By the driver: a library's kernel is loaded inside of its first launch, and known no sooner.
     lock.unlock();
     known = tool->snapshots->parameters_of(launch.function, parameters);
     lock.lock();
+  }
+  if (const KernelCode* const code = known ? nullptr : tool->unpatched->find(name)) {
+    parameters = code->parameters;
+    known = true;
   }
   if (!parameters.empty() && !launch.parameters) known = false;  // they come as one buffer
   if (!known) return tool->snapshots->not_known();
@@ -242,11 +244,14 @@ const KernelCode* Unpatched::find(CUmodule module, const std::string& name) cons
 }
 
 const KernelCode* Unpatched::find(const std::string& name) const {
+  const KernelCode* out = nullptr;
   for (const auto& [module, kernels] : code) {
     const auto found = kernels.find(name);
-    if (found != kernels.end()) return &found->second;
+    if (found == kernels.end()) continue;
+    if (out && !(out->parameters == found->second.parameters)) return nullptr;
+    out = &found->second;
   }
-  return nullptr;
+  return out;
 }
 
 DriverCalls driver_calls(bool sampled) {

@@ -31,7 +31,8 @@ struct Unpatched {
   uint64_t maps_found = 0;       // among them
 
   const KernelCode* find(CUmodule module, const std::string& name) const;
-  const KernelCode* find(const std::string& name) const;  // in any module
+  // In any module; null where kernels of that name get other parameters, whose places nobody may read.
+  const KernelCode* find(const std::string& name) const;
 };
 
 // Those calls; of graphs' launches only where iterations are sampled.

@@ -11,7 +11,7 @@ from accel_trace import events as ev
 from accel_trace.session import Session
 from accel_trace.tools.base import ToolError
 from accel_trace.tools.unchanged_writes import UnchangedWrites
-from native_support import START, Log, play, program
+from native_support import START, Log, built, need_tools, play, program
 from test_unpatched import cubin
 
 A = 0x7D0000000000
@@ -198,6 +198,44 @@ def test_launches_with_one_buffer_of_arguments_are_counted(tmp_path: Path) -> No
     log = play([*memory(0, 1), *one, *one], tmp_path, "copies", snapshot=1).log
     assert not log.of(ev.Kept)
     assert "2 launches were not compared: what they get was not known" in log.notes()
+
+
+def same_named(parameters: str) -> Path:
+    """A cubin of a kernel `same` with these parameters."""
+    tools = need_tools()
+    source = f'extern "C" __global__ void same({parameters}) {{}}'
+
+    def make(folder: Path) -> None:
+        (folder / "same.cu").write_text(source)
+        subprocess.run(
+            [tools.nvcc, "-cubin", "-arch=sm_90a", f"-ccbin={tools.cxx}", *tools.includes(),
+             folder / "same.cu", "-o", folder / "same.cubin"],
+            check=True, timeout=300, capture_output=True,
+        )  # fmt: skip
+
+    return built("cubin-same", make, source, tools) / "same.cubin"
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("parameters", "argument", "first"),
+    [("float* p", f"pointer 8 {A:#x}", [(0, 0)]), ("int n", "argument 4", [])],
+)
+def test_kernels_of_one_name_with_other_parameters_are_not_mixed_up(
+    parameters: str, argument: str, first: list[tuple[int, int]], old: bool, tmp_path: Path
+) -> None:
+    """As compilers for Python make them; no pointer is read that a launch does not have."""
+    lines = [line for line in memory(5, 6, 7) if not line.startswith("module")]
+    three = (f"pointer 8 {A + i * 0x10000:#x}" for i in range(3))
+    lines += [
+        f"module 1 1 - {same_named(parameters)}",
+        f"module 2 1 - {same_named('float* p, float* q, float* r')}",
+        "launch 1 1 same", argument, "call", "launch 1 2 same", *three, "call",
+    ]  # fmt: skip
+    settings = {"SYNTHETIC_OLD": "1"} if old else {}
+    log = play(lines, tmp_path, "copies", sanitize="address", snapshot=1, **settings).log
+    assert [one[:2] for one in kept(log)] == ([] if old else [*first, (1, 0), (1, 1), (1, 2)])
+    assert ("2 launches were not compared: what they get was not known" in log.notes()) == old
 
 
 def test_memory_that_is_not_enough_is_given_back(tmp_path: Path) -> None:
