@@ -131,22 +131,31 @@ std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
 // The mangled name of the kernel, where it is known.
 std::string name_of(const Call& launch) {
   const auto known = tool->unpatched->names.find(launch.function);
-  if (known != tool->unpatched->names.end()) return known->second;
+  if (known != tool->unpatched->names.end()) return known->second.name;
   return launch.name ? launch.name : "";
+}
+
+// Of its own module, where that is known.
+const KernelCode* code_of(const Call& launch, const std::string& name) {
+  const Unpatched& unpatched = *tool->unpatched;
+  const auto known = unpatched.names.find(launch.function);
+  const CUmodule module = known == unpatched.names.end() ? nullptr : known->second.module;
+  return tool->modules.count(module) ? unpatched.find(module, name) : unpatched.find(name);
 }
 
 // A launch that the driver took and that was not reported went into a graph.
 void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
   const std::string name = name_of(launch);
-  std::vector<TensorMap> maps = maps_in(launch, unpatched.find(name));
+  std::vector<TensorMap> maps = maps_in(launch, code_of(launch, name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
 
 void looked_up(const void* arguments, bool in_library) {
   const auto& lookup = *static_cast<const LookupArguments*>(arguments);
   if (!lookup.found || !lookup.name) return;
-  tool->unpatched->names[*lookup.found] = lookup.name;
+  tool->unpatched->names[*lookup.found] = {
+      lookup.name, in_library ? nullptr : static_cast<CUmodule>(lookup.in)};
   tool->unpatched->kernels.erase(*lookup.found);  // a handle may come back
   if (in_library) tool->unpatched->kernels.insert(*lookup.found);
 }
@@ -185,7 +194,7 @@ void look_at(const Call& launch) {
     known = tool->snapshots->parameters_of(launch.function, parameters);
     lock.lock();
   }
-  if (const KernelCode* const code = known ? nullptr : tool->unpatched->find(name)) {
+  if (const KernelCode* const code = known ? nullptr : code_of(launch, name)) {
     parameters = code->parameters;
     known = true;
   }

@@ -71,7 +71,7 @@ class Snapshots {
   Device* at_ = nullptr;
   std::vector<Target> targets_;
   uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0, unknown_ = 0;
-  uint64_t freed_ = 0, refused_ = 0;  // bytes that ended meanwhile, or that the driver does not read
+  uint64_t freed_ = 0, refused_ = 0;  // bytes: they ended meanwhile; the driver does not read them
 };
 
 // The pieces of memory of the GPU to which a launch's arguments point, each once. With the mutex.

@@ -200,10 +200,10 @@ def test_launches_with_one_buffer_of_arguments_are_counted(tmp_path: Path) -> No
     assert "2 launches were not compared: what they get was not known" in log.notes()
 
 
-def same_named(parameters: str) -> Path:
-    """A cubin of a kernel `same` with these parameters."""
+def same_named(parameters: str, name: str = "same") -> Path:
+    """A cubin of a kernel of a name with these parameters."""
     tools = need_tools()
-    source = f'extern "C" __global__ void same({parameters}) {{}}'
+    source = f'extern "C" __global__ void {name}({parameters}) {{}}'
 
     def make(folder: Path) -> None:
         (folder / "same.cu").write_text(source)
@@ -216,26 +216,41 @@ def same_named(parameters: str) -> Path:
     return built("cubin-same", make, source, tools) / "same.cubin"
 
 
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(("how", "old"), [("", False), ("", True), ("module", True)])
 @pytest.mark.parametrize(
     ("parameters", "argument", "first"),
     [("float* p", f"pointer 8 {A:#x}", [(0, 0)]), ("int n", "argument 4", [])],
 )
 def test_kernels_of_one_name_with_other_parameters_are_not_mixed_up(
-    parameters: str, argument: str, first: list[tuple[int, int]], old: bool, tmp_path: Path
-) -> None:
+    parameters: str, argument: str, first: list[tuple[int, int]], how: str, old: bool,
+    tmp_path: Path,
+) -> None:  # fmt: skip
     """As compilers for Python make them; no pointer is read that a launch does not have."""
     lines = [line for line in memory(5, 6, 7) if not line.startswith("module")]
     three = (f"pointer 8 {A + i * 0x10000:#x}" for i in range(3))
     lines += [
         f"module 1 1 - {same_named(parameters)}",
         f"module 2 1 - {same_named('float* p, float* q, float* r')}",
-        "launch 1 1 same", argument, "call", "launch 1 2 same", *three, "call",
+        "launch 1 1 same", argument, f"call {how}", "launch 1 2 same", *three, f"call {how}",
     ]  # fmt: skip
     settings = {"SYNTHETIC_OLD": "1"} if old else {}
     log = play(lines, tmp_path, "copies", sanitize="address", snapshot=1, **settings).log
-    assert [one[:2] for one in kept(log)] == ([] if old else [*first, (1, 0), (1, 1), (1, 2)])
-    assert ("2 launches were not compared: what they get was not known" in log.notes()) == old
+    known = how or not old  # by the module, or by the driver
+    assert [one[:2] for one in kept(log)] == ([*first, (1, 0), (1, 1), (1, 2)] if known else [])
+    said = "2 launches were not compared: what they get was not known" in log.notes()
+    assert said == (not known)
+
+
+def test_a_captured_kernel_is_not_taken_for_one_of_its_name_that_gets_tensor_maps(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        "context 1 0", f"module 1 1 - {cubin('90a')}",
+        f"module 2 1 - {same_named('float* p', 'loads')}", "stream 1 1",
+        "launch 1 2 loads", f"pointer 8 {A:#x}", "call module-capture", "end_capture 1",
+    ]  # fmt: skip
+    log = play(lines, tmp_path, sanitize="address").log
+    assert "parameters_read" not in log.facts()
 
 
 def test_memory_that_is_not_enough_is_given_back(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ void make_map(int number, const std::vector<uint64_t>& image) { machine().maps[n
 
 void call_launch(int stream, const Kernel& kernel, const std::string& way,
                  const std::string& cubin) {
-  const bool captured = way == "capture";
+  const bool of_module = way.rfind("module", 0) == 0;
+  const bool captured = way == "capture" || way == "module-capture";
   use(stream);
   std::vector<char> all;
   std::vector<std::vector<char>> each;
@@ -113,13 +114,17 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
                        work);
   }
   std::unique_lock<std::recursive_mutex> lock(machine().mutex);
-  void* function = const_cast<char*>(machine().names.insert(kernel.name).first->data());
+  const std::string own = of_module ? kernel.name + "@" + std::to_string(kernel.module) : kernel.name;
+  void* function = const_cast<char*>(machine().names.insert(own).first->data());
+  const CUmodule module = of_module ? machine().modules.at(kernel.module)->handle() : nullptr;
   std::vector<size_t>& sizes = machine().parameters[function];
   sizes.clear();
   for (const Argument& argument : kernel.arguments) sizes.push_back(argument.size);
   lock.unlock();
-  const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
-  call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});
+  const LookupArguments lookup{&function, module, kernel.name.c_str()};
+  call_driver(of_module ? SANITIZER_CBID_DRIVER_API_cuModuleGetFunction
+                        : SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel,
+              &lookup, "h", [] {});
   CUlaunchConfig config{};
   LaunchExArguments arguments{};
   lock.lock();

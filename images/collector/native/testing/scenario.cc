@@ -199,7 +199,8 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture]: as `go`, but through the driver's function; call lazily CUBIN
+      // call [buffer|capture|module|module-capture]: as `go`, but through the driver's function, the
+      // kernel that of a library or of its module; call lazily CUBIN
       synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
     else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
