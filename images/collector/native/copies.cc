@@ -116,10 +116,11 @@ void Copies::begin(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) 
   move.owner = this;
   const uint64_t since = now_ns();
   const Relaxed relaxed;
+  Device& own = device(context);
   const bool done = runs(move.stream) &&
-                    (within    ? compare_on_gpu(context, move.stream, move.from, move.to)
-                     : to_host ? fetch_before(context, move.stream)
-                               : copy_before(context, move.stream));
+                    (within    ? compare_on_gpu(own, move.stream, move.from, move.to)
+                     : to_host ? fetch_before(own, move.stream)
+                               : copy_before(own, move.stream));
   if (done) move.before = within ? Move::compared : to_host ? Move::fetched : Move::copied;
   move.context = context;
   Lock lock(tool_.mutex);
@@ -134,20 +135,22 @@ bool Copies::works(CUresult result, const char* what) {
   return false;
 }
 
-Copies::Device* Copies::device(CUcontext context) {
+Copies::Device& Copies::device(CUcontext context) {
   Lock lock(tool_.mutex);
-  Device& device = devices_[context];
-  lock.unlock();
-  if (device.found) return &device;
+  return devices_[context];
+}
+
+bool Copies::compares(Device& device) {
+  if (device.found) return true;
   void* memory = nullptr;
   if (works(comparing_kernel("at_equal", device.compare), "loading the kernel that compares") &&
       works(driver().cuMemAllocHost_(&memory, kMostBlocks * sizeof(Found)), kPageLocked)) {
     device.found = static_cast<Found*>(memory);
-    return &device;
+    return true;
   }
-  lock.lock();
+  Lock lock(tool_.mutex);
   broken_ = true;
-  return nullptr;
+  return false;
 }
 
 // Memory for a copy of a destination; it grows, and is kept.
@@ -169,57 +172,56 @@ bool Copies::room(Device& device, uint64_t size) {
   return device.capacity != 0;
 }
 
-bool Copies::stage(CUcontext context) {
-  if (stage_) return true;
-  void* memory = nullptr;
-  if (!works(driver().cuMemAllocHost_(&memory, 2 * kPiece), kPageLocked)) return false;
+uint8_t* Copies::keep(Device& device, void* stage) {
   Lock lock(tool_.mutex);
-  stage_ = static_cast<uint8_t*>(memory);
-  stage_of_ = context;
   tool_.took(0, 2 * kPiece);
-  return true;
+  return device.stage = static_cast<uint8_t*>(stage);
 }
 
-bool Copies::copy_before(CUcontext context, CUstream stream) {
-  Device* const device = this->device(context);
-  if (!device || move.to % 8 != 0 || !room(*device, move.size)) return false;
-  const CUdeviceptr copy = move.kept = device->copy;
+bool Copies::copy_before(Device& device, CUstream stream) {
+  if (!compares(device) || move.to % 8 != 0 || !room(device, move.size)) return false;
+  const CUdeviceptr copy = move.kept = device.copy;
   return works(driver().cuMemcpyDtoDAsync_(copy, move.to, move.size, stream), "copying on the GPU");
 }
 
 // What lies at `comes` against what lies at `held`, in the order of the stream; it is waited for.
-bool Copies::compare_on_gpu(CUcontext context, CUstream stream, uint64_t comes, uint64_t held) {
-  Device* const device = this->device(context);
-  if (!device || comes % 8 != 0 || held % 8 != 0) return false;
-  void* arguments[] = {&comes, &held, &move.size, &device->found};
+bool Copies::compare_on_gpu(Device& device, CUstream stream, uint64_t comes, uint64_t held) {
+  if (!compares(device) || comes % 8 != 0 || held % 8 != 0) return false;
+  Found* found = device.found;
+  void* arguments[] = {&comes, &held, &move.size, &found};
   const unsigned blocks =
       static_cast<unsigned>(std::min<uint64_t>(move.size / 8 / kThreads + 1, kMostBlocks));
-  if (!works(driver().cuLaunchKernel_(device->compare, blocks, 1, 1, kThreads, 1, 1, 0, stream,
+  if (!works(driver().cuLaunchKernel_(device.compare, blocks, 1, 1, kThreads, 1, 1, 0, stream,
                                       arguments, nullptr), "comparing memory") ||
       !works(driver().cuStreamSynchronize_(stream), "waiting for a stream")) {
     return false;
   }
   for (unsigned i = 0; i < blocks; ++i) {
-    move.found.bytes += device->found[i].unchanged;
-    move.found.zeros &= device->found[i].others == 0;
+    move.found.bytes += found[i].unchanged;
+    move.found.zeros &= found[i].others == 0;
   }
   return true;
 }
 
 // While a piece is compared, the next one comes.
-bool Copies::fetch_before(CUcontext context, CUstream stream) {
+bool Copies::fetch_before(Device& device, CUstream stream) {
+  void* memory = nullptr;
+  uint8_t* room = device.stage;
+  if (!room && works(driver().cuMemAllocHost_(&memory, 2 * kPiece), kPageLocked)) {
+    room = keep(device, memory);
+  }
   const auto fetch = [&](uint64_t at) {
-    return works(driver().cuMemcpyDtoHAsync_(stage_ + at / kPiece % 2 * kPiece, move.from + at,
+    return works(driver().cuMemcpyDtoHAsync_(room + at / kPiece % 2 * kPiece, move.from + at,
                                              std::min(kPiece, move.size - at), stream),
                  "fetching from the GPU");
   };
-  if (!stage(context) || !fetch(0)) return false;
+  if (!room || !fetch(0)) return false;
   for (uint64_t at = 0; at < move.size; at += kPiece) {
     if (!works(driver().cuStreamSynchronize_(stream), "waiting for a stream") ||
         (at + kPiece < move.size && !fetch(at + kPiece))) {
       return false;
     }
-    const Equal one = equal_bytes(stage_ + at / kPiece % 2 * kPiece,
+    const Equal one = equal_bytes(room + at / kPiece % 2 * kPiece,
                                   reinterpret_cast<const uint8_t*>(move.to + at),
                                   std::min(kPiece, move.size - at));
     move.found.bytes += one.bytes;
@@ -234,7 +236,7 @@ void Copies::end(bool succeeded) {
   const uint64_t since = now_ns();
   const Relaxed relaxed;
   const bool good = waits && succeeded &&
-                    compare_on_gpu(move.context, move.stream, move.to, move.kept);
+                    compare_on_gpu(device(move.context), move.stream, move.to, move.kept);
   {
     Lock lock(tool_.mutex);
     if (good) {
@@ -263,13 +265,11 @@ void Copies::tell(uint64_t size, uint64_t unchanged, bool zeros) {
 
 void Copies::forget(CUcontext context) {
   const auto found = devices_.find(context);
-  if (found != devices_.end()) {
-    tool_.took(-static_cast<int64_t>(found->second.capacity), 0);
-    devices_.erase(found);
-  }
-  if (!stage_ || stage_of_ != context) return;
-  stage_ = nullptr;
-  tool_.took(0, -static_cast<int64_t>(2 * kPiece));
+  if (found == devices_.end()) return;
+  Device& device = found->second;
+  tool_.took(-static_cast<int64_t>(device.capacity),
+             device.stage ? -static_cast<int64_t>(2 * kPiece) : 0);
+  device = Device{};
 }
 
 void Copies::write_last() {
@@ -303,13 +303,14 @@ void Copies::compare_now(Lock& lock, uint64_t size, CUcontext context, Get get) 
   if (!tool_.recording() || tool_.gpu_over || !size) return;
   const uint64_t since = now_ns();
   const bool staged = move.ours || !busy_.exchange(true);  // else this thread takes memory of its own
-  uint8_t* room = staged ? stage_ : nullptr;
-  void* memory = nullptr;
+  Device& device = devices_[context];
+  uint8_t* room = staged ? device.stage : nullptr;
   Equal found;
   const SanitizerResult result = unlocked(lock, [&] {
     std::vector<uint8_t> own;
+    void* memory = nullptr;
     if (staged && !room && tool_.api.AllocHost(context, &memory, 2 * kPiece) == SANITIZER_SUCCESS) {
-      room = static_cast<uint8_t*>(memory);
+      room = keep(device, memory);
     }
     if (!room) {
       own.resize(2 * std::min(size, kPiece));
@@ -326,11 +327,6 @@ void Copies::compare_now(Lock& lock, uint64_t size, CUcontext context, Get get) 
     }
     return result;
   });
-  if (memory) {
-    stage_ = static_cast<uint8_t*>(memory);
-    stage_of_ = context;
-    tool_.took(0, 2 * kPiece);
-  }
   if (staged && !move.ours) busy_ = false;
   tool_.collection.add(since);
   if (result != SANITIZER_SUCCESS) {

@@ -39,31 +39,31 @@ class Copies {
   void write_last();
 
  private:
-  struct Device {  // what we have of a context
+  struct Device {  // what we have of a context, for its own copies alone: it goes with it
     CUfunction compare = nullptr;
     Found* found = nullptr;  // page-locked, that of each block
     CUdeviceptr copy = 0;
-    uint64_t capacity = 0;  // of it
+    uint64_t capacity = 0;     // of it
+    uint8_t* stage = nullptr;  // page-locked, two pieces
   };
 
-  Device* device(CUcontext context);
+  Device& device(CUcontext context);
+  bool compares(Device& device);
   bool room(Device& device, uint64_t size);
-  bool stage(CUcontext context);
+  uint8_t* keep(Device& device, void* stage);
   bool works(CUresult result, const char* what);
-  bool copy_before(CUcontext context, CUstream stream);
-  bool fetch_before(CUcontext context, CUstream stream);
-  bool compare_on_gpu(CUcontext context, CUstream stream, uint64_t comes, uint64_t held);
+  bool copy_before(Device& device, CUstream stream);
+  bool fetch_before(Device& device, CUstream stream);
+  bool compare_on_gpu(Device& device, CUstream stream, uint64_t comes, uint64_t held);
   void tell(uint64_t size, uint64_t unchanged, bool zeros);
   template <class Get>
   void compare_now(Lock& lock, uint64_t size, CUcontext context, Get get);
   void release();
 
   Tool& tool_;
-  std::map<CUcontext, Device> devices_;
-  std::atomic<bool> busy_{false};  // one copy at a time has our memory
-  bool broken_ = false;            // the driver's functions failed us
-  uint8_t* stage_ = nullptr;       // page-locked, two pieces
-  CUcontext stage_of_ = nullptr;   // with which it goes
+  std::map<CUcontext, Device> devices_;  // emptied when a context ends, not erased
+  std::atomic<bool> busy_{false};        // one copy at a time has our memory
+  bool broken_ = false;                  // the driver's functions failed us
   uint64_t by_gpu_ = 0, by_bus_ = 0, by_sanitizer_ = 0;
 };
 

@@ -136,7 +136,7 @@ bool read_cubin(const void* cubin, size_t bytes, bool all, CubinCode& out) {
       const size_t least = all ? sizeof(uint64_t) : kTensorMapBytes;
       kernel->second.parameters = parameters_of(info->second, least);
     }
-    const bool plain = kernel->second.uses == 0 && kernel->second.parameters.empty();
+    const bool plain = !all && kernel->second.uses == 0 && kernel->second.parameters.empty();
     kernel = plain ? out.erase(kernel) : std::next(kernel);
   }
   return true;

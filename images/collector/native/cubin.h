@@ -26,6 +26,9 @@ struct KernelCode {
   struct Parameter {
     uint32_t ordinal;
     uint32_t size;
+    bool operator==(const Parameter& other) const {
+      return ordinal == other.ordinal && size == other.size;
+    }
   };
   uint32_t uses = 0;
   std::vector<Parameter> parameters;  // those that have room for what is looked for
@@ -34,7 +37,7 @@ using CubinCode = std::unordered_map<std::string, KernelCode>;  // by mangled na
 
 // Adds the kernels of a cubin that use something of the above, or may get a tensor map. False for what
 // is no cubin, or is cut off. Code is read as that of compute capability 7.0 and later.
-// With `all`, every kernel with all parameters that can hold an address.
+// With `all`, every kernel, with all parameters that can hold an address.
 bool read_cubin(const void* cubin, size_t bytes, bool all, CubinCode& out);
 
 }  // namespace accel_trace

@@ -131,22 +131,32 @@ std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
 // The mangled name of the kernel, where it is known.
 std::string name_of(const Call& launch) {
   const auto known = tool->unpatched->names.find(launch.function);
-  if (known != tool->unpatched->names.end()) return known->second;
+  if (known != tool->unpatched->names.end()) return known->second.name;
   return launch.name ? launch.name : "";
+}
+
+// Of its own module, where that is known.
+const KernelCode* code_of(const Call& launch, const std::string& name) {
+  const Unpatched& unpatched = *tool->unpatched;
+  const auto known = unpatched.names.find(launch.function);
+  const CUmodule module = known == unpatched.names.end() ? nullptr : known->second.module;
+  return tool->modules.count(module) ? unpatched.find(module, name) : unpatched.find(name);
 }
 
 // A launch that the driver took and that was not reported went into a graph.
 void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
   const std::string name = name_of(launch);
-  std::vector<TensorMap> maps = maps_in(launch, unpatched.find(name));
+  std::vector<TensorMap> maps = maps_in(launch, code_of(launch, name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
 
 void looked_up(const void* arguments, bool in_library) {
   const auto& lookup = *static_cast<const LookupArguments*>(arguments);
   if (!lookup.found || !lookup.name) return;
-  tool->unpatched->names[*lookup.found] = lookup.name;
+  tool->unpatched->names[*lookup.found] = {
+      lookup.name, in_library ? nullptr : static_cast<CUmodule>(lookup.in)};
+  tool->unpatched->kernels.erase(*lookup.found);  // a handle may come back
   if (in_library) tool->unpatched->kernels.insert(*lookup.found);
 }
 
@@ -176,17 +186,19 @@ void look_at(const Call& launch) {
   Lock lock(tool->mutex);
   const std::string name = name_of(launch);
   if (!tool->snapshots->wants(name)) return;
-  const KernelCode* const code = tool->unpatched->find(name);
   std::vector<KernelCode::Parameter> parameters;
-  bool known = code != nullptr;
-  if (known) {
-    parameters = code->parameters;
-  } else if (tool->unpatched->kernels.count(launch.function)) {
-    // A library's kernel is loaded inside of its first launch, and is known no sooner.
+  bool known = false;
+  if (tool->unpatched->kernels.count(launch.function)) {
+    // By the driver: a library's kernel is loaded inside of its first launch, and known no sooner.
     lock.unlock();
     known = tool->snapshots->parameters_of(launch.function, parameters);
     lock.lock();
   }
+  if (const KernelCode* const code = known ? nullptr : code_of(launch, name)) {
+    parameters = code->parameters;
+    known = true;
+  }
+  if (!parameters.empty() && !launch.parameters) known = false;  // they come as one buffer
   if (!known) return tool->snapshots->not_known();
   std::vector<Target> targets = targets_of(name, parameters, launch.parameters);
   lock.unlock();
@@ -241,11 +253,14 @@ const KernelCode* Unpatched::find(CUmodule module, const std::string& name) cons
 }
 
 const KernelCode* Unpatched::find(const std::string& name) const {
+  const KernelCode* out = nullptr;
   for (const auto& [module, kernels] : code) {
     const auto found = kernels.find(name);
-    if (found != kernels.end()) return &found->second;
+    if (found == kernels.end()) continue;
+    if (out && !(out->parameters == found->second.parameters)) return nullptr;
+    out = &found->second;
   }
-  return nullptr;
+  return out;
 }
 
 DriverCalls driver_calls(bool sampled) {

@@ -17,7 +17,11 @@ namespace accel_trace {
 // What kernels get by tensor map, and what else no patch sees of them.
 struct Unpatched {
   std::unordered_map<CUmodule, CubinCode> code;
-  std::unordered_map<const void*, std::string> names;  // of functions, mangled, by their handles
+  struct Named {
+    std::string name;   // mangled
+    CUmodule module;    // null: a library's
+  };
+  std::unordered_map<const void*, Named> names;  // of functions, by their handles
   std::unordered_set<const void*> kernels;  // handles that are a library's, of no context
   struct Captured {
     std::string name;  // of the kernel, mangled
@@ -31,7 +35,8 @@ struct Unpatched {
   uint64_t maps_found = 0;       // among them
 
   const KernelCode* find(CUmodule module, const std::string& name) const;
-  const KernelCode* find(const std::string& name) const;  // in any module
+  // In any module; null where kernels of that name get other parameters: nobody may read beyond them.
+  const KernelCode* find(const std::string& name) const;
 };
 
 // Those calls; of graphs' launches only where iterations are sampled.

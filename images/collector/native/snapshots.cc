@@ -132,7 +132,8 @@ Snapshots::Device* Snapshots::device() {
       !check(driver().cuMemAlloc_(&device.copies, tool_.options.snapshot), "taking memory") ||
       !check(driver().cuMemAlloc_(&device.stage, kStage), "taking memory") ||
       !check(driver().cuMemAlloc_(&device.sums, kMostTargets * sizeof(Sums)), "taking memory")) {
-    return nullptr;
+    for (const CUdeviceptr memory : {device.copies, device.stage}) driver().cuMemFree_(memory);
+    return nullptr;  // and never again
   }
   lock.lock();
   tool_.took(static_cast<int64_t>(tool_.options.snapshot + kStage), 0);
@@ -166,6 +167,8 @@ void Snapshots::before(CUstream stream, std::vector<Target> targets) {
       target.copy = at_->copies + used;
       if (!copy(target.copy, target.address, target.size)) {
         if (broken_) return targets_.clear();
+        Lock lock(tool_.mutex);
+        left_out(target);
         continue;
       }
       used += (target.size + 255) / 256 * 256;
@@ -198,10 +201,14 @@ bool Snapshots::compare(const Target& target, uint64_t out) {
   return true;
 }
 
-// With the mutex.
+// With the mutex, as what follows.
 bool Snapshots::lives(const Target& target) const {
   const Piece* const piece = tool_.pieces->find(target.address);
   return piece && piece->id == target.id;
+}
+
+void Snapshots::left_out(const Target& target) {
+  (lives(target) ? refused_ : freed_) += target.size;
 }
 
 bool Snapshots::compare(uint64_t launch) {
@@ -221,7 +228,10 @@ bool Snapshots::compare(uint64_t launch) {
   Lock lock(tool_.mutex);
   tool_.collection.add(since);
   for (size_t i = 0; i < targets_.size() && good; ++i) {
-    if (!compared[i] || !lives(targets_[i])) continue;
+    if (!compared[i] || !lives(targets_[i])) {
+      left_out(targets_[i]);
+      continue;
+    }
     event::Kept event{};
     event.launch = launch;
     event.address = targets_[i].address;
@@ -241,8 +251,10 @@ void Snapshots::after(bool launched, uint64_t launch) {
   Lock lock(tool_.mutex);
   if (!busy_ || thread_ != std::this_thread::get_id()) return;
   if (launched && at_) {
-    const auto gone = [&](const Target& target) { return !lives(target); };
-    targets_.erase(std::remove_if(targets_.begin(), targets_.end(), gone), targets_.end());
+    const auto gone = std::stable_partition(targets_.begin(), targets_.end(),
+                                            [&](const Target& target) { return lives(target); });
+    std::for_each(gone, targets_.end(), [&](const Target& target) { left_out(target); });
+    targets_.erase(gone, targets_.end());
     lock.unlock();
     if (!targets_.empty()) compare(launch);
     lock.lock();
@@ -261,6 +273,8 @@ void Snapshots::forget(CUcontext context) {
 void Snapshots::write_last() {
   tool_.fact("snapshot", std::to_string(tool_.options.snapshot));
   tool_.fact("snapshots", std::to_string(looked_));
+  tool_.fact("snapshot_freed", std::to_string(freed_));
+  tool_.fact("snapshot_refused", std::to_string(refused_));
   const struct {
     uint64_t count;
     const char* words;

@@ -57,6 +57,7 @@ class Snapshots {
   bool check(CUresult result, const char* what);
   bool copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
   bool lives(const Target& target) const;
+  void left_out(const Target& target);
   bool compare(const Target& target, uint64_t out);
   bool compare(uint64_t launch);
 
@@ -70,6 +71,7 @@ class Snapshots {
   Device* at_ = nullptr;
   std::vector<Target> targets_;
   uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0, unknown_ = 0;
+  uint64_t freed_ = 0, refused_ = 0;  // bytes: they ended meanwhile; the driver does not read them
 };
 
 // The pieces of memory of the GPU to which a launch's arguments point, each once. With the mutex.

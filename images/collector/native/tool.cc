@@ -48,8 +48,11 @@ std::string subscribe(Tool& self) {
   if (self.copies) Copies::add_calls(calls.seldom);
   error = self.watching.begin(self.api, handle, calls, self.options.ends());
   if (self.watching.lacks_driver_calls()) {
-    self.note(2, "this Sanitizer does not report the calls that launch kernels: what they copy by "
-                 "tensor map (TMA) is not known");
+    self.note(2, self.copies ? "this Sanitizer does not report all copies and fills of the driver, "
+                               "or launches: such copies are compared the slow way, and such "
+                               "launches not at all"
+                             : "this Sanitizer does not report the calls that launch kernels: what "
+                               "they copy by tensor map (TMA) is not known");
   }
   return error;
 }

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from accel_trace.events import Argument, Event, Fact, Iteration
+from accel_trace.events import Argument, Event, Fact, Iteration, Lost
 from accel_trace.launch import Filters, LaunchError
 from accel_trace.session import Session
 from accel_trace.tools.inferred import infer
@@ -190,6 +190,34 @@ def test_checks_count_what_came_out_otherwise(tmp_path):
     assert found(tmp_path, *events) == ([], 0, 0, 4, 1)
 
 
+def test_every_launch_is_in_one_count_of_the_report(tmp_path):
+    """Analysed ones that cannot be inferred, too: of another kernel, and without data."""
+    other = step(2, 8, BASE, analysed=1, name="other")
+    nodes = [launch(10, "k", analysed=2), launch(11, "k", analysed=4), launch(12, "k", analysed=3)]
+    opened = session(
+        tmp_path, Fact(name="distinct", value="1"), *MEMORY, launch(0, "before", analysed=0),
+        launch(1, "before", analysed=1), *step(0, 2, BASE, analysed=1),
+        *step(1, 4, BASE, analysed=0, name="other"), *step(1, 6, BASE, analysed=1), *other[:-6],
+        *nodes, *other[-6:], *step(3, 13, BASE, analysed=1), Lost(launch=13),
+        *step(4, 15, BASE, analysed=0), launch(17, "after", analysed=0),
+    )  # fmt: skip
+    report = WorkingSet({}, tmp_path).run(opened)
+    counts = {r.metric: r.samples[0] for r in report.records if r.unit == "launches"}
+    assert counts.pop("mismatches") == 0, "of those that are checked"
+    assert counts.pop("launches") == 11, "the rows of the table"
+    assert counts == {
+        "inferred": 2, "unmatched": 2, "outside": 2, "nodes": 2, "first": 3, "checked": 4,
+        "unchecked": 3,
+    }  # fmt: skip
+    assert sum(counts.values()) == opened.coverage.launches == 18
+    assert (
+        "2 are as none of the analysed iteration, 2 lie before or outside of iterations, and 2 are "
+        "nodes of CUDA graphs that have no result of their own: they are left out; 4 inferred "
+        "launches were analysed as well, and 0 of them came out otherwise; 3 that were analysed "
+        "could not be inferred, and 3 had no analysed iteration before them"
+    ) in report.text
+
+
 def test_the_report_labels_them_and_counts(tmp_path):
     opened = session(
         tmp_path, Fact(name="distinct", value="1"), *MEMORY, *step(0, 0, BASE, analysed=1),
@@ -198,7 +226,9 @@ def test_the_report_labels_them_and_counts(tmp_path):
     report = WorkingSet({}, tmp_path).run(opened)
     assert "inferred: 2 launches that were not analysed do as one that was" in report.text
     counts = {r.metric: r.samples[0] for r in report.records if r.unit == "launches"}
-    assert counts == {"launches": 4, "inferred": 2, "unmatched": 0, "checked": 0, "mismatches": 0}
+    assert counts == {"launches": 4, "inferred": 2, "first": 2} | dict.fromkeys(
+        ("unmatched", "outside", "nodes", "checked", "mismatches", "unchecked"), 0
+    )
     with (tmp_path / "working-set.csv").open() as file:
         assert [row["known"] for row in csv.DictReader(file)] == [*["measured"] * 2,
                                                                   *["inferred"] * 2]  # fmt: skip

@@ -265,6 +265,27 @@ def test_a_context_that_ends_takes_our_memory_with_it(how: str, tmp_path: Path) 
     assert facts["pinned_bytes"] == str(8 << 20)
 
 
+@pytest.mark.parametrize(("ends", "how"), [(1, ""), (1, "called"), (2, "called")])
+def test_a_context_that_another_thread_ends_while_a_copy_comes(
+    ends: int, how: str, tmp_path: Path
+) -> None:
+    """Another one than the copy's, as a program may do, and the copy's own, which is its fault."""
+    other = A + (64 << 20)
+    script = [
+        *START, "context 2 1", "stream 2 2",
+        *(f"memory {at:#x} {LARGE} 7" for at in (A, other, HOST)),
+        f"alloc 1 {A:#x} {LARGE}", f"alloc 2 {other:#x} {LARGE}",
+        f"move 1 {HOST:#x} {A:#x} 100 3 {how}", f"move 2 {HOST:#x} {other:#x} {LARGE} 3 {how}",
+        "print over",
+    ]  # fmt: skip
+    run = play(script, tmp_path, "copies", sanitize="address", SYNTHETIC_DESTROYS=ends)
+    assert run.stdout == "over\n"
+    told = [(one.size, one.unchanged) for one in run.log.of(Compared)]
+    assert told == [(100, 100), (LARGE, LARGE)][: 3 - ends]
+    assert ("fetching what their destination holds failed" in run.log.notes()) == (ends == 2)
+    assert run.log.facts()["pinned_bytes"] == str(16 << 20)
+
+
 @pytest.mark.parametrize("why", ["SYNTHETIC_FULL", "SYNTHETIC_CAPTURES"])
 def test_without_memory_copies_are_compared_as_before(why: str, tmp_path: Path) -> None:
     settings = {why: 1}
@@ -272,6 +293,13 @@ def test_without_memory_copies_are_compared_as_before(why: str, tmp_path: Path) 
     assert told_of(fast) == told_of(slow)
     gpu, bus = (2, 3) if why == "SYNTHETIC_FULL" else (0, 0)  # no memory is needed within the GPU's
     assert fast.log.facts()["compared_by"] == f"gpu {gpu}, bus {bus}, sanitizer {13 - gpu - bus}"
+
+
+def test_a_sanitizer_that_does_not_report_a_copy_is_told_of_as_that(tmp_path: Path) -> None:
+    run = play(moves("called"), tmp_path, "copies", SYNTHETIC_LACKS="2")
+    assert "does not report all copies and fills of the driver" in run.log.notes()
+    assert "tensor map" not in run.log.notes()
+    assert len(told_of(run)) == 13
 
 
 def test_words_for_bad_settings() -> None:

@@ -11,7 +11,7 @@ from accel_trace import events as ev
 from accel_trace.session import Session
 from accel_trace.tools.base import ToolError
 from accel_trace.tools.unchanged_writes import UnchangedWrites
-from native_support import START, Log, play, program
+from native_support import START, Log, built, need_tools, play, program
 from test_unpatched import cubin
 
 A = 0x7D0000000000
@@ -166,7 +166,99 @@ def test_what_another_thread_frees_meanwhile_is_left_out(tmp_path: Path, when: s
     log = play(script, tmp_path, "copies", snapshot=1, **frees).log
     assert kept(log) == [(0, 0, 1, 4096), (0, 1, 0, 4096), (1, 0, 1, 4000), (1, 1, 0, 4096)]
     assert [free.address for free in log.of(ev.Free)] == [c]
+    assert log.facts()["snapshot_freed"] == "4096"
+    assert log.facts()["snapshot_refused"] == "0"
     assert "not compared" not in log.notes()
+
+
+@pytest.mark.parametrize(("piece", "kernel"), [(1, "hashed"), (2, "copied")])
+def test_what_the_driver_refuses_to_read_is_counted_and_said(
+    piece: int, kernel: str, tmp_path: Path
+) -> None:
+    """Nobody is seen to free it: before the launch, or where what is const is hashed behind it."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    script = [*memory(5, 6, 7), *typed(a, b, c), *typed(a, b, c)]
+    refuses = {"SYNTHETIC_REFUSES": f"{(a, b, c)[piece]:#x}"}
+    run = play(script, tmp_path, "copies", snapshot=1, **refuses)
+    assert {one[1] for one in kept(run.log)} == {0, 1, 2} - {piece}
+    assert (run.log.facts()["snapshot_freed"], run.log.facts()["snapshot_refused"]) == ("0", "8192")
+    report = UnchangedWrites({}, tmp_path).run(Session(run.folder))
+    lines = report.text.splitlines()
+    assert lines[1] == (
+        "  not seen: 8.00 KiB of what kernels got, that the driver refused to read, though nobody "
+        "was seen to free them"
+    ), kernel
+    counts = {r.labels["why"]: r.samples for r in report.records if r.metric == "not_seen"}
+    assert counts == {"freed": (0,), "refused": (8192,)}
+
+
+def test_launches_with_one_buffer_of_arguments_are_counted(tmp_path: Path) -> None:
+    """As PyCUDA makes them: where the arguments lie in it is not looked up."""
+    one = [*typed(A, A + 0x10000, 0)[:-1], "call buffer"]
+    log = play([*memory(0, 1), *one, *one], tmp_path, "copies", snapshot=1).log
+    assert not log.of(ev.Kept)
+    assert "2 launches were not compared: what they get was not known" in log.notes()
+
+
+def same_named(parameters: str, name: str = "same") -> Path:
+    """A cubin of a kernel of a name with these parameters."""
+    tools = need_tools()
+    source = f'extern "C" __global__ void {name}({parameters}) {{}}'
+
+    def make(folder: Path) -> None:
+        (folder / "same.cu").write_text(source)
+        subprocess.run(
+            [tools.nvcc, "-cubin", "-arch=sm_90a", f"-ccbin={tools.cxx}", *tools.includes(),
+             folder / "same.cu", "-o", folder / "same.cubin"],
+            check=True, timeout=300, capture_output=True,
+        )  # fmt: skip
+
+    return built("cubin-same", make, source, tools) / "same.cubin"
+
+
+@pytest.mark.parametrize(("how", "old"), [("", False), ("", True), ("module", True)])
+@pytest.mark.parametrize(
+    ("parameters", "argument", "first"),
+    [("float* p", f"pointer 8 {A:#x}", [(0, 0)]), ("int n", "argument 4", [])],
+)
+def test_kernels_of_one_name_with_other_parameters_are_not_mixed_up(
+    parameters: str, argument: str, first: list[tuple[int, int]], how: str, old: bool,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """As compilers for Python make them; no pointer is read that a launch does not have."""
+    lines = [line for line in memory(5, 6, 7) if not line.startswith("module")]
+    three = (f"pointer 8 {A + i * 0x10000:#x}" for i in range(3))
+    lines += [
+        f"module 1 1 - {same_named(parameters)}",
+        f"module 2 1 - {same_named('float* p, float* q, float* r')}",
+        "launch 1 1 same", argument, f"call {how}", "launch 1 2 same", *three, f"call {how}",
+    ]  # fmt: skip
+    settings = {"SYNTHETIC_OLD": "1"} if old else {}
+    log = play(lines, tmp_path, "copies", sanitize="address", snapshot=1, **settings).log
+    known = how or not old  # by the module, or by the driver
+    assert [one[:2] for one in kept(log)] == ([*first, (1, 0), (1, 1), (1, 2)] if known else [])
+    said = "2 launches were not compared: what they get was not known" in log.notes()
+    assert said == (not known)
+
+
+def test_a_captured_kernel_is_not_taken_for_one_of_its_name_that_gets_tensor_maps(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        "context 1 0", f"module 1 1 - {cubin('90a')}",
+        f"module 2 1 - {same_named('float* p', 'loads')}", "stream 1 1",
+        "launch 1 2 loads", f"pointer 8 {A:#x}", "call module-capture", "end_capture 1",
+    ]  # fmt: skip
+    log = play(lines, tmp_path, sanitize="address").log
+    assert "parameters_read" not in log.facts()
+
+
+def test_memory_that_is_not_enough_is_given_back(tmp_path: Path) -> None:
+    script = [*memory(5, 6, 7), *typed(A, A, A), "taken"]
+    run = play(script, tmp_path, "copies", snapshot=1, SYNTHETIC_SMALL="1")
+    assert run.stdout == "taken 0\n"
+    assert "not compared any more: taking memory failed with error 2" in run.log.notes()
+    assert run.log.facts()["device_bytes"] == "0"
 
 
 def test_a_large_piece_is_compared_part_by_part(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,45 @@ def test_what_was_cleared_is_not_uploaded() -> None:
     assert count == 3
     assert changed.count("cuda_make_array(0,") == 4
     assert "cuda_make_array(l.weights, 3)" in changed
+
+
+def packed(folder: Path, *names: str) -> bytes:
+    """An archive of files of random bytes, which cannot be packed to less."""
+    path = folder / "whole.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for name in names:
+            file = folder / "content"
+            file.write_bytes(os.urandom(100_000))
+            archive.add(file, name)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "flipped", "cut tar", "empty", "no tar", "none", "other"]
+)
+def test_a_damaged_archive_is_said_in_a_sentence(damage: str, tmp_path: Path) -> None:
+    whole = packed(tmp_path, "darknet/src/a.c", f"darknet/cfg/{NETWORK}")
+    middle = len(whole) // 2
+    found = {
+        "cut": whole[:middle],
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :],
+        "cut tar": lzma.compress(lzma.decompress(whole)[:150_000]),
+        "empty": b"", "no tar": b"<html>not found</html>" * 1000,
+        "other": packed(tmp_path, "one/a.c", "two/b.c"),
+    }  # fmt: skip
+    archive = tmp_path / "darknet.orig.tar.xz"
+    if damage in found:
+        archive.write_bytes(found[damage])
+    done = subprocess.run(
+        [sys.executable, "-m", "valueexpert.darknet", archive, tmp_path / "out"],
+        capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"WARNING: Darknet is not built: {archive} ")
+    assert "; fix: get Debian's darknet_*.orig.tar.xz again" in line
+    assert not (tmp_path / "out").exists()
 
 
 def program(folder: Path, text: str) -> None:

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ import pytest
 from accel_trace import tools
 from accel_trace.cpu import recorded as cpu
 from accel_trace.cpu.watch import build as recorder
+from accel_trace.events import MEMORY_FLAGS, Alloc, Free, RegionEnd, RegionStart
+from accel_trace.log_writer import LogWriter
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.session import Session
 from accel_trace.uvm.sharing import CPU, GPU, KINDS, SIZES, faults_of, windows_of
@@ -21,8 +26,11 @@ from accel_trace.uvm.sharing_map import owners
 from accel_trace.uvm.touches import Timeline, timeline
 from accel_trace.values.accesses import read_values
 from native_support import need_tools
+from reprokit.records import RecordWriter
 from valueexpert import build, traces
 from valueexpert.catalog import KIND_OF, ROUNDS, SHARING
+from valueexpert.cli import PROGRAM
+from valueexpert.experiments import sharing
 from valueexpert.experiments.sharing import expected_faults
 from valueexpert.replay import run
 
@@ -68,6 +76,40 @@ def test_kinds_and_faults_follow_from_how_it_is_written(
             if variant == "before" and (page == SIZES[0] or size > APART):
                 assert faults.of(CPU) == (size % APART + 2) * (ROUNDS + 1)
     assert len(digests) == 1
+
+
+def add_object_before(folder: Path) -> None:
+    """The same record with an object `idle` that was freed before the first one was made there."""
+    (log,) = traces.process(folder).readers
+    events = list(log)
+    first = next(event for event in events if isinstance(event, Alloc))
+    idle = Alloc(address=first.address, size=first.size, device=0, stream=0,
+                 flags=MEMORY_FLAGS["managed"], ns=2)  # fmt: skip
+    with LogWriter(log.path, pid=log.pid) as writer:
+        for event in (
+            RegionStart(name="idle", ns=1), idle, RegionEnd(name="idle", ns=3),
+            Free(address=idle.address, size=idle.size, device=0, flags=idle.flags, stream=0, ns=4),
+            *(replace(event, clock=0) for event in events),
+        ):  # fmt: skip
+            writer.write(event)
+
+
+def test_pages_are_those_of_the_objects_that_lived_when_they_were_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sharing.tar.xz"
+    with traces.opened(SHARING) as folders, tarfile.open(path, "w:xz") as archive:
+        for variant, folder in folders.items():
+            add_object_before(folder)
+            archive.add(folder, variant)
+    monkeypatch.setattr(traces, "opened", partial(traces.opened, source=tmp_path))
+    sharing.run(PROGRAM.parse(["sharing"]), RecordWriter(tmp_path))
+    found = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
+    right = [r["samples"] for r in found if r["metric"] in ("kinds_right", "faults_right")]
+    assert right == [[1.0]] * len(SHARING.variants) * len(SIZES) * 3
+    assert {r["labels"]["object"] for r in found if r["metric"] == "touched"} == {
+        *KIND_OF["before"], *KIND_OF["after"],
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="steps x86-64 only")

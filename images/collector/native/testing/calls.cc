@@ -47,9 +47,18 @@ AT_SAME(LookupArguments, name, cuLibraryGetKernel, 2);
 namespace synthetic {
 namespace {
 
+thread_local Context* used = nullptr;
+
 CUgraph graph_of(int number) { return reinterpret_cast<CUgraph>(uint64_t{0x6000} + number); }
 
 }  // namespace
+
+void use(int stream) {
+  std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+  used = machine().streams.at(stream)->context;
+}
+
+Context& current() { return used ? *used : *machine().contexts.begin()->second; }
 
 void call_driver(uint32_t id, const void* arguments, const char* name,
                  const std::function<void()>& work) {
@@ -74,7 +83,9 @@ void make_map(int number, const std::vector<uint64_t>& image) { machine().maps[n
 
 void call_launch(int stream, const Kernel& kernel, const std::string& way,
                  const std::string& cubin) {
-  const bool captured = way == "capture";
+  const bool of_module = way.rfind("module", 0) == 0;
+  const bool captured = way == "capture" || way == "module-capture";
+  use(stream);
   std::vector<char> all;
   std::vector<std::vector<char>> each;
   std::vector<void*> pointers;
@@ -103,13 +114,17 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
                        work);
   }
   std::unique_lock<std::recursive_mutex> lock(machine().mutex);
-  void* function = const_cast<char*>(machine().names.insert(kernel.name).first->data());
+  const std::string own = of_module ? kernel.name + "@" + std::to_string(kernel.module) : kernel.name;
+  void* function = const_cast<char*>(machine().names.insert(own).first->data());
+  const CUmodule module = of_module ? machine().modules.at(kernel.module)->handle() : nullptr;
   std::vector<size_t>& sizes = machine().parameters[function];
   sizes.clear();
   for (const Argument& argument : kernel.arguments) sizes.push_back(argument.size);
   lock.unlock();
-  const LookupArguments lookup{&function, nullptr, kernel.name.c_str()};
-  call_driver(SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel, &lookup, "h", [] {});
+  const LookupArguments lookup{&function, module, kernel.name.c_str()};
+  call_driver(of_module ? SANITIZER_CBID_DRIVER_API_cuModuleGetFunction
+                        : SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel,
+              &lookup, "h", [] {});
   CUlaunchConfig config{};
   LaunchExArguments arguments{};
   lock.lock();
@@ -142,6 +157,7 @@ void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction, 
       memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
     });
   };
+  use(stream);
   if (!called) return work();
   const MoveArguments arguments{to, from, size, handle_of(stream)};
   const uint32_t ids[] = {0, 0, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoDAsync_v2,
@@ -161,6 +177,7 @@ void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32
       }
     });
   };
+  use(stream);
   if (!called) return work();
   const MoveArguments arguments{address, value, width, handle_of(stream)};
   const uint32_t ids[] = {0, SANITIZER_CBID_DRIVER_API_cuMemsetD8Async,

@@ -16,9 +16,6 @@ using accel_trace::Sums;
 
 namespace {
 
-// What the tool took: it goes with the context.
-std::set<void*> taken;
-
 synthetic::Stream* of(CUstream stream) { return reinterpret_cast<synthetic::Stream*>(stream); }
 
 void compare(const char* now, const char* before, uint64_t first, uint64_t bytes, Sums* out) {
@@ -45,10 +42,25 @@ void free_meanwhile(const char* variable, CUstream stream) {
 
 }  // namespace
 
-void synthetic::free_taken() {
+void synthetic::free_taken(Context& context) {
   std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-  for (void* const memory : taken) free(memory);
-  taken.clear();
+  auto& owners = machine().owners;
+  for (auto one = owners.begin(); one != owners.end();) {
+    if (one->second != &context) {
+      ++one;
+      continue;
+    }
+    machine().memory.erase(one->first);
+    free(reinterpret_cast<void*>(one->first));
+    one = owners.erase(one);
+  }
+}
+
+void synthetic::destroy_meanwhile() {
+  static const char* const number = getenv("SYNTHETIC_DESTROYS");
+  static std::atomic<int> waits{0};  // the first wait is that of another copy
+  if (!number || ++waits != 2) return;
+  std::thread([] { destroy_context(atoi(number)); }).join();
 }
 
 extern "C" {
@@ -71,10 +83,11 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, siz
 }
 CUresult cuCtxGetCurrent(CUcontext* context) {
   std::lock_guard<std::recursive_mutex> guard(synthetic::machine().mutex);
-  *context = synthetic::machine().contexts.begin()->second->handle();
+  *context = synthetic::current().handle();
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
+  if (getenv("SYNTHETIC_SMALL") && bytes > (4 << 20)) return CUDA_ERROR_OUT_OF_MEMORY;
   void* memory = nullptr;
   cuMemAllocHost_v2(&memory, bytes);
   *out = reinterpret_cast<CUdeviceptr>(memory);
@@ -82,7 +95,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* out, size_t bytes) {
 }
 CUresult cuMemFree_v2(CUdeviceptr memory) {
   std::lock_guard<std::recursive_mutex> guard(synthetic::machine().mutex);
-  taken.erase(reinterpret_cast<void*>(memory));
+  synthetic::machine().owners.erase(memory);
   free(reinterpret_cast<void*>(memory));
   return CUDA_SUCCESS;
 }
@@ -92,7 +105,8 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* all) {
 }
 CUresult cuMemAllocHost_v2(void** out, size_t bytes) {
   std::lock_guard<std::recursive_mutex> guard(synthetic::machine().mutex);
-  *out = *taken.insert(malloc(bytes)).first;
+  *out = malloc(bytes);
+  synthetic::machine().owners[reinterpret_cast<uint64_t>(*out)] = &synthetic::current();
   return CUDA_SUCCESS;
 }
 // Memory that the program took is the GPU's; the driver knows no other.
@@ -110,7 +124,10 @@ CUresult cuPointerGetAttribute(void* out, CUpointer_attribute what, CUdeviceptr 
   return CUDA_SUCCESS;
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  if (freed.count(from)) return CUDA_ERROR_INVALID_VALUE;
+  const char* const refused = getenv("SYNTHETIC_REFUSES");  // to read from an address
+  if (freed.count(from) || (refused && strtoull(refused, nullptr, 0) == from)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   of(stream)->push([=] {
     memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   });
@@ -145,7 +162,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned
 CUresult cuStreamSynchronize(CUstream stream) {
   of(stream)->run_all();
   free_meanwhile("SYNTHETIC_FREES_BEHIND", stream);
-  return CUDA_SUCCESS;
+  synthetic::destroy_meanwhile();
+  return of(stream)->context->broken ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
 }
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
   *status = getenv("SYNTHETIC_CAPTURES") ? CU_STREAM_CAPTURE_STATUS_ACTIVE

@@ -149,7 +149,7 @@ void destroy_context(int number) {
   const auto data = context_data(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
   context.broken = true;
-  if (machine().contexts.size() == 1) free_taken();
+  free_taken(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
 
@@ -368,6 +368,7 @@ void run(int number, int steps) {
 }
 
 uint64_t told() { return machine().told; }
+int taken() { return static_cast<int>(machine().owners.size()); }
 int own_callbacks() { return machine().own_callbacks; }
 int waits_in_nodes() { return machine().waits_in_nodes; }
 

@@ -81,6 +81,7 @@ SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
 SYNTHETIC uint64_t told();  // callbacks so far, but those of memory, modules and lookups
+SYNTHETIC int taken();                      // pieces of memory that the tool has
 SYNTHETIC int own_callbacks();              // how often the tool's own work was reported back to it
 SYNTHETIC int waits_in_nodes();             // how often the tool waited while nodes were launched
 

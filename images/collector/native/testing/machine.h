@@ -74,7 +74,7 @@ struct Machine {
   std::map<int, std::unique_ptr<Stream>> streams;
   std::map<uint64_t, size_t> memory;  // what sanitizerAlloc gave out
   std::map<uint64_t, size_t> programs;  // what the program took itself
-  std::map<uint64_t, Context*> owners;
+  std::map<uint64_t, Context*> owners;  // of what the tool took: it goes with the context
   std::thread beside;  // it instantiates a graph
   std::atomic<int> own_callbacks{0};
   std::atomic<bool> in_node{false};      // a graph is being put together
@@ -93,7 +93,10 @@ Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
 bool listens(Sanitizer_CallbackDomain domain, uint32_t id);
-void free_taken();  // of the only context that there is
+void free_taken(Context& context);  // what the tool took with it
+void use(int stream);  // its context is this thread's from now on
+Context& current();
+void destroy_meanwhile();  // another thread, the context that SYNTHETIC_DESTROYS names; once
 void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work);
 
 }  // namespace synthetic

@@ -68,6 +68,7 @@ SanitizerResult give(void* address, uint32_t id) {
     if (machine().memory.erase(reinterpret_cast<uint64_t>(address)) == 0) {
       return SANITIZER_ERROR_INVALID_PARAMETER;
     }
+    machine().owners.erase(reinterpret_cast<uint64_t>(address));
     for (auto& [number, stream] : machine().streams) streams.push_back(stream.get());
   }
   for (synthetic::Stream* stream : streams) stream->run_all();
@@ -115,6 +116,12 @@ SanitizerResult sanitizerEnableDomain(uint32_t enable, Sanitizer_SubscriberHandl
 
 SanitizerResult sanitizerEnableCallback(uint32_t enable, Sanitizer_SubscriberHandle,
                                         Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id) {
+  const char* const lacks = getenv("SYNTHETIC_LACKS");  // how many of the driver's functions
+  static int lacked = 0;
+  if (lacks && domain == SANITIZER_CB_DOMAIN_DRIVER_API && lacked < atoi(lacks)) {
+    ++lacked;
+    return SANITIZER_ERROR_INVALID_PARAMETER;
+  }
   {
     Guard guard(machine().mutex);
     machine().callbacks[{domain, id}] = enable != 0;
@@ -216,6 +223,7 @@ SanitizerResult sanitizerMemcpyDeviceToHost(void* to, void* from, size_t size,
   }
   stream_of(handle)->run_all();
   engine_copy(to, from, size);
+  synthetic::destroy_meanwhile();
   return SANITIZER_SUCCESS;
 }
 

@@ -199,7 +199,8 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture]: as `go`, but through the driver's function; call lazily CUBIN
+      // call [buffer|capture|module|module-capture]: as `go`, but through the driver's function, the
+      // kernel that of a library or of its module; call lazily CUBIN
       synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
     else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
@@ -245,6 +246,7 @@ struct Player {
       before = now;
     }
     else if (command == "begin_capture") synthetic::begin_capture();
+    else if (command == "taken") printf("taken %d\n", synthetic::taken());
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
     else if (command == "flushes") flushes(whole(w[1]));

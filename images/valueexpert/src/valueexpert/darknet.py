@@ -8,6 +8,7 @@ cleared (outputs, deltas, updates) are made by Darknet's own fill on the GPU, no
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import subprocess
@@ -53,15 +54,30 @@ def _library(tools: Toolchain, name: str) -> tuple[Path, Path]:
     raise BuildError(f"{name} is not here; install nvidia-{name}")
 
 
-def build(archive: Path, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Path:
-    """Compile both programs; returns their folder. Raises BuildError, OSError or TarError."""
-    tools = find_toolchain()
-    folder = out / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(os.cpu_count()) as pool:
-        with tarfile.open(archive) as packed:
+def _unpacked(archive: Path, work: Path) -> Path:
+    """The folder of the source. Raises BuildError for an archive that is damaged or another's."""
+    try:
+        with tarfile.open(archive, "r:xz") as packed:
             packed.extractall(work)  # pinned by its hash; Python 3.11.2 has no filter
-        (root,) = Path(work).iterdir()
+    except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    else:
+        for network in work.glob(f"*/cfg/{NETWORK}"):
+            return network.parents[1]
+        why = f"it holds no {NETWORK}"
+    raise BuildError(
+        f"{archive} cannot be unpacked as Darknet's source ({' '.join(why.split())}); fix: get "
+        "Debian's darknet_*.orig.tar.xz again"
+    )
+
+
+def build(archive: Path, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Path:
+    """Compile both programs; returns their folder. Raises BuildError or OSError."""
+    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(os.cpu_count()) as pool:
+        root = _unpacked(archive, Path(work))
+        tools = find_toolchain()
+        folder = out / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
         found = [_library(tools, name) for name in ("cublas", "curand")]
         libraries = [path for _, path in found]
         includes = [f"-I{root / name}" for name in ("include", "src")]
@@ -104,5 +120,5 @@ def build(archive: Path, out: Path, archs: tuple[str, ...] = ("80", "90")) -> Pa
 if __name__ == "__main__":
     try:
         print(build(Path(sys.argv[1]), Path(sys.argv[2])))
-    except BuildError as error:
+    except (BuildError, OSError) as error:
         sys.exit(f"WARNING: Darknet is not built: {error}")

@@ -99,14 +99,21 @@ def touches(row: LaunchSet, piece: Piece) -> bool:
 
 @dataclass
 class Inferred:
-    """What was inferred of one process: rows by launch, and how the checks came out."""
+    """What was inferred of one process: rows by launch, and how the checks came out.
+
+    Every launch is in one of `rows`, `reasons`, `outside` and `nodes`, where it was not analysed,
+    else in one of `checked`, `unchecked` and `first`.
+    """
 
     rows: list[LaunchSet] = field(default_factory=list)
     # Launches of iterations that are as none of the analysed one, by kernel and reason.
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     outside: int = 0  # launches in no iteration, or before the first that was analysed
+    nodes: int = 0  # of CUDA graphs, without a result of their own
     checked: int = 0  # launches that were inferred and analysed
     mismatches: int = 0  # of them
+    unchecked: int = 0  # analysed ones that could not be inferred, or whose own result is lost
+    first: int = 0  # analysed ones with no analysed iteration before them
 
     @property
     def unmatched(self) -> int:
@@ -166,8 +173,12 @@ class _Reader:
             return
         place = len(self._calls)
         self._calls.append(call)
+        if call.launch.analysed in (3, 4):
+            self.out.nodes += 1
+            return
         if self._inside is None or not self._reference:
             self.out.outside += call.launch.analysed == 0
+            self.out.first += call.launch.analysed != 0
             return
         row: LaunchSet | str = "the analysed iteration is shorter"
         if place < len(self._reference):
@@ -178,7 +189,9 @@ class _Reader:
                 self.out.reasons[call.launch.name, row] += 1
             else:
                 self.out.rows.append(row)
-        elif own is not None and not isinstance(row, str):
+        elif own is None or isinstance(row, str):
+            self.out.unchecked += 1
+        else:
             self.out.checked += 1
             self.out.mismatches += (row.tensors, row.ws) != (own.tensors, own.ws)
 

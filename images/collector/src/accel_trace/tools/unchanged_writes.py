@@ -25,6 +25,10 @@ from accel_trace.tools.base import (
 )
 
 _WRITES = {0: "is const by its type", 1: "may be written, by its type", 2: "is an argument"}
+_NOT_SEEN = {  # facts of the injection library, in bytes
+    "freed": "that another thread freed before they were compared",
+    "refused": "that the driver refused to read, though nobody was seen to free them",
+}
 _COLUMNS = ("process", "launch", "kernel", "operator", "region", "address", "size", "unchanged",
             "known", "zeros", "hash")  # fmt: skip
 
@@ -77,6 +81,11 @@ class UnchangedWrites(Tool):
                 f"looked at, with {process.facts.get('snapshot', '0')} bytes for snapshots"
             )
             records.append(Record("looked_at", "launches", (looked,), labels))
+            for why, words in _NOT_SEEN.items():
+                size = int(process.facts.get(f"snapshot_{why}", "0"))
+                records.append(Record("not_seen", "B", (size,), labels | {"why": why}))
+                if size:
+                    lines.append(f"  not seen: {bytes_text(size)} of what kernels got, {words}")
             found = sorted(places.items(), key=lambda item: -item[1].unchanged)
             named = [(key, one) for key, one in found
                      if one.size and one.unchanged >= self.number("least") * one.size]  # fmt: skip

@@ -168,16 +168,18 @@ def _add_inferred(
     the most of the others were not."""
     found = infer(process, sets)
     sets.rows = sorted([*sets.rows, *found.rows], key=lambda row: row.launch.launch)
-    for name, unit, count in (
-        ("inferred", "launches", len(found.rows)), ("unmatched", "launches", found.unmatched),
-        ("checked", "launches", found.checked), ("mismatches", "launches", found.mismatches),
+    records.append(Record("inferred", "launches", (len(found.rows),), labels))
+    for name in (
+        "unmatched", "outside", "nodes", "checked", "mismatches", "unchecked", "first",
     ):  # fmt: skip
-        records.append(Record(name, unit, (count,), labels))
+        records.append(Record(name, "launches", (getattr(found, name),), labels))
     text = (
         f"inferred: {len(found.rows)} launches that were not analysed do as one that was; "
-        f"{found.unmatched} are as none of the analysed iteration, and {found.outside} lie before "
-        f"or outside of iterations: they are left out; {found.checked} inferred launches were "
-        f"analysed as well, and {found.mismatches} of them came out otherwise"
+        f"{found.unmatched} are as none of the analysed iteration, {found.outside} lie before or "
+        f"outside of iterations, and {found.nodes} are nodes of CUDA graphs that have no result of "
+        f"their own: they are left out; {found.checked} inferred launches were analysed as well, "
+        f"and {found.mismatches} of them came out otherwise; {found.unchecked} that were analysed "
+        f"could not be inferred, and {found.first} had no analysed iteration before them"
     )
     return text, [
         f"  not inferred: {count} launches of {cut(kernel)}: {reason}"

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from accel_trace.uvm.sharing import CPU, GPU, KINDS, SIZES, Windows, counts, faults_of, windows_of
+from accel_trace.uvm.sharing import (
+    CPU,
+    GPU,
+    KINDS,
+    SIZES,
+    Windows,
+    counts,
+    faults_of,
+    times_of,
+    windows_of,
+)
 from accel_trace.uvm.sharing_map import cells, owners
 from accel_trace.uvm.touches import Timeline, timeline
 from reprokit.records import RecordWriter
@@ -40,10 +50,18 @@ def expected_faults(variant: str, pages: Counter[str]) -> dict[int, int]:
     return found
 
 
+def _names(found: Timeline, windows: Windows) -> list[str]:
+    """Of each page, the objects that lived when it was touched."""
+    size = windows.page_bytes
+    times = times_of(found.touches, size)
+    pages, _ = windows.pages()
+    return [" and ".join(owners(page, size, found.objects, times[page])) for page in pages.tolist()]
+
+
 def _size(variant: str, found: Timeline, windows: Windows, out: RecordWriter) -> None:
     labels: dict[str, object] = {"variant": variant, "page": windows.page_bytes}
-    pages, kinds = windows.pages()
-    names = [" and ".join(owners(int(page), windows.page_bytes, found.objects)) for page in pages]
+    _, kinds = windows.pages()
+    names = _names(found, windows)
     told = [
         KINDS[kind] == KIND_OF[variant].get(name) for name, kind in zip(names, kinds, strict=True)
     ]
@@ -61,8 +79,8 @@ def _size(variant: str, found: Timeline, windows: Windows, out: RecordWriter) ->
 
 def _map(variant: str, found: Timeline, windows: Windows, out: RecordWriter) -> None:
     pages, _ = windows.pages()
-    for row, (page, line) in enumerate(zip(pages, cells(windows, pages), strict=True)):
-        name = " and ".join(owners(int(page), windows.page_bytes, found.objects))
+    lines = zip(_names(found, windows), cells(windows, pages), strict=True)
+    for row, (name, line) in enumerate(lines):
         for window, kind in enumerate(line):
             if kind >= 0:
                 own = {"variant": variant, "row": f"{row:03d}", "object": name,
