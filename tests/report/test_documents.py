@@ -76,7 +76,7 @@ def test_a_claims_value_a_table_and_the_scoreboard(house: Path) -> None:
     ("asked", "why"),
     [
         ("h200/nothing D1", "no reference set 'h200/nothing'"),
-        ("h200/dlrm Q99", "no number for a claim 'Q99'"),
+        ("cpu/valueexpert Q99", "no number for a claim 'Q99'"),
         ("h200/dlrm median(kernel_time, variant=nobody)", "no records"),
         ("h200/dlrm medium(kernel_time)", "no function 'medium'"),
         ("set: h200/dlrm\nrows: {}", "columns"),
