@@ -23,6 +23,7 @@ def house(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_this_projects_documents() -> None:
     assert fill(ROOT, RESULTS, write=False) == []
 

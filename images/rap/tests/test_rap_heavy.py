@@ -62,6 +62,7 @@ def records(out: Path, metric: str) -> list[dict[str, Any]]:
     return [found for line in lines if (found := json.loads(line))["metric"] == metric]
 
 
+@pytest.mark.slow
 def test_the_search_and_the_gains_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
