@@ -17,9 +17,9 @@ demo: $(VENV)/.run
 	$(BIN)/ae run dlrm --quick
 
 # The tests of the engine and of Slurm have a worker each, which mostly waits; the others share two,
-# by file (conftest.py).
+# by file, the slow ones first (conftest.py).
 test: setup
-	$(BIN)/python -m pytest -n 4 --dist loadgroup
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

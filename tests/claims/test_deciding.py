@@ -100,11 +100,17 @@ def results(request: pytest.FixtureRequest) -> Results:
     return load_reference(request.param)
 
 
-def test_the_deciding_points_alone_give_the_same_verdict(results: Results) -> None:
+@pytest.fixture(scope="module")
+def judgements(results: Results) -> list[Judgement]:
+    return judge(load_claims(ROOT, results.recipe), results.rows)
+
+
+def test_the_deciding_points_alone_give_the_same_verdict(
+    results: Results, judgements: list[Judgement]
+) -> None:
     """Of every claim of every recipe that the reference decides, to the last digit."""
-    claims, points = load_claims(ROOT, results.recipe), spots(results)
-    wrote, decided = writers(results.rows), 0
-    for one in judge(claims, results.rows):
+    points, wrote, decided = spots(results), writers(results.rows), 0
+    for one in judgements:
         if one.verdict in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):
             continue
         need = deciding(one.claim, points, wrote)
@@ -114,11 +120,13 @@ def test_the_deciding_points_alone_give_the_same_verdict(results: Results) -> No
     assert decided
 
 
-def test_what_can_be_judged_is_what_is_comparable(results: Results) -> None:
+def test_what_can_be_judged_is_what_is_comparable(
+    results: Results, judgements: list[Judgement]
+) -> None:
     """On the hardware of the records, as the judge itself says."""
     smaller = [word for origin in results.origins for word in origin.reduced]
     assert all(map(is_protocol, smaller))
-    for one in judge(load_claims(ROOT, results.recipe), results.rows):
+    for one in judgements:
         if one.verdict in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED) or not one.hardware:
             continue
         comparable = one.verdict is not Verdict.NOT_COMPARABLE

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,15 @@ def subject_of(results: Results) -> Subject:
     return Subject(recipe, judge_results(ROOT, recipe, results), results)
 
 
+@cache
+def kept(path: Path) -> Subject:
+    """A reference set, judged once."""
+    return subject_of(load_reference(path))
+
+
 @pytest.fixture(scope="module", params=SETS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def subject(request: pytest.FixtureRequest) -> Subject:
-    return subject_of(load_reference(request.param))
+    return kept(request.param)
 
 
 def test_every_verdict_is_in_the_review(subject: Subject) -> None:
@@ -95,8 +102,8 @@ def test_deviations_are_said() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_an_appendix_is_balanced_and_escaped(name: str) -> None:
-    for results in (None, *[load_reference(path) for path in SETS if path.name == name]):
-        said = appendix_of(name, results)
+    for subject in (nothing(name), *[kept(path) for path in SETS if path.name == name]):
+        said = appendix(subject)
         assert said.isascii()
         code = "\n".join(line for line in said.splitlines() if not line.startswith("%"))
         open_: list[str] = []
@@ -123,7 +130,7 @@ COMMANDS = {
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex here")
 @pytest.mark.parametrize("name", RECIPES)
 def test_an_appendix_compiles(name: str, tmp_path: Path) -> None:
-    (tmp_path / "ae.tex").write_text(appendix_of(name, None))
+    (tmp_path / "ae.tex").write_text(appendix(nothing(name)))
     body = r"\begin{document}\appendix\input{ae}\end{document}"
     (tmp_path / "paper.tex").write_text(r"\documentclass[twocolumn]{article}" + body)
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
@@ -143,6 +150,6 @@ def test_what_is_special_in_latex_is_written_out() -> None:
     assert tex("a/b") == r"a/\allowbreak{}b"
 
 
-def appendix_of(name: str, results: Results | None) -> str:
-    nothing = Results(path=ROOT, name="", recipe=name, points=(), origins=())
-    return appendix(subject_of(results or nothing))
+def nothing(name: str) -> Subject:
+    """A recipe without a result."""
+    return subject_of(Results(path=ROOT, name="", recipe=name, points=(), origins=()))

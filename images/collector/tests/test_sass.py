@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,14 @@ import pytest
 from accel_trace import tools
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.sass import disassembly
-from accel_trace.sass.disassembly import DisassemblyError, disassemble, find_nvdisasm, parse
+from accel_trace.sass.disassembly import (
+    DisassemblyError,
+    Function,
+    disassemble,
+    find_nvdisasm,
+    functions,
+    parse,
+)
 from accel_trace.sass.types import Code, Told
 from accel_trace.session import Session
 from accel_trace.tools.base import ToolError
@@ -22,6 +30,7 @@ from accel_trace.values.accesses import from_rows
 from accel_trace.values.elements import CODE_OF, ELEMENTS, bits_of, numbers_of
 from accel_trace.values.recorded import _lent, replay
 from native_support import READ, TESTING, built, launch, need_tools, play
+from sass_support import disassembled
 
 A, N = 0x7F0000000000, 64
 PC = 0x1234  # of every access of the synthetic driver
@@ -78,13 +87,27 @@ def words(one: Told | None) -> str:
 @pytest.mark.parametrize("arch", ["80", "90", "90a"])
 @pytest.mark.parametrize("name", TYPES)
 def test_the_code_tells_the_types(arch: str, name: str) -> None:
-    code = Code(disassemble(cubin(arch), name, nvdisasm()))
+    code = Code(disassembled(cubin(arch), nvdisasm())[name])
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for index in code.accesses():
         loads = code.function.instructions[index].words[0].startswith("LD")
         found[loads].add(words(code.told(index)))
     wanted = [set() if one is None else {one} for one in TYPES[name]]
     assert [found[True], found[False]] == wanted
+
+
+@pytest.mark.parametrize("arch", ["80", "90", "90a"])
+def test_a_function_alone_is_as_it_is_among_all(arch: str) -> None:
+    every, index = disassembled(cubin(arch), nvdisasm()), functions(cubin(arch).read_bytes())
+
+    def without_numbers(function: Function) -> str:
+        return re.sub(r"\.L_x_\d+", ".L", repr(function))  # labels, counted through the file
+
+    names = sorted(TYPES, key=index.__getitem__)
+    for name in (names[0], names[len(names) // 2], names[-1], "double_divided"):
+        alone = disassemble(cubin(arch), name, nvdisasm())
+        assert len(alone.instructions) > 10
+        assert without_numbers(alone) == without_numbers(every[name])
 
 
 def test_a_subroutine_returns_to_where_it_was_called() -> None:

@@ -283,7 +283,7 @@ def test_a_licence_that_is_none(
 
 
 def test_a_solver_that_is_not_installed(
-    out: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, out: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gurobipy", None)
     monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
@@ -293,7 +293,9 @@ def test_a_solver_that_is_not_installed(
     (broken / "gurobipy.py").write_text("raise ImportError('not here')\n")
     monkeypatch.syspath_prepend(str(broken))
     with pytest.raises(SystemExit) as left:
-        main([*SMALL, "--variants", "rap", "--solver", "gurobi"])
+        main(
+            [*with_plan(tmp_path / "mine.json", plan()), "--variants", "rap", "--solver", "gurobi"]
+        )
     assert left.value.code == 77
     assert "gurobipy is not installed here; fix: " in capfd.readouterr().err.splitlines()[-1]
 

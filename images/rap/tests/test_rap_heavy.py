@@ -20,7 +20,10 @@ from rap_training.timeline import Span  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-WORDS = ("--iterations", "4", "--warmup", "1", "--repeats", "2", "--batches", "2")
+WORDS = (
+    "--iterations", "4", "--warmup", "1", "--repeats", "2", "--batches", "2",
+    "--solver-seconds", "3",
+)  # fmt: skip
 MACHINES: dict[str, Callable[[float], float]] = {
     "in proportion": lambda factor: 0.34 * factor,
     "with a part that stays": lambda factor: 0.2 + 0.14 * factor,
@@ -62,6 +65,7 @@ def records(out: Path, metric: str) -> list[dict[str, Any]]:
     return [found for line in lines if (found := json.loads(line))["metric"] == metric]
 
 
+@pytest.mark.slow
 def test_the_search_and_the_gains_are_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import rap_sessions
+from rap_plans import every_operator
 from rap_training import launcher
 from rap_training.cli import main
+from rap_training.plan.files import dump
 from rap_training.sharing import mps
 from rap_training.sharing.mps import Mps, MpsError, assert_absent
 
@@ -219,7 +221,9 @@ def test_variants_under_mps_are_skipped_on_a_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AE_OUT", str(tmp_path))
-    assert main([*ARGUMENTS, "--device", "cpu"]) == 0
+    (tmp_path / "every.json").write_text(dump(every_operator()))
+    plan = ("--plan-file", str(tmp_path / "every.json"))
+    assert main([*ARGUMENTS, *plan, "--device", "cpu"]) == 0
     measured, skipped = results(tmp_path)
     assert measured == {"ideal", "sequential"}
     assert set(skipped) == {"mps", "rap_mps"}

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from accel_trace.sass.disassembly import disassemble, find_nvdisasm, functions
+from accel_trace.sass.disassembly import find_nvdisasm
 from accel_trace.sass.types import Code, Told
 from accel_trace.values.accesses import READ, WRITE, read_values
 from accel_trace.values.elements import CODES, Element
 from native_support import need_tools
+from sass_support import disassembled
 from valueexpert import build, traces
 from valueexpert.catalog import MINIS
 
@@ -53,8 +54,8 @@ def test_the_code_has_the_types_of_the_source(name: str, arch: str, tmp_path: Pa
     assert nvdisasm is not None, "Triton's wheel, which the tests have, brings it"
     cubin = build.cubin(name, tmp_path, arch)
     wanted, silent, seen = sources(name), set(), set()
-    for function in functions(cubin.read_bytes()):
-        code = Code(disassemble(cubin, function, nvdisasm))
+    for function in disassembled(cubin, nvdisasm).values():
+        code = Code(function)
         for index in code.accesses():
             one = code.function.instructions[index]
             place = (one.line, READ if one.words[0].startswith("LD") else WRITE)
