@@ -32,8 +32,9 @@ from autotm.executor.settling import settled
 from autotm.fitting import Fitted
 from autotm.networks.modules import MODULES, module
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import Comparison, once_planned, peak_bytes
+from autotm.rivals.compare import Comparison, once_planned
 from autotm.rivals.largest import Task, largest
+from autotm.rivals.measuring import peak_bytes
 from autotm.rivals.search import at_cap
 from torch import nn
 
@@ -108,6 +109,22 @@ def test_convolutions_are_written_in_place_where_cudnn_gives_the_same_bits(
     assert any(same.values()) is not copied
 
 
+def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, outside = {}, {}
+    for part in (1 << 40, 1 << 24):
+        monkeypatch.setattr(kernels, "PART", part)
+        monkeypatch.setattr(kernels, "_SAME", same := {})
+        gc.collect()
+        step = autotm.fit(*large(), LOSS, budget="40GB", planner=lambda g, m: autotm_plans.kept(g))
+        assert step.measure(1).differ == ()
+        found[part], outside[part] = sum(same.values()), step.fit.outside
+        step.close()
+    print(f"{found} convolutions in place or in parts, {outside} bytes outside the arena")
+    assert outside[1 << 24] < outside[1 << 40]
+
+
 def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits() -> None:
     module, sample = large()
     found = settled(capture(module, sample, LOSS))
@@ -128,7 +145,7 @@ def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits()
 def test_ours_keeps_the_cap_by_its_measured_peak_whatever_ran_before() -> None:
     """What cuBLAS kept from the plain step on is ours to pay for, too."""
     comparison = Comparison(*large(), LOSS, repeats=2, only=["plain", "checkpoint"], most=4)
-    cell = comparison.cell(int(0.8 * comparison.plain().peak), "checkpoint")
+    [cell] = comparison.cells([int(0.8 * comparison.plain().peak)], "checkpoint")
     assert cell.note == ""
     assert cell.ours is not None
     assert cell.best is not None

@@ -13,7 +13,7 @@ import autotm_plans
 import pytest
 import torch
 from autotm.cli import main
-from autotm.executor import iteration
+from autotm.executor import iteration, outside
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
@@ -53,16 +53,33 @@ def test_a_resolution_ends_it_within_its_share() -> None:
     assert len(tried) < 14
 
 
+@pytest.mark.parametrize("fixed", [0, 300])
+@pytest.mark.parametrize("cap", [901, 5003, 40_000])
+@pytest.mark.parametrize("first", [1, 64, 4096])
+def test_peaks_on_a_line_lead_to_the_largest_batch(fixed: int, cap: int, first: int) -> None:
+    def attempt(batch: int) -> Trial:
+        peak = fixed + 10 * batch
+        return Trial(batch, peak, why="no" if peak > cap else "")
+
+    best, tried = largest(attempt, first, 0.05, cap)
+    assert best is not None
+    assert best.peak <= cap < fixed + 10 * 1.06 * best.batch + 10
+    assert len(tried) <= 6
+    none, _ = largest(lambda batch: Trial(batch, why="full"), first, 0.05, cap)
+    assert none is None  # what has no room has no peak
+
+
 def test_a_trial_is_a_whole_step_within_the_cap_and_the_time() -> None:
     plenty = Task("small-vgg", "cpu", "fp32", 10**8, LOSS)
     found = plenty.ours(4)
     assert found.why == ""
     assert 0 < found.peak < 10**8
-    assert Task("small-vgg", "cpu", "fp32", 1000, LOSS).ours(4).why.startswith("a budget of 1 kB")
+    tiny = Task("small-vgg", "cpu", "fp32", 1000, LOSS)
+    assert tiny.attempt(OURS)(4).why.startswith("a budget of 1 kB")
     slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12)
     assert "times what it may" in slow.ours(4).why
     assert slow.rival("plain", 4).seconds > 1e-12
-    assert Task("small-vgg", "cpu", "fp32", 1000, LOSS).rival("plain", 4).why.startswith("it takes")
+    assert tiny.rival("plain", 4).why.startswith("it takes")
 
 
 def test_a_trial_whose_gradients_are_others_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +104,7 @@ def test_a_trial_without_room_on_the_device_fails(monkeypatch: pytest.MonkeyPatc
         raise torch.OutOfMemoryError("there is no room")
 
     monkeypatch.setattr(iteration.Iteration, "once", full)
-    trial = Task("small-vgg", "cpu", "fp32", 10**8, LOSS).ours(2)
+    trial = Task("small-vgg", "cpu", "fp32", 10**8, LOSS).attempt(OURS)(2)
     assert trial == Trial(2, why="the device ran out of memory")
 
 
@@ -142,6 +159,18 @@ def test_a_plain_run_whose_tensors_wait_on_the_host_has_the_same_bits(name: str)
         <= want.keys()
         <= ends | outside.keys() | {view.tensor for view in found.updates.values()}
     )
+
+
+def test_a_plain_run_that_the_host_has_no_room_for_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net, sample = module("small-vgg_2", "cpu")
+    step = autotm.fit(net, sample, LOSS, budget=10**8, planner=lambda g, m: autotm_plans.kept(g))
+    monkeypatch.setattr(iteration, "_room", lambda device: 0)
+    assert step.measure(0).void == ""
+    monkeypatch.setattr(outside, "host_room", lambda: 1000)
+    assert step.measure(0).void.startswith("void: the gradients are not shown")
+    step.close()
 
 
 def test_a_budget_without_a_plan_is_said_at_once() -> None:
@@ -226,8 +255,8 @@ def test_a_rivals_knob_is_searched_beyond_its_grid(monkeypatch: pytest.MonkeyPat
     )
     task = Task("small-vgg", "cpu", "fp32", 580, LOSS, limit=1.72)
     found = task.rival("offload_activations", 4)
-    assert found == Trial(4, 568, 1.71875)
-    coarse = replace(task, knobs=4).rival("offload_activations", 4)  # two of these for the ends
+    assert found == Trial(4, 577, 1.7048)
+    coarse = replace(task, knobs=2).rival("offload_activations", 4)  # the ends alone
     assert coarse.why.startswith("a sample takes")
     assert replace(task, cap=399).rival("offload_activations", 4).why.startswith("it takes")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -263,6 +264,25 @@ def test_boxes_that_fill_an_arena_are_packed_into_it_or_little_more() -> None:
     heights = sorted(pack(filling(seed), 1000)[1] for seed in range(8))
     assert heights[0] == heights[5] == 1000
     assert heights[-1] <= 1100
+
+
+def test_boxes_without_bytes_are_not_in_the_way_of_others() -> None:
+    for seed in range(8):
+        boxes = [box for box in filling(seed) if box[2]]
+        among = [box for each in boxes for box in (each, (each[0], each[1], 0))]
+        addresses, height = pack(among, 1000)
+        assert (addresses[::2], height) == pack(boxes, 1000)
+        assert set(addresses[1::2]) == {0}
+
+
+def test_out_of_time_the_lowest_packing_so_far_is_taken() -> None:
+    gains = []
+    for boxes in map(filling, range(8)):
+        best, quick = pack(boxes, 0), pack(boxes, 0, time.perf_counter())
+        assert quick[1] == max(low + box[2] for low, box in zip(quick[0], boxes, strict=True))
+        gains.append(quick[1] - best[1])
+    assert min(gains) >= 0
+    assert max(gains) > 0  # others of its orders are lower
 
 
 def test_a_copy_may_run_beside_a_kernel_near_the_other_end_of_its_gap() -> None:

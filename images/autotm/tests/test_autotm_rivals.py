@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,18 @@ import autotm_plans
 import pytest
 import torch
 from autotm.config import RIVALS
+from autotm.executor.arena import arena_graph
+from autotm.executor.capture import capture
+from autotm.executor.errors import BudgetError
+from autotm.fitting import timed
 from autotm.graph import Graph, Machine, Plan
+from autotm.planner.apart import plan_apart
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan
+from autotm.rivals import compare
 from autotm.rivals.base import Rival, Run, blocks
-from autotm.rivals.compare import OURS, Comparison, peak_bytes
+from autotm.rivals.compare import OURS, Comparison
+from autotm.rivals.measuring import peak_bytes
 from autotm.rivals.offload import OffloadActivations
 from autotm.rivals.search import (
     Point,
@@ -261,6 +271,17 @@ def test_a_peak_just_below_the_cap_is_found() -> None:
     assert len(found) <= 3 + 12
 
 
+@pytest.mark.parametrize(("bend", "tries"), [(1.0, 1), (3.0, 3), (0.5, 5)])
+def test_few_knobs_are_tried_on_the_way_to_a_peak(bend: float, tries: int) -> None:
+    grid = tuple(share / 8 for share in range(9))
+    for cap in range(150, 1000, 7):
+        found = search("r", grid, lambda k: (int(1000 - 900 * k**bend), 1 + k), cap, whole=False)
+        best = at_cap(found, cap)
+        assert best is not None
+        assert 0.98 * cap <= best.peak <= cap
+        assert len(found) <= len(grid) + tries
+
+
 def test_a_peak_that_is_not_monotonic() -> None:
     peaks = {0: 900, 1: 400, 2: 950, 3: 300, 4: 100}
     found = search("r", [0, 2, 4], lambda k: (peaks[int(k)], 1 + k), 500, whole=True)
@@ -313,7 +334,7 @@ def with_saved_plan() -> Comparison:
 def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
     found = with_saved_plan()
     need = found.plain().peak
-    cell = found.cell(need, "plain")
+    [cell] = found.cells([need], "plain")
     assert {point.rival for point in cell.points} == {"plain", "Ours"}
     assert [point.peak for point in cell.points if point.rival == "plain"] == [need]
     assert cell.best is not None
@@ -325,13 +346,16 @@ def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
     assert [each.rival for each in found.points()] == ["plain"]
     assert cell.expected["predicted_time"] > 0
     assert cell.expected["solve_time"] < cell.expected["fit_time"]
-    assert found.cell(1, "plain").note.startswith("a budget of 1 B cannot be met")
+    # What one cap lacks is no loss of the next.
+    small, large = found.cells([1, need], "plain")
+    assert small.note.startswith("a budget of 0 B cannot be met")
+    assert (small.ours, large.note) == (None, "")
 
 
 def test_beside_the_plain_step_ours_has_the_cap_itself() -> None:
     found = with_saved_plan()
     need = found.plain().peak
-    cell = found.cell(need - 1, "plain")
+    [cell] = found.cells([need - 1], "plain")
     assert cell.best is None
     assert cell.ours is not None
     assert cell.ours.knob == (need - 1) / 1e9
@@ -350,7 +374,7 @@ def test_a_rival_without_room_beside_our_arena_keeps_the_time_it_took_alone() ->
         yield
 
     found.rivals["plain", ""] = replace(found.rivals["plain", ""], step=full)
-    cell = found.cell(need, "plain")
+    [cell] = found.cells([need], "plain")
     assert cell.note == ""
     assert cell.best is not None
     assert cell.turns["plain"] == [cell.best.seconds]
@@ -364,9 +388,93 @@ def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
         raise torch.OutOfMemoryError("there is no room")
 
     found = Comparison(module, sample, LOSS, repeats=1, only=["plain"], planner=full)
-    cell = found.cell(found.plain().peak, "plain")
+    [cell] = found.cells([found.plain().peak], "plain")
     assert cell.note == "the device ran out of memory"
     assert [point.rival for point in cell.points] == ["plain"]
+    assert cell.dominated_by == []
+
+
+def test_what_ours_has_no_plan_for_and_a_rival_trains_in_dominates_it() -> None:
+    module, sample = autotm_networks.network("residual")
+
+    def none(graph: Graph, machine: Machine) -> Plan:
+        raise BudgetError("there is no plan", 0)
+
+    found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], planner=none, most=2)
+    need = found.plain().peak
+    near, far = found.cells([need, 1], "checkpoint")
+    assert (near.note, near.ours) == ("there is no plan", None)
+    assert near.best in near.dominated_by
+    assert far.note.startswith("a budget of 0 B cannot be met")
+    assert far.dominated_by == []  # nor does the rival train there
+    assert (near.impossible, far.impossible) == (False, True)
+
+
+def test_a_rival_that_fails_keeps_its_points_and_is_not_taken_for_one_that_needs_more() -> None:
+    module, sample = autotm_networks.network("residual")
+    found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], most=2,
+                       planner=lambda graph, machine: autotm_plans.saved(graph))  # fmt: skip
+    need, whole = found.plain().peak, found.rivals["checkpoint", ""]
+
+    @contextmanager
+    def weak(knob: float) -> Iterator[Run]:
+        if knob == whole.knobs[-1]:
+            raise ValueError("no such block")
+        with whole.step(knob) as run:
+            yield run
+
+    found.rivals["checkpoint", ""] = replace(whole, step=weak)
+    small, large = found.cells([1, need], "checkpoint")
+    assert small.note == (
+        "whether checkpoint reaches this cap is not known: ValueError: no such block"
+    )
+    assert small.ours is None
+    assert large.note == ""
+    assert large.best is not None
+    assert len(large.turns) == 2
+
+
+def test_the_operators_are_timed_once_and_plans_are_made_before_any_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, sample = autotm_networks.network("residual")
+    done: list[str] = []
+
+    def planner(graph: Graph, machine: Machine) -> Plan:
+        done.append("plan")
+        return autotm_plans.saved(graph)
+
+    found = Comparison(module, sample, LOSS, only=["plain"], planner=planner, repeats=1)
+    original = Comparison._turns
+    monkeypatch.setattr(compare, "timed", lambda *a: done.append("timed") or timed(*a))
+    monkeypatch.setattr(
+        Comparison, "_turns", lambda self, *a: done.append("turns") or original(self, *a)
+    )
+    need = found.plain().peak
+    assert [cell.note for cell in found.cells([need, need - 1, need - 2], "plain")] == [""] * 3
+    assert done == ["timed", *["plan"] * 3, *["turns"] * 3]
+
+
+@pytest.mark.parametrize("capacity", [1 << 30, 1])
+def test_a_plan_of_another_process_is_the_same(capacity: int) -> None:
+    graph = arena_graph(capture(*autotm_networks.network("mlp"), LOSS).graph)
+    machine = Machine(capacity, 1e9, 1e9)
+    if capacity == 1:
+        with pytest.raises(NoPlan, match="whatever is moved"):
+            plan_apart(graph, machine, seconds=5.0, gap=0.01)
+        return
+    mine, other = (
+        plan(graph, machine, seconds=5.0),
+        plan_apart(graph, machine, seconds=5.0, gap=0.01),
+    )
+    assert (mine.steps, mine.stays) == (other.steps, other.stays)
+
+
+def test_a_planner_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = arena_graph(capture(*autotm_networks.network("mlp"), LOSS).graph)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(NoPlan, match="the planner's process failed: exit code 1"):
+        plan_apart(graph, Machine(1 << 30, 1e9, 1e9), seconds=5.0, gap=0.01)
 
 
 def test_the_peak_of_a_step_is_what_is_allocated_at_a_time() -> None:

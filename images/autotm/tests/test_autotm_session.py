@@ -133,6 +133,36 @@ def test_what_can_be_written_in_place_is(net: str, operator: str) -> None:
     assert all(each.direct and not each.outside for each in mine)
 
 
+@pytest.mark.parametrize("known", [None, True, False])
+def test_a_convolutions_gradient_in_parts_of_the_batch_has_the_same_bits_or_is_copied(
+    known: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = capture(*module("small-vgg_7", "cpu"), LOSS)
+    calls = [each for each in found.calls if "convolution_backward" in str(each.target)]
+    assert calls[-1].outputs[0] is None  # the first layer's input has no gradient
+    assert kernels._convolution_backward(calls[-1]) is None
+    assert kernels._convolution_backward(calls[0]) is None  # it is small
+    monkeypatch.setattr(kernels, "PART", 5_000)
+    same = {} if known is None else {kernels._convolution_name(calls[0]): known}
+    monkeypatch.setattr(kernels, "_SAME", same)
+    partly = kernels._convolution_backward(calls[0])
+    assert partly is not None
+    torch.manual_seed(0)
+    args = operands(calls[0].args, torch.device("cpu"), {}, frozenset())
+    out = torch.empty_like(args[1])
+    assert out.nbytes > 2 * 5_000
+    want = calls[0].target(*args)
+    for _ in range(2):
+        out.fill_(float("nan"))
+        got = partly([out], args, {})
+        assert len(got) == 3
+        torch.testing.assert_close(out, want[0])  # whether the bits are the same is found out
+        assert torch.equal(got[1], want[1])
+        assert known or torch.equal(out, want[0])
+    monkeypatch.setenv("AUTOTM_CONVOLUTION", "copied")
+    assert kernels._convolution_backward(calls[0]) is None
+
+
 def test_a_convolution_that_cannot_be_written_in_place_is_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

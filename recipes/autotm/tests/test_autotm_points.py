@@ -25,7 +25,7 @@ Gain = Callable[[str, str, str], float]  # of ours beside a rival, by net, cap a
 
 
 def row(metric: str, value: float, experiment: str, **labels: str) -> Row:
-    point = "-".join(labels.values())
+    point = "-".join(value for name, value in labels.items() if name not in ("cap", "variant"))
     return Row(
         metric=metric, unit="1", evidence="measured", samples=(value,) * 5, labels=labels,
         experiment=experiment, point=point, process=point,
@@ -41,6 +41,7 @@ def training(gain: Gain = lambda net, cap, rival: 1.2) -> list[Row]:
             row("iteration_time", 1.0, "rivals", variant="Ours", **point),
             row("prediction_error", -2.0, "rivals", variant="Ours", **point),
             row("dominated_by", 0.0, "rivals", **point),
+            row("comparable", 1.0, "rivals", **point),
         ]
         if rival == "plain":
             rows.append(row("uncapped_time", 0.97, "rivals", **point))
@@ -63,11 +64,13 @@ def verdicts(rows: list[Row]) -> dict[str, str]:
     return {one.id: str(one.verdict) for one in found if one.id.startswith("R-")}
 
 
-def test_each_point_is_a_network_a_cap_and_a_rival() -> None:
+def test_each_point_is_a_network_and_a_rival_at_all_caps() -> None:
     machine = Machine(gpus=(unknown_gpu("0"),))
     chosen = Selection(experiments=("rivals", "rivals_compiled", "largest_batch"))
     points = make_plan(RECIPE, chosen, machine, ROOT, {"autotm": "1"}).points
-    assert len(points) == len(NETS) * (6 * 11 + 3 * 3)
+    assert len(points) == len(NETS) * (11 + 3 * 3)
+    caps = ",".join((*CAPS, "10.2GB"))
+    assert all(caps in point.argv for point in points if "rival" in point.labels)
     assert max(point.expected_s for point in points) < 0.95 * 25 * 60  # of a lease of 30 minutes
     names = {point.labels["rival"] for point in points if "rival" in point.labels}
     assert names == set(RECIPE.axes["rival"].values)
@@ -114,6 +117,29 @@ def test_a_rival_that_cannot_run_or_reach_a_cap_has_no_time() -> None:
     without = [one for one in without if not cell(one, "rival_time")]
     found = verdicts(without)
     assert (found["R-front"], found["R-faster"]) == ("reproduced", "reproduced")
+
+
+def at(found: Row, net: str, cap: str) -> bool:
+    return (found.labels["real_net"], found.labels["cap"]) == (net, cap)
+
+
+def test_a_cap_that_nobody_trains_at_decides_nothing() -> None:
+    rows = [one for one in training() if not at(one, NETS[0], "0.2")]
+    missing = verdicts(rows)
+    assert {missing[name] for name in ("R-front", "R-faster", "R-error")} == {"not run"}
+    for rival in RIVALS:
+        point = {"real_net": NETS[0], "cap": "0.2", "rival": rival}
+        rows += [row(name, 0.0, "rivals", **point) for name in ("dominated_by", "comparable")]
+    found = verdicts(rows)
+    assert {found[name] for name in ("R-front", "R-faster", "R-error")} == {"reproduced"}
+
+
+def test_where_ours_has_no_plan_and_a_rival_trains_it_is_told() -> None:
+    there = {"real_net": NETS[0], "cap": "0.3", "rival": "checkpoint"}
+    rows = [one for one in training() if not there.items() <= one.labels.items()]
+    rows += [row("rival_time", 1.2, "rivals", **there), row("dominated_by", 1.0, "rivals", **there)]
+    found = verdicts(rows)
+    assert (found["R-front"], found["R-faster"]) == ("not reproduced", "not run")
 
 
 @pytest.mark.parametrize(("least", "verdict"), [(1.1, "not reproduced"), (1.16, "reproduced")])

@@ -70,8 +70,47 @@ def fit(
     driver's own memory. cache: a file of operators' times, made if it is not there. planner: in
     place of autotm's. Raises CaptureError, BudgetError, PinnedError, ValueError.
     """
-    inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     cap = bytes_of(budget)
+    found = timed(module, sample, loss, cache)
+    machine = found.machine(cap)
+    return found.fitted(_planned(found.graph, machine, planner or ours, cap), cap)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A module's captured and timed iteration, of which plans for any budget are made.
+
+    graph: as planners see it. outside: bytes of the operators' workspace. rates: of the link.
+    """
+
+    module: nn.Module
+    loss: Loss | None
+    capture: Capture
+    graph: Graph
+    outside: int
+    rates: Link
+
+    def machine(self, budget: int) -> Machine:
+        """What a budget leaves to the arena. Raises BudgetError."""
+        return _machine(self.capture, self.graph, budget, self.outside, self.rates)
+
+    def fitted(self, plan: Plan, budget: int) -> Fitted:
+        """The module as the plan runs it. Raises BudgetError, PlanError, PinnedError."""
+        machine = self.machine(budget)
+        check(self.graph, machine, plan)
+        program = compile_plan(self.capture, self.graph, plan)
+        lanes = lanes_on(self.capture.device, program.arena_bytes, program.host_bytes)
+        iteration = Iteration(self.capture, Session(self.capture, program, lanes), lanes)
+        fit = Fit(self.graph, machine, plan, budget, self.outside)
+        return Fitted(self.module, self.loss, fit, iteration)
+
+
+def timed(
+    module: nn.Module, sample: torch.Tensor | Sequence[torch.Tensor], loss: Loss | None = None,
+    cache: str | Path | None = None,
+) -> Timed:  # fmt: skip
+    """Capture an iteration and time its operators; see `fit`. Raises CaptureError, PinnedError."""
+    inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     found = capture(module, inputs, loss)
     forget_workspaces(found.device)
     before = _allocated(found.device)
@@ -83,14 +122,7 @@ def fit(
     # in this thread, the forward's, and in autograd's.
     kept = max(0, _allocated(found.device) - before)
     outside = kept + max((each.outside for each in times), default=0)
-    rates = link(found.device)
-    machine = _machine(found, graph, cap, outside, rates)
-    plan = _planned(graph, machine, planner or ours, cap)
-    check(graph, machine, plan)
-    program = compile_plan(found, graph, plan)
-    lanes = lanes_on(found.device, program.arena_bytes, program.host_bytes)
-    iteration = Iteration(found, Session(found, program, lanes), lanes)
-    return Fitted(module, loss, Fit(graph, machine, plan, cap, outside), iteration)
+    return Timed(module, loss, found, graph, outside, link(found.device))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ _PARTLY: dict[Any, tuple[int, Partly]] = {
 }
 
 
-_SAME: dict[str, bool] = {}  # convolution -> whether cuDNN, written in place, gives the same bits
+# Convolution -> whether cuDNN, written in place, or in parts of the batch, gives the same bits.
+_SAME: dict[str, bool] = {}
+PART = 1 << 28  # bytes of a convolution's gradient that lie outside the arena at a time
 
 
 def _convolution(call: Call) -> Into | None:
@@ -106,11 +108,7 @@ def _convolution(call: Call) -> Into | None:
     x, _, _, stride, padding, dilation, transposed, _, groups = call.args
     if transposed or len(x.size) != 4:
         return None
-    dnn = torch.backends.cudnn
-    shapes = mapped(
-        (*call.args, call.outputs[0]), lambda view: (view.dtype, view.size, view.stride)
-    )
-    name = repr((shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+    dnn, name = torch.backends.cudnn, _convolution_name(call)
 
     def direct(out: torch.Tensor, args: Sequence[Any]) -> None:
         exact = dnn.deterministic or torch.are_deterministic_algorithms_enabled()
@@ -135,6 +133,50 @@ def _convolution(call: Call) -> Into | None:
         outs[0].copy_(want)
 
     return into
+
+
+def _convolution_name(call: Call) -> str:
+    dnn = torch.backends.cudnn
+    shapes = mapped(
+        (*call.args, call.outputs[0]), lambda view: (view.dtype, view.size, view.stride)
+    )
+    return repr((shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+
+
+def _convolution_backward(call: Call) -> Partly | None:
+    """A convolution's gradients, that of a large input by parts of the batch into its place.
+
+    PyTorch has no out variant of it: the whole gradient would lie outside the arena for a moment,
+    beside the arena's own. Tried once against the operator's own bits, as above.
+    """
+    view = call.outputs[0]
+    size = prod(view.size) * view.dtype.itemsize if view is not None else 0
+    if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or size <= PART or call.kwargs:
+        return None
+    name, count = _convolution_name(call), -(-size // PART)
+
+    def parts(out: torch.Tensor, args: Sequence[Any]) -> list[Any]:
+        grad, x, *rest, mask = args
+        for some, these, there in zip(
+            grad.chunk(count), x.chunk(count), out.chunk(count), strict=True
+        ):
+            there.copy_(call.target(some, these, *rest, [True, False, False])[0])
+        return [out, *call.target(grad, x, *rest, [False, *mask[1:]])[1:]]
+
+    def partly(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        if _SAME.get(name):
+            return parts(outs[0], args)
+        want = list(call.target(*args))
+        if name not in _SAME:
+            try:
+                pairs = zip(parts(outs[0], args), want, strict=True)
+                _SAME[name] = all(a is b is None or torch.equal(a, b) for a, b in pairs)
+            except RuntimeError:
+                _SAME[name] = False
+        outs[0].copy_(want[0])
+        return want
+
+    return partly
 
 
 @cache
@@ -201,6 +243,8 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         if into is not None:
             return Kernel(call, into, 0)
     count, partly = _PARTLY.get(call.target, (0, None))
+    if call.target == _aten.convolution_backward.default and device == "cuda":
+        count, partly = 1, _convolution_backward(call)
     lie = [view is not None and inside(view) for view in call.outputs]
     if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
         return Kernel(call, None, 0, partly)

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from autotm.executor.errors import PinnedError
+from autotm.executor.outside import host_room
 from autotm.graph import aligned
 
 PAGE = 4096
@@ -224,6 +225,8 @@ def pinned(size: int) -> torch.Tensor:
     if not size:
         return torch.empty(0, dtype=torch.uint8)
     whole = aligned(size, PAGE)
+    if whole > host_room():
+        raise PinnedError(_no_memory(size))
     try:
         pages = mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -47,14 +48,17 @@ def plain(
 
     Each tensor is let go after its last use; what stays outside an arena is given back by id. Where
     the device is full, or tensors take more than `room` bytes, all but the operands of the next
-    call wait on the host.
+    call wait on the host. Raises torch.OutOfMemoryError, also where the host has no room for them.
     """
     found, sizes = dict(outside), [each.bytes for each in capture.graph.tensors]
     ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
     waiting: dict[int, _Waiting] = {}
 
     def leave(stay: set[int]) -> None:
-        for tensor in found.keys() - ends - stay:
+        going = found.keys() - ends - stay
+        if sum(sizes[each] for each in going) > host_room():
+            raise torch.OutOfMemoryError("the host has no room for what waits there")
+        for tensor in going:
             waiting[tensor] = _Waiting.of(found.pop(tensor))
 
     def run(call: Call) -> Any:
@@ -82,6 +86,22 @@ def plain(
                 if capture.graph.life(tensor)[1] == op.index:
                     found.pop(tensor, None)
     return found
+
+
+def host_room() -> int:
+    """Bytes of host memory that can still be had: of the machine, and within a container's limit.
+
+    Without a look, who takes more is killed.
+    """
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no limit
+        return free
+    return min(free, limit - used + int(stat["inactive_file"]))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,6 @@ def run(config: Config, out: RecordWriter) -> None:
             continue
         task = Task(
             network, config.device, config.precision, cap, torch.nn.functional.cross_entropy,
-            cache=out.out_dir / "times.jsonl",
             planner=once_planned(config.solver_seconds, config.gap), knobs=config.knobs,
         )  # fmt: skip
         plain: Trial | None = None
@@ -79,7 +78,8 @@ def _largest(
             out.skip(own, trial.why)
         return trial
 
-    best, tried = largest(attempt, start, resolution)
+    cap = task.cap if name == "plain" else 0
+    best, tried = largest(attempt, start, resolution, cap)
     if best is None:
         out.skip(labels, f"not even {tried[-1].batch} succeeds: {tried[-1].why}")
     else:

@@ -2,8 +2,9 @@
 
 A cap is a share of what the plain step needs. The rival's knob is searched until its measured peak
 is within 1 % below the cap; ours gets that peak as its budget; both then run in turns. Beside
-`plain`, the step without a cap, ours gets the cap itself. A CPU runs a small network for a look:
-its peaks are what PyTorch's profiler saw.
+`plain`, the step without a cap, ours gets the cap itself. What was measured of a rival at a cap
+serves at the next, the operators are timed once, and the plans for all caps are made at the same
+time. A CPU runs a small network for a look: its peaks are what PyTorch's profiler saw.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from reprokit.records import Evidence, RecordWriter
 from reprokit.skip import cannot_run
 
 from autotm.config import Config
+from autotm.executor.errors import AutotmError
 from autotm.networks.modules import module
 from autotm.rivals.compare import OURS, Cell, Comparison, once_planned
 from autotm.rivals.exact import exactly
@@ -33,7 +35,6 @@ def run(config: Config, out: RecordWriter) -> None:
     found = Comparison(
         net, sample, torch.nn.functional.cross_entropy, only=only, most=config.knobs,
         planner=once_planned(config.solver_seconds, config.gap),
-        cache=out.out_dir / "times.jsonl",
     )  # fmt: skip
     missing = [each for each in found.rivals.values() if each.missing]
     for rival in missing:
@@ -41,14 +42,18 @@ def run(config: Config, out: RecordWriter) -> None:
     names = [name for name in config.rivals if found.forms(name)]
     if not names:
         cannot_run(missing[0].missing)
-    plain = found.plain()
+    try:
+        plain = found.plain()
+    except AutotmError as error:
+        cannot_run(str(error))
     out.write("need", "GB", [plain.peak / 1e9], {}, "measured")
     out.write("plain_time", "s", [plain.seconds], {}, "measured")
     caps = config.capacities(plain.peak)
     progress = Progress(len(caps) * len(names))
-    for cap, capacity in caps.items():
-        for name in names:
-            _write(out, found.cell(capacity, name), {"cap": cap, "rival": name})
+    for name in names:
+        cells = found.cells(list(caps.values()), name)
+        for cap, cell in zip(caps, cells, strict=True):
+            _write(out, cell, {"cap": cap, "rival": name})
             progress.step(f"{cap} {name}")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
@@ -73,12 +78,17 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
         error = 100 * (cell.expected["predicted_time"] / cell.ours.seconds - 1)
         out.write("prediction_error", "%", [error], ours, "measured")
         out.write("unsteady", "1", [cell.unsteady], ours, "measured")
-        out.write("dominated_by", "1", [len(cell.dominated_by)], which, "measured")
         if which["rival"] == "plain":
             out.write("uncapped_time", "s", cell.turns["plain"], which, "measured")
         best = cell.best
         if best is not None:
             note = f"{best.rival} {best.form}".strip()
             out.write("rival_time", "s", cell.turns[best.rival], which, "measured", note=note)
+    note = cell.note or None
+    ran = cell.ours is not None
+    if ran or cell.impossible:
+        out.write("comparable", "1", [ran], which, "measured", note=note)
+    if ran or cell.impossible or (cell.unplanned and cell.best is not None):
+        out.write("dominated_by", "1", [len(cell.dominated_by)], which, "measured", note=note)
     if cell.note:
         out.skip(ours, cell.note)

@@ -118,7 +118,9 @@ class Model:
         found: Solution | None = None
         if self._rounded(solver, whole, began + seconds, LAST):
             near = np.array(solver.getSolution().col_value)[whole]
-            found = self._search(whole, near, np.abs(near - np.round(near)) > TINY, None, gap / 4)
+            left = max(began + seconds - time.perf_counter(), 1.0)
+            free = np.abs(near - np.round(near)) > TINY
+            found = self._search(whole, near, free, None, gap / 4, left)
             if found is None and self._rounded(solver, whole, began + seconds, 0):
                 found = self._solution(solver, bound, began)
         if found is not None and found.objective - bound > gap * found.objective:
@@ -142,7 +144,7 @@ class Model:
 
     def _search(
         self, whole: NDArray[np.int32], values: NDArray[np.float64], free: NDArray[np.bool_],
-        start: Solution | None, gap: float, seconds: float = SEARCH, threads: int = 2,
+        start: Solution | None, gap: float, seconds: float, threads: int = 2,
     ) -> Solution | None:  # fmt: skip
         """The best solution that differs from `values` in `free` binaries alone, or None."""
         began = time.perf_counter()

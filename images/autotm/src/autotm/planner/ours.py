@@ -16,6 +16,7 @@ from autotm.planner.realise import realise
 SMALL = 60  # ops: all that can be decided is
 FEW = 300  # ops: whole tensors are much of the memory
 WHOLE = 0.08  # of the capacity: what counts as a whole there
+PACKING = 0.1  # of a solve's seconds: for addresses
 TURNS = 2  # solved again for less memory where addresses do not fit
 SOLVE = 20.0  # s of each
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
@@ -65,7 +66,7 @@ def outside(
         try:
             chosen = Programme(graph, machine, limits or limits_for(graph), rooms).solve(left, gap)
             bound = bound or chosen.bound
-            found = realise(graph, machine, chosen, "ours, addresses outside", rounds=1)
+            found = realise(graph, machine, chosen, "ours, addresses outside", 1, began + seconds)
         except NoPlan as error:
             problem = error
             if not error.high:
@@ -121,7 +122,7 @@ def _whole(
             break
         bound = bound if turn else max(bound, chosen.bound)
         try:
-            plan = realise(graph, machine, chosen, "ours", rounds=1)
+            plan = realise(graph, machine, chosen, "ours", 1, began + seconds)
         except NoPlan as error:
             room -= max(error.over, machine.capacity // 200)
             continue
@@ -158,12 +159,14 @@ def _planned(
             left = max(left, seconds)  # the first one misses often by little
         if turn and (left < 1 or _gap(best, bound) <= max(gap, 0.0)):
             break
-        room = int(machine.capacity * (1 - share))
+        until, room = time.perf_counter() + left, int(machine.capacity * (1 - share))
         try:
             close = gap if best is None else gap / 2
-            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(left, close)
+            programme = Programme(graph, replace(machine, capacity=room), limits)
+            rest = (1 - PACKING) * (until - time.perf_counter())
+            chosen = programme.solve(max(rest, 1.0), close)
             bound = bound or chosen.bound
-            found = realise(graph, machine, chosen, "ours")
+            found = realise(graph, machine, chosen, "ours", until=until)
         except NoPlan as error:
             problem = problem if turn else error
             if not bound:

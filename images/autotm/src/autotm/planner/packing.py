@@ -8,6 +8,7 @@ tried, too: each box into the lowest or the tightest hole among those that live 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,8 +20,16 @@ PREFER = 1.2  # times as much, after each time that a box ended too high
 FEW = 500  # boxes, of which orders are tried
 
 
-def pack(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
-    """Addresses of the boxes and the height they reach; ends when they fit into `room` bytes."""
+def pack(boxes: Sequence[Box], room: int, until: float = float("inf")) -> tuple[list[int], int]:
+    """Addresses of the boxes and the height they reach; ends when they fit into `room` bytes.
+
+    until: a time of `time.perf_counter`, after which what was lowest by then is taken.
+    """
+    real = [place for place, box in enumerate(boxes) if box[2]]
+    if len(real) < len(boxes):  # what takes nothing lies anywhere, and would be in the way
+        lows, height = pack([boxes[place] for place in real], room, until)
+        places = dict(zip(real, lows, strict=True))
+        return [places.get(place, 0) for place in range(len(boxes))], height
     if not boxes:
         return [], 0
     begins, ends, sizes = np.array(boxes, np.int64).T
@@ -31,14 +40,14 @@ def pack(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
         tops = addresses + sizes
         if best is None or tops.max() < best[1]:
             best = addresses, int(tops.max())
-        if best[1] <= room:
+        if best[1] <= room or time.perf_counter() > until:
             break
         worth = np.where(tops > room, PREFER * worth, worth)
     assert best is not None
     found = [int(each) for each in best[0]], best[1]
-    if found[1] <= room or len(boxes) > FEW:
+    if found[1] <= room or len(boxes) > FEW or time.perf_counter() > until:
         return found
-    return min(found, _ordered(boxes, room), key=lambda each: each[1])
+    return min(found, _ordered(boxes, room, until), key=lambda each: each[1])
 
 
 def _filled(
@@ -49,31 +58,31 @@ def _filled(
     order = np.argsort(-worth, kind="stable")
     begin, end, size = begins[order], ends[order], sizes[order]
     found, waiting = np.zeros(len(order), np.int64), np.ones(len(order), bool)
-    line = [(int(begin.min()), int(end.max()), 0)]  # first step, last step, height
+    line = [(0, int(begin.min()), int(end.max()))]  # height, first step, last step
     left = len(order)
     while left:
-        place = min(range(len(line)), key=lambda i: line[i][2])
-        first, last, height = line[place]
+        height, first, last = lowest = min(line)
+        place = line.index(lowest)
         fits = waiting & (begin >= first) & (end <= last)
         box = int(fits.argmax())
         if fits[box]:
             waiting[box], left = False, left - 1
             found[order[box]] = height
             low, high = int(begin[box]), int(end[box])
-            parts = ((first, low - 1, height), (low, high, height + int(size[box])),
-                     (high + 1, last, height))  # fmt: skip
-            line[place : place + 1] = [part for part in parts if part[0] <= part[1]]
+            parts = ((height, first, low - 1), (height + int(size[box]), low, high),
+                     (height, high + 1, last))  # fmt: skip
+            line[place : place + 1] = [part for part in parts if part[1] <= part[2]]
             continue
         around = line[max(place - 1, 0) : place] + line[place + 1 : place + 2]
-        level = min(each[2] for each in around)  # nothing fits there: up to the lower neighbour
-        line[place] = first, last, level
+        level = min(around)[0]  # nothing fits there: up to the lower neighbour
+        line[place] = level, first, last
         for near in (place + 1, place):
-            if 0 < near < len(line) and line[near - 1][2] == line[near][2]:
-                line[near - 1 : near + 1] = [(line[near - 1][0], line[near][1], level)]
+            if 0 < near < len(line) and line[near - 1][0] == line[near][0]:
+                line[near - 1 : near + 1] = [(level, line[near - 1][1], line[near][2])]
     return found
 
 
-def _ordered(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
+def _ordered(boxes: Sequence[Box], room: int, until: float) -> tuple[list[int], int]:
     """The least of several orders; ends with the first that fits into `room` bytes.
 
     Where none does, the box that ends highest is placed before all others, and again.
@@ -93,7 +102,7 @@ def _ordered(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
             tried.append((height, order, addresses, tight))
             if best is None or height < best[1]:
                 best = addresses, height
-            if height <= room:
+            if height <= room or time.perf_counter() > until:
                 return best
     assert best is not None
     for _, order, first, tight in sorted(tried, key=lambda each: each[0])[:2]:
@@ -105,7 +114,7 @@ def _ordered(boxes: Sequence[Box], room: int) -> tuple[list[int], int]:
             addresses, height = _placed(boxes, order, tight)
             if height < best[1]:
                 best = addresses, height
-            if height <= room:
+            if height <= room or time.perf_counter() > until:
                 return best
     return best
 

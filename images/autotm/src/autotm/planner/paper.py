@@ -76,7 +76,7 @@ def plan(
         try:
             chosen = _decided(graph, machine, rooms, formulation, seconds, gap, window)
             bound = bound or chosen.bound
-            found = realise(graph, machine, chosen, formulation)
+            found = realise(graph, machine, chosen, formulation, until=began + 4 * seconds)
         except NoPlan as error:
             problem = error if error.high or not turn else problem
             late = time.perf_counter() - began > 4 * seconds
@@ -130,7 +130,8 @@ def allocated(
             break
         solves.append(placement.solve_seconds)
         fast, slow = placement.lies(graph, machine)
-        addresses, height = pack([box for _, box in fast], room)
+        until = time.perf_counter() + seconds
+        addresses, height = pack([box for _, box in fast], room, until)
         _, below = pack([box for _, box in slow], sum(box[2] for _, box in slow))
         found = Allocated(placement, height, below, tuple(solves), room)
         best = found if best is None or height < best.fast else replace(best, solves=tuple(solves))

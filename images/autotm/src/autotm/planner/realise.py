@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -261,10 +262,10 @@ class Schedule:
                 found.setdefault(w.stay.begin, []).append(w)
         return found
 
-    def placed(self, room: int) -> tuple[list[Stay], int, int]:
+    def placed(self, room: int, until: float) -> tuple[list[Stay], int, int]:
         """Stays with addresses, the height they reach, and the least that any packing reaches."""
         boxes = [(w.stay.begin, w.stay.end, self.size(w.stay.tensor)) for w in self.windows]
-        addresses, height = pack(boxes, room)
+        addresses, height = pack(boxes, room, until)
         stays = [
             replace(w.stay, address=address)
             for w, address in zip(self.windows, addresses, strict=True)
@@ -273,24 +274,26 @@ class Schedule:
 
 
 def realise(
-    graph: Graph, machine: Machine, chosen: Decisions, formulation: str, rounds: int = 6
-) -> Plan:
+    graph: Graph, machine: Machine, chosen: Decisions, formulation: str, rounds: int = 6,
+    until: float = float("inf"),
+) -> Plan:  # fmt: skip
     """Stays, windows and addresses within the machine's capacity. Raises NoPlan.
 
-    Where the packing is too high, copies are given less time, so that less lies beside each other.
+    Where the packing is too high, copies are given less time, so that less lies beside each other,
+    unless it is `until` (of `time.perf_counter`).
     """
     room = machine.capacity
     schedule = Schedule(graph, machine, chosen)
     for turn in range(rounds):
         schedule.fit(room)
-        stays, height, least = schedule.placed(machine.capacity)
+        stays, height, least = schedule.placed(machine.capacity, until)
         if height <= machine.capacity:
             return Plan(
                 graph.name, formulation, tuple(schedule.steps), tuple(stays),
                 _choices(graph, schedule), chosen.seconds, height, chosen.bound, 0.0, 0.0,
                 {"fragmentation": height / max(least, 1) - 1.0},
             )  # fmt: skip
-        if not chosen.spread:
+        if not chosen.spread or time.perf_counter() > until:
             break
         room -= max(height - machine.capacity, machine.capacity // 1600 << turn)
     raise NoPlan(

@@ -22,8 +22,7 @@ class Rival:
 
     A step is a context: within, `run()` is an iteration (loss and gradients) of the module. whole:
     knobs are whole numbers. missing: why it cannot run with this PyTorch, or nothing. form: one of
-    several ways to use it; all are tried. compiled: PyTorch may fail to compile it, which says that
-    this form is missing.
+    several ways to use it; all are tried.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Rival:
     whole: bool = True
     missing: str = ""
     form: str = ""
-    compiled: bool = False
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:

@@ -1,84 +1,49 @@
 """One network: a rival at its best knob for a cap, ours at the same measured peak, in turns.
 
-Peaks are measured, never predicted: of an iteration after a first one, with everything that is
-allocated for it and what was there before. A cap is a share of what the plain step needs.
+A cap is a share of what the plain step needs, by its measured peak.
 """
 
 from __future__ import annotations
 
-import gc
+import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
 from autotm.check import check
 from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError, BudgetError
-from autotm.executor.profiling import forget_workspaces
-from autotm.fitting import Planner, fit
+from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Graph, Machine, Plan
+from autotm.planner.apart import THREADS, plan_apart
 from autotm.planner.model import NoPlan
-from autotm.planner.ours import plan
 from autotm.rivals.base import Rival, Run, iterate
+from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
 from autotm.rivals.steps import rivals
 
 OURS = "Ours"
-FAILURES = 2  # knobs of a form that cannot be compiled, before it is left out
-
-
-def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
-    """The most bytes allocated on a device while `run()` runs, with what was there before.
-
-    A CPU has no such counter: there it is what PyTorch's profiler saw, from 0 on.
-    """
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
-        run()
-    kineto = seen.profiler
-    assert kineto is not None
-    events = [each for each in kineto.kineto_results.events() if each.name() == "[memory]"]
-    live = most = 0
-    for event in sorted(events, key=lambda each: each.start_ns()):
-        live += event.nbytes()
-        most = max(most, live)
-    return most
-
-
-def held_bytes(module: nn.Module, sample: Sequence[torch.Tensor]) -> int:
-    """What was there before an iteration and a CPU's peak does not know of: 0 on a GPU."""
-    if sample[0].device.type == "cuda":
-        return 0
-    return sum(each.nbytes for each in (*module.parameters(), *module.buffers(), *sample))
-
-
-def seconds_of(run: Run, device: torch.device) -> float:
-    """Seconds of an iteration, from an idle device to an idle one."""
-    begin = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
+FAILURES = 2  # knobs of a form that fail, before it is left out
+SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what was asked for
+TIMES = 3  # iterations of a point that are timed
 
 
 def once_planned(seconds: float, gap: float) -> Planner:
-    """Our planner, which is not asked for the least budget where it finds no plan for this one."""
+    """Our planner, which is not asked for the least budget where it finds no plan for this one.
+
+    Each plan is made in a process of its own.
+    """
 
     def planner(graph: Graph, machine: Machine) -> Plan:
         try:
-            return plan(graph, machine, seconds=seconds, gap=gap)
+            return plan_apart(graph, machine, seconds=seconds, gap=gap)
         except NoPlan as error:
             raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
 
@@ -91,7 +56,8 @@ class Cell:
 
     expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
     (capture, times of the operators and plan), in s. unsteady: gradients that the plain run does
-    not repeat, and ours are but close to. note: why ours is not there.
+    not repeat, and ours are but close to. note: why ours is not there. unplanned: there is no plan
+    for its budget. least: bytes that its largest operator needs, where the budget is below.
     """
 
     cap: int
@@ -100,6 +66,13 @@ class Cell:
     expected: dict[str, float] = field(default_factory=dict)
     unsteady: int = 0
     note: str = ""
+    unplanned: bool = False
+    least: int = 0
+
+    @property
+    def budget(self) -> int:
+        """What ours has: the peak of the rival's fastest point, or the cap where there is none."""
+        return self.best.peak if self.best is not None else self.cap
 
     @property
     def best(self) -> Point | None:
@@ -109,6 +82,11 @@ class Cell:
     @property
     def ours(self) -> Point | None:
         return next((each for each in self.points if each.rival == OURS), None)
+
+    @property
+    def impossible(self) -> bool:
+        """Neither trains here, as an operator of ours by itself is over the cap."""
+        return self.best is None and self.least > 0
 
     @property
     def closest(self) -> list[Point]:
@@ -126,26 +104,32 @@ class Cell:
 
     @property
     def dominated_by(self) -> list[Point]:
-        """The rival's points that are both faster and smaller than ours."""
+        """The rival's points that are both faster and smaller than ours.
+
+        Where ours has no plan, they are all that train within its budget.
+        """
         others = [each for each in self.points if each.rival != OURS]
+        if self.unplanned:
+            return [each for each in others if each.peak <= self.budget]
         return dominating(self.ours, others) if self.ours is not None else []
 
 
 class Comparison:
     """A module with its rivals. Measures each point once, whatever the caps.
 
-    failed: by name, form and knob, why PyTorch cannot compile it. most: knobs that are tried for
-    each rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
+    failed: by name, form and knob, why it could not be run. most: knobs that are tried for each
+    rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
+    repeats: rounds of turns.
     """
 
     def __init__(
         self, module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, *,
         backend: str = "inductor", repeats: int = 5, planner: Planner | None = None,
-        only: Sequence[str] = (), most: int = 0, cache: Path | None = None,
+        only: Sequence[str] = (), most: int = 0,
     ) -> None:  # fmt: skip
         self.module, self.sample, self.loss = module, tuple(sample), loss
-        self.repeats, self.planner = repeats, planner
-        self.most, self.cache = most, cache
+        self.repeats, self.most = repeats, most
+        self.planner = planner or once_planned(60.0, 0.01)
         self.device = self.sample[0].device
         self.held = held_bytes(module, self.sample)
         found = rivals(module, sample, loss, backend)
@@ -155,10 +139,10 @@ class Comparison:
         self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
 
     def plain(self) -> Point:
-        """The plain step; its peak is the need. Raises RuntimeError where it does not fit."""
+        """The plain step; its peak is the need. Raises AutotmError where it does not fit."""
         found = self.measured(self.rivals["plain", ""], 0.0)
         if found is None:
-            raise RuntimeError("the plain step does not fit, so nothing is known to be a share of")
+            raise AutotmError("the plain step does not fit, so nothing is known to be a share of")
         return Point("plain", 0.0, *found)
 
     def forms(self, name: str) -> list[Rival]:
@@ -176,23 +160,25 @@ class Comparison:
             tries=max(0, self.most - len(first)) if self.most else TRIES,
         )  # fmt: skip
 
-    def cell(self, cap: int, name: str) -> Cell:
-        """A rival searched at a cap in all its forms, ours at its best peak, then both in turns.
+    def cells(self, caps: Sequence[int], name: str) -> Iterator[Cell]:
+        """A rival searched at each cap in all its forms, ours at its best peak, then both in turns.
 
         Where it does not reach the cap, ours has the cap itself and runs alone; beside the plain
-        step, which has no knob, it has the cap as well, and both run in turns.
+        step, which has no knob, it has the cap as well, and both run in turns. All plans are made
+        at once, after the searches and before any turn, so that nothing is timed meanwhile. What
+        goes wrong at a cap is its cell's note.
         """
-        found = Cell(cap)
-        for form in self.forms(name):
-            found.points += self.searched(form, cap)
-        best = found.best
-        beside = self.plain() if name == "plain" else best
-        try:
-            self._ours(found, best.peak if best is not None else cap, beside)
-        except torch.OutOfMemoryError:
-            found.note = "the device ran out of memory"
-            self._tidy()
-        return found
+        cells = [self._tuned(cap, name) for cap in caps]
+        for cell, plan in zip(cells, self._plans(cells), strict=True):
+            if plan is not None:
+                beside = self.plain() if name == "plain" else cell.best
+                try:
+                    self._ours(cell, plan, beside)
+                except Exception as error:  # noqa: BLE001 - other caps, and what is known, count
+                    cell.note = why(error)
+                    if isinstance(error, BudgetError):
+                        cell.unplanned, cell.least = True, error.least
+            yield cell
 
     def points(self) -> list[Point]:
         """All that was measured of rivals."""
@@ -203,11 +189,52 @@ class Comparison:
         ]
 
     def measured(self, rival: Rival, knob: float) -> tuple[int, float] | None:
-        """Peak and median seconds; None where it does not fit, or cannot be compiled."""
+        """Peak and median seconds; None where it does not fit, or fails otherwise."""
         name = rival.name, rival.form, knob
         if name not in self._known:
             self._known[name] = self._run(rival, knob)
         return self._known[name]
+
+    @cached_property
+    def timed(self) -> Timed:
+        """The iteration that ours plans. Raises AutotmError."""
+        self._tidy()
+        return timed(self.module, self.sample, self.loss)
+
+    def _tuned(self, cap: int, name: str) -> Cell:
+        """A cell without ours; with a note where the rival misses the cap because it failed."""
+        found = Cell(cap)
+        for form in self.forms(name):
+            found.points += self.searched(form, cap)
+        failed = [text for key, text in self.failed.items() if key[0] == name]
+        if found.best is None and failed:
+            found.note = f"whether {name} reaches this cap is not known: {failed[0]}"
+        return found
+
+    def _plans(self, cells: Sequence[Cell]) -> list[Future[Plan] | None]:
+        """A plan, or what was in its way, for each cell that has no note."""
+        began = time.perf_counter()
+        try:
+            graph = self.timed.graph
+        except Exception as error:  # noqa: BLE001 - the rival's points count all the same
+            for cell in cells:
+                cell.note = cell.note or why(error)
+            return [None for _ in cells]
+        spent = time.perf_counter() - began
+
+        def planned(cell: Cell) -> Plan:
+            machine = self.timed.machine(int((1 - SPARE) * cell.budget))
+            found = self.planner(graph, machine)
+            cell.expected = {
+                "predicted_time": check(graph, machine, found).seconds,
+                "bound": found.bound,
+                "solve_time": found.solve_seconds,
+                "fit_time": spent + found.solve_seconds,
+            }
+            return found
+
+        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // THREADS)) as pool:
+            return [None if cell.note else pool.submit(planned, cell) for cell in cells]
 
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
         if sum(each[:2] == (rival.name, rival.form) for each in self.failed) >= FAILURES:
@@ -219,15 +246,13 @@ class Comparison:
                 self.module.zero_grad()
                 peak = peak_bytes(run, self.device) + self.held
                 clean = self._clean(run)
-                times = [seconds_of(clean, self.device) for _ in range(self.repeats)]
+                times = [seconds_of(clean, self.device) for _ in range(TIMES)]
         except torch.OutOfMemoryError:
             return None
         except Exception as error:
-            if not rival.compiled:
+            if rival.name == "plain":
                 raise
-            cause = getattr(error, "inner_exception", None) or error
-            first = next(iter(str(cause).strip().splitlines()), "")
-            self.failed[rival.name, rival.form, knob] = f"{type(cause).__name__}: {first}"
+            self.failed[rival.name, rival.form, knob] = why(error)
             return None
         finally:
             self._tidy()
@@ -242,30 +267,17 @@ class Comparison:
 
     def _tidy(self) -> None:
         self.module.zero_grad()
-        gc.collect()
-        forget_workspaces(self.device)
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        tidy(self.device)
 
-    def _ours(self, cell: Cell, cap: int, beside: Point | None) -> None:
+    def _ours(self, cell: Cell, plan: Future[Plan], beside: Point | None) -> None:
+        ours = plan.result()
         self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
-            try:
-                step = fit(self.module, self.sample, self.loss, budget=cap, cache=self.cache,
-                           planner=self.planner)  # fmt: skip
-            except AutotmError as error:
-                cell.note = str(error)
-                return
+            step = self.timed.fitted(ours, int((1 - SPARE) * cell.budget))
             stack.callback(step.close)
-            ours = step.fit.plan
-            cell.expected = {
-                "predicted_time": check(step.fit.graph, step.fit.machine, ours).seconds,
-                "bound": ours.bound,
-                "solve_time": ours.solve_seconds,
-                "fit_time": time.perf_counter() - began,
-            }
-            found = step.measure(1)
+            cell.expected["fit_time"] += time.perf_counter() - began
+            found = step.measure(0)
             cell.note, cell.unsteady = found.void, len(found.unsteady)
             if cell.note:
                 return
@@ -276,33 +288,42 @@ class Comparison:
             run()
             self.module.zero_grad()
             # The arenas were there before; a CPU's profiler did not see them made.
-            arena = ours.peak_bytes if self.device.type != "cuda" else 0
-            peak = peak_bytes(run, self.device) + self.held + arena
-            cell.turns = self._turns(beside, run)
+            cuda = self.device.type == "cuda"
+            peak = peak_bytes(run, self.device) + self.held + (0 if cuda else ours.peak_bytes)
+            if cuda and peak > cell.budget:  # a CPU's workspace is not known when it is planned
+                cell.note = f"void: it takes {peak / 1e9:.4f} GB, over {cell.budget / 1e9:.4f} GB"
+                return
+            cell.turns = self._turns(beside, self._clean(run))
             seconds = statistics.median(cell.turns[OURS])
-            cell.points.append(Point(OURS, cap / 1e9, peak, seconds))
+            cell.points.append(Point(OURS, cell.budget / 1e9, peak, seconds))
 
-    def _turns(self, beside: Point | None, run: Run) -> dict[str, list[float]]:
+    def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
 
         Where the rival does not fit beside our arena, it keeps those that it took alone.
         """
-        runs = {OURS: self._clean(run)}
+        runs, order = {OURS: ours}, [OURS]
         found: dict[str, list[float]] = {OURS: []}
         with ExitStack() as stack:
-            order = [OURS]
             if beside is not None:
-                name = beside.rival
-                step = self.rivals[name, beside.form].step(beside.knob)
-                try:
-                    other = stack.enter_context(step)  # some run a forward to begin with
-                    other()
-                    runs[name], found[name] = self._clean(other), []
-                    order = [OURS, name, name, OURS]
-                except torch.OutOfMemoryError:
+                name, other = beside.rival, self._beside(beside, stack)
+                found[name] = []
+                if other is None:
                     found[name] = [beside.seconds]
                     self._tidy()
+                    ours()
+                else:
+                    runs[name], order = self._clean(other), [OURS, name, name, OURS]
             for _ in range(self.repeats):
                 for name in order:
                     found[name].append(seconds_of(runs[name], self.device))
         return found
+
+    def _beside(self, point: Point, stack: ExitStack) -> Run | None:
+        """A rival's step after a first iteration, or None where it has no room."""
+        try:  # some run a forward to begin with
+            run = stack.enter_context(self.rivals[point.rival, point.form].step(point.knob))
+            run()
+        except torch.OutOfMemoryError:
+            return None
+        return run

@@ -48,7 +48,7 @@ def compiled_rivals(
             found.append(
                 Rival(
                     f"memory_budget_{solver}", grid, _budget(step, backend, solver, form),
-                    whole=False, missing=missing, form=form, compiled=True,
+                    whole=False, missing=missing, form=form,
                 )
             )  # fmt: skip
     for form, names, using in (
@@ -61,7 +61,7 @@ def compiled_rivals(
         found.append(
             Rival(
                 "activation_offloading", EIGHTHS, _offloading(step, using, names),
-                whole=False, missing=missing, form=form, compiled=True,
+                whole=False, missing=missing, form=form,
             )
         )  # fmt: skip
     return found

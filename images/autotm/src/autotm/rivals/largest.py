@@ -6,23 +6,19 @@ reaches within the same budget.
 
 from __future__ import annotations
 
-import gc
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from autotm.executor.capture import Loss
-from autotm.executor.errors import AutotmError
 from autotm.fitting import Planner, fit
 from autotm.networks.modules import module
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import OURS, Comparison, held_bytes, peak_bytes, seconds_of
+from autotm.rivals.compare import OURS, TIMES, Comparison
+from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
-
-REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -40,11 +36,13 @@ class Trial:
 
 
 def largest(
-    attempt: Callable[[int], Trial], first: int, resolution: float
+    attempt: Callable[[int], Trial], first: int, resolution: float, cap: int = 0
 ) -> tuple[Trial | None, list[Trial]]:
     """The last success, and all that was tried. resolution: of the batch, where the search ends.
 
-    From `first` on it doubles (or halves) up to a success beside a failure, then bisects.
+    From `first` on it doubles (or halves) up to a success beside a failure, then bisects. cap: for
+    what has no knob, so that peaks lie on a line over the batch: then it goes where that reaches
+    `cap` bytes.
     """
     tried: list[Trial] = []
     best: Trial | None = None
@@ -58,7 +56,16 @@ def largest(
         if high and high - low <= max(1.0, resolution * low):
             break
         batch = (low + high) // 2 if high else 2 * low
+        if cap and (guess := _reaching(cap, tried)) and (guess < high or not high):
+            batch = guess if guess > low else min(low + max(1, int(resolution * low)), batch)
     return best, tried
+
+
+def _reaching(cap: int, tried: Sequence[Trial]) -> int:
+    """The batch at which a line through the last two peaks, or one and 0, reaches the cap; or 0."""
+    peaks = [(0, 0), *((trial.batch, trial.peak) for trial in tried if trial.peak)][-2:]
+    (low, least), (high, most) = peaks[0], peaks[-1]
+    return int(low + (cap - least) * (high - low) / (most - least)) if most > least else 0
 
 
 @dataclass(frozen=True)
@@ -75,23 +82,15 @@ class Task:
     loss: Loss
     limit: float = float("inf")
     knobs: int = 0
-    cache: Path | None = None
     planner: Planner | None = None
 
     def ours(self, batch: int) -> Trial:
-        """A step by `fit`, with the plain run's gradients."""
-        _tidy()
+        """A step by `fit`, with the plain run's gradients. Raises AutotmError, OutOfMemoryError."""
         net, sample = self._made(batch)
         where = sample[0].device
+        step = fit(net, sample, self.loss, budget=self.cap, planner=self.planner)
         try:
-            step = fit(net, sample, self.loss, budget=self.cap, cache=self.cache,
-                       planner=self.planner)  # fmt: skip
-        except AutotmError as error:
-            return Trial(batch, why=str(error))
-        except torch.OutOfMemoryError:
-            return Trial(batch, why="an operator does not fit by itself")
-        try:
-            found = step.measure(1)
+            found = step.measure(0)
             if found.void:
                 return Trial(batch, why=found.void)
 
@@ -103,9 +102,7 @@ class Task:
             net.zero_grad()
             peak = peak_bytes(run, where) + held_bytes(net, sample)
             peak += step.fit.plan.peak_bytes if where.type != "cuda" else 0  # made before
-            times = [seconds_of(run, where) for _ in range(REPEATS)]
-        except torch.OutOfMemoryError:
-            return Trial(batch, why="the device ran out of memory")
+            times = [seconds_of(run, where) for _ in range(TIMES)]
         finally:
             step.close()
         trial = self._judged(batch, peak, statistics.median(times) / batch)
@@ -117,7 +114,7 @@ class Task:
         The trial of its fastest point within the cap, or else of its smallest.
         """
         net, sample = self._made(batch)
-        found = Comparison(net, sample, self.loss, repeats=REPEATS, only=[name], most=self.knobs)
+        found = Comparison(net, sample, self.loss, only=[name], most=self.knobs)
 
         def judged(point: Point) -> Trial:
             return self._judged(batch, point.peak, point.seconds / batch)
@@ -129,28 +126,32 @@ class Task:
             if best is not None and not judged(best).why:
                 return judged(best)
         if not points:
-            return Trial(batch, why="it does not fit, or cannot run here")
+            missing = [each.missing for each in found.rivals.values() if each.missing]
+            failed = [*found.failed.values(), *missing, "it does not fit"]
+            return Trial(batch, why=failed[0])
         best = at_cap(points, self.cap) or min(points, key=lambda point: point.peak)
         return judged(best)
 
     def attempt(self, name: str) -> Callable[[int], Trial]:
-        """A trial of ours, or of a rival."""
-        return self.ours if name == OURS else lambda batch: self.rival(name, batch)
+        """A trial of ours, or of a rival; what goes wrong is why it failed."""
+
+        def trial(batch: int) -> Trial:
+            tidy(torch.device(self.device))
+            try:
+                return self.ours(batch) if name == OURS else self.rival(name, batch)
+            except Exception as error:  # noqa: BLE001 - a kernel may have a largest batch, too
+                return Trial(batch, why=why(error))
+
+        return trial
 
     def _made(self, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, torch.Tensor]]:
         torch.manual_seed(0)
         return module(f"{self.network}_{batch}", self.device, self.precision)
 
     def _judged(self, batch: int, peak: int, seconds: float) -> Trial:
-        why = ""
+        reason = ""
         if peak > self.cap:
-            why = f"it takes {peak / 1e9:.3f} GB"
+            reason = f"it takes {peak / 1e9:.3f} GB"
         elif seconds > self.limit:
-            why = f"a sample takes {seconds / self.limit:.3f} times what it may"
-        return Trial(batch, peak, seconds, why)
-
-
-def _tidy() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+            reason = f"a sample takes {seconds / self.limit:.3f} times what it may"
+        return Trial(batch, peak, seconds, reason)

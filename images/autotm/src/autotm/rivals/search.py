@@ -36,8 +36,9 @@ def search(
 
     knobs: a first grid, ascending, tried from the last one on, which saves the most. measure: peak
     and seconds at a knob, None where it cannot run. whole: only whole numbers are knobs. Between
-    neighbours of the grid of which one is above the cap and the other below, the interval is
-    halved, `tries` times at most, closest first. enough: ends the search at a point.
+    neighbours of the grid of which one is above the cap and the other below, the knob is tried
+    that a straight line between their peaks leads to, then the middle, and so on, `tries` times at
+    most, closest first. enough: ends the search at a point.
     """
     found: dict[float, Point | None] = {}
 
@@ -51,12 +52,12 @@ def search(
 
     if any(ends(knob) for knob in reversed(knobs)):
         return points()
-    for _ in range(tries):
+    for turn in range(tries):
         best = at_cap(points(), cap)
         if best is not None and best.peak >= (1 - CLOSE) * cap:
             break
-        middle = _between(found, cap, whole)
-        if middle is None or ends(middle):
+        knob = _between(found, cap, whole, straight=turn % 2 == 0)
+        if knob is None or ends(knob):
             break
     return points()
 
@@ -69,19 +70,26 @@ def thinned(knobs: Sequence[float], most: int) -> tuple[float, ...]:
     return tuple(knobs[round(place * last / (most - 1))] for place in range(most))
 
 
-def _between(found: dict[float, Point | None], cap: int, whole: bool) -> float | None:
-    """A knob between two neighbours on both sides of the cap, from the closest below it."""
-    order = sorted(found)
-    choices = []
-    for low, high in pairwise(order):
-        middle = (low + high) // 2 if whole else (low + high) / 2
-        if middle in found or (not whole and high - low < 1e-3):
+def _between(
+    found: dict[float, Point | None], cap: int, whole: bool, straight: bool
+) -> float | None:
+    """A knob between two neighbours on both sides of the cap, from the closest below it.
+
+    straight: where the peak would be just below the cap, were it on a line; else the middle.
+    """
+    choices, step = [], 1.0 if whole else 1e-4
+    for low, high in pairwise(sorted(found)):
+        ends = found[low], found[high]
+        close = high - low < (2 if whole else 1e-3)
+        if close or _fits(ends[0], cap) == _fits(ends[1], cap):
             continue
-        sides = [_fits(found[low], cap), _fits(found[high], cap)]
-        if sides[0] != sides[1]:
-            inside = found[low] if sides[0] else found[high]
-            assert inside is not None
-            choices.append((inside.peak, middle))
+        inside = next(each for each in ends if each is not None and each.peak <= cap)
+        share = 0.5
+        if straight and ends[0] is not None and ends[1] is not None:
+            aim = (1 - CLOSE / 2) * cap
+            share = (aim - ends[0].peak) / (ends[1].peak - ends[0].peak)
+        knob = round(low + share * (high - low), 0 if whole else 4)
+        choices.append((inside.peak, min(max(knob, low + step), high - step)))
     return max(choices)[1] if choices else None
 
 

@@ -161,10 +161,14 @@ class _Policy:
 
 @contextmanager
 def selected(
-    module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, share: float
-) -> Iterator[Run]:
-    """The step in which the blocks keep a share of the bytes that their operators make."""
-    keep = iter(chosen(observed(module, sample, loss), share))
+    module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None,
+    results: Callable[[], Sequence[Sequence[Result]]], share: float,
+) -> Iterator[Run]:  # fmt: skip
+    """The step in which the blocks keep a share of the bytes that their operators make.
+
+    results: what `observed` gives.
+    """
+    keep = iter(chosen(results(), share))
 
     def wrap(forward: Callable[..., Any]) -> Callable[..., Any]:
         mine = next(keep)

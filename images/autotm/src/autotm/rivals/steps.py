@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from autotm.executor.capture import Loss, whole
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
 from autotm.rivals.offload import OffloadActivations
-from autotm.rivals.selective import DEAR, selected
+from autotm.rivals.selective import DEAR, observed, selected
 
 
 def rivals(
@@ -39,7 +39,8 @@ def rivals(
         Rival("checkpoint", some, lambda knob: eager(int(knob), _again)),
         Rival("selective_checkpoint", some, lambda knob: eager(int(knob), _selective)),
         Rival(
-            "selective_checkpoint_ilp", EIGHTHS, partial(selected, module, sample, loss),
+            "selective_checkpoint_ilp", EIGHTHS,
+            partial(selected, module, sample, loss, cache(partial(observed, module, sample, loss))),
             whole=False,
         ),
         Rival(

@@ -1,0 +1,55 @@
+"""Our planner in a process of its own: several plan at once, and what ends one ends nothing else.
+
+found = plan_apart(graph, machine, seconds=60.0, gap=0.01)
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+from autotm.graph import Graph, Machine, Plan
+from autotm.planner.model import NoPlan
+from autotm.planner.ours import plan
+
+THREADS = 2  # that a solve has
+LATE = 60.0  # s beyond twice its own limit, after which a process is ended
+
+
+def plan_apart(graph: Graph, machine: Machine, *, seconds: float, gap: float) -> Plan:
+    """What `planner.ours.plan` gives. Raises NoPlan, also where its process ended without one."""
+    words = [sys.executable, "-m", "autotm.planner.apart"]
+    request = pickle.dumps((graph, machine, seconds, gap))
+    try:
+        ran = subprocess.run(
+            words, input=request, capture_output=True, timeout=2 * seconds + LATE, check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise NoPlan(f"the planner did not end within {error.timeout:.0f} s") from error
+    if ran.returncode != 0:
+        said = ran.stderr.decode(errors="replace").strip().splitlines()
+        last = said[-1] if said else f"exit code {ran.returncode}"
+        raise NoPlan(f"the planner's process failed: {last}")
+    found: Plan | NoPlan = pickle.loads(ran.stdout)
+    if isinstance(found, NoPlan):
+        raise found
+    return found
+
+
+def _serve() -> None:
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)  # what a solver prints is no part of the answer
+        graph, machine, seconds, gap = pickle.load(sys.stdin.buffer)
+        found: Plan | NoPlan
+        try:
+            found = plan(graph, machine, seconds=seconds, gap=gap)
+        except NoPlan as error:
+            found = error
+        out.write(pickle.dumps(found))
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,77 @@
+"""Peak, time and what went wrong of a training step.
+
+Peaks are measured, never predicted: of an iteration after a first one, with everything that is
+allocated for it and what was there before.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from autotm.executor.errors import AutotmError
+from autotm.executor.profiling import forget_workspaces
+from autotm.rivals.base import Run
+
+
+def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
+    """The most bytes allocated on a device while `run()` runs, with what was there before.
+
+    A CPU has no such counter: there it is what PyTorch's profiler saw, from 0 on.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
+        run()
+    kineto = seen.profiler
+    assert kineto is not None
+    events = [each for each in kineto.kineto_results.events() if each.name() == "[memory]"]
+    live = most = 0
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    return most
+
+
+def held_bytes(module: nn.Module, sample: Sequence[torch.Tensor]) -> int:
+    """What was there before an iteration and a CPU's peak does not know of: 0 on a GPU."""
+    if sample[0].device.type == "cuda":
+        return 0
+    return sum(each.nbytes for each in (*module.parameters(), *module.buffers(), *sample))
+
+
+def seconds_of(run: Run, device: torch.device) -> float:
+    """Seconds of an iteration, from an idle device to an idle one."""
+    begin = time.perf_counter()
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin
+
+
+def tidy(device: torch.device) -> None:
+    """Let go of what nobody uses, and of what libraries and allocators keep."""
+    gc.collect()
+    forget_workspaces(device)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def why(error: BaseException) -> str:
+    """One sentence on what went wrong."""
+    if isinstance(error, AutotmError):
+        return str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return "the device ran out of memory"
+    cause = getattr(error, "inner_exception", None) or error
+    first = next(iter(str(cause).strip().splitlines()), "")
+    return f"{type(cause).__name__}: {first}"
