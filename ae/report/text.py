@@ -26,13 +26,11 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
             *(row[key] for key in table.keys),
             number(row["median"]) + (f" {row['unit']}" if len(units) > 1 else ""),
             span(row["low"], row["high"], "" if ranges else row["spread"]),
-            str(row["n"]),
-            str(row["processes"]),
-            row["evidence"],
+            str(row["n"]), str(row["processes"]), row["evidence"],
             "-" if row["speedup"] is None else f"{row['speedup']:.2f}x over {row['baseline']}",
         ]
         for row in table.rows
-    ]
+    ]  # fmt: skip
     return header, cells
 
 
@@ -136,13 +134,18 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
         rest = [one for one in rest if one.verdict is not word]
     if cells := [judgement_cells(one)[:4] for one in rest if one.value is not None]:
         parts.append(grid(header[:4], cells, width=width))
-    reasons: dict[tuple[Verdict, str], list[str]] = {}
-    for one in rest:
-        if one.value is None or one.verdict is not Verdict.REPRODUCED:
-            reasons.setdefault((one.verdict, short_reason(one)), []).append(one.id)
-    for (verdict, why), ids in reasons.items():
-        parts.append(_wrapped(f"{', '.join(ids)}: {verdict}, {why}", width))
+    rest = [one for one in rest if one.value is None or one.verdict is not Verdict.REPRODUCED]
+    for (verdict, why), those in by_reason(rest).items():
+        parts.append(_wrapped(f"{', '.join(one.id for one in those)}: {verdict}, {why}", width))
     return "\n\n".join([*parts, verdict_counts(judgements)])
+
+
+def by_reason(judgements: Iterable[Judgement]) -> dict[tuple[Verdict, str], list[Judgement]]:
+    """Judgements by verdict and why."""
+    found: dict[tuple[Verdict, str], list[Judgement]] = {}
+    for one in judgements:
+        found.setdefault((one.verdict, short_reason(one)), []).append(one)
+    return found
 
 
 def short_reason(one: Judgement) -> str:
@@ -156,9 +159,8 @@ def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
     words = [str(word) for word in Verdict if any(row[word] for row in board.values())]
     cells = [
         [tag, *(str(row[word] or "-") for word in words)]
-        for tag, row in board.items()
-        if any(row.values())
-    ]
+        for tag, row in board.items() if any(row.values())
+    ]  # fmt: skip
     return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
@@ -171,12 +173,9 @@ def verdict_counts(judgements: Iterable[Judgement]) -> str:
 
 
 def grid(
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    width: int = 100,
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, width: int = 100,
     right: Container[int] = (),
-) -> str:
+) -> str:  # fmt: skip
     """Columns of text, at most `width` wide; the last column is wrapped, others are never cut.
 
     Control characters are shown as '?'. Columns in `right` are set flush right.
