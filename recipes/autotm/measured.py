@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, pool
+from ae.recipe.code import load_code
+
+_simulated = load_code(Path(__file__).parent, "simulated", fix="restore it")
 
 OURS = "Ours"
 LOOKS = {
@@ -38,7 +43,7 @@ def fronts(frame: pd.DataFrame) -> Plot:
             some = own[own["variant"] == name]
             axis.scatter(some["gb"], some["seconds"], s=70 if name == OURS else 18, color=colour,
                          marker=mark, label=name, zorder=3 if name == OURS else 2)  # fmt: skip
-        axis.set_title(net)
+        axis.set_title(_simulated.network(net))
         axis.set_xlabel("measured peak (GB)")
         axis.set_xlim(left=0)
         axis.set_ylim(bottom=0)

@@ -28,6 +28,23 @@ NAMES = {
     "Managed": "managed memory", "bound": "no limit",
 }  # fmt: skip
 
+NETWORKS = {
+    "inception": "Inception v4", "resnet200": "ResNet-200", "densenet264": "DenseNet-264",
+    "vgg19": "VGG-19", "vgg416": "VGG-416", "gpt2medium": "GPT-2 medium", "unet": "U-Net",
+    "perceptron": "Perceptron",
+}  # fmt: skip
+
+
+def network(label: str) -> str:
+    """A network and its batch in words: vgg19_64 is "VGG-19, batch 64"."""
+    name, _, batch = label.rpartition("_")
+    return f"{NETWORKS.get(name, name)}, batch {int(batch):,}"
+
+
+def rates(label: str) -> str:
+    """What is read and written of slow memory: r20w4 is "20 and 4 GB/s"."""
+    return f"{label[1:].replace('w', ' and ')} GB/s"
+
 
 def _times(frame: pd.DataFrame, experiment: str, keys: list[str]) -> dict[tuple[str, ...], Any]:
     """The row of every combination of labels among an experiment's iteration times."""
@@ -63,7 +80,9 @@ def speedup(frame: pd.DataFrame) -> Plot:
             )
         if base and variant == "DRAM":
             marks[net] = base["median"] / row["median"]
-    return _bars(_table(rows), "Speed-up over all slow memory", "speed-up", marks)
+    return _bars(
+        _table(rows), "Speed-up over all slow memory (dashed: all DRAM)", "speed-up", marks
+    )
 
 
 def losses(frame: pd.DataFrame) -> Plot:
@@ -81,7 +100,7 @@ def losses(frame: pd.DataFrame) -> Plot:
              policy=key[1])
         for key, found in shares.items()
     ]  # fmt: skip
-    title = "Loss against all DRAM at 4:1, by what kernels read and write of slow memory (GB/s)"
+    title = "Loss against all DRAM at 4:1, by what kernels read and write of slow memory"
     return _bars(_table(rows), title, "loss (%)", {})
 
 
@@ -94,7 +113,7 @@ def hardware_cache(frame: pd.DataFrame) -> Plot:
             continue
         for policy in ("Static", "Synchronous"):
             if row := times.get((net, "", policy)):
-                name = f"{policy}, misses {miss}"
+                name = f"{policy}, misses {rates(miss)}"
                 value = base["median"] / row["median"]
                 rows.append(_row(value, row, net=net, bar=name, policy=policy))
     nets = {row["net"]: 1.0 for row in rows}
@@ -139,7 +158,7 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
             reach=reach,
             mark=marks.get(net),
         )
-        axis.set_title(net)
+        axis.set_title(network(net) if "_" in net else rates(net))
         axis.set_xlabel(unit)
     return Plot(figure=figure, table=table, spread=SPREAD)
 
@@ -168,7 +187,7 @@ def errors(frame: pd.DataFrame) -> Plot:
         axis.set_yticks(range(len(names)), names)
         reach = 1.25 * max(values.abs().max(), 1.0)
         axis.set_xlim(-reach, reach)
-        axis.set_title(net)
+        axis.set_title(network(net))
         axis.set_xlabel("predicted over measured time (%)")
     axes[0].invert_yaxis()
     return Plot(figure=figure, table=table, spread="emulated slow memory; least of the iterations")
@@ -217,7 +236,9 @@ def limits(frame: pd.DataFrame) -> Plot:
                 found[metric] = float(pooled["median"].iloc[0]) if len(pooled) else nan
             rows.append(_row(found["slowdown"], row, net=net, dram=dram, policy=variant) | found)
     table = _table(rows)
-    figure, shared = new_panels(3, 6, title=f"Less and less DRAM: {table['net'].iloc[0]}", across=3)
+    figure, shared = new_panels(
+        3, 6, title=f"Less and less DRAM: {network(table['net'].iloc[0])}", across=3
+    )
     for axis in shared:  # the panels have axes of their own
         axis.remove()
     axes = figure.subplots(1, 3)
@@ -239,7 +260,7 @@ def limits(frame: pd.DataFrame) -> Plot:
         axis.set_title(label)
         axis.set_ylim(bottom=0)
         axis.grid(True)
-        axis.legend(fontsize=6.5)
+        axis.legend(fontsize=6.5, handlelength=4)
     return Plot(figure=figure, table=table, spread=SPREAD)
 
 
