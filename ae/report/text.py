@@ -17,7 +17,7 @@ _MISSING = re.compile(r"(?:0 of \d+ cells: )*no records of (\S+) \(.*?experiment
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     """Header and cells of a result table as strings."""
     units = {row["unit"] for row in table.rows}
-    unit = "" if len(units) > 1 or units == {""} else f" [{min(units)}]"
+    unit = "" if len(units) > 1 or units <= {"", "1", table.metric} else f" [{min(units)}]"
     ranges = {row["spread"] for row in table.rows} == {"range"}
     header = [*table.keys, f"{table.metric}{unit}", "range" if ranges else "95 % interval", "n",
               "processes", "evidence", "speed-up"]  # fmt: skip
