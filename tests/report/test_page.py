@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import pandas as pd
 import pytest
 
 from ae.claims.judge import Claim, Judgement, Verdict
@@ -161,6 +162,44 @@ def test_the_report_says_everything(chapter: Chapter) -> None:
         "point embedding-random (timeout)", "killed after 5 min",
     ):  # fmt: skip
         assert words in plain, words
+
+
+def test_what_was_not_run_is_listed_by_what_it_lacks(chapter: Chapter) -> None:
+    lacking = "no records of time (variant base, experiment sweep)"
+    more = [
+        Judgement(claim=claim(name, f"Says {name} <i>."), verdict=Verdict.NOT_RUN, reason=reason)
+        for name, reason in (("D7", lacking), ("D8", lacking), ("D9", "2 of 3 cells"))
+    ]
+    page = html_page([replace(chapter, judgements=[*chapter.judgements, *more])])
+    table, _, rest = page.partition('<table class="data claims">')[2].partition("</table>")
+    assert "D6" in table
+    assert not re.search("D[789]", table)
+    listed = rest.partition("</details>")[0]
+    assert "3 claims not run here" in listed
+    assert re.findall(r"<p>(.*)</p>", listed) == ["no records of time in sweep", "2 of 3 cells"]
+    assert re.findall(r"<li>(.*)</li>", listed) == [
+        f"D{at}: Says D{at} &lt;i&gt;." for at in (7, 8, 9)
+    ]
+
+
+@pytest.mark.parametrize(("plotted", "named"), [(201, True), (200, False)])
+def test_a_long_table_whose_rows_are_plotted_is_there_once(
+    chapter: Chapter, plotted: int, named: bool
+) -> None:
+    rows = [
+        {"metric": "time", "unit": "us", "evidence": "measured", "samples": [float(at)],
+         "experiment": "ramp", "variant": "base", "at": str(at)}
+        for at in range(201)
+    ]  # fmt: skip
+    figures = [replace(chapter.figures[0], table=pd.DataFrame({"at": range(plotted)}))]
+    about = chapter.recipe.figures["speedup"].model_copy(update={"experiments": ("ramp",)})
+    recipe = chapter.recipe.model_copy(update={"figures": {"speedup": about}})
+    tables = result_tables(rows, Shape(metric="time"))
+    long = replace(chapter, recipe=recipe, tables=tables, figures=figures)
+    page = html_page([long])
+    link = 'ramp: its 201 rows are the plotted values of <a href="#toy-r1-speedup">'
+    assert (link in page) == named
+    assert ('aria-label="Results of ramp"' in page) == (not named)
 
 
 def test_text_of_others_is_escaped(chapter: Chapter) -> None:
