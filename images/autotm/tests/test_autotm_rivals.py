@@ -15,7 +15,7 @@ import torch
 from autotm.config import RIVALS
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
-from autotm.executor.errors import BudgetError
+from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import timed
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.apart import plan_apart
@@ -473,7 +473,7 @@ def test_a_plan_of_another_process_is_the_same(capacity: int) -> None:
 def test_a_planner_that_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = arena_graph(capture(*autotm_networks.network("mlp"), LOSS).graph)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(NoPlan, match="the planner's process failed: exit code 1"):
+    with pytest.raises(AutotmError, match="the planner's process failed: exit code 1"):
         plan_apart(graph, Machine(1 << 30, 1e9, 1e9), seconds=5.0, gap=0.01)
 
 

@@ -171,6 +171,8 @@ def _convolution_backward(call: Call) -> Partly | None:
             try:
                 pairs = zip(parts(outs[0], args), want, strict=True)
                 _SAME[name] = all(a is b is None or torch.equal(a, b) for a, b in pairs)
+            except torch.OutOfMemoryError:  # beside the whole, which a plan for less has not
+                pass
             except RuntimeError:
                 _SAME[name] = False
         outs[0].copy_(want[0])

@@ -54,8 +54,9 @@ def run(config: Config, out: RecordWriter) -> None:
                 plain = best
                 seconds = config.slower * best.seconds if best else config.sample_seconds
                 task = replace(task, limit=seconds)
-            elif best is not None and plain is not None:
-                out.write("batch_gain", "1", [best.batch / plain.batch], labels, "measured")
+            elif plain is not None:
+                gain = best.batch / plain.batch if best is not None else 0.0
+                out.write("batch_gain", "1", [gain], labels, "measured")
             progress.step(f"{budget:g} GB {name}")
 
 

@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 
+from autotm.executor.errors import AutotmError
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
@@ -19,7 +20,8 @@ LATE = 60.0  # s beyond twice its own limit, after which a process is ended
 
 
 def plan_apart(graph: Graph, machine: Machine, *, seconds: float, gap: float) -> Plan:
-    """What `planner.ours.plan` gives. Raises NoPlan, also where its process ended without one."""
+    """What `planner.ours.plan` gives. Raises NoPlan, also where it takes too long; AutotmError
+    where its process fails, which says nothing about plans."""
     words = [sys.executable, "-m", "autotm.planner.apart"]
     request = pickle.dumps((graph, machine, seconds, gap))
     try:
@@ -32,7 +34,7 @@ def plan_apart(graph: Graph, machine: Machine, *, seconds: float, gap: float) ->
     if ran.returncode != 0:
         said = ran.stderr.decode(errors="replace").strip().splitlines()
         last = said[-1] if said else f"exit code {ran.returncode}"
-        raise NoPlan(f"the planner's process failed: {last}")
+        raise AutotmError(f"the planner's process failed: {last}")
     found: Plan | NoPlan = pickle.loads(ran.stdout)
     if isinstance(found, NoPlan):
         raise found

@@ -25,7 +25,7 @@ from autotm.graph import Graph, Machine, Plan
 from autotm.planner.apart import THREADS, plan_apart
 from autotm.planner.model import NoPlan
 from autotm.rivals.base import Rival, Run, iterate
-from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
+from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
 from autotm.rivals.steps import rivals
 
@@ -247,9 +247,9 @@ class Comparison:
                 peak = peak_bytes(run, self.device) + self.held
                 clean = self._clean(run)
                 times = [seconds_of(clean, self.device) for _ in range(TIMES)]
-        except torch.OutOfMemoryError:
-            return None
         except Exception as error:
+            if no_memory(error):
+                return None
             if rival.name == "plain":
                 raise
             self.failed[rival.name, rival.form, knob] = why(error)
@@ -324,6 +324,8 @@ class Comparison:
         try:  # some run a forward to begin with
             run = stack.enter_context(self.rivals[point.rival, point.form].step(point.knob))
             run()
-        except torch.OutOfMemoryError:
-            return None
+        except RuntimeError as error:
+            if no_memory(error):
+                return None
+            raise
         return run

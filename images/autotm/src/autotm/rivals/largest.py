@@ -16,7 +16,7 @@ from autotm.executor.capture import Loss
 from autotm.fitting import Planner, fit
 from autotm.networks.modules import module
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import OURS, TIMES, Comparison
+from autotm.rivals.compare import OURS, SPARE, TIMES, Comparison
 from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
 
@@ -88,7 +88,7 @@ class Task:
         """A step by `fit`, with the plain run's gradients. Raises AutotmError, OutOfMemoryError."""
         net, sample = self._made(batch)
         where = sample[0].device
-        step = fit(net, sample, self.loss, budget=self.cap, planner=self.planner)
+        step = fit(net, sample, self.loss, budget=int((1 - SPARE) * self.cap), planner=self.planner)
         try:
             found = step.measure(0)
             if found.void:

@@ -66,6 +66,11 @@ def tidy(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def no_memory(error: BaseException) -> bool:
+    """Whether memory is what was not there: the device's, or the host's that is pinned."""
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error)
+
+
 def why(error: BaseException) -> str:
     """One sentence on what went wrong."""
     if isinstance(error, AutotmError):
