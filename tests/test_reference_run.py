@@ -200,3 +200,15 @@ def test_an_engine_that_runs_is_left_running(host: Host) -> None:
         assert host.packed(name, "twin") == [[name]]
     assert sum("twin:cuda pulled" in host.log(name) for name in host.running) == 1
     assert runs_engine(host)
+
+
+def test_one_that_fails_lets_the_others_go_on(host: Host) -> None:
+    """It has started the engine, which it stops when the other, that waited for it, is through."""
+    first = host.start("a", "toy", "nowhere=/nowhere", "--", "--experiment", "noop")
+    host.until(lambda: "=== engine" in host.log("a"))
+    second = host.start("b", "toy", "tests=no", "--", "--quick", "--experiment", "noop")
+    assert second.wait(120) == 0, host.log("b")
+    assert host.packed("b", "toy") == [["noop"]]
+    assert first.wait(60) == 2, host.log("a")
+    assert "nowhere" in host.log("a")
+    assert not runs_engine(host)

@@ -55,6 +55,8 @@ def contexts(image: Path, target: Path, python: str, part_mb: int) -> None:
     `image` is its folder, `python` the version of the GPU host's Python. Raises Fault for a context
     that cannot be had, once the others are packed.
     """
+    if not (image / "Dockerfile").is_file():
+        raise Fault(f"there is no image {image.name}: images/{image.name} has no Dockerfile")
     names = [name for name in CONTEXTS if (image / f"requirements-{name}.txt").is_file()]
     names += sources_of(image)
     if not names:

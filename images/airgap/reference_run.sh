@@ -7,20 +7,21 @@
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
-# from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another run
-# of its own. Left behind are points that have not finished, and what programs recorded in bulk
-# (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra` is a
-# folder of Python packages that the host lacks. Where the image, or one that it is made from, has a
-# script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests out, where they have a call of their own.
-# `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is finished
-# (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set, --repeat, --gpus,
-# --share. `again=yes` measures a tenth of what is finished once more, to be compared and not to be
-# kept. How the tests went stands beside the run, in OUT/gpu-tests.txt.
+# from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another
+# run of its own. Left behind are points that have not finished, and what programs recorded in bulk
+# (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra`
+# is a folder of Python packages that the host lacks. Where the image, or one that it is made from,
+# has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests out,
+# where they have a call of their own. `minutes=N` is a lease's length, all of this included: what
+# fits is run and nothing that is finished (leases.py, docs/reference.md); after `--` stand
+# --experiment, --variant, --set, --repeat, --gpus, --share. `again=yes` measures a tenth of what is
+# finished once more, to be compared and not to be kept. How the tests went stands beside the run,
+# in OUT/gpu-tests.txt.
 #
-# Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use those,
-# too). They share engine, base and registry. An engine that runs already is left running; who started
-# it stops it, when the others are through. OUT/pid is this script's process: on TERM it writes what
-# has finished into OUT/run.tgz and ends, on USR1 it writes that and goes on.
+# Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use
+# those, too). They share engine, base and registry. An engine that runs already is left running;
+# who started it stops it, when the others are through. OUT/pid is this script's process: on TERM it
+# writes what has finished into OUT/run.tgz and ends, on USR1 it writes that and goes on.
 # Afterwards, in a checkout: tar -xzf run.tgz -C results/runs/RECIPE, then `ae keep` each run. That
 # wants the revision of this copy of the tree: set AE_REVISION to it, or be in a clean checkout.
 set -euo pipefail
@@ -116,21 +117,30 @@ pack() {
 
 # The engine is stopped by who started it, once nobody else holds the lock 9.
 started=
-trap 'pack; [ -z "$started" ] || { flock 9; "${airgap[@]}" stop; }' EXIT
+more=
+at_the_end() {
+    trap '' TERM INT HUP USR1 # the engine is not left behind
+    pack
+    [ -z "$more" ] || rm -rf "$more"
+    exec 8>&- # who waits to prepare may go on
+    [ -z "$started" ] || { flock 9 && "${airgap[@]}" stop; }
+}
+trap at_the_end EXIT
 exec 9>"$home/in-use"
 flock --shared 9
 
 eval "$("${airgap[@]}" env)"
 # The image and what it is made from: what each compiles here, and its tests.
 scripts=() test_folders=()
-for part in $(python3 -c 'import sys; from pathlib import Path; from ae.images.content import made_from
+for part in $(python3 -c 'import sys; from pathlib import Path
+from ae.images.content import made_from
 print(*made_from(Path("."), sys.argv[1]))' "$recipe"); do
     if [ -x "images/$part/on_host.sh" ]; then scripts+=("images/$part/on_host.sh"); fi
     if [ -d "images/$part/tests" ]; then test_folders+=("images/$part/tests"); fi
 done
 if [ "${#scripts[@]}" -gt 0 ]; then
     step "what the image needs compiled on this host"
-    more=$(mktemp -d)
+    more=$(mktemp -d -p "$home")
     [ -n "$extra" ] && cp -R "$extra/." "$more"
     extra=$more
     for script in "${scripts[@]}"; do "$script" "$extra"; done

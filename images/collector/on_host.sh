@@ -4,8 +4,8 @@
 #
 #   on_host.sh EXTRA
 #
-# A build sees nothing of the host's CUDA, so the image brings the result along. What is there already
-# is kept. The Sanitizer is that of EXTRA where it has one, else the host's.
+# A build sees nothing of the host's CUDA, so the image brings the result along. What is there
+# already is kept. The Sanitizer is that of EXTRA where it has one, else the host's.
 set -euo pipefail
 extra=$(realpath -m "$1")
 built=$extra/accel_trace_built

@@ -4,16 +4,20 @@
 #
 #   on_host.sh EXTRA
 #
-# Darknet's, too, where AE_DARKNET_DIR names the folder of its source, the build context `darknet`.
-# What is there already is kept.
+# Darknet's, too, where AE_DARKNET_DIR names the folder of its source, the build context `darknet`;
+# one that does not compile is a warning. What is there already is kept.
 set -euo pipefail
-built=$(realpath -m "$1")/programs_built
-if [ -f "$built/whole" ]; then exit 0; fi
+extra=$(realpath -m "$1")
+built=$extra/programs_built
+darknet=${AE_DARKNET_DIR:+$(realpath "$AE_DARKNET_DIR")}
 cd "$(dirname "$0")/../.."
-export PYTHONPATH=images/common/src:images/collector/src:images/valueexpert/src${PYTHONPATH:+:$PYTHONPATH}
-export ACCEL_TRACE_TOOLKIT=$(realpath -m "$1")/nvidia/cu13${ACCEL_TRACE_TOOLKIT:+:$ACCEL_TRACE_TOOLKIT}
-python3 -m valueexpert.build "$built"
-if [ -n "${AE_DARKNET_DIR:-}" ]; then
-    python3 -m valueexpert.darknet "$AE_DARKNET_DIR"/*.orig.tar.xz "$built"
+sources=images/common/src:images/collector/src:images/valueexpert/src
+export PYTHONPATH=$sources${PYTHONPATH:+:$PYTHONPATH}
+export ACCEL_TRACE_TOOLKIT=$extra/nvidia/cu13${ACCEL_TRACE_TOOLKIT:+:$ACCEL_TRACE_TOOLKIT}
+if [ ! -f "$built/whole" ]; then
+    python3 -m valueexpert.build "$built"
+    touch "$built/whole"
 fi
-touch "$built/whole"
+if [ -n "$darknet" ] && [ ! -f "$built/debian-darknet/yolov3-tiny.cfg" ]; then
+    python3 -m valueexpert.darknet "$darknet"/*.orig.tar.xz "$built" || true
+fi
