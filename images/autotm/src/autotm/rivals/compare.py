@@ -94,11 +94,8 @@ class Cell:
         found: dict[str, Point] = {}
         for point in self.points:
             old = found.get(point.form)
-            if (
-                point.rival != OURS
-                and point.peak <= self.cap
-                and (old is None or point.peak > old.peak)
-            ):
+            within = point.rival != OURS and point.peak <= self.cap
+            if within and (old is None or point.peak > old.peak):
                 found[point.form] = point
         return list(found.values())
 
