@@ -16,13 +16,15 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.executor import kernels, profiling
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError, CaptureError, PinnedError
-from autotm.executor.kernels import Kernel
+from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned
 from autotm.executor.profiling import Cache, in_backward, profile
 from autotm.fitting import Fitted, bytes_of
 from autotm.graph import Graph, Machine, Plan
+from autotm.networks.modules import module as small_module
 from torch import nn
 
 LOSS = nn.functional.cross_entropy
@@ -278,6 +280,29 @@ def test_convolutions_that_differ_in_stride_or_padding_have_times_of_their_own()
         profile(capture(call, (torch.randn(1, 3, 8, 8),)), cache, 1)
         counts.append(len(cache))
     assert counts[0] < counts[1] < counts[2] == counts[3]
+
+
+def test_a_convolution_that_is_done_in_another_way_has_a_time_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU: gradients in parts of the batch are tried, here for real, and cuDNN in vain."""
+    found, cache = capture(*small_module("small-vgg_7", "cpu"), LOSS), Cache()
+    monkeypatch.setattr(profiling, "kernel", lambda call, lie, _: kernel(call, lie, "cuda"))
+    monkeypatch.setattr(kernels, "PART", 5_000)
+
+    def kept(same: dict[str, bool]) -> int:
+        monkeypatch.setattr(kernels, "_SAME", same)
+        torch.manual_seed(0)
+        profile(found, cache, 1)
+        return len(cache)
+
+    first = kept(outcome := {})
+    assert kept({}) == first  # another process finds out the same
+    calls = [each for each in found.calls if "convolution_backward" in str(each.target)]
+    parts = outcome.keys() & {kernels._convolution_name(each) for each in calls}
+    assert parts
+    other = {name: came_out ^ (name in parts) for name, came_out in outcome.items()}
+    assert kept(other) == first + len(parts)
 
 
 def ownerless(shared: set[Path]) -> list[Path]:

@@ -34,7 +34,8 @@ from autotm.networks.modules import MODULES, module
 from autotm.rivals.base import iterate
 from autotm.rivals.compare import Comparison, once_planned
 from autotm.rivals.largest import Task, largest
-from autotm.rivals.measuring import peak_bytes
+from autotm.rivals.measuring import peak_bytes, tidy
+from autotm.rivals.offload import Counted
 from autotm.rivals.search import at_cap
 from torch import nn
 
@@ -172,6 +173,55 @@ def test_a_batch_that_does_not_fit_plainly_is_a_checked_step() -> None:
     assert mine is not None
     assert mine.batch > best.batch
     assert task.rival("plain", mine.batch).why.startswith("it takes")
+
+
+def test_the_plain_run_of_a_trial_has_the_room_of_our_arenas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    true, held = Iteration.plainly, []
+
+    def watched(self: Iteration, *args: object) -> dict[str, torch.Tensor]:
+        held.append(torch.cuda.memory_reserved())
+        return true(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Iteration, "plainly", watched)
+    _, arena = need(*large())
+    tidy(torch.device("cuda"))
+    before = torch.cuda.memory_reserved()
+    task = Large("large", "cuda", "fp32", 40 * 10**9, LOSS,
+                 planner=lambda graph, _: autotm_plans.kept(graph))  # fmt: skip
+    trial = task.ours(64)
+    print(f"{before / 1e9:.2f} GB before, {[each / 1e9 for each in held]} beside plain, {trial}")
+    assert trial.why == ""
+    assert max(held) - before < arena / 4 < trial.peak
+
+
+def pinned_by_pytorch() -> int:
+    """Bytes, those that it keeps for later as well."""
+    return int(torch.cuda.host_memory_stats()["allocated_bytes.current"])
+
+
+def test_a_look_pins_nothing_and_says_what_will_be_pinned_and_given_back() -> None:
+    net, sample = large()
+    comparison = Comparison(net, sample, LOSS, only=["offload_activations"])
+    rival = comparison.rivals["offload_activations", ""]
+    look = Counted([*net.parameters(), *net.buffers()])
+    with look:
+        LOSS(net(sample[0]), sample[1])
+    tidy(torch.device("cuda"))
+    before, live = pinned_by_pytorch(), torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with rival.step(0.5) as run:
+        assert pinned_by_pytorch() == before
+        assert torch.cuda.max_memory_allocated() - live < look.left
+        run()
+        torch.cuda.synchronize()
+        said, true = look.host_bytes(0.5 * look.left), pinned_by_pytorch() - before
+        print(f"{true / 1e9:.2f} GB pinned, {said / 1e9:.2f} GB expected")
+        assert 0.4 * look.left < true <= said
+    del run
+    tidy(torch.device("cuda"))
+    assert pinned_by_pytorch() == before
 
 
 @contextmanager

@@ -82,6 +82,23 @@ def test_a_trial_is_a_whole_step_within_the_cap_and_the_time() -> None:
     assert tiny.rival("plain", 4).why.startswith("it takes")
 
 
+def test_the_plain_run_of_a_trial_has_the_room_of_our_arenas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    true, held = iteration.Iteration.plainly, []
+
+    def watched(self: iteration.Iteration, *args: object) -> dict[str, torch.Tensor]:
+        held.append(self.lanes.arena.numel() + self.lanes.host.numel())
+        return true(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(iteration.Iteration, "plainly", watched)
+    assert Task("small-vgg", "cpu", "fp32", 10**8, LOSS).ours(4).why == ""
+    assert held == [0]
+    # What fails anyway is not compared.
+    assert Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12).ours(4).why
+    assert held == [0]
+
+
 def test_a_trial_whose_gradients_are_others_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     net, sample = module("small-vgg_2", "cpu")
     step = autotm.fit(net, sample, LOSS, budget=10**8, planner=lambda g, m: autotm_plans.kept(g))
@@ -97,6 +114,8 @@ def test_a_trial_whose_gradients_are_others_is_void(monkeypatch: pytest.MonkeyPa
     assert found.unsteady == ()  # the plain run repeats its own bits here
     assert found.void.startswith(f"void: {len(found.differ or ())} gradients")
     step.close()
+    trial = Task("small-vgg", "cpu", "fp32", 10**8, LOSS).ours(2)
+    assert trial == Trial(2, why=found.void)  # its time counts for nothing
 
 
 def test_a_trial_without_room_on_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import autotm_networks
@@ -21,11 +21,11 @@ from autotm.graph import Graph, Machine, Plan
 from autotm.planner.apart import plan_apart
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
-from autotm.rivals import compare
+from autotm.rivals import compare, steps
 from autotm.rivals.base import Rival, Run, blocks
 from autotm.rivals.compare import OURS, Comparison
 from autotm.rivals.measuring import peak_bytes
-from autotm.rivals.offload import OffloadActivations
+from autotm.rivals.offload import Counted, OffloadActivations
 from autotm.rivals.search import (
     Point,
     at_cap,
@@ -100,6 +100,59 @@ def test_a_share_of_what_is_saved_leaves(share: float) -> None:
         assert share * every.left - 32768 < some.left <= share * every.left
     got = gradients("offload_activations", share)
     assert all(map(torch.equal, got, gradients("plain", 0)))
+
+
+@pytest.mark.parametrize("network", sorted(autotm_networks.NETWORKS))
+def test_a_look_counts_what_would_leave_and_moves_nothing(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, sample = autotm_networks.network(network)
+    every = OffloadActivations([*module.parameters(), *module.buffers()])
+    with every:
+        LOSS(module(sample[0]), sample[1])
+    moved: list[int] = []
+    original = OffloadActivations._leave
+    monkeypatch.setattr(
+        OffloadActivations, "_leave",
+        lambda self, tensor, source: moved.append(tensor.nbytes) or original(self, tensor, source),
+    )  # fmt: skip
+    looks: list[Counted] = []
+    monkeypatch.setattr(steps, "Counted", lambda keep: looks.append(Counted(keep)) or looks[0])
+    with named("offload_activations", network)[1].step(1.0) as run:
+        assert moved == []
+        run()
+    assert moved == looks[0].sizes
+    assert sum(moved) == looks[0].left == every.left
+
+
+def test_a_look_lets_go_of_what_it_has_counted() -> None:
+    module, sample = autotm_networks.network("deep")
+
+    def peak(hooks: AbstractContextManager[None]) -> int:
+        with hooks:
+            return peak_bytes(lambda: LOSS(module(sample[0]), sample[1]), CPU)
+
+    assert peak(Counted(module.parameters())) < 0.5 * peak(nullcontext())
+
+
+def test_what_the_host_has_no_room_for_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's pinned memory comes in powers of two."""
+    module, sample = autotm_networks.network("residual")
+    look = Counted([*module.parameters(), *module.buffers()])
+    with look:
+        LOSS(module(sample[0]), sample[1])
+    needed = sum(2 ** (size - 1).bit_length() for size in look.sizes)
+    assert look.left < needed == look.host_bytes(look.left)
+    assert look.host_bytes(0) == 0
+    found = Comparison(module, sample, LOSS, only=["offload_activations"])
+    rival = found.rivals["offload_activations", ""]
+    monkeypatch.setattr(steps, "host_room", lambda: needed - 1)
+    assert found.measured(rival, 1.0) is None
+    assert found.failed == {}  # it is memory that is not there, and another knob may do
+    assert found.measured(rival, 0.25) is not None
+    monkeypatch.setattr(steps, "host_room", lambda: needed)
+    with rival.step(1.0) as run:
+        run()
 
 
 def test_what_several_operators_save_leaves_once_and_what_backward_has_read_is_let_go() -> None:

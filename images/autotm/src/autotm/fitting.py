@@ -252,12 +252,13 @@ class Fitted(nn.Module):
             todo += [child for child in each._modules.values() if child is not None]
         return found
 
-    def measure(self, repeats: int = 5) -> Measurement:
+    def measure(self, repeats: int = 5, close: bool = False) -> Measurement:
         """Times and peaks of the sample's iteration, and whether its gradients are the plain
-        run's. Changes neither the module nor its gradients.
+        run's. Changes neither the module nor its gradients. close: closes before the plain run, so
+        that this one has the memory of the arenas.
         """
         found = self.iteration
-        self.measurement = measure(found, self.module, found.capture.inputs, repeats)
+        self.measurement = measure(found, self.module, found.capture.inputs, repeats, close)
         return self.measurement
 
     def report(self) -> str:

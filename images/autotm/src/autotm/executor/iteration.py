@@ -110,16 +110,18 @@ def _room(device: torch.device) -> int | None:
 
 
 def measure(
-    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor], repeats: int
-) -> Measurement:
+    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor], repeats: int,
+    close: bool = False,
+) -> Measurement:  # fmt: skip
     """Whole iterations, timed after a first one; peaks; gradients against the plain run.
 
-    Neither the module nor the state of random numbers is changed.
+    Neither the module nor the state of random numbers is changed. close: the session ends before
+    the plain run, which has the arenas' room then.
     """
     device = iteration.capture.device
     arena = iteration.lanes.arena.numel()
     cuda = device.type == "cuda"
-    differ, unsteady = _differ(iteration, module, inputs)
+    mine = _on_host(iteration, iteration.once, module, inputs)
     if cuda:
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -134,27 +136,33 @@ def measure(
     allocated = torch.cuda.max_memory_allocated(device) - before if cuda else None
     free, total = torch.cuda.mem_get_info(device) if cuda else (0, 0)
     driver = total - free if cuda else None
+    if close:
+        iteration.session.close()
+        torch.cuda.empty_cache()
+    differ, unsteady = _differ(iteration, module, inputs, mine)
     return Measurement(tuple(times), arena, allocated, driver, differ, unsteady)
 
 
+def _on_host(
+    iteration: Iteration, once: Callable[..., dict[str, torch.Tensor]], module: nn.Module,
+    inputs: Sequence[torch.Tensor],
+) -> dict[str, torch.Tensor]:  # fmt: skip
+    """Loss and gradients of an iteration, where they take no memory of the device."""
+    found = _same_state(iteration.capture.device, lambda: once(module, inputs))
+    return {name: each.cpu() for name, each in found.items()}
+
+
 def _differ(
-    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor]
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    iteration: Iteration, module: nn.Module, inputs: Sequence[torch.Tensor],
+    mine: dict[str, torch.Tensor],
+) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:  # fmt: skip
     """What is not the plain run's, bit for bit; and of it, what the plain run does not repeat."""
-
-    def run(once: Callable[..., dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        found: dict[str, torch.Tensor] = _same_state(
-            iteration.capture.device, lambda: once(module, inputs)
-        )
-        return found
-
-    mine = run(iteration.once)
     try:
-        theirs = run(iteration.plainly)
+        theirs = _on_host(iteration, iteration.plainly, module, inputs)
         differ = [name for name in mine if not torch.equal(mine[name], theirs[name])]
         unsteady: set[str] = set()
         for _ in range(AGAIN if differ else 0):
-            again = run(iteration.plainly)
+            again = _on_host(iteration, iteration.plainly, module, inputs)
             unsteady |= {
                 name
                 for name in differ

@@ -94,6 +94,7 @@ _PARTLY: dict[Any, tuple[int, Partly]] = {
 
 # Convolution -> whether cuDNN, written in place, or in parts of the batch, gives the same bits.
 _SAME: dict[str, bool] = {}
+_TRIED = (_aten.convolution.default, _aten.convolution_backward.default)
 PART = 1 << 28  # bytes of a convolution's gradient that lie outside the arena at a time
 
 
@@ -204,17 +205,26 @@ class Kernel:
 
     direct: it writes where it should at once. outside: bytes of results that first lie elsewhere;
     what the kernel itself needs beside them (workspace) only a measurement tells. partly: it writes
-    what lies in the arena at once, and gives the rest back.
+    what lies in the arena at once, and gives the rest back. tried: a convolution's name, of which
+    a run finds out whether it may.
     """
 
     call: Call
     into: Into | None
     outside: int
     partly: Partly | None = None
+    tried: str = ""
 
     @property
     def direct(self) -> bool:
         return self.into is not None or self.partly is not None
+
+    @property
+    def how(self) -> str:
+        """How it writes. Of what is tried: what came out, and the size of a part."""
+        if not self.direct:
+            return f"copied {self.outside}"
+        return f"direct {_SAME.get(self.tried)} {PART}" if self.tried else "direct"
 
     def run(
         self, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: dict[str, Any]
@@ -239,17 +249,18 @@ class Kernel:
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
+    tried = _convolution_name(call) if call.target in _TRIED and device == "cuda" else ""
     apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
     if views and apart and all(map(inside, views)):
         into = _into(call, device)
         if into is not None:
-            return Kernel(call, into, 0)
+            return Kernel(call, into, 0, tried=tried)
     count, partly = _PARTLY.get(call.target, (0, None))
     if call.target == _aten.convolution_backward.default and device == "cuda":
         count, partly = 1, _convolution_backward(call)
     lie = [view is not None and inside(view) for view in call.outputs]
     if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
-        return Kernel(call, None, 0, partly)
+        return Kernel(call, None, 0, partly, tried)
     outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
     return Kernel(call, None, outside)
 

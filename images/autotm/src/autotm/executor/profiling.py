@@ -3,9 +3,9 @@
 An operator is timed as the executor runs it (with the copy into the arena, where there is one), on
 operands in the memory where it will find them. What is kept is named by everything that the time
 may depend on: operator, shapes, strides and types of all operands, every other argument (padding
-and stride of a convolution), how it writes, device, PyTorch and its settings. A file of times is
-only ever appended to, a line at a time, so that a killed process leaves nothing behind that
-matters.
+and stride of a convolution), how it writes (which a first run finds out, where that is tried),
+device, PyTorch and its settings. A file of times is only ever appended to, a line at a time, so
+that a killed process leaves nothing behind that matters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
 from autotm.graph import ENDS
 
-REPEATS, WARMUP = 5, 2
+REPEATS = 5
 Found = TypeVar("Found")
 
 
@@ -87,11 +87,10 @@ def settings(device: torch.device) -> str:
 
 
 def key(kernel: Kernel, device: torch.device) -> str:
-    """A name for everything that the time of a call may depend on."""
+    """A name for everything that the time of a call may depend on, once it has run."""
     call = kernel.call
     wanted = [_words(view) if view is not None else None for view in call.outputs]
-    how = "direct" if kernel.direct else f"copied {kernel.outside}"
-    words = [str(call.target), _words(call.args), _words(call.kwargs), wanted, how]
+    words = [str(call.target), _words(call.args), _words(call.kwargs), wanted, kernel.how]
     return json.dumps([*words, settings(device)])
 
 
@@ -118,17 +117,15 @@ def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Meas
         one = kernel(call, lambda view: view.tensor in inside, capture.device.type)
         names.append(name := key(one, capture.device))
         if name not in here:
-            known = cache.get(name)
-            here[name] = _measure(one, capture, inside, repeats, known)
-            if known is None:
-                cache.put(name, here[name])
+            found = _measure(one, capture, inside, repeats, cache)
+            here[name] = here[key(one, capture.device)] = found
     return [here[name] for name in names]
 
 
 def _measure(
-    kernel: Kernel, capture: Capture, inside: set[int], repeats: int, known: Measured | None
+    kernel: Kernel, capture: Capture, inside: set[int], repeats: int, cache: Cache
 ) -> Measured:
-    """A call's time, or what is known of it, after a first run."""
+    """A call's time, or what is known of it, after a first run, which tells how it is done."""
     call, device = kernel.call, capture.device
     made: dict[int, torch.Tensor] = {}
     args = operands(call.args, device, made, capture.hosted)
@@ -148,13 +145,17 @@ def _measure(
         torch.autocast(device.type, enabled=False),
         unchanged_random(device),
     ):
-        for _ in range(1 if known is not None else WARMUP):
+        run()
+        name = key(kernel, device)
+        found = cache.get(name)
+        if found is None:
             run()
-        if known is not None:
-            return known
-        if device.type == "cuda":
-            return Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
-        return Measured(seconds_of(run, repeats), kernel.outside)
+            if device.type == "cuda":
+                found = Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
+            else:
+                found = Measured(seconds_of(run, repeats), kernel.outside)
+            cache.put(name, found)
+        return found
 
 
 def operands(

@@ -73,7 +73,7 @@ def _largest(
             note = trial.why or None
             out.write("trial_peak", "GB", [trial.peak / 1e9], own, "measured", note=note)
             out.write("sample_time", "s", [trial.seconds], own, "measured", note=note)
-            if name == OURS:
+            if name == OURS and not trial.why:  # else they were not compared
                 out.write("unsteady", "1", [trial.unsteady], own, "measured")
         else:
             out.skip(own, trial.why)

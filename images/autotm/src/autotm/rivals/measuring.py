@@ -64,6 +64,7 @@ def tidy(device: torch.device) -> None:
     forget_workspaces(device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
+        torch._C._host_emptyCache()  # pinned memory, which PyTorch keeps as well
 
 
 def no_memory(error: BaseException) -> bool:

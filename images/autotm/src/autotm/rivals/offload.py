@@ -130,3 +130,27 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         if self._streams is None:
             self._streams = (torch.cuda.Stream(device), torch.cuda.Stream(device))
         return self._streams
+
+
+class Counted(OffloadActivations):
+    """The same for a look: nothing leaves, what would is let go. No backward can follow.
+
+    sizes: bytes of each tensor that would leave.
+    """
+
+    def __init__(self, keep: Iterable[torch.Tensor]) -> None:
+        super().__init__(keep)
+        self.sizes: list[int] = []
+
+    def _leave(self, tensor: torch.Tensor, source: StorageWeakRef) -> _Away:
+        self.sizes.append(tensor.nbytes)
+        return _Away(len(self.sizes), tensor.new_empty(0), tensor.device, source, None)
+
+    def host_bytes(self, room: float) -> int:
+        """Pinned memory for what leaves where `room` bytes may: each rounded to a power of two."""
+        left = total = 0
+        for size in self.sizes:
+            if left + size <= room:
+                left += size
+                total += 1 << (size - 1).bit_length()
+        return total

@@ -19,9 +19,10 @@ from torch.utils.checkpoint import (
 )
 
 from autotm.executor.capture import Loss, whole
+from autotm.executor.outside import host_room
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
-from autotm.rivals.offload import OffloadActivations
+from autotm.rivals.offload import Counted, OffloadActivations
 from autotm.rivals.selective import DEAR, observed, selected
 
 
@@ -102,12 +103,19 @@ def _selective(forward: Callable[..., Any]) -> Callable[..., Any]:
 def _offloaded(
     module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, share: float
 ) -> Iterator[Run]:
-    """The step of which a share of the saved bytes leaves, after a look at how many there are."""
-    hooks = OffloadActivations([*module.parameters(), *module.buffers()])
+    """The step of which a share of the saved bytes leaves, after a look at how many there are.
+
+    Raises torch.OutOfMemoryError where the host has no room for them.
+    """
+    keep = [*module.parameters(), *module.buffers()]
+    every = Counted(keep)
+    with unchanged(module, sample), every:
+        whole(module, loss, sample)
+    room = share * every.left
+    if every.host_bytes(room) > host_room():
+        raise torch.OutOfMemoryError("the host has no room for what leaves")
+    hooks = OffloadActivations(keep, room)
     compute = _within(hooks)(lambda: whole(module, loss, sample))
-    with unchanged(module, sample):
-        compute()
-    hooks.room = share * hooks.left
 
     def run() -> torch.Tensor:
         hooks.begin()
