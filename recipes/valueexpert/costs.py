@@ -14,6 +14,7 @@ from ae.recipe.code import load_code
 
 _native = load_code(Path(__file__).parent, "native", fix="restore it")
 TITLES, BESIDE, LEGEND_INCHES = _native.TITLES, _native.BESIDE, _native.LEGEND_INCHES
+_times = _native.multiples
 LOOKS = {  # level: marker, colour, words
     "empty": ("x", "#222222", "patches that do nothing"),
     "coarse": ("o", PALETTE["sky"], "coarse: copies and fills"),
@@ -36,27 +37,29 @@ OPERATORS = {
     "adam_first_step": "Adam's first step", "deepwave": "deepwave's propagator",
 }  # fmt: skip
 TRAINING, MEDIAN = "training step", "median of the minis"
+PROGRAMS = {"before": "Darknet's program", "after": "the same, after"}
 CLOSE = 0.15  # of a promise
 
 
 def _over(pooled: list[dict[str, Any]], base: str) -> list[dict[str, Any]]:
     """Every level's time over that of the level `base`, and the median over the minis."""
-    bases = {(r["experiment"], r["mini"]): r for r in pooled if r["level"] == base}
+    keys = ("experiment", "mini", "variant")
+    bases = {tuple(r[key] for key in keys): r for r in pooled if r["level"] == base}
     found: list[dict[str, Any]] = []
     for row in pooled:
-        own = bases.get((row["experiment"], row["mini"]))
+        own = bases.get(tuple(row[key] for key in keys))
         full = row["experiment"] == "slowdown_full"  # its patches are another's, too
         level = {"coarse": "coarse_full"}.get(row["level"], "") if full else row["level"]
         if own is None or level not in LOOKS or level == base:
             continue
         low, high, *_ = ratio_interval(row["samples"], own["samples"])
         found.append({
-            "program": TITLES.get(row["mini"], TRAINING), "level": level, "over": base,
+            "program": _program(row), "level": level, "over": base,
             "slowdown": row["median"] / own["median"], "low": low, "high": high, "n": row["n"],
             "evidence": row["evidence"],
         })  # fmt: skip
     for level in LOOKS:
-        minis = [r for r in found if r["level"] == level and r["program"] != TRAINING]
+        minis = [r for r in found if r["level"] == level and r["program"] in TITLES.values()]
         if len(minis) > 1:
             middle = float(pd.Series([r["slowdown"] for r in minis]).median())
             found.append(minis[0] | {"program": MEDIAN, "slowdown": middle, "low": middle,
@@ -64,14 +67,21 @@ def _over(pooled: list[dict[str, Any]], base: str) -> list[dict[str, Any]]:
     return found
 
 
+def _program(row: dict[str, Any]) -> str:
+    if row["experiment"] == "programs":
+        return PROGRAMS[row["variant"]]
+    return TITLES.get(row["mini"], TRAINING)
+
+
 def slowdown(frame: pd.DataFrame) -> Plot:
     """A row for each program, a mark for each level; dotted lines are our goals."""
-    pooled = pool(frame, "run_time", ["experiment", "mini", "level"]).to_dict("records")
+    keys = ["experiment", "mini", "variant", "level"]
+    pooled = pool(frame, "run_time", keys).to_dict("records")
     table = pd.DataFrame([row for base in PANELS for row in _over(pooled, base)])
     if table.empty or "native" not in set(table["over"]):
         raise NoData("no run was timed both alone and under the tool; it is measured on a GPU")
     programs = list(dict.fromkeys(table["program"]))
-    programs.sort(key=[*TITLES.values(), MEDIAN, TRAINING].index)
+    programs.sort(key=[*TITLES.values(), MEDIAN, TRAINING, *PROGRAMS.values()].index)
     figure, axes = new_panels(2, len(programs), title="Time under the tool")
     for axis, (base, words) in zip(axes, PANELS.items(), strict=True):
         for level, (marker, colour, label) in LOOKS.items():
@@ -94,19 +104,6 @@ def slowdown(frame: pd.DataFrame) -> Plot:
                    bbox_to_anchor=BESIDE, fontsize=7)  # fmt: skip
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
     return Plot(figure=figure, table=table, spread="marks: ratio of medians")
-
-
-def _times(axis: Any, low: float, high: float) -> None:
-    """A logarithmic axis of multiples, with as many of them as can be read."""
-    decades = range(-2, 6)
-    spread = high / low
-    steps = (1, 1.2, 1.5, 2, 3, 5, 7) if spread < 10 else (1, 2, 5) if spread < 200 else (1,)
-    marks = [step * 10.0**decade for decade in decades for step in steps]
-    axis.set_xscale("log")
-    axis.set_xlim(low, high)
-    axis.set_xticks([mark for mark in marks if low <= mark <= high])
-    axis.set_xticks([], minor=True)
-    axis.xaxis.set_major_formatter("{x:g}x")
 
 
 def foretold(frame: pd.DataFrame) -> Plot:

@@ -93,6 +93,36 @@ class Place {
   }
 };
 
+// Memory of the host from which runs are repeated. VALUEEXPERT_LOCKED: page-locked, so that copies
+// take what the bus takes, and not what the host needs to bring pageable memory to it.
+template <class T>
+struct Pages {
+  using value_type = T;
+  Pages() = default;
+  template <class U>
+  Pages(const Pages<U>&) {}
+  static bool locked() {
+    static const bool found = getenv("VALUEEXPERT_LOCKED") != nullptr;
+    return found;
+  }
+  T* allocate(size_t count) {
+    if (!locked()) return std::allocator<T>().allocate(count);
+    void* pointer = nullptr;
+    must(cudaMallocHost(&pointer, count * sizeof(T)), "page-locked memory");
+    return static_cast<T*>(pointer);
+  }
+  void deallocate(T* pointer, size_t count) {
+    if (locked()) cudaFreeHost(pointer);
+    else std::allocator<T>().deallocate(pointer, count);
+  }
+  template <class U>
+  bool operator==(const Pages<U>&) const { return true; }
+  template <class U>
+  bool operator!=(const Pages<U>&) const { return false; }
+};
+template <class T>
+using Kept = std::vector<T, Pages<T>>;
+
 class Device {
  public:
   Spent spent;
@@ -139,7 +169,7 @@ class Device {
   template <class T>
   void upload(T* to, const T* from, size_t count, const char* where) {
     const size_t bytes = count * sizeof(T);
-    const auto kept = std::make_shared<Host<T>>(from, from + count);
+    const auto kept = std::make_shared<Kept<T>>(from, from + count);
     now_and_again([=](Device& device) {
       device.memory(bytes, true, where, [&] {
         return cudaMemcpy(to, kept->data(), bytes, cudaMemcpyHostToDevice);
@@ -198,7 +228,7 @@ class Device {
   cudaEvent_t begin_, end_;
   std::vector<void*> held_;
   std::vector<std::function<void(Device&)>> steps_;
-  Host<uint8_t> room_;  // for what comes back again
+  Kept<uint8_t> room_;  // for what comes back again
   bool again_now_ = false, same_ = true;
   template <class Step>
   void now_and_again(Step step) {
