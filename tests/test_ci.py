@@ -212,6 +212,19 @@ def test_what_needs_the_engine_shares_one_worker(tmp_path: Path) -> None:
     assert len({workers[0] for workers in used.values()}) > 1
 
 
+def test_whatever_is_timed_needs_a_gpu() -> None:
+    """Or it would run among all others, where nothing is alone."""
+    every = (ROOT / "images").glob("*/tests/**/test_*.py")
+    files = [str(path) for path in every if "mark.timed" in path.read_text()]
+    words = ("-q", "-p", "no:cacheprovider", "--collect-only", "-m", "timed and not gpu")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *files], cwd=ROOT, capture_output=True, text=True,
+        check=False, timeout=100,
+    )  # fmt: skip
+    assert files
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
+
+
 def test_an_ignored_interrupt_reaches_the_tests_children(tmp_path: Path) -> None:
     """As under nohup, or as a shell's job in the background."""
     (tmp_path / "test_some.py").write_text(

@@ -27,8 +27,11 @@ case $1 in --query-gpu=*) for number in 0 1; do
 done ;; esac
 """
 TESTS = """import os, pytest
-@pytest.mark.gpu
-def test_which(): assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
+pytestmark = pytest.mark.gpu
+def test_in_a_worker(worker_id):
+    assert (worker_id != "master", os.environ["CUDA_VISIBLE_DEVICES"]) == (True, "0")
+@pytest.mark.timed
+def test_alone(worker_id): assert worker_id == "master"
 """
 pytestmark = [
     pytest.mark.docker,
@@ -113,6 +116,11 @@ class Host:
         """How many of the points `stuck` of `twin` are running."""
         return len(list(self.root.glob("results/runs/twin/*/points/.stuck.tmp/stdout.log")))
 
+    def tested(self, name: str) -> list[str]:
+        """What OUT/gpu-tests.txt says of each kind of test."""
+        lines = (self.folder / name / "gpu-tests.txt").read_text().splitlines()
+        return [line.removeprefix("GPU tests, ") for line in lines]
+
     def packed(self, name: str, recipe: str) -> list[list[str]]:
         """The finished points of every run in OUT/run.tgz."""
         results = self.folder / "unpacked"
@@ -167,13 +175,14 @@ def test_two_at_once(host: Host) -> None:
     host.until((host.folder / "a/run.tgz").exists)
     host.until(lambda: waits(first))  # it has started the engine
     assert host.packed("a", "toy") == [["either", "noop"]]
-    assert (host.folder / "a/gpu-tests.txt").read_text() == "GPU tests: passed\n"
+    assert host.tested("a") == ["correct: passed", "timed: passed"]
     host.until(lambda: host.stuck() == 1)
 
     assert int((host.folder / "b/pid").read_text()) == second.pid
     second.send_signal(signal.SIGUSR1)
     host.until((host.folder / "b/run.tgz").exists)
     assert host.packed("b", "twin") == [["either"]]
+    assert host.tested("b") == ["correct: not run by this call", "timed: not run by this call"]
     (host.folder / "b/run.tgz").unlink()
     second.terminate()
     assert second.wait(60) == 128 + signal.SIGTERM, host.log("b")
@@ -206,9 +215,22 @@ def test_one_that_fails_lets_the_others_go_on(host: Host) -> None:
     """It has started the engine, which it stops when the other, that waited for it, is through."""
     first = host.start("a", "toy", "nowhere=/nowhere", "--", "--experiment", "noop")
     host.until(lambda: "=== engine" in host.log("a"))
-    second = host.start("b", "toy", "tests=no", "--", "--quick", "--experiment", "noop")
+    second = host.start("b", "toy", "tests=timed", "--", "--quick", "--experiment", "noop")
     assert second.wait(120) == 0, host.log("b")
     assert host.packed("b", "toy") == [["noop"]]
+    assert host.tested("b") == ["correct: not run by this call", "timed: passed"]
     assert first.wait(60) == 2, host.log("a")
     assert "nowhere" in host.log("a")
     assert not runs_engine(host)
+
+
+def test_tests_that_fail_are_named(host: Host) -> None:
+    """The run is made all the same: what it measured is for a person to judge."""
+    words = ("--", "--quick", "--experiment", "noop")  # no GPU is named, and the test wants one
+    script = host.start("a", "toy", "tests=correct", *words)
+    assert script.wait(120) == 1, host.log("a")
+    assert host.packed("a", "toy") == [["noop"]]
+    failed = "correct: FAILED, exit code 1: no number of this run holds"
+    assert host.tested("a") == [failed, "timed: not run by this call"]
+    assert host.start("b", "toy", "tests=perhaps").wait(60) == 2
+    assert "tests=perhaps: yes, no, correct or timed" in host.log("b")

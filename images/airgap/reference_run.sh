@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A reference run on a GPU host that has neither network nor Docker, in a real container.
 #
-#   reference_run.sh RECIPE OUT [tests=no] [minutes=N | again=yes] [NAME=DIR...] \
-#       [-- ARGUMENTS OF `ae run`... [-- ...]]
+#   reference_run.sh RECIPE OUT [tests=no | tests=correct | tests=timed] [minutes=N | again=yes] \
+#       [NAME=DIR...] [-- ARGUMENTS OF `ae run`... [-- ...]]
 #
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
@@ -11,12 +11,13 @@
 # run of its own. Left behind are points that have not finished, and what programs recorded in bulk
 # (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra`
 # is a folder of Python packages that the host lacks. Where the image, or one that it is made from,
-# has a script on_host.sh, what that compiles here is added to it. `tests=no` leaves the tests out,
-# where they have a call of their own. `minutes=N` is a lease's length, all of this included: what
-# fits is run and nothing that is finished (leases.py, docs/reference.md); after `--` stand
-# --experiment, --variant, --set, --repeat, --gpus, --share. `again=yes` measures a tenth of what is
-# finished once more, to be compared and not to be kept. How the tests went stands beside the run,
-# in OUT/gpu-tests.txt.
+# has a script on_host.sh, what that compiles here is added to it. Tests of correctness run first,
+# in four workers; then those that assert on measured times, one after another, with the GPU to
+# themselves. `tests=correct` runs the first alone, `tests=timed` the others, `tests=no` none.
+# `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is
+# finished (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set,
+# --repeat, --gpus, --share. `again=yes` measures a tenth of what is finished once more, to be
+# compared and not to be kept. How the tests went stands beside the run, in OUT/gpu-tests.txt.
 #
 # Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use
 # those, too). They share engine, base and registry. An engine that runs already is left running;
@@ -30,15 +31,18 @@ recipe=$1 out=$2
 shift 2
 contexts=()
 extra=
-with_tests=yes
+with_tests=(correct timed)
 minutes=
 again=no
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
     value=${1#*=}
     case $1 in
-    tests=yes | tests=no) with_tests=$value ;;
+    tests=yes) ;;
+    tests=no) with_tests=() ;;
+    tests=correct | tests=timed) with_tests=("$value") ;;
+    tests=*) echo "$1: yes, no, correct or timed" >&2 && exit 2 ;;
     again=yes | again=no) again=$value ;;
-    tests=* | again=*) echo "$1: yes or no" >&2 && exit 2 ;;
+    again=*) echo "$1: yes or no" >&2 && exit 2 ;;
     minutes= | minutes=*[!0-9]*) echo "$1: a whole number of minutes" >&2 && exit 2 ;;
     minutes=*) minutes=$value ;;
     extra=*) extra=$value ;;
@@ -177,20 +181,30 @@ fi
 } 8>"$home/preparing"
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
-tests=0
-tested="not run by this call"
-if [ "$with_tests" = yes ]; then
-    step "GPU parity tests"
-    variables=(PYTHONPATH="$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR}")
-    if [[ "$* " =~ --gpus[=\ ]device=([^ ]+) ]]; then
-        variables+=(CUDA_VISIBLE_DEVICES="${BASH_REMATCH[1]}")
-    fi
-    attended env "${variables[@]}" \
-        python3 -m pytest -q -p no:cacheprovider -m gpu "${test_folders[@]}" || tests=$?
-    tested=passed
-    [ "$tests" = 0 ] || tested="FAILED, exit code $tests: no number of this run holds"
+variables=(PYTHONPATH="$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR}")
+if [[ "$* " =~ --gpus[=\ ]device=([^ ]+) ]]; then
+    variables+=(CUDA_VISIBLE_DEVICES="${BASH_REMATCH[1]}")
 fi
-echo "GPU tests: $tested" | tee "$out/gpu-tests.txt"
+tests=0
+: >"$out/gpu-tests.txt"
+for kind in correct timed; do
+    tested="not run by this call"
+    if [[ " ${with_tests[*]} " = *" $kind "* ]]; then
+        step "GPU tests: $kind"
+        words=(-m "gpu and timed")
+        if [ "$kind" = correct ]; then
+            words=(-m "gpu and not timed")
+            python3 -c 'import xdist' 2>/dev/null && words+=(-n 4 --dist worksteal)
+        fi
+        code=0
+        attended env "${variables[@]}" python3 -m pytest -q -p no:cacheprovider "${words[@]}" \
+            "${test_folders[@]}" || code=$?
+        [ "$kind $code" != "timed 5" ] || code=0 # the image has none
+        tested=passed
+        [ "$code" = 0 ] || tests=$code tested="FAILED, exit code $code: no number of this run holds"
+    fi
+    echo "GPU tests, $kind: $tested" | tee -a "$out/gpu-tests.txt"
+done
 
 step "run"
 code=0

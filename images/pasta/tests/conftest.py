@@ -1,12 +1,8 @@
-"""Without PyTorch, which is no package of the project's own tests, what needs it is left out.
-
-Programs that the tests start find the packages where the tests do.
-"""
+"""Without PyTorch, which is no package of the project's own tests, what needs it is left out."""
 
 from __future__ import annotations
 
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,8 +27,3 @@ def pytest_report_header() -> list[str]:
     if not collect_ignore:
         return []
     return [f"pasta: {len(collect_ignore)} test files left out, they need PyTorch"]
-
-
-@pytest.fixture(autouse=True)
-def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))

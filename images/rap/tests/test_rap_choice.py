@@ -175,6 +175,7 @@ def test_every_ratio_keeps_its_own_reasons(rank: Rank, monkeypatch: pytest.Monke
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 @pytest.mark.parametrize("batch", [64, 256, 4096])
 def test_rap_is_never_slower_than_a_stream_on_a_gpu(tmp_path: Path, batch: int) -> None:
     """One GPU, plan 0: where gates do not pay, rap is the stream; noise of 2 % allowed."""

@@ -93,6 +93,7 @@ def test_the_search_and_the_gains_are_recorded(
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_plan_2_keeps_a_gpu_as_busy_as_its_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_training_is_the_caller_s_on_a_cpu() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 @pytest.mark.parametrize("priority", [0, 1])
 def test_streams_wait_on_the_device_and_not_on_the_host(priority: int) -> None:
     device = torch.device("cuda", 0)

@@ -175,6 +175,7 @@ def told_of_fine(folder: Path, metric: str) -> list[float]:
     return [r["samples"][0] for r in records(folder) if r["metric"] == metric]
 
 
+@pytest.mark.timed
 def test_every_level_measures_a_mini(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_small_mini_is_recorded_whole(
     assert told_of_fine(tmp_path, "whole") == [1.0]
 
 
+@pytest.mark.timed
 def test_every_level_measures_a_training_step(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     words = ["slowdown_training", "--device", "cuda", "--repeats", "1", "--samples", "10"]

@@ -30,7 +30,7 @@ from reprokit.records import RecordWriter
 from valueexpert import build, traces
 from valueexpert.catalog import KIND_OF, ROUNDS, SHARING
 from valueexpert.cli import PROGRAM
-from valueexpert.experiments import sharing
+from valueexpert.experiments import gains, sharing
 from valueexpert.experiments.sharing import expected_faults
 from valueexpert.replay import run
 
@@ -157,7 +157,7 @@ def test_cuda_compiles(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build.cuda_program(SHARING.name, tmp_path_factory.mktemp("cuda"))
+    return gains.program(SHARING, tmp_path_factory.mktemp("cuda"))
 
 
 def traced(out: Path, command: list[object], *settings: str) -> Timeline:

@@ -84,6 +84,7 @@ def test_the_driver_refuses_to_copy_what_was_freed() -> None:
     assert small in ("1 0", "0 0")
 
 
+@pytest.mark.timed
 def test_looking_at_a_step_costs_little(tmp_path: Path, say: Callable[[str], None]) -> None:
     """Of a training step of small launches one calling context in 64: at most 1.5 times native."""
     code = training(200, "pass")

@@ -182,8 +182,15 @@ def marked(steps: int, mark: str) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def largest(tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Bytes of the training step's largest working set, where every launch is looked at."""
+    exact = process_of(run(tmp_path_factory.mktemp("exact"), training(4)))
+    return max(row.ws for row in launch_sets(exact).rows)
+
+
 @pytest.mark.parametrize("mark", ["step()", "pass", "here"])
-def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
+def test_iterations_are_sampled(mark: str, largest: int, tmp_path: Path) -> None:
     """By steps, by the sequence of launches, and by regions; backward is in another thread."""
     code = marked(40, mark)
     options = ["--every", "10", *(["--region", "step"] if mark == "here" else [])]
@@ -202,8 +209,7 @@ def test_iterations_are_sampled(mark: str, tmp_path: Path) -> None:
     rows = launch_sets(process).rows
     assert all(row.pieces for row in rows), [r.launch.name[:60] for r in rows if not r.pieces]
     # Memory that came and went between samples is known: the same launches touch as much.
-    exact = process_of(run(tmp_path / "exact", marked(4, mark)))
-    assert max(r.ws for r in rows) == max(r.ws for r in launch_sets(exact).rows)
+    assert max(r.ws for r in rows) == largest
     assert "estimates" not in process.coverage.text()
 
 
@@ -241,6 +247,7 @@ def goal(said: str, high: float, low: float, most: float, say: Callable[[str], N
     assert high <= most, f"{'undecided' if low <= most else 'missed'}: {said}"
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("mark", "size"),
     [("step()", "small"), ("pass", "small"), ("step()", "large"), ("step()", "fp32")],
@@ -308,7 +315,7 @@ print(float(a.sum()))
     assert "a second thread launched kernels" in process.coverage.text()
 
 
-def test_other_iterations_are_inferred_without_a_mismatch(tmp_path: Path) -> None:
+def test_other_iterations_are_inferred_without_a_mismatch(largest: int, tmp_path: Path) -> None:
     code = training(100)
     start = time.perf_counter()
     session = run(tmp_path, code, "--distinct", "50")
@@ -325,8 +332,7 @@ def test_other_iterations_are_inferred_without_a_mismatch(tmp_path: Path) -> Non
     assert out.mismatches == 0
     assert out.checked > 50
     assert out.unmatched <= len(out.rows) / 50
-    exact = process_of(run(tmp_path / "exact", training(4)))
-    assert max(r.ws for r in out.rows) == max(r.ws for r in launch_sets(exact).rows)
+    assert max(r.ws for r in out.rows) == largest
 
 
 def test_counts_say_what_they_lack(tmp_path: Path) -> None:
@@ -352,6 +358,7 @@ for _ in range(40):
 """
 
 
+@pytest.mark.timed
 def test_events_cost_little_where_launches_are_short(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
@@ -364,6 +371,7 @@ def test_events_cost_little_where_launches_are_short(
     goal(said, high, low, 1.05, say)
 
 
+@pytest.mark.timed
 def test_analysis_costs_little_beside_the_patches(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:

@@ -331,6 +331,7 @@ def test_graphs(tmp_path: Path, mode: str, which: str) -> None:
         assert [sorted(touched(traced.log, x.launch)) for x in launches] == [*together * 5, [a]]
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("mode", ["events", "empty", "count", "touch", "hot"])
 def test_no_launch_waits_for_the_gpu(tmp_path: Path, mode: str) -> None:
     """Fifty launches and changes of memory behind a kernel of a third of a second."""

@@ -259,6 +259,7 @@ def test_the_grid_is_measured(tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.timed
 def test_a_cell_is_the_time_of_its_launches_over_their_tables():
     config = Config(experiment="grid", device="cuda", tables=6, batches=2, batch=16384, samples=9)
     tables, ours = grid.Tables(config), best.Best()

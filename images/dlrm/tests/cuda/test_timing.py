@@ -28,6 +28,7 @@ def device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
+@pytest.mark.timed
 def test_slowness_of_the_host_is_not_in_a_sample(device: torch.device) -> None:
     quick = empty_launch(device).calls[0]
 
@@ -44,6 +45,7 @@ def test_slowness_of_the_host_is_not_in_a_sample(device: torch.device) -> None:
     assert median(ungated["slow host"]) > 1500
 
 
+@pytest.mark.timed
 def test_a_long_kernel_takes_longer(device: torch.device) -> None:
     data = torch.randn(2**26, device=device)
     calls = {
@@ -54,6 +56,7 @@ def test_a_long_kernel_takes_longer(device: torch.device) -> None:
     assert 1.6 < times["two"] / times["one"] < 2.4
 
 
+@pytest.mark.timed
 def test_a_sample_of_a_graph_is_the_time_of_its_launches(device: torch.device) -> None:
     parts = [torch.randn(2**26, device=device) for _ in range(4)]
     calls = [partial(part.mul_, 1.0) for part in parts]
@@ -64,6 +67,7 @@ def test_a_sample_of_a_graph_is_the_time_of_its_launches(device: torch.device) -
     assert times["graph"] == pytest.approx(6 * times["alone"], rel=0.1)
 
 
+@pytest.mark.timed
 def test_what_the_events_take_is_spread_over_the_launches_of_a_graph(device: torch.device) -> None:
     empty = empty_launch(device)
     graph = in_graphs(empty.calls, 1, turns=12)
@@ -81,6 +85,7 @@ def test_a_graph_writes_each_result_to_a_place_of_its_own_and_anew(device: torch
         assert [float(one[0]) for one in graph.results] == [value + 1, value + 2]
 
 
+@pytest.mark.timed
 def test_the_copy_rate_is_that_of_this_gpu(device: torch.device) -> None:
     for rates in copy_bandwidth(device, samples=5, gib=1.0).values():
         assert 100 < median(rates) < 20_000  # GB/s: any GPU of sm_80 and later

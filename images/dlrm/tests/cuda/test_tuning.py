@@ -103,6 +103,7 @@ def test_a_pinning_variant_is_tuned_for_every_l2_mode(tmp_path) -> None:
     )
 
 
+@pytest.mark.timed
 def test_the_embedding_stage_has_them_and_the_cost_of_pinning_in_and_out(tmp_path) -> None:
     variants = ("base", "l2p", "rpf_l2p", *design.TUNED)
     embedding.run(Config(**{**vars(SMALL), "variants": variants}), RecordWriter(tmp_path))
