@@ -189,7 +189,7 @@ def _panels(
         "transform": [{"calculate": joined, "as": "panel"}],
         "facet": facet, "columns": across, "spec": spec,
     }  # fmt: skip
-    if "height" in spec:
+    if "height" in spec and "'log'" not in str(layers):  # Vega-Lite joins no domains of such layers
         places = table[encoding["y"]["field"]]
         if places.groupby(each).nunique().mean() < 0.75 * places.nunique():
             found["resolve"] = {"scale": {"y": "independent"}}

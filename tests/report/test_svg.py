@@ -30,7 +30,10 @@ def svg() -> str:
 
 
 def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
-    """What is drawn, in its order: the tag with all of its style, its text, its corners."""
+    """What is drawn, in its order: the tag with all of its style, its text, its corners.
+
+    Paths of one look, one after the other, count as one.
+    """
     root = ElementTree.fromstring(svg)
     sheet = "".join(style.text or "" for style in root.iterfind(".//{*}style"))
     rules = dict(re.findall(r"\.(s\d+)\{([^}]*)\}", sheet))
@@ -41,7 +44,11 @@ def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
             style = one.get("style") or rules.get(one.get("class", ""), "")
             style = re.sub(r"url\(#\w+\)", "url", style)
             about = f"{tag} {style} {one.get('fill')} {'rotate(-30' in one.get('transform', '')}"
-            found.append((about, "".join(one.itertext()), corners(one.get("d", ""))))
+            look = (about, "".join(one.itertext()))
+            if tag == "path" and found and found[-1][:2] == look:
+                found[-1][2].extend(corners(one.get("d", "")))
+            else:
+                found.append((*look, corners(one.get("d", ""))))
     return found
 
 
