@@ -81,7 +81,7 @@ def _app(argv: Sequence[str]) -> typer.Typer:
     words = argv or completed.split()[1:]
     asked = next((word for word in words if not word.startswith("-")), "")
     for name, (place, about) in COMMANDS.items():
-        function = _declared(place, words) if name == asked else _not_asked_for
+        function = _declared(place, words) if name == asked else lambda: None  # its name will do
         app.command(name, short_help=about)(function)
     return app
 
@@ -92,10 +92,6 @@ def _declared(place: str, words: Sequence[str]) -> Any:
     if name == "run":
         return import_module("ae.commands.options").with_options_of_recipes(function, words)
     return function
-
-
-def _not_asked_for() -> None:
-    """Stands for a command whose name alone is needed."""
 
 
 def _options(

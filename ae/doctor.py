@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
-from ae.engines.base import Availability, Engine, Finding
+from ae.engines.base import Availability, Check, Engine
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
 from ae.errors import AeError, EnvironmentFault, ExitCode
@@ -25,18 +25,6 @@ from ae.records.folder import results_dir
 from ae.units import format_size
 
 Verdict = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding: `ok`, `warn` (works, but mind this) or `fail` (the recipe cannot run so)."""
-
-    name: str
-    verdict: Verdict
-    sentence: str
-    fix: str = ""
-
-
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
@@ -71,7 +59,7 @@ class Facts:
     plan: Plan | None = None  # what it would do here
     refused: AeError | None = None  # why there is no plan
     image: Image | None = None  # of the plan, at the engine that would be used
-    findings: tuple[Finding, ...] = ()  # what the engine itself has to say
+    findings: tuple[Check, ...] = ()  # what the engine itself has to say
 
 
 def gather(
@@ -84,7 +72,7 @@ def gather(
 
     `plan_for` gives the plan of `command`; None: no recipe was named.
     """
-    machine, findings = detect(), tuple[Finding, ...]()
+    machine, findings = detect(), tuple[Check, ...]()
     plan, refused, image, local = None, None, None, False
     usable: Engine | None = None
     try:
@@ -175,7 +163,7 @@ def _programs(facts: Facts) -> Iterator[Check]:
         fault = "" if engine.ok else engine.detail
         yield _check("engine", engine.detail, fault, engine.fix, "fail")
     fault = "" if client.ok else client.detail  # images that are there already still run
-    yield from (Check(*one) for one in facts.findings)
+    yield from facts.findings
     yield _check("build", f"images are built with {client.detail}", fault, client.fix)
 
 

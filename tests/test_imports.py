@@ -110,10 +110,10 @@ def large_whole() -> Iterator[str]:
     # The goal for the old rooms is 10,000 (docs/design.md). These hold what is reached: each may
     # only go down. What came later stands beside them; 215 lines of theirs connect it.
     own = {
-        "engines.slurm": 1_236, "commands.background": 176, "compare": 623, "commands.compare": 108,
-        "claims.deciding": 120, "plan.budget": 226, "run.spend": 128, "commands.evaluate": 214,
-        "report.review": 216, "report.page": 132, "report.svg": 64, "report.views": 245,
-        "": 10_284 + 215,
+        "engines.slurm": 1_229, "commands.background": 167, "compare": 621, "commands.compare": 108,
+        "claims.deciding": 109, "plan.budget": 226, "run.spend": 128, "commands.evaluate": 213,
+        "report.review": 216, "report.page": 132, "report.svg": 63, "report.views": 245,
+        "": 10_227 + 215,
     }  # fmt: skip
     lines: Counter[str] = Counter()
     for name, count in lengths().items():

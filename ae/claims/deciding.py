@@ -11,27 +11,16 @@ import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ae.claims.expressions import FOUND, OVER, parse_expression, word_of, words_of
 from ae.claims.judge import Claim, Judgement, Verdict, runs_on
+from ae.model import Point
 from ae.plan.selection import is_protocol
 from ae.records.files import Row
+from ae.records.models import PlannedPoint
 
+Place = Point | PlannedPoint
 Writers = Mapping[str, Collection[str]]  # metric -> the experiments that write it
-
-
-class Place(Protocol):
-    """A point, planned or recorded."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def experiment(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def variants(self) -> Sequence[str]: ...
 
 
 def writers(rows: Iterable[Row]) -> Writers:

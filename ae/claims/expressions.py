@@ -143,14 +143,13 @@ def _all(kind: Kind, *nodes: ast.expr) -> Kind:
 def _check_call(name: str, call: ast.Call) -> Kind:
     if name not in _FUNCTIONS:
         raise ValueError(f"there is no function '{name}'; {nearest(name, _FUNCTIONS)}")
+    words = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
     if name in OVER:
-        lists = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
         named = all(isinstance(label, ast.Name) for label in call.args[:-1])
-        if not (call.args and (call.args[1:] or lists) and named and all(lists)):
+        if not (call.args and (call.args[1:] or words) and named and all(words)):
             write = f"write {name}(label, ..., expression, label=[value, ...] or found)"
             raise ValueError(f"{write}, not '{ast.unparse(call)}'")
         return _all(OVER[name][0], call.args[-1])
-    words = [keyword.arg and words_of(keyword.value) for keyword in call.keywords]
     pairs = [two for two in words if two and len(two) > 1]
     listed = any(isinstance(keyword.value, ast.List) for keyword in call.keywords)
     if len(call.args) != 1 or not all(words) or listed or bool(pairs) != (name == "ratio"):

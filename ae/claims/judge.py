@@ -11,7 +11,7 @@ from enum import StrEnum
 from math import inf, isfinite, isnan
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import statistics
 from ae.claims.evaluate import Answer, NoAnswer, WrongEvidence, evaluate
@@ -19,6 +19,7 @@ from ae.claims.expressions import parse_expression
 from ae.errors import ExitCode
 from ae.plan.selection import is_protocol
 from ae.recipe.models import Words
+from ae.recipe.needs import Part
 from ae.records.files import Evidence, Row
 
 Tag = Literal["magnitude", "order", "arithmetic", "ours"]
@@ -53,10 +54,8 @@ def _texts(value: object) -> object:
     return {key: str(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
-class Claim(BaseModel):
+class Claim(Part):
     """One checkable statement. `lower`, `upper` and `reference` are in `unit`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     figure: str

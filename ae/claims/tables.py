@@ -14,6 +14,7 @@ from ae.claims.judge import Claim
 from ae.errors import nearest
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
+from ae.recipe.needs import Part
 from ae.recipe.yamlfile import Document, Place, read_yaml, validate
 
 Parts = list[tuple[Mapping[str, Any], Place]]  # of a claim, later ones win; where they stand
@@ -48,9 +49,7 @@ class _Item(_Part):
     columns: dict[str, _Column] = Field(default_factory=dict)
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
+class _File(Part):
     schema_version: Literal[2] = Field(alias="schema")
     defaults: dict[str, Any] = Field(default_factory=dict)
     claims: Annotated[tuple[_Item, ...], Strict(False)]

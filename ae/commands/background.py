@@ -6,7 +6,6 @@ has what it prints, and is locked until it has ended; `exit` has its exit code t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.host import owner, processes
+from ae.host.files import lock
 from ae.recipe.load import find_root, load_recipe
 from ae.records.folder import NAME, Run, RunStore, is_locked, new_name, results_dir
 
@@ -50,7 +50,9 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
     before = _stamp(path)
     argv = (sys.executable, "-m", "ae", *(word for word in sys.argv[1:] if word != "--detach"))
     with (path / "launcher.log").open("a+b") as log:
-        _lock(log.fileno(), path.name)
+        if not lock(log):  # for all who will write to it
+            fix = f"ae wait {path.name}, or a run of its own without --resume"
+            raise UsageError(f"run {path.name} goes on already", fix=fix)
         begin = log.seek(0, os.SEEK_END)
         child = processes.start(
             ("sh", "-c", _LAUNCH, str(path), *argv), env=os.environ | {NAME: path.name},
@@ -163,14 +165,3 @@ def _stamp(path: Path) -> str:
     """Who writes into a run, or did last, as `owner.to_environment` says it."""
     lock = path / ".lock"
     return lock.read_text() if lock.is_file() else ""
-
-
-def _lock(number: int, run: str) -> None:
-    """Lock the log for all who will write to it."""
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        fix = f"ae wait {run}, or a run of its own without --resume"
-        raise UsageError(f"run {run} goes on already", fix=fix) from error
-    except OSError:
-        pass  # a file system without locks

@@ -20,8 +20,7 @@ from ae.claims.judge import Verdict, verdict_lines
 from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
-from ae.doctor import Check
-from ae.engines.base import Job
+from ae.engines.base import Check, Job
 from ae.errors import AeError
 from ae.host import owner
 from ae.host.git import git

@@ -26,6 +26,7 @@ from ae.commands.options import (
 from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import signals
+from ae.host.files import sha256_of
 from ae.host.machine import detect
 from ae.images import bundle as unpack
 from ae.images import lockfile, pack, registry
@@ -110,7 +111,7 @@ def bundle(
         images = [image_ref(root, folder, _flavour(root, folder, word)) for word in chosen]
         pack.write(root, recipe, images, output, daemon, Display(()).say)
     print(f"bundle {output}: {format_size(output.stat().st_size)}")
-    print(f"sha256 {pack.sha256_of(output)}")
+    print(f"sha256 {sha256_of(output)}")
 
 
 def load(

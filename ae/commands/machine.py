@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +42,7 @@ from ae.run.display import Display
 def doctor(name: AnyRecipe = None, engine: EngineName = None, as_json: AsJson = False) -> int:
     """Check this machine: engine, GPUs, driver, limits, disk; each with a fix."""
     checks = judge(look(name, engine))
-    print_data(as_json, [asdict(check) for check in checks], checks_to_text(checks, screen_width()))
+    print_data(as_json, [one._asdict() for one in checks], checks_to_text(checks, screen_width()))
     return exit_code(checks)
 
 

@@ -66,8 +66,7 @@ def run(
         ),
     ],
     variant: Annotated[
-        Words,
-        repeatable("a design point (its baseline runs too)", autocompletion=variant_names),
+        Words, repeatable("a design point (its baseline runs too)", autocompletion=variant_names)
     ] = None,
     experiment: Annotated[Words, repeatable("an experiment")] = None,
     figure: Annotated[Words, repeatable("what this figure draws")] = None,

@@ -112,15 +112,13 @@ def _notes(made: Comparison) -> list[str]:
         return [*notes, "ratios alone: no verdicts"]
     few = sum(min(len(one.cell.a), len(one.cell.b)) < FEWEST and not one.cell.static
               for one in judged)  # fmt: skip
-    notes += (
-        [f"{few} cells have fewer than {FEWEST} processes in A or B: no interval"] if few else []
-    )
+    if few:
+        notes.append(f"{few} cells have fewer than {FEWEST} processes in A or B: no interval")
     if any(one.needed for one in judged):
         notes.append("needed: processes of each side that would decide, by their spread: --repeat")
     wider = [f"{name} {value:.1%}" for name, value in made.margins.items() if value > LEAST]
-    source = (
-        f"from {', '.join(made.repeats)}" if made.repeats else "A has no repeats to take it from"
-    )
+    names = ", ".join(made.repeats)
+    source = f"from {names}" if names else "A has no repeats to take it from"
     notes.append(f"same: within {LEAST:.0%}; {'; '.join([*wider, source])}")
     notes.append(f"false discovery rate of changes, and of the same: {FALSE:.0%}")
     if found := one_way(judged):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ae.errors import EnvironmentFault
 from ae.host import owner
@@ -21,7 +21,15 @@ OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says i
 SKIP_EXIT_CODE = 77
 GRACE_S = 10.0  # between TERM and KILL
 Kind = Literal["container", "process", "job"]
-Finding = tuple[str, Literal["ok", "warn", "fail"], str, str]  # name, verdict, sentence, fix
+
+
+class Check(NamedTuple):
+    """One finding: `ok`, `warn` (works, but mind this) or `fail` (the recipe cannot run so)."""
+
+    name: str
+    verdict: Literal["ok", "warn", "fail"]
+    sentence: str
+    fix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +135,7 @@ class Engine(ABC):
     def kept(self, job: Job) -> None:  # noqa: B027
         """The outcome of a job is on the disk: what the engine held of it may go."""
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Check]:
         """What `ae doctor` says of the engine besides whether it answers."""
         return []
 

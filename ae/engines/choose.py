@@ -24,10 +24,7 @@ NAMES = tuple(_ENGINES)
 
 
 def choose(
-    name: str | None,
-    *,
-    gpus: bool | None = None,
-    build: BuildOptions | None = None,
+    name: str | None, *, gpus: bool | None = None, build: BuildOptions | None = None
 ) -> Engine:
     """Return the engine `name`; with None, docker or local: the first that can.
 

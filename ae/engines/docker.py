@@ -86,7 +86,7 @@ class DockerEngine(ContainerEngine):
 
     def _image(self, image: ImageRef) -> dict[str, Any] | None:
         entry = locked(image)
-        found = registry.find(self.daemon, image, entry) if entry else None
+        found = registry.find(self.daemon, entry) if entry else None
         return found or self.daemon.image(image.reference)
 
     def _grant(self, request: GpuRequest, *, ask: bool) -> GpuGrant:

@@ -37,15 +37,9 @@ class LocalEngine(Engine):
         """Always: the Python that runs `ae` can make environments."""
         own = os.environ.get("AE_LOCAL_PYTHON")
         where = f"interpreter {own}" if own else "cached environments"
-        return Availability(
-            ok=True,
-            detail=f"local processes, {where}",
-            facts={
-                "endpoint": "local",
-                "version": "",
-                "gpu_route": "host" if self.machine.gpus else "",
-            },
-        )
+        route = "host" if self.machine.gpus else ""
+        facts = {"endpoint": "local", "version": "", "gpu_route": route}
+        return Availability(ok=True, detail=f"local processes, {where}", facts=facts)
 
     def has_image(self, image: ImageRef) -> bool:
         """Whether the environment is there, whole, and made from what the tree holds now."""
@@ -108,8 +102,7 @@ class LocalEngine(Engine):
             exit_code=code,
             seconds=ended.seconds,
             reason=reason,
-            image_id=f"environment {point.image.name}-{point.image.flavour}-"
-            f"{point.image.content[:12]}",
+            image_id=f"environment {environments.folder(point.image).name}",
             honoured=self._honoured(job, python),
         )
 

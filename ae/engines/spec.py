@@ -80,6 +80,7 @@ def spec_of(
     if gpus is None or gpus.route == "cdi":
         # Images made from NVIDIA's say `all`, which a daemon's NVIDIA runtime would obey.
         env["NVIDIA_VISIBLE_DEVICES"] = "void"
+    mine = Mount(source=job.out, target=OUT_DIR, read_only=False)
     return ContainerSpec(
         name=name,
         image=image or point.image.reference,
@@ -87,11 +88,7 @@ def spec_of(
         env=env | dict(point.env),
         labels=labels,
         user=user,
-        mounts=(
-            Mount(source=job.out, target=OUT_DIR, read_only=False),
-            *point.needs.mounts,
-            *mounts_of(job),
-        ),
+        mounts=(mine, *point.needs.mounts, *mounts_of(job)),
         needs=point.needs,
         gpus=gpus,
         binds=tuple(binds),

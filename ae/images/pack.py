@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from pydantic import Field
 from ae.daemon.connection import Daemon
 from ae.daemon.faults import faults
 from ae.errors import EnvironmentFault, UsageError
+from ae.host.files import sha256_of
 from ae.host.git import git
 from ae.host.machine import require_disk
 from ae.images.content import labels_of, source_files
@@ -73,17 +73,11 @@ def write(
     found = [built(daemon, image) for image in images]
     _require_committed(root, images)
     sha, _, date = (git(root, "log", "-1", "--format=%H %cI") or "").strip().partition(" ")
-    facts = Facts(
-        recipe=recipe.name,
-        revision=sha,
-        date=date,
-        images=[
-            ImageFacts(
-                name=ref.name, flavour=ref.flavour.value, content=ref.content, image_id=one["Id"]
-            )
-            for ref, one in zip(images, found, strict=True)
-        ],
-    )
+    held = [
+        ImageFacts(name=i.name, flavour=i.flavour.value, content=i.content, image_id=one["Id"])
+        for i, one in zip(images, found, strict=True)
+    ]
+    facts = Facts(recipe=recipe.name, revision=sha, date=date, images=held)
     needed = 2 * sum(int(one["Size"]) for one in found) + 10**8  # saved, then put in
     require_disk(output.absolute().parent, needed, f"the bundle {output.name}")
     names = [FACTS, README, TREE, *(image.member for image in facts.images)]
@@ -107,12 +101,6 @@ def write(
                 tar.add(folder / name, name, filter=_nobodys)
         (folder / "part").replace(output)
     return facts
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _nobodys(info: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -29,20 +29,20 @@ _FORM = "HOST[:PORT]/PATH, as ghcr.io/you/ae"
 _FIXES = (
     ("getting credentials", "see `credsStore` and `credHelpers` in Docker's config.json"),
     (
-        r"unauthorized|authentication required|no basic auth|denied|forbidden",
+        "unauthorized|authentication required|no basic auth|denied|forbidden",
         "{program} login {host}",
     ),
-    (r"no space left", "free some disk where images are kept: {program} system df"),
+    ("no space left", "free some disk where images are kept: {program} system df"),
     (
-        r"verification failed|digest|checksum|invalid",
+        "verification failed|digest|checksum|invalid",
         "the registry holds a damaged layer: delete it there and push again",
     ),
     (
-        r"unknown|not found|does not exist",
+        "unknown|not found|does not exist",
         "it was never pushed to {host}, or deleted there: push it, or name another",
     ),
     (
-        r"HTTP response to HTTPS",
+        "HTTP response to HTTPS",
         "add {host} to the daemon's insecure-registries (podman: registries.conf, insecure = true)",
     ),
 )
@@ -114,7 +114,7 @@ def built(daemon: Daemon, image: ImageRef) -> dict[str, Any]:
     return found
 
 
-def find(daemon: Daemon, image: ImageRef, entry: Entry) -> dict[str, Any] | None:
+def find(daemon: Daemon, entry: Entry) -> dict[str, Any] | None:
     """The locked image, if the engine holds it under whatever name; None otherwise."""
     wanted = json.dumps({"label": [f"ae.content={entry.content}"]})
     held = daemon.ask(f"/images/json?filters={quote(wanted)}")

@@ -82,19 +82,18 @@ def make_plan(
             labels = dict(zip(ranges, combination, strict=True))
             choice = choices[labels.get(axis, "")]
             flavour = choice.flavour if choice.flavour in allowed else allowed[0]
-            slots.append(
-                points_of(
-                    recipe,
-                    name,
-                    labels,
-                    variants=(labels["variant"],) if "variant" in labels else variants,
-                    image=replace(image, flavour=flavour),
-                    needs=runtime_needs(recipe.needs_of(name), choice.request, given, root),
-                    gpu_models=choice.models,
-                    selection=selection,
-                    values=values,
-                )
+            each = points_of(
+                recipe,
+                name,
+                labels,
+                image=replace(image, flavour=flavour),
+                variants=(labels["variant"],) if "variant" in labels else variants,
+                needs=runtime_needs(recipe.needs_of(name), choice.request, given, root),
+                gpu_models=choice.models,
+                selection=selection,
+                values=values,
             )
+            slots.append(each)
     # Repeats outermost, so that drift hits all points alike.
     points = [point for repeat in itertools.zip_longest(*slots) for point in repeat if point]
     _check_served(recipe, selection, machine, points, refused)

@@ -12,15 +12,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from ae.errors import EnvironmentFault
-from ae.model import (
-    GpuRequest,
-    ImageRef,
-    Mount,
-    Point,
-    RuntimeNeeds,
-    Secret,
-    Ulimit,
-)
+from ae.model import GpuRequest, ImageRef, Mount, Point, RuntimeNeeds, Secret, Ulimit
 from ae.plan.selection import Selection, argument
 from ae.recipe.models import Recipe, Value
 from ae.recipe.needs import Needs

@@ -31,10 +31,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  # can stand in a placeholder
 Words = Annotated[tuple[str, ...], Strict(False)]
-VariantWords = Annotated[
-    Words,
-    BeforeValidator(lambda value: ["all"] if value == "all" else value),
-]
+VariantWords = Annotated[Words, BeforeValidator(lambda value: ["all"] if value == "all" else value)]
 
 
 class Paper(Part):

@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from ae import units
 
@@ -45,7 +38,7 @@ T = TypeVar("T")
 
 
 class Part(BaseModel):
-    """A closed, frozen mapping of a recipe."""
+    """A closed, frozen mapping of a file."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True

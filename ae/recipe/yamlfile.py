@@ -27,11 +27,8 @@ _WORDS = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
-    "dict_type": "must be a mapping (key: value)",
-    "mapping_type": "must be a mapping (key: value)",
-    "model_type": "must be a mapping (key: value)",
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping (key: value)"),
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
     "too_short": "names nothing",
 }
 

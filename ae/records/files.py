@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
+from ae.recipe.needs import Part, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,15 +31,10 @@ FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
 _REBUILD = "build image and launcher from the same revision: `ae build`"
 
-Text = Annotated[str, Field(min_length=1)]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
-    )
-
+class _Line(Part):
     schema_version: Literal[1] = Field(1, alias="schema", repr=False)
     labels: dict[str, str] = Field(default_factory=dict)
 

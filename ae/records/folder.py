@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import owner
-from ae.host.files import write_atomic
+from ae.host.files import lock, write_atomic
 from ae.model import Outcome, Plan, Point, Status
 from ae.records.files import RecordsFault, read_object
 from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
@@ -36,12 +36,9 @@ def is_locked(path: Path) -> bool:
     """Whether somebody holds a lock on a file."""
     try:
         with path.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # never written into, or a file system without locks
+            return not lock(file, fcntl.LOCK_SH)
+    except OSError:  # never written into
         return False
-    return False
 
 
 def new_name(created: str = "") -> str:
@@ -146,21 +143,17 @@ class Run:
         if self._lock is not None:
             return
         with _writing(self.path):
-            lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
+            file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        if not lock(file):
+            os.close(file)
             raise UsageError(
                 f"another `ae run` is writing into {self.name}",
                 fix="wait until it ends, or start a run of its own without --resume",
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        os.truncate(lock, 0)
-        os.write(lock, owner.to_environment(owner.stamp({owner.RUN: self.name})).encode())
+            )
+        os.truncate(file, 0)
+        os.write(file, owner.to_environment(owner.stamp({owner.RUN: self.name})).encode())
         (self.path / "exit").unlink(missing_ok=True)  # of an earlier launcher
-        self._lock = lock
+        self._lock = file
 
     @property
     def _reserve(self) -> Path:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
 
 from ae import __version__
+from ae.host.files import sha256_of
 from ae.host.git import git, revision
 from ae.model import Machine, Plan, Status
 from ae.plan.selection import Selection
@@ -186,30 +187,32 @@ class StatusRecord(Kept):
 
 def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenance:
     """Return what is known of the source, the engine and the machine of a run."""
+    host = Host(
+        name=socket.gethostname(),
+        system=platform.platform(),
+        python=platform.python_version(),
+        cpus=machine.cpus,
+        memory_gib=round(machine.memory_gib, 1),
+    )
+    gpus = [
+        GpuFacts(
+            index=gpu.index,
+            name=gpu.name,
+            driver=gpu.driver,
+            other_processes=len(gpu.processes),
+            memory_gib=round(gpu.memory_gib, 1),
+            compute_capability=".".join(map(str, gpu.compute_capability)),
+        )
+        for gpu in machine.gpus
+    ]
     return Provenance(
         ae=__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(sys.argv[1:]),
         source=source_facts(root),
         engine=dict(engine),
-        host=Host(
-            name=socket.gethostname(),
-            system=platform.platform(),
-            python=platform.python_version(),
-            cpus=machine.cpus,
-            memory_gib=round(machine.memory_gib, 1),
-        ),
-        gpus=tuple(
-            GpuFacts.model_validate(
-                vars(gpu)
-                | {
-                    "memory_gib": round(gpu.memory_gib, 1),
-                    "compute_capability": ".".join(map(str, gpu.compute_capability)),
-                    "other_processes": len(gpu.processes),
-                }
-            )
-            for gpu in machine.gpus
-        ),
+        host=host,
+        gpus=tuple(gpus),
     )
 
 
@@ -232,8 +235,5 @@ def source_facts(root: Path) -> Source:
         stated_revision=stated,
         diff_sha256=hashlib.sha256(diff.encode()).hexdigest() if changed else None,
         diff=(diff if len(diff) < _LONGEST else diff[:_LONGEST] + "\n[cut]\n") if changed else None,
-        new_files={
-            name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()
-        }
-        or None,
+        new_files={name: sha256_of(path) for name, path in found.items()} or None,
     )

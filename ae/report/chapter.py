@@ -91,11 +91,7 @@ def compose(root: Path, recipe: Recipe, results: Results, figures: Sequence[Draw
 
 
 def draw_figures(
-    root: Path,
-    recipe: Recipe,
-    results: Results,
-    out: Path | None,
-    formats: Iterable[str] = FORMATS,
+    root: Path, recipe: Recipe, results: Results, out: Path | None, formats: Iterable[str] = FORMATS
 ) -> list[Drawn]:
     """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}

@@ -94,7 +94,7 @@ def published(daemon: Daemon, root: Path, place: str, **about: int) -> tuple[Ima
 
 
 def is_locked(daemon: Daemon, image: ImageRef, entry: Entry) -> bool:
-    return registry.mismatch(registry.find(daemon, image, entry), image, entry) == ""
+    return registry.mismatch(registry.find(daemon, entry), image, entry) == ""
 
 
 def nothing_is_here(daemon: Daemon) -> bool:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ae.engines.base import Availability, Engine, Finding, Job, Leftover, Outcome, Sink
+from ae.engines.base import Availability, Check, Engine, Job, Leftover, Outcome, Sink
 from ae.engines.local import LocalEngine
 from ae.engines.output import LastWords, classify
 from ae.engines.slurm import folder as files
@@ -91,9 +91,9 @@ class SlurmEngine(Engine):
     def machine(self) -> Machine:
         return self._found.machine()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Check]:
         self._found = self._look(fresh=True)
-        return probe.findings(self._found, self.available().facts)
+        return list(probe.findings(self._found, self.available().facts))
 
     # -- images ----------------------------------------------------------------------------------
 
@@ -259,9 +259,9 @@ class SlurmEngine(Engine):
         return Outcome(
             status=status,
             exit_code=code,
-            seconds=max(0.0, end.get("ended", 0.0) - end.get("started", 0.0)),
             reason=why or reason,
             image_id=ident,
+            seconds=max(0.0, end.get("ended", 0.0) - end.get("started", 0.0)),
             honoured=facts | {key: end[key] for key in kept if key in end},
         )
 

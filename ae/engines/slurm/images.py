@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 from contextlib import suppress
 from functools import cache
@@ -14,13 +13,14 @@ from ae.engines.docker import DockerEngine
 from ae.engines.podman import PodmanEngine
 from ae.errors import EnvironmentFault
 from ae.host import processes
-from ae.host.files import write_atomic
+from ae.host.files import sha256_of, write_atomic
 from ae.host.machine import cache_dir
 from ae.images.content import BuildOptions
 from ae.images.lockfile import locked
 from ae.model import ImageRef, Sink
 
 _SUFFIX = {"podman": "tar", "apptainer": "sif", "pyxis": "sqsh"}
+_digest = cache(sha256_of)
 
 
 class Images:
@@ -105,9 +105,3 @@ class Images:
 def _note(path: Path) -> Path:
     """Where it stands what a file was made of."""
     return path.with_name(path.name + ".json")
-
-
-@cache
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

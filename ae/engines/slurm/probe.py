@@ -8,11 +8,11 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from ae.engines.base import Finding, Job
+from ae.engines.base import Check, Job
 from ae.engines.output import Kept
 from ae.engines.slurm import queue
 from ae.engines.slurm.follow import Follower
@@ -127,32 +127,31 @@ def look(follower: Follower, *, gpus: bool, fresh: bool = False) -> Found:
     return found
 
 
-def findings(found: Found, facts: Mapping[str, str]) -> list[Finding]:
+def findings(found: Found, facts: Mapping[str, str]) -> Iterator[Check]:
     """What to say of it, each with its fix."""
     listed, chosen = found.of("listed"), queue.choices()
     said = f"a job ran on {found.node}: {found.cpus} CPUs, {found.memory} MB, {found.count} GPUs"
     where = ", ".join(f"{key}={value}" for key, value in chosen.items()) or "Slurm's defaults"
-    yes: list[Finding] = [("node", "ok", f"{said} ({where}); results are on a shared disk", "")]
+    yield Check("node", "ok", f"{said} ({where}); results are on a shared disk")
     runtime = found.runtimes[0]
     versions = ", ".join(found.of("runtime")) or "no pyxis, apptainer or podman"
     if runtime == "none":
         fix = "have one of them installed; without, points run in an environment of yours"
-        yes.append(("runtime", "warn", f"{versions}: points run as plain processes", fix))
+        yield Check("runtime", "warn", f"{versions}: points run as plain processes", fix)
     else:
-        yes.append(("runtime", "ok", f"points run with {runtime} ({versions})", ""))
+        yield Check("runtime", "ok", f"points run with {runtime} ({versions})")
     if runtime == "none" and not found.of("cache"):
         fix = "XDG_CACHE_HOME names a folder on a disk that the nodes share"
-        yes.append(("cache", "fail", f"{found.node} does not see {cache_dir()}", fix))
+        yield Check("cache", "fail", f"{found.node} does not see {cache_dir()}", fix)
     if any("MIG" in row for row in listed):
         fix = "name nodes with whole GPUs: SBATCH_PARTITION, SBATCH_CONSTRAINT"
-        yes.append(("gpus", "fail", "Slurm gives MIG slices, on which no claim is judged", fix))
+        yield Check("gpus", "fail", "Slurm gives MIG slices, on which no claim is judged", fix)
     elif len(listed) > 1:
         fix = "ConstrainDevices=yes in cgroup.conf"
         said = f"a job that asked for one GPU sees {len(listed)}: others can use yours"
-        yes.append(("gpus", "warn", said, fix))
+        yield Check("gpus", "warn", said, fix)
     elif listed:
-        yes.append(("gpus", "ok", "a job sees the GPUs that it was given, and no others", ""))
+        yield Check("gpus", "ok", "a job sees the GPUs that it was given, and no others")
     if facts.get("limits_memory", "no") == "no":
         fix = "ConstrainRAMSpace=yes in cgroup.conf"
-        yes.append(("memory", "warn", "Slurm enforces no memory limit", fix))
-    return yes
+        yield Check("memory", "warn", "Slurm enforces no memory limit", fix)

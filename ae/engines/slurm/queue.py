@@ -90,9 +90,9 @@ class Queue:
         self._seen: dict[Path, Seen] = {}
         self._last: frozenset[Path] = frozenset()  # the jobs of the latest answer
 
-    def look(self, *, now: bool = False) -> bool:
+    def look(self) -> bool:
         """Ask squeue when it is time; whether there is a new answer. Never raises for an outage."""
-        if not now and time.monotonic() < self._due:
+        if time.monotonic() < self._due:
             return False
         try:
             found = jobs()

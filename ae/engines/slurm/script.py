@@ -127,13 +127,13 @@ def asked_in(text: str) -> list[str]:
     return [word for row in re.findall(r"^#SBATCH (.*)$", text, re.M) for word in split(row)]
 
 
-def line(batch: Batch, point: Point | None = None) -> tuple[str, tuple[str, ...]]:
+def line(batch: Batch) -> tuple[str, tuple[str, ...]]:
     """What comes before the first container on a node, and the words before a point's command.
 
     Runtime none: with the command.
     """
     out = batch.folder / "out"
-    job = replace(batch.job, out=out, point=point or batch.job.point)
+    job = replace(batch.job, out=out)
     if batch.runtime == "none":
         hides = "CUDA_VISIBLE_DEVICES="
         own = [word for word in LocalEngine().equivalent(job)[1:] if not word.startswith(hides)]
