@@ -36,6 +36,12 @@ AT_DEVICE uint32_t spread() {
   asm("mov.u32 %0, %%smid;" : "=r"(sm));
   return sm;
 }
+AT_DEVICE uint32_t block() {  // flat, in the grid
+  return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+}
+AT_DEVICE uint32_t thread() {  // flat, in the block
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+}
 
 }  // namespace lanes
 
@@ -117,6 +123,9 @@ AT_DEVICE uint32_t bits_of(uint32_t value) { return static_cast<uint32_t>(__popc
 #define AT_DEVICE static inline
 #define AT_PATCH extern "C" __attribute__((visibility("default"), used))
 
+#ifdef AT_LANES  // a header: lanes of tests
+#include AT_LANES
+#else
 namespace accel_trace {
 namespace lanes {
 
@@ -129,8 +138,14 @@ inline uint32_t take(uint32_t, uint32_t value, uint32_t) { return value; }
 inline uint64_t take(uint32_t, uint64_t value, uint32_t) { return value; }
 inline void meet(uint32_t) {}
 inline uint32_t spread() { return 5; }
+inline uint32_t block() { return 0; }
+inline uint32_t thread() { return 0; }
 
 }  // namespace lanes
+}  // namespace accel_trace
+#endif
+
+namespace accel_trace {
 
 template <class T>
 inline T* global(T* pointer) {

@@ -6,18 +6,6 @@
 
 namespace accel_trace {
 
-#ifdef __CUDACC__
-AT_DEVICE uint32_t flat_block() {
-  return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-}
-AT_DEVICE uint32_t flat_thread() {
-  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-}
-#else
-inline uint32_t flat_block() { return 0; }
-inline uint32_t flat_thread() { return 0; }
-#endif
-
 // Byte by byte only where it must be: sizes are 1, 2, 4, 8 and 16, and aligned to themselves.
 AT_DEVICE void read_value(const void* from, uint32_t size, uint64_t& low, uint64_t& high) {
   low = high = 0;
@@ -37,41 +25,130 @@ AT_DEVICE ValueBuffer* values_of(void* userdata) {
   return global(static_cast<ValueBuffer*>(userdata));
 }
 
+// Index `at` of an array of values.
+AT_DEVICE void write_value(void* to, uint32_t at, uint32_t size, uint64_t low, uint64_t high) {
+  if (size == 4) {
+    static_cast<uint32_t*>(to)[at] = static_cast<uint32_t>(low);
+  } else if (size == 8) {
+    static_cast<uint64_t*>(to)[at] = low;
+  } else if (size == 16) {
+    static_cast<uint64_t*>(to)[2 * at] = low;
+    static_cast<uint64_t*>(to)[2 * at + 1] = high;
+  } else if (size == 2) {
+    static_cast<uint16_t*>(to)[at] = static_cast<uint16_t>(low);
+  } else if (size == 1) {
+    static_cast<uint8_t*>(to)[at] = static_cast<uint8_t>(low);
+  }
+}
+
+AT_DEVICE bool all(uint32_t mask, bool yes) { return lanes::vote(mask, yes) == mask; }
+AT_DEVICE uint32_t units_for(uint32_t bytes) { return (bytes + kUnit - 1) / kUnit; }
+
+// Where a record lies, as the cursor has it; kNoRoom: nowhere.
+constexpr uint64_t kNoRoom = ~uint64_t{0};
+AT_DEVICE uint64_t reserve(ValueBuffer* buffer, uint32_t units, uint32_t count) {
+  if (load(&buffer->lost) == 0) {
+    const uint64_t own = uint64_t{1} << 32 | units;
+    const uint64_t at = atomic_add(&buffer->cursor, own);
+    if (room_of(at + own) <= buffer->room) return at;
+    if (room_of(at) <= buffer->room) store(&buffer->full, at);  // nobody lost before it
+  }
+  atomic_add(&buffer->lost, count);
+  return kNoRoom;
+}
+
+constexpr uint32_t kKnown = 1u << 16;  // beside the size and the flags of a WarpAccess
+
+// The lanes of `mask` have `pc` and `what` in common.
+AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uint32_t block,
+                            uint32_t what, uint64_t address, uint64_t low, uint64_t high) {
+  const uint32_t own = lanes::own(), leader = lanes::first(mask), size = what & 0xffu;
+  const uint64_t first = lanes::take(mask, address, leader);
+  const uint64_t apart = address - first;
+  uint32_t addresses = kFar, bytes = 0;
+  if (all(mask, apart == uint64_t{own - leader} * size)) {
+    addresses = kInTurn;
+  } else if (all(mask, apart == 0)) {
+    addresses = kOneAddress;
+  } else if (all(mask, apart + 0x80000000u <= 0xffffffffu)) {
+    addresses = kNear;
+    bytes = 4;
+  } else {
+    bytes = 8;
+  }
+  uint32_t told = kNothing;
+  if (what & kKnown) {
+    bool same = low == lanes::take(mask, low, leader);
+    if (size == 16) same &= high == lanes::take(mask, high, leader);
+    told = all(mask, same) ? kOneValue : kEachValue;
+  }
+  const uint32_t count = lanes::count(mask);
+  const uint32_t before = units_for(bytes * count);
+  const uint32_t values = told == kEachValue ? count : told == kOneValue ? 1 : 0;
+  uint64_t at = 0;
+  if (own == leader) at = reserve(buffer, before + units_for(values * size), count);
+  at = lanes::take(mask, at, leader);
+  if (at == kNoRoom) return;
+  char* const memory = reinterpret_cast<char*>(buffer + 1);
+  if (own == leader) {
+    auto* const end = reinterpret_cast<WarpAccess*>(memory + buffer->room);
+    WarpAccess* const record = end - records_of(at) - 1;
+    record->pc = pc;
+    record->address = address;
+    record->payload = static_cast<uint32_t>(units_of(at));
+    record->lanes = mask;
+    record->block = block;
+    record->thread = lanes::thread() - own;
+    record->launch = buffer->launch;
+    record->what = (what & 0xffffu) | addresses << 16 | told << 24;
+  }
+  const uint32_t index = bits_of(mask & ((1u << own) - 1));
+  auto* const payload = reinterpret_cast<uint64_t*>(memory) + units_of(at);
+  if (addresses == kNear) {
+    reinterpret_cast<uint32_t*>(payload)[index] = static_cast<uint32_t>(apart);
+  }
+  if (addresses == kFar) payload[index] = apart;
+  if (index < values) write_value(payload + before, index, size, low, high);
+}
+
 AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size, uint32_t flags,
                           const void* data) {
   ValueBuffer* buffer = values_of(userdata);
-  const uint32_t block = flat_block();  // the same for all lanes
+  const uint32_t block = lanes::block();  // the same for all lanes
   if (buffer->blocks > 1 && block % buffer->blocks != buffer->phase) return;
-  const uint32_t mask = lanes::active(), leader = lanes::first(mask), own = lanes::own();
-  uint64_t base = 0;
-  if (own == leader) base = atomic_add(&buffer->head, lanes::count(mask));
-  base = lanes::take(mask, base, leader);
-  const uint64_t at = base + bits_of(mask & ((1u << own) - 1));
-  if (at >= buffer->capacity) return;
-  Value value;
-  value.pc = pc;
-  value.address = reinterpret_cast<uint64_t>(ptr);
-  value.low = value.high = 0;
-  value.block = block;
-  value.thread = flat_thread();
-  value.launch = buffer->launch;
-  value.size = static_cast<uint8_t>(size);
-  value.used = 0;
-  const bool writes = (flags & kWrites) != 0;
+  uint32_t what = size & 0xffu;
+  uint64_t low = 0, high = 0;
+  const void* from = nullptr;
   if (is_atomic(flags)) {
-    value.flags = kReads | kWrites;
-    value.known = 0;  // neither the operand nor the result is told
-  } else if (writes) {
-    value.flags = kWrites;
-    value.known = data != nullptr;
-    if (data) read_value(data, size, value.low, value.high);
+    what |= (kRead | kWrite) << 8;  // neither the operand nor the result is told
+  } else if (flags & kWrites) {
+    what |= kWrite << 8;
+    from = data;
   } else {
-    value.flags = kReads;
-    value.known = 1;
-    if (data) value.used = bits_of(*static_cast<const volatile uint32_t*>(data)) < size;
-    read_value(ptr, size, value.low, value.high);
+    what |= kRead << 8;
+    from = ptr;
+    if (data && bits_of(*static_cast<const volatile uint32_t*>(data)) < size) {
+      what |= kUsedInPart << 8;
+    }
   }
-  buffer->values[at] = value;
+  if (from) {
+    what |= kKnown;
+    read_value(from, size, low, high);
+  }
+  // Lanes that differ in more than addresses and values go into records of their own.
+  uint32_t left = lanes::active();
+  for (;;) {
+    const uint32_t leader = lanes::first(left);
+    const uint64_t its_pc = lanes::take(left, pc, leader);
+    const uint32_t its_own = lanes::take(left, what, leader);
+    const bool same = pc == its_pc && what == its_own;
+    const uint32_t mask = lanes::vote(left, same);
+    if (same) {
+      return write_access(buffer, mask, pc, block, what, reinterpret_cast<uint64_t>(ptr), low,
+                          high);
+    }
+    left &= ~mask;
+  }
 }
 
 AT_DEVICE void count_unseen(uint64_t* counter) {

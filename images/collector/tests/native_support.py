@@ -26,7 +26,7 @@ from accel_trace.log import LogReader
 COLLECTOR = Path(__file__).resolve().parents[1]
 NATIVE = COLLECTOR / "native"
 TESTING = NATIVE / "testing"
-_DRIVER = ("calls", "device", "driver", "kernels", "sanitizer")
+_DRIVER = ("calls", "device", "driver", "kernels", "sanitizer", "warp")
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
@@ -140,7 +140,7 @@ def bench(sanitize: str = "", oldest: bool = False) -> Bench:
         driver = [TESTING / f"{name}.cc" for name in _DRIVER]
         _compile(
             tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
-            *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",
+            '-DAT_LANES="testing/warp.h"', *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",
             "-o", folder / "libsanitizer-public.so",
         )  # fmt: skip
         build.build_library(tools, folder / build.LIBRARY, sanitize)
