@@ -29,6 +29,17 @@ AT_DEVICE uint32_t take(uint32_t mask, uint32_t value, uint32_t lane) {
 AT_DEVICE uint64_t take(uint32_t mask, uint64_t value, uint32_t lane) {
   return __shfl_sync(mask, static_cast<unsigned long long>(value), static_cast<int>(lane));
 }
+// Whether all have the same value.
+AT_DEVICE bool same(uint32_t mask, uint32_t value) {
+  int all;
+  __match_all_sync(mask, value, &all);
+  return all != 0;
+}
+AT_DEVICE bool same(uint32_t mask, uint64_t value) {
+  int all;
+  __match_all_sync(mask, static_cast<unsigned long long>(value), &all);
+  return all != 0;
+}
 AT_DEVICE void meet(uint32_t mask) { __syncwarp(mask); }
 // A number that spreads the warps of a GPU over copies of a counter.
 AT_DEVICE uint32_t spread() {
@@ -136,6 +147,8 @@ inline uint32_t count(uint32_t mask) { return static_cast<uint32_t>(__builtin_po
 inline uint32_t vote(uint32_t, bool yes) { return yes ? 1 : 0; }
 inline uint32_t take(uint32_t, uint32_t value, uint32_t) { return value; }
 inline uint64_t take(uint32_t, uint64_t value, uint32_t) { return value; }
+inline bool same(uint32_t, uint32_t) { return true; }
+inline bool same(uint32_t, uint64_t) { return true; }
 inline void meet(uint32_t) {}
 inline uint32_t spread() { return 5; }
 inline uint32_t block() { return 0; }

@@ -41,7 +41,6 @@ AT_DEVICE void write_value(void* to, uint32_t at, uint32_t size, uint64_t low, u
   }
 }
 
-AT_DEVICE bool all(uint32_t mask, bool yes) { return lanes::vote(mask, yes) == mask; }
 AT_DEVICE uint32_t units_for(uint32_t bytes) { return (bytes + kUnit - 1) / kUnit; }
 
 // Where a record lies, as the cursor has it; kNoRoom: nowhere.
@@ -59,28 +58,26 @@ AT_DEVICE uint64_t reserve(ValueBuffer* buffer, uint32_t units, uint32_t count) 
 
 constexpr uint32_t kKnown = 1u << 16;  // beside the size and the flags of a WarpAccess
 
-// The lanes of `mask` have `pc` and `what` in common.
-AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uint32_t block,
-                            uint32_t what, uint64_t address, uint64_t low, uint64_t high) {
+// The lanes of `mask` have `pc` and `what` in common. `from`: where the value lies.
+AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uint32_t what,
+                            uint64_t address, const void* from) {
   const uint32_t own = lanes::own(), leader = lanes::first(mask), size = what & 0xffu;
-  const uint64_t first = lanes::take(mask, address, leader);
-  const uint64_t apart = address - first;
-  uint32_t addresses = kFar, bytes = 0;
-  if (all(mask, apart == uint64_t{own - leader} * size)) {
-    addresses = kInTurn;
-  } else if (all(mask, apart == 0)) {
+  uint64_t apart = 0;
+  uint32_t addresses = kInTurn, bytes = 0;
+  if (!lanes::same(mask, address - uint64_t{own} * size)) {
     addresses = kOneAddress;
-  } else if (all(mask, apart + 0x80000000u <= 0xffffffffu)) {
-    addresses = kNear;
-    bytes = 4;
-  } else {
-    bytes = 8;
+    if (!lanes::same(mask, address)) {
+      apart = address - lanes::take(mask, address, leader);
+      const bool near = lanes::vote(mask, apart + 0x80000000u <= 0xffffffffu) == mask;
+      addresses = near ? kNear : kFar;
+      bytes = near ? 4 : 8;
+    }
   }
+  uint64_t low = 0, high = 0;
   uint32_t told = kNothing;
   if (what & kKnown) {
-    bool same = low == lanes::take(mask, low, leader);
-    if (size == 16) same &= high == lanes::take(mask, high, leader);
-    told = all(mask, same) ? kOneValue : kEachValue;
+    read_value(from, size, low, high);
+    told = lanes::same(mask, low) && (size < 16 || lanes::same(mask, high)) ? kOneValue : kEachValue;
   }
   const uint32_t count = lanes::count(mask);
   const uint32_t before = units_for(bytes * count);
@@ -97,7 +94,7 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
     record->address = address;
     record->payload = static_cast<uint32_t>(units_of(at));
     record->lanes = mask;
-    record->block = block;
+    record->block = lanes::block();
     record->thread = lanes::thread() - own;
     record->launch = buffer->launch;
     record->what = (what & 0xffffu) | addresses << 16 | told << 24;
@@ -111,13 +108,26 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
   if (index < values) write_value(payload + before, index, size, low, high);
 }
 
+// Lanes that differ in more than addresses and values go into records of their own: those of this one.
+AT_DEVICE uint32_t alike(uint32_t left, uint64_t pc, uint32_t what) {
+  for (;;) {
+    const uint32_t leader = lanes::first(left);
+    const uint64_t its_pc = lanes::take(left, pc, leader);
+    const uint32_t its_own = lanes::take(left, what, leader);
+    const bool is = pc == its_pc && what == its_own;
+    const uint32_t mask = lanes::vote(left, is);
+    if (is) return mask;
+    left &= ~mask;
+  }
+}
+
 AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size, uint32_t flags,
                           const void* data) {
   ValueBuffer* buffer = values_of(userdata);
-  const uint32_t block = lanes::block();  // the same for all lanes
-  if (buffer->blocks > 1 && block % buffer->blocks != buffer->phase) return;
+  // The block is the same for all lanes.
+  if (buffer->blocks > 1 && lanes::block() % buffer->blocks != buffer->phase) return;
+  const uint32_t all = lanes::active();
   uint32_t what = size & 0xffu;
-  uint64_t low = 0, high = 0;
   const void* from = nullptr;
   if (is_atomic(flags)) {
     what |= (kRead | kWrite) << 8;  // neither the operand nor the result is told
@@ -131,24 +141,10 @@ AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size,
       what |= kUsedInPart << 8;
     }
   }
-  if (from) {
-    what |= kKnown;
-    read_value(from, size, low, high);
-  }
-  // Lanes that differ in more than addresses and values go into records of their own.
-  uint32_t left = lanes::active();
-  for (;;) {
-    const uint32_t leader = lanes::first(left);
-    const uint64_t its_pc = lanes::take(left, pc, leader);
-    const uint32_t its_own = lanes::take(left, what, leader);
-    const bool same = pc == its_pc && what == its_own;
-    const uint32_t mask = lanes::vote(left, same);
-    if (same) {
-      return write_access(buffer, mask, pc, block, what, reinterpret_cast<uint64_t>(ptr), low,
-                          high);
-    }
-    left &= ~mask;
-  }
+  if (from) what |= kKnown;
+  uint32_t mask = all;
+  if (!lanes::same(all, pc) || !lanes::same(all, what)) mask = alike(all, pc, what);
+  write_access(buffer, mask, pc, what, reinterpret_cast<uint64_t>(ptr), from);
 }
 
 AT_DEVICE void count_unseen(uint64_t* counter) {

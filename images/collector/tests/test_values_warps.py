@@ -176,6 +176,16 @@ def test_what_lanes_do_is_read_back(done: list[Warp]) -> None:
     assert sum(int(lanes).bit_count() for lanes in records["lanes"][part]) == sum(used)
 
 
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(st.lists(warps(), min_size=1, max_size=6))
+def test_it_runs_clean_under_the_sanitizers_of_the_compiler(done: list[Warp]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run, accesses = played(done, Path(folder), sanitize="address,undefined")
+    assert "runtime error" not in run.stderr
+    assert len(accesses) == sum(len(one.lanes) for one in done)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(warps(mixed=False), min_size=1, max_size=24), st.sampled_from([2, 4, 8]))
 def test_what_finds_no_room_is_lost_from_there_on(done: list[Warp], buffer: int) -> None:

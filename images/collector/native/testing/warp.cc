@@ -114,5 +114,16 @@ uint32_t take(uint32_t mask, uint32_t value, uint32_t lane) {
   return static_cast<uint32_t>(take(mask, uint64_t{value}, lane));
 }
 
+bool same(uint32_t mask, uint64_t value) {
+  if (!warp) return true;
+  const uint64_t* const all = give(mask, value);
+  bool out = true;
+  for (uint32_t i = 0; i < 32; ++i) out &= !(mask >> i & 1) || all[i] == value;
+  meet(mask);
+  return out;
+}
+
+bool same(uint32_t mask, uint32_t value) { return same(mask, uint64_t{value}); }
+
 }  // namespace lanes
 }  // namespace accel_trace

@@ -23,6 +23,8 @@ inline uint32_t count(uint32_t mask) { return static_cast<uint32_t>(__builtin_po
 uint32_t vote(uint32_t mask, bool yes);
 uint32_t take(uint32_t mask, uint32_t value, uint32_t lane);
 uint64_t take(uint32_t mask, uint64_t value, uint32_t lane);
+bool same(uint32_t mask, uint32_t value);
+bool same(uint32_t mask, uint64_t value);
 void meet(uint32_t mask);
 inline uint32_t spread() { return 5; }
 uint32_t block();
