@@ -10,7 +10,7 @@ constexpr uint64_t kScale = 768;                 // bytes for each of ACCEL_TRAC
 static_assert((kScale << 24) / kUnit < 1ull << 31, "no half of a cursor flows over");
 constexpr uint64_t kMostBytes = 3ull << 30;      // of a process
 constexpr uint64_t kStage = 16 << 20;
-constexpr uint64_t kFirst = 128 << 10;           // payload that is fetched with the head
+constexpr uint64_t kFirst = 128 << 10;           // bytes of records that are fetched with the head
 constexpr uint64_t kMostContents = 1ull << 30;   // bytes of copies that are kept
 enum Direction : uint32_t { kToDevice = 2, kToHost = 3 };
 
@@ -56,6 +56,7 @@ void* Values::bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid
   ValueBuffer head{};
   head.full = ~uint64_t{0};
   head.room = room;
+  head.end = reinterpret_cast<uint64_t*>(made.memory + sizeof head + room);
   head.launch = static_cast<uint32_t>(launch);
   head.blocks = static_cast<uint32_t>(std::min(tool_.options.blocks, std::max<uint64_t>(grid, 1)));
   head.phase = static_cast<uint32_t>(launch % head.blocks);
@@ -72,7 +73,7 @@ void Values::cancel(CUcontext context) {
   if (found != buffers_.end()) found->second.busy = false;
 }
 
-// One copy brings a small launch's payload, another its records.
+// One copy brings a small launch's records, another its payload.
 SanitizerResult Values::fetch(const Buffer& buffer, Sanitizer_StreamHandle stream,
                               Fetched& out) const {
   const auto get = [&](char* to, char* from, uint64_t bytes) {
@@ -84,35 +85,35 @@ SanitizerResult Values::fetch(const Buffer& buffer, Sanitizer_StreamHandle strea
   if (result != SANITIZER_SUCCESS) return result;
   memcpy(&out.head, buffer.stage, kHead);
   const uint64_t cursor = std::min(out.head.cursor, out.head.full);
-  out.units = units_of(cursor);
   out.count = records_of(cursor);
-  const uint64_t payload = out.units * kUnit, records = out.count * sizeof(WarpAccess);
-  uint64_t there = std::min(kFirst, payload);
-  out.payload = buffer.stage + kHead;
-  if (kHead + payload + records > kStage) {
-    out.own.reset(new char[payload + records]);
-    out.payload = out.own.get();
+  out.units = units_of(cursor);
+  const uint64_t records = out.count * sizeof(WarpAccess), payload = out.units * kUnit;
+  uint64_t there = std::min(kFirst, records);
+  char* to = buffer.stage + kHead;
+  if (kHead + records + payload > kStage) {
+    out.own.reset(new char[records + payload]);
+    to = out.own.get();
     there = 0;
   }
-  out.records = reinterpret_cast<WarpAccess*>(out.payload + payload);
-  result = get(out.payload + there, buffer.memory + kHead + there, payload - there);
+  out.records = reinterpret_cast<WarpAccess*>(to);
+  result = get(to + there, buffer.memory + kHead + there, records - there);
   if (result != SANITIZER_SUCCESS) return result;
-  return get(out.payload + payload, buffer.memory + kHead + room - records, records);
+  return get(to + records, buffer.memory + kHead + room - payload, payload);
 }
 
 // Payload first: who reads a record finds what belongs to it. Returns how many accesses, by lanes.
 uint64_t Values::keep(Fetched& got) {
   uint64_t accesses = 0;
-  std::reverse(got.records, got.records + got.count);
+  const uint64_t end = units_ + got.units;
   for (uint64_t i = 0; i < got.count; ++i) {
-    got.records[i].payload += static_cast<uint32_t>(units_);
+    got.records[i].payload = static_cast<uint32_t>(end - got.records[i].payload);
     accesses += bits_of(got.records[i].lanes);
   }
-  const uint64_t payload = got.units * kUnit, records = got.count * sizeof(WarpAccess);
-  if (payload) write(payload_, "payload", got.payload, payload);
+  const uint64_t records = got.count * sizeof(WarpAccess), payload = got.units * kUnit;
+  if (payload) write(payload_, "payload", got.records + got.count, payload);
   if (records) write(records_, "records", got.records, records);
-  units_ += got.units;
-  written_ += payload + records;
+  units_ = end;
+  written_ += records + payload;
   return accesses;
 }
 

@@ -34,10 +34,8 @@ class Values {
   };
   struct Fetched {  // of a launch
     ValueBuffer head{};
-    char* payload = nullptr;
-    uint64_t units = 0;
-    WarpAccess* records = nullptr;  // the last one first
-    uint64_t count = 0;
+    WarpAccess* records = nullptr;  // payload follows them
+    uint64_t count = 0, units = 0;
     std::unique_ptr<char[]> own;  // memory for it, where the stage is too small
   };
   SanitizerResult fetch(const Buffer& buffer, Sanitizer_StreamHandle stream, Fetched& out) const;

@@ -23,7 +23,7 @@ enum Flag : uint32_t { kRead = 1, kWrite = 2, kUsedInPart = 4 };  // both: an at
 struct WarpAccess {   // src/accel_trace/values/raw.py has the same
   uint64_t pc;
   uint64_t address;   // of the first lane
-  uint32_t payload;   // its first unit, in a file of the whole file
+  uint32_t payload;   // its first unit in the file; on the GPU, how many units before the end
   uint32_t lanes;     // a bit each
   uint32_t block;     // flat, in the grid
   uint32_t thread;    // of lane 0, flat in the block; lane i is the i-th after it
@@ -42,7 +42,8 @@ struct ValueBuffer {  // in device memory: the patches' userdata; `room` bytes f
   uint64_t bulk;      // bulk copies
   uint64_t writes;    // of them, those that write global memory
   uint64_t tensor;    // copies by tensor map
-  uint64_t room;      // payload grows from its beginning, records from its end
+  uint64_t room;
+  uint64_t* end;      // of the room: records grow from its beginning, payload from its end
   uint32_t launch;
   uint32_t blocks;    // one block in so many is recorded
   uint32_t phase;     // those whose number leaves this

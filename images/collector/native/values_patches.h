@@ -43,14 +43,14 @@ AT_DEVICE void write_value(void* to, uint32_t at, uint32_t size, uint64_t low, u
 
 AT_DEVICE uint32_t units_for(uint32_t bytes) { return (bytes + kUnit - 1) / kUnit; }
 
-// Where a record lies, as the cursor has it; kNoRoom: nowhere.
+// What the cursor is behind a record; kNoRoom: there is none for it.
 constexpr uint64_t kNoRoom = ~uint64_t{0};
 AT_DEVICE uint64_t reserve(ValueBuffer* buffer, uint32_t units, uint32_t count) {
   if (load(&buffer->lost) == 0) {
     const uint64_t own = uint64_t{1} << 32 | units;
-    const uint64_t at = atomic_add(&buffer->cursor, own);
-    if (room_of(at + own) <= buffer->room) return at;
-    if (room_of(at) <= buffer->room) store(&buffer->full, at);  // nobody lost before it
+    const uint64_t before = atomic_add(&buffer->cursor, own);
+    if (room_of(before + own) <= buffer->room) return before + own;
+    if (room_of(before) <= buffer->room) store(&buffer->full, before);  // the first that is lost
   }
   atomic_add(&buffer->lost, count);
   return kNoRoom;
@@ -82,17 +82,15 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
   const uint32_t count = lanes::count(mask);
   const uint32_t before = units_for(bytes * count);
   const uint32_t values = told == kEachValue ? count : told == kOneValue ? 1 : 0;
-  uint64_t at = 0;
-  if (own == leader) at = reserve(buffer, before + units_for(values * size), count);
-  at = lanes::take(mask, at, leader);
-  if (at == kNoRoom) return;
-  char* const memory = reinterpret_cast<char*>(buffer + 1);
+  uint64_t behind = 0;
+  if (own == leader) behind = reserve(buffer, before + units_for(values * size), count);
+  behind = lanes::take(mask, behind, leader);
+  if (behind == kNoRoom) return;
   if (own == leader) {
-    auto* const end = reinterpret_cast<WarpAccess*>(memory + buffer->room);
-    WarpAccess* const record = end - records_of(at) - 1;
+    WarpAccess* const record = reinterpret_cast<WarpAccess*>(buffer + 1) + records_of(behind) - 1;
     record->pc = pc;
     record->address = address;
-    record->payload = static_cast<uint32_t>(units_of(at));
+    record->payload = static_cast<uint32_t>(units_of(behind));
     record->lanes = mask;
     record->block = lanes::block();
     record->thread = lanes::thread() - own;
@@ -100,7 +98,7 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
     record->what = (what & 0xffffu) | addresses << 16 | told << 24;
   }
   const uint32_t index = bits_of(mask & ((1u << own) - 1));
-  auto* const payload = reinterpret_cast<uint64_t*>(memory) + units_of(at);
+  uint64_t* const payload = buffer->end - units_of(behind);
   if (addresses == kNear) {
     reinterpret_cast<uint32_t*>(payload)[index] = static_cast<uint32_t>(apart);
   }

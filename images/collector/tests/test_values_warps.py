@@ -141,13 +141,15 @@ def warps(draw: st.DrawFn, mixed: bool = True) -> Warp:
         far = how == "any" and draw(st.booleans())
         addresses[number] = (B if far else A) + size * index
     same = draw(st.booleans())
-    value = draw(st.binary(min_size=size, max_size=size))
+    half = st.one_of(st.just(bytes(size // 2)), st.binary(min_size=size // 2, max_size=size // 2))
+    values = st.tuples(half, half).map(b"".join) if size > 1 else st.binary(min_size=1, max_size=1)
+    value = draw(values)
     held: dict[int, bytes] = {}
     lanes = []
     for number in numbers:
         address = addresses[number]
         if flags & WRITE or address not in held:
-            held[address] = value if same else draw(st.binary(min_size=size, max_size=size))
+            held[address] = value if same else draw(values)
         lanes.append(Lane(
             number, draw(st.sampled_from(PCS)) if mixed else PCS[0], address, held[address],
             draw(st.booleans()) if mixed and flags & WRITE else True,
@@ -205,9 +207,9 @@ def test_what_finds_no_room_is_lost_from_there_on(done: list[Warp], buffer: int)
 
 
 def warp(addresses: Sequence[int], size: int = 4, flags: int = WRITE, value: int = 0) -> Warp:
-    """One of all lanes, lane i with the value i, or `value`."""
+    """One of all lanes, lane i with the value i in its last byte, or `value`."""
     return Warp(flags, size, 0, 0, tuple(
-        Lane(i, PCS[0], address, (value or i).to_bytes(size, "little"))
+        Lane(i, PCS[0], address, (value or i << 8 * size - 8).to_bytes(size, "little"))
         for i, address in enumerate(addresses)
     ))  # fmt: skip
 
