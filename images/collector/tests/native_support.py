@@ -101,7 +101,7 @@ def program(name: str, sources: tuple[str, ...], sanitize: str = "") -> Path:
 
     def make(folder: Path) -> None:
         paths = [TESTING / f"{name}.cc", *(NATIVE / f"{source}.cc" for source in sources)]
-        _compile(tools, *flags, *tools.includes(), *paths, "-o", folder / name)
+        _compile(tools, *flags, *tools.defines(), *tools.includes(), *paths, "-o", folder / name)
 
     return built(name, make, sanitize, tools) / name
 
