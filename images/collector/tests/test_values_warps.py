@@ -12,7 +12,7 @@ import pytest
 from accel_trace.moved import Recorded
 from accel_trace.values.accesses import COLUMNS, READ, WRITE, Accesses, ValuesError
 from accel_trace.values.raw import FAR, IN_TURN, NEAR, NOTHING, ONE_ADDRESS, RECORD, read
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from native_support import START, SYSTEM, Run, launch, play
 
@@ -41,7 +41,7 @@ class Lane:
         return whole & (1 << 64) - 1, whole >> 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Warp:
     """One access of a warp."""
 
@@ -51,8 +51,7 @@ class Warp:
     first: int
     lanes: tuple[Lane, ...]
 
-    @property
-    def line(self) -> str:
+    def __repr__(self) -> str:
         """As the scenario has it."""
         words = [f"warp {self.flags} {self.size} {self.block} {self.first}"]
         for one in self.lanes:
@@ -106,7 +105,7 @@ def by_thread(rows: Sequence[Row]) -> list[Row]:
 def played(warps: Sequence[Warp], folder: Path, **settings_: object) -> tuple[Run, Accesses]:
     memory = [f"memory {at:#x} {ROOM} 0" for at in (A, B)]
     (start, go) = launch()
-    script = [*START, *memory, start, *(warp.line for warp in warps), go]
+    script = [*START, *memory, start, *map(repr, warps), go]
     run = play(script, folder, "values", **settings_)
     return run, read(run.folder, run.log.pid)[0]
 
@@ -159,6 +158,17 @@ def warps(draw: st.DrawFn, mixed: bool = True) -> Warp:
     return Warp(flags, size, block, first, tuple(lanes))
 
 
+def warp(addresses: Sequence[int], size: int = 4, flags: int = WRITE, value: int = 0) -> Warp:
+    """One of all lanes, lane i with the value i in its last byte, or `value`."""
+    return Warp(flags, size, 0, 0, tuple(
+        Lane(i, PCS[0], address, (value or i << 8 * size - 8).to_bytes(size, "little"))
+        for i, address in enumerate(addresses)
+    ))  # fmt: skip
+
+
+TURN = [A + 4 * i for i in range(32)]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(warps(), min_size=1, max_size=6))
 def test_what_lanes_do_is_read_back(done: list[Warp]) -> None:
@@ -189,6 +199,7 @@ def test_it_runs_clean_under_the_sanitizers_of_the_compiler(done: list[Warp]) ->
 
 
 @settings(max_examples=40, deadline=None)
+@example([warp(TURN)] * 12, 2)
 @given(st.lists(warps(mixed=False), min_size=1, max_size=24), st.sampled_from([2, 4, 8]))
 def test_what_finds_no_room_is_lost_from_there_on(done: list[Warp], buffer: int) -> None:
     room, kept, taken = buffer * 768, 0, 0
@@ -204,17 +215,6 @@ def test_what_finds_no_room_is_lost_from_there_on(done: list[Warp], buffer: int)
     lanes = [len(one.lanes) for one in done]
     assert (event.accesses, event.kept) == (sum(lanes), sum(lanes[:kept]))
     assert run.log.facts()["values_lost"] == str(sum(lanes[kept:]))
-
-
-def warp(addresses: Sequence[int], size: int = 4, flags: int = WRITE, value: int = 0) -> Warp:
-    """One of all lanes, lane i with the value i in its last byte, or `value`."""
-    return Warp(flags, size, 0, 0, tuple(
-        Lane(i, PCS[0], address, (value or i << 8 * size - 8).to_bytes(size, "little"))
-        for i, address in enumerate(addresses)
-    ))  # fmt: skip
-
-
-TURN = [A + 4 * i for i in range(32)]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_only_the_blocks_of_a_sample_are_recorded(tmp_path: Path) -> None:
         *START,
         f"memory {A:#x} {ROOM} 0",
         launch()[0],
-        *(one.line for one in done),
+        *map(repr, done),
         "again 2",
     ]
     run = play(script, tmp_path, "values", blocks=3)
@@ -257,18 +257,22 @@ def test_only_the_blocks_of_a_sample_are_recorded(tmp_path: Path) -> None:
     assert accesses.launch.tolist() == [0] * 96 + [1] * 64
 
 
-def test_a_large_launch_and_the_next_one_are_read_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sanitize", ["", pytest.param("address", marks=pytest.mark.slow)])
+def test_large_launches_and_those_behind_them_are_read_back(tmp_path: Path, sanitize: str) -> None:
     """More than is fetched at once, and more than the memory for that holds."""
-    count, small = 500_000, 40_000  # 48 bytes each
-    memory = f"memory {A:#x} {4 * count} 7"
-    one = launch(f"global {READ} 4 {A:#x} 4 {small}")
-    lines = [*START, memory, *one, *launch(f"global {READ} 4 {A:#x} 4 {count}"), *one]
-    run = play(lines, tmp_path, "values")
+    counts = (40_000, 500_000, 40_000, 10)  # 48 bytes each
+    script = list(START)
+    for i, count in enumerate(counts):
+        base = A + (i << 24)
+        script += [f"memory {base:#x} {4 * count} {i + 1}",
+                   *launch(f"global {READ} 4 {base:#x} 4 {count}")]  # fmt: skip
+    run = play(script, tmp_path, "values", sanitize=sanitize)
     accesses, _ = read(run.folder, run.log.pid)
-    assert accesses.launch.tolist() == [0] * small + [1] * count + [2] * small
-    turns = [np.arange(n, dtype=np.uint64) for n in (small, count, small)]
-    assert np.array_equal(accesses.address, A + np.uint64(4) * np.concatenate(turns))
-    assert set(accesses.low.tolist()) == {0x07070707}
+    launches = np.repeat(np.arange(len(counts), dtype=np.uint64), counts)
+    assert np.array_equal(accesses.launch, launches)
+    turns = np.concatenate([np.arange(count, dtype=np.uint64) for count in counts])
+    assert np.array_equal(accesses.address, A + (launches << np.uint64(24)) + np.uint64(4) * turns)
+    assert np.array_equal(accesses.low, (launches + np.uint64(1)) * np.uint64(0x01010101))
 
 
 @pytest.fixture
