@@ -1,5 +1,5 @@
 // What is the same in a patch on the GPU and in the tests' driver on the host, where a warp has
-// one lane: words for the few intrinsics that the patches use.
+// one lane, or those that AT_LANES brings: words for the few intrinsics that the patches use.
 #pragma once
 
 #include <cstdint>
@@ -134,7 +134,7 @@ AT_DEVICE uint32_t bits_of(uint32_t value) { return static_cast<uint32_t>(__popc
 #define AT_DEVICE static inline
 #define AT_PATCH extern "C" __attribute__((visibility("default"), used))
 
-#ifdef AT_LANES  // a header: lanes of tests
+#ifdef AT_LANES  // a header
 #include AT_LANES
 #else
 namespace accel_trace {

@@ -124,7 +124,8 @@ void Values::collect(Lock& lock, CUcontext context, uint64_t launch,
   const Buffer buffer = found->second;
   Fetched got;
   const SanitizerResult result = unlocked(lock, [&] { return fetch(buffer, stream, got); });
-  if (buffers_.find(context) == buffers_.end()) return;  // the context ended, its memory with it
+  const auto again = buffers_.find(context);
+  if (again == buffers_.end() || again->second.stage != buffer.stage) return;  // the context ended
   const ValueBuffer& head = got.head;
   if (result != SANITIZER_SUCCESS) {
     tool_.note_once("values fetch", 2, "values were lost: fetching them from the GPU failed with " +

@@ -9,7 +9,7 @@ namespace accel_trace {
 
 constexpr uint32_t kUnit = 8;  // bytes: payload is counted in units
 
-// The addresses of a record's lanes, by what is added to that of the first one. Payload holds them
+// The addresses of a record's lanes, by what is added to that of the first one. Payload holds that
 // of each lane in turn, in whole units; then come the values.
 enum Addresses : uint32_t {
   kInTurn,      // `size` for each lane that lies between

@@ -77,7 +77,8 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
   uint32_t told = kNothing;
   if (what & kKnown) {
     read_value(from, size, low, high);
-    told = lanes::same(mask, low) && (size < 16 || lanes::same(mask, high)) ? kOneValue : kEachValue;
+    const bool one = lanes::same(mask, low) && (size < 16 || lanes::same(mask, high));
+    told = one ? kOneValue : kEachValue;
   }
   const uint32_t count = lanes::count(mask);
   const uint32_t before = units_for(bytes * count);
@@ -98,7 +99,7 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
     record->what = (what & 0xffffu) | addresses << 16 | told << 24;
   }
   const uint32_t index = bits_of(mask & ((1u << own) - 1));
-  uint64_t* const payload = buffer->end - units_of(behind);
+  uint64_t* const payload = global(buffer->end) - units_of(behind);
   if (addresses == kNear) {
     reinterpret_cast<uint32_t*>(payload)[index] = static_cast<uint32_t>(apart);
   }
@@ -106,7 +107,7 @@ AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uin
   if (index < values) write_value(payload + before, index, size, low, high);
 }
 
-// Lanes that differ in more than addresses and values go into records of their own: those of this one.
+// Lanes that differ in more than addresses and values go into records of their own: that of this.
 AT_DEVICE uint32_t alike(uint32_t left, uint64_t pc, uint32_t what) {
   for (;;) {
     const uint32_t leader = lanes::first(left);
