@@ -1,5 +1,5 @@
 // What is the same in a patch on the GPU and in the tests' driver on the host, where a warp has
-// one lane: words for the few intrinsics that the patches use.
+// one lane, or those that AT_LANES brings: words for the few intrinsics that the patches use.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,29 @@ AT_DEVICE uint32_t take(uint32_t mask, uint32_t value, uint32_t lane) {
 AT_DEVICE uint64_t take(uint32_t mask, uint64_t value, uint32_t lane) {
   return __shfl_sync(mask, static_cast<unsigned long long>(value), static_cast<int>(lane));
 }
+// Whether all have the same value.
+AT_DEVICE bool same(uint32_t mask, uint32_t value) {
+  int all;
+  __match_all_sync(mask, value, &all);
+  return all != 0;
+}
+AT_DEVICE bool same(uint32_t mask, uint64_t value) {
+  int all;
+  __match_all_sync(mask, static_cast<unsigned long long>(value), &all);
+  return all != 0;
+}
 AT_DEVICE void meet(uint32_t mask) { __syncwarp(mask); }
 // A number that spreads the warps of a GPU over copies of a counter.
 AT_DEVICE uint32_t spread() {
   uint32_t sm;
   asm("mov.u32 %0, %%smid;" : "=r"(sm));
   return sm;
+}
+AT_DEVICE uint32_t block() {  // flat, in the grid
+  return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+}
+AT_DEVICE uint32_t thread() {  // flat, in the block
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
 }
 
 }  // namespace lanes
@@ -117,6 +134,9 @@ AT_DEVICE uint32_t bits_of(uint32_t value) { return static_cast<uint32_t>(__popc
 #define AT_DEVICE static inline
 #define AT_PATCH extern "C" __attribute__((visibility("default"), used))
 
+#ifdef AT_LANES  // a header
+#include AT_LANES
+#else
 namespace accel_trace {
 namespace lanes {
 
@@ -127,10 +147,18 @@ inline uint32_t count(uint32_t mask) { return static_cast<uint32_t>(__builtin_po
 inline uint32_t vote(uint32_t, bool yes) { return yes ? 1 : 0; }
 inline uint32_t take(uint32_t, uint32_t value, uint32_t) { return value; }
 inline uint64_t take(uint32_t, uint64_t value, uint32_t) { return value; }
+inline bool same(uint32_t, uint32_t) { return true; }
+inline bool same(uint32_t, uint64_t) { return true; }
 inline void meet(uint32_t) {}
 inline uint32_t spread() { return 5; }
+inline uint32_t block() { return 0; }
+inline uint32_t thread() { return 0; }
 
 }  // namespace lanes
+}  // namespace accel_trace
+#endif
+
+namespace accel_trace {
 
 template <class T>
 inline T* global(T* pointer) {

@@ -28,18 +28,28 @@ class Values {
 
  private:
   struct Buffer {
-    void* memory = nullptr;  // a ValueBuffer, then its values
+    char* memory = nullptr;  // a ValueBuffer, then its room
+    char* stage = nullptr;   // page-locked
     bool busy = false;
   };
+  struct Fetched {  // of a launch
+    ValueBuffer head{};
+    WarpAccess* records = nullptr;  // payload follows them
+    uint64_t count = 0, units = 0;
+    std::unique_ptr<char[]> own;  // memory for it, where the stage is too small
+  };
+  SanitizerResult fetch(const Buffer& buffer, Sanitizer_StreamHandle stream, Fetched& out) const;
+  uint64_t keep(Fetched& got);
   bool write(FILE*& file, const char* name, const void* data, size_t bytes);
   void unseen(const char* what, uint64_t count, const char* words);
 
   Tool& tool_;
   std::unordered_map<CUcontext, Buffer> buffers_;
-  std::unique_ptr<Value[]> host_;
-  FILE *records_ = nullptr, *contents_ = nullptr, *ends_ = nullptr;
+  FILE *records_ = nullptr, *payload_ = nullptr, *contents_ = nullptr, *ends_ = nullptr;
   bool failed_ = false;
-  uint64_t written_ = 0, kept_ = 0;
+  uint64_t written_ = 0;  // bytes of records and payload
+  uint64_t units_ = 0;    // of payload
+  uint64_t kept_ = 0;     // bytes of copies
   uint64_t lost_ = 0, copies_ = 0, bulk_ = 0, tensor_ = 0;
 };
 

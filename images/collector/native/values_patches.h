@@ -6,18 +6,6 @@
 
 namespace accel_trace {
 
-#ifdef __CUDACC__
-AT_DEVICE uint32_t flat_block() {
-  return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-}
-AT_DEVICE uint32_t flat_thread() {
-  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-}
-#else
-inline uint32_t flat_block() { return 0; }
-inline uint32_t flat_thread() { return 0; }
-#endif
-
 // Byte by byte only where it must be: sizes are 1, 2, 4, 8 and 16, and aligned to themselves.
 AT_DEVICE void read_value(const void* from, uint32_t size, uint64_t& low, uint64_t& high) {
   low = high = 0;
@@ -37,41 +25,125 @@ AT_DEVICE ValueBuffer* values_of(void* userdata) {
   return global(static_cast<ValueBuffer*>(userdata));
 }
 
+// Index `at` of an array of values.
+AT_DEVICE void write_value(void* to, uint32_t at, uint32_t size, uint64_t low, uint64_t high) {
+  if (size == 4) {
+    static_cast<uint32_t*>(to)[at] = static_cast<uint32_t>(low);
+  } else if (size == 8) {
+    static_cast<uint64_t*>(to)[at] = low;
+  } else if (size == 16) {
+    static_cast<uint64_t*>(to)[2 * at] = low;
+    static_cast<uint64_t*>(to)[2 * at + 1] = high;
+  } else if (size == 2) {
+    static_cast<uint16_t*>(to)[at] = static_cast<uint16_t>(low);
+  } else if (size == 1) {
+    static_cast<uint8_t*>(to)[at] = static_cast<uint8_t>(low);
+  }
+}
+
+AT_DEVICE uint32_t units_for(uint32_t bytes) { return (bytes + kUnit - 1) / kUnit; }
+
+// What the cursor is behind a record; kNoRoom: there is none for it.
+constexpr uint64_t kNoRoom = ~uint64_t{0};
+AT_DEVICE uint64_t reserve(ValueBuffer* buffer, uint32_t units, uint32_t count) {
+  if (load(&buffer->lost) == 0) {
+    const uint64_t own = uint64_t{1} << 32 | units;
+    const uint64_t before = atomic_add(&buffer->cursor, own);
+    if (room_of(before + own) <= buffer->room) return before + own;
+    if (room_of(before) <= buffer->room) store(&buffer->full, before);  // the first that is lost
+  }
+  atomic_add(&buffer->lost, count);
+  return kNoRoom;
+}
+
+constexpr uint32_t kKnown = 1u << 16;  // beside the size and the flags of a WarpAccess
+
+// The lanes of `mask` have `pc` and `what` in common. `from`: where the value lies.
+AT_DEVICE void write_access(ValueBuffer* buffer, uint32_t mask, uint64_t pc, uint32_t what,
+                            uint64_t address, const void* from) {
+  const uint32_t own = lanes::own(), leader = lanes::first(mask), size = what & 0xffu;
+  uint64_t apart = 0;
+  uint32_t addresses = kInTurn, bytes = 0;
+  if (!lanes::same(mask, address - uint64_t{own} * size)) {
+    addresses = kOneAddress;
+    if (!lanes::same(mask, address)) {
+      apart = address - lanes::take(mask, address, leader);
+      const bool near = lanes::vote(mask, apart + 0x80000000u <= 0xffffffffu) == mask;
+      addresses = near ? kNear : kFar;
+      bytes = near ? 4 : 8;
+    }
+  }
+  uint64_t low = 0, high = 0;
+  uint32_t told = kNothing;
+  if (what & kKnown) {
+    read_value(from, size, low, high);
+    const bool one = lanes::same(mask, low) && (size < 16 || lanes::same(mask, high));
+    told = one ? kOneValue : kEachValue;
+  }
+  const uint32_t count = lanes::count(mask);
+  const uint32_t before = units_for(bytes * count);
+  const uint32_t values = told == kEachValue ? count : told == kOneValue ? 1 : 0;
+  uint64_t behind = 0;
+  if (own == leader) behind = reserve(buffer, before + units_for(values * size), count);
+  behind = lanes::take(mask, behind, leader);
+  if (behind == kNoRoom) return;
+  if (own == leader) {
+    WarpAccess* const record = reinterpret_cast<WarpAccess*>(buffer + 1) + records_of(behind) - 1;
+    record->pc = pc;
+    record->address = address;
+    record->payload = static_cast<uint32_t>(units_of(behind));
+    record->lanes = mask;
+    record->block = lanes::block();
+    record->thread = lanes::thread() - own;
+    record->launch = buffer->launch;
+    record->what = (what & 0xffffu) | addresses << 16 | told << 24;
+  }
+  const uint32_t index = bits_of(mask & ((1u << own) - 1));
+  uint64_t* const payload = global(buffer->end) - units_of(behind);
+  if (addresses == kNear) {
+    reinterpret_cast<uint32_t*>(payload)[index] = static_cast<uint32_t>(apart);
+  }
+  if (addresses == kFar) payload[index] = apart;
+  if (index < values) write_value(payload + before, index, size, low, high);
+}
+
+// Lanes that differ in more than addresses and values go into records of their own: that of this.
+AT_DEVICE uint32_t alike(uint32_t left, uint64_t pc, uint32_t what) {
+  for (;;) {
+    const uint32_t leader = lanes::first(left);
+    const uint64_t its_pc = lanes::take(left, pc, leader);
+    const uint32_t its_own = lanes::take(left, what, leader);
+    const bool is = pc == its_pc && what == its_own;
+    const uint32_t mask = lanes::vote(left, is);
+    if (is) return mask;
+    left &= ~mask;
+  }
+}
+
 AT_DEVICE void note_value(void* userdata, uint64_t pc, void* ptr, uint32_t size, uint32_t flags,
                           const void* data) {
   ValueBuffer* buffer = values_of(userdata);
-  const uint32_t block = flat_block();  // the same for all lanes
-  if (buffer->blocks > 1 && block % buffer->blocks != buffer->phase) return;
-  const uint32_t mask = lanes::active(), leader = lanes::first(mask), own = lanes::own();
-  uint64_t base = 0;
-  if (own == leader) base = atomic_add(&buffer->head, lanes::count(mask));
-  base = lanes::take(mask, base, leader);
-  const uint64_t at = base + bits_of(mask & ((1u << own) - 1));
-  if (at >= buffer->capacity) return;
-  Value value;
-  value.pc = pc;
-  value.address = reinterpret_cast<uint64_t>(ptr);
-  value.low = value.high = 0;
-  value.block = block;
-  value.thread = flat_thread();
-  value.launch = buffer->launch;
-  value.size = static_cast<uint8_t>(size);
-  value.used = 0;
-  const bool writes = (flags & kWrites) != 0;
+  // The block is the same for all lanes.
+  if (buffer->blocks > 1 && lanes::block() % buffer->blocks != buffer->phase) return;
+  const uint32_t all = lanes::active();
+  uint32_t what = size & 0xffu;
+  const void* from = nullptr;
   if (is_atomic(flags)) {
-    value.flags = kReads | kWrites;
-    value.known = 0;  // neither the operand nor the result is told
-  } else if (writes) {
-    value.flags = kWrites;
-    value.known = data != nullptr;
-    if (data) read_value(data, size, value.low, value.high);
+    what |= (kRead | kWrite) << 8;  // neither the operand nor the result is told
+  } else if (flags & kWrites) {
+    what |= kWrite << 8;
+    from = data;
   } else {
-    value.flags = kReads;
-    value.known = 1;
-    if (data) value.used = bits_of(*static_cast<const volatile uint32_t*>(data)) < size;
-    read_value(ptr, size, value.low, value.high);
+    what |= kRead << 8;
+    from = ptr;
+    if (data && bits_of(*static_cast<const volatile uint32_t*>(data)) < size) {
+      what |= kUsedInPart << 8;
+    }
   }
-  buffer->values[at] = value;
+  if (from) what |= kKnown;
+  uint32_t mask = all;
+  if (!lanes::same(all, pc) || !lanes::same(all, what)) mask = alike(all, pc, what);
+  write_access(buffer, mask, pc, what, reinterpret_cast<uint64_t>(ptr), from);
 }
 
 AT_DEVICE void count_unseen(uint64_t* counter) {

@@ -26,7 +26,7 @@ from accel_trace.log import LogReader
 COLLECTOR = Path(__file__).resolve().parents[1]
 NATIVE = COLLECTOR / "native"
 TESTING = NATIVE / "testing"
-_DRIVER = ("calls", "device", "driver", "kernels", "sanitizer")
+_DRIVER = ("calls", "device", "driver", "kernels", "sanitizer", "warp")
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
@@ -101,7 +101,7 @@ def program(name: str, sources: tuple[str, ...], sanitize: str = "") -> Path:
 
     def make(folder: Path) -> None:
         paths = [TESTING / f"{name}.cc", *(NATIVE / f"{source}.cc" for source in sources)]
-        _compile(tools, *flags, *tools.includes(), *paths, "-o", folder / name)
+        _compile(tools, *flags, *tools.defines(), *tools.includes(), *paths, "-o", folder / name)
 
     return built(name, make, sanitize, tools) / name
 
@@ -140,7 +140,7 @@ def bench(sanitize: str = "", oldest: bool = False) -> Bench:
         driver = [TESTING / f"{name}.cc" for name in _DRIVER]
         _compile(
             tools, *flags, "-fPIC", "-shared", *tools.defines(), *tools.includes(), f"-I{NATIVE}",
-            *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",
+            '-DAT_LANES="testing/warp.h"', *driver, "-x", "c++", NATIVE / "patches.cu", "-ldl",
             "-o", folder / "libsanitizer-public.so",
         )  # fmt: skip
         build.build_library(tools, folder / build.LIBRARY, sanitize)

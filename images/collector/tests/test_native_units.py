@@ -60,6 +60,16 @@ def test_waiting_waits_for_a_slow_consumer() -> None:
 
 
 @pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_warps_that_fill_a_buffer_of_values_at_once(sanitize: str) -> None:
+    """Rounds with room for 0 to all of the 4 x 12 accesses, and for parts of one."""
+    said = output(program("check_values", (), sanitize), 3000, 4, 12)
+    wrong, kept, lost = map(int, said.split())
+    assert wrong == 0
+    assert kept + lost == 3000 * 4 * 12
+    assert min(kept, lost) > 50_000
+
+
+@pytest.mark.parametrize("sanitize", ["", "thread"])
 def test_dropping_counts_what_it_drops(sanitize: str) -> None:
     written, dropped, counted, lost, _, _ = ring("drop", 64, 4, 20_000, 2, 2000, sanitize=sanitize)
     assert written + dropped == 80_000

@@ -347,7 +347,7 @@ def test_it_runs_clean_under_the_sanitizers_of_the_compiler(tmp_path: Path) -> N
 def test_the_record_is_the_same_in_both(tmp_path: Path) -> None:
     need_tools()
     header = (NATIVE / "values_layout.h").read_text()
-    assert f"sizeof(Value) == {RECORD.itemsize}" in header
+    assert f"sizeof(WarpAccess) == {RECORD.itemsize}" in header
     for name in RECORD.names or ():
         assert name in header
     (tmp_path / "values-5.records").write_bytes(b"\xff" * RECORD.itemsize)

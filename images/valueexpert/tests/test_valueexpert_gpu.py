@@ -117,7 +117,7 @@ def test_a_sample_of_blocks_has_no_finding_that_is_false(programs: Path, tmp_pat
     _, found = traces.findings(session.folder)
     assert not {one.name for one in found} & {"dead_write", "redundant_download"}
     whole = MINIS["castro"].replay * 5
-    kept = sum(path.stat().st_size for path in session.folder.glob("values-*.records")) // 48
+    kept = sum(len(values_of(process)[0]) for process in session.processes)
     assert 0 < kept < whole
 
 

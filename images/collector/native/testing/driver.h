@@ -13,18 +13,30 @@
 namespace synthetic {
 
 enum class Type { global, shared, remote, local, async, bulk_load, bulk_store, bulk_reduce,
-                  tensor_load, tensor_store };
+                  tensor_load, tensor_store, warp };
 
 // A flag of our own: the store has data, and is made, in memory that is really there.
 constexpr uint32_t kStores = 0x100;
 
-struct Accesses {  // `count` of them, by one lane each
+struct LaneAccess {
+  uint32_t lane;
+  uint64_t pc;
+  uint64_t address;
+  bool told;              // of a store: with its value
+  uint64_t value[2];      // what memory holds before a read, what a store brings
+  bool masked;            // of a read: only the bytes of `mask` are used
+  uint32_t mask;
+};
+
+struct Accesses {  // `count` of them, by one lane each; `warp`: one, by these
   Type type;
   uint32_t flags;  // as the Sanitizer's; the patch must not need the data pointer
   uint32_t size;
   uint64_t base;
   uint64_t stride;
   uint64_t count;
+  std::vector<LaneAccess> lanes = {};
+  uint32_t block = 0, first_thread = 0;
 };
 
 struct Argument {  // of a kernel: zeros, but for images of tensor maps at some of its bytes

@@ -3,6 +3,7 @@
 
 #include "driver.h"
 #include "machine.h"
+#include "warp.h"
 
 namespace synthetic {
 namespace {
@@ -50,9 +51,31 @@ void access(void* patch, void* userdata, const Accesses& run, uint64_t address) 
   if (run.flags & kStores) memcpy(reinterpret_cast<void*>(address), stored, run.size);
 }
 
+void warp_access(void* patch, void* userdata, const Accesses& run) {
+  const bool writes = run.flags & SANITIZER_MEMORY_DEVICE_FLAG_WRITE;
+  const LaneAccess* by_lane[32]{};
+  uint32_t mask = 0;
+  for (const LaneAccess& one : run.lanes) {
+    by_lane[one.lane] = &one;
+    mask |= 1u << one.lane;
+    if (!writes) memcpy(reinterpret_cast<void*>(one.address), one.value, run.size);
+  }
+  run_warp(mask, run.block, run.first_thread, [&](uint32_t lane) {
+    const LaneAccess& one = *by_lane[lane];
+    const void* data = writes && one.told ? one.value : nullptr;
+    if (one.masked) data = &one.mask;
+    reinterpret_cast<Access>(patch)(userdata, one.pc, reinterpret_cast<void*>(one.address),
+                                    run.size, run.flags, data);
+  });
+}
+
 void one(const Patches& patches, void* userdata, const Accesses& run, uint64_t address) {
   void* patch = nullptr;
   switch (run.type) {
+    case Type::warp:
+      patch = patch_of(patches, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS);
+      if (patch) warp_access(patch, userdata, run);
+      return;
     case Type::global:
       patch = patch_of(patches, SANITIZER_INSTRUCTION_GLOBAL_MEMORY_ACCESS);
       if (patch) access(patch, userdata, run, address);

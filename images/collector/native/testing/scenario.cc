@@ -185,6 +185,20 @@ struct Player {
                                          static_cast<uint32_t>(value(w[3])), value(w[4]),
                                          value(w[5]), value(w[6])});
     }
+    else if (command == "warp") {
+      // warp FLAGS SIZE BLOCK FIRST_THREAD, then of each lane NUMBER PC ADDRESS LOW HIGH|- MASK|-
+      // (of a store without its value, of a read that uses all bytes)
+      synthetic::Accesses one{synthetic::Type::warp, static_cast<uint32_t>(value(w[1])),
+                              static_cast<uint32_t>(value(w[2])), 0, 0, 1};
+      one.block = static_cast<uint32_t>(value(w[3]));
+      one.first_thread = static_cast<uint32_t>(value(w[4]));
+      for (size_t i = 5; i + 5 < w.size(); i += 6) {
+        one.lanes.push_back({static_cast<uint32_t>(value(w[i])), value(w[i + 1]), value(w[i + 2]),
+                             w[i + 4] != "-", {value(w[i + 3]), value(w[i + 4])}, w[i + 5] != "-",
+                             static_cast<uint32_t>(value(w[i + 5]))});
+      }
+      kernels.back().accesses.push_back(one);
+    }
     else if (command == "tensor_map") {
       // tensor_map NUMBER WORD...: of its image
       std::vector<uint64_t> image;

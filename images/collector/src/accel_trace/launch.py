@@ -33,8 +33,8 @@ _FORWARDED = {
 }  # fmt: skip
 _SENT_BY_KERNEL = 0x80  # si_code of a key in the terminal, whose whole process group gets it
 _OURS = ("trace-*.atl", "trace-*.status", "args-*.jsonl", "notes-*.txt", "run.json", "report.txt",
-         "records.jsonl", "values-*.records", "values-*.contents", "values-*.ends",
-         "code-*.cubin", "cpu-*")  # fmt: skip
+         "records.jsonl", "values-*.records", "values-*.payload", "values-*.contents",
+         "values-*.ends", "code-*.cubin", "cpu-*")  # fmt: skip
 
 
 class LaunchError(ValueError):

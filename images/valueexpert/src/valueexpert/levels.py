@@ -26,7 +26,7 @@ from reprokit.records import RecordWriter
 from reprokit.skip import EXIT_CODE, cannot_run
 
 EVERY = 10  # runs of which one is analysed, and blocks
-BUFFER = 1 << 18  # ACCEL_TRACE_BUFFER: four million accesses of a launch are kept
+BUFFER = 1 << 18  # ACCEL_TRACE_BUFFER: 192 MiB of a launch are kept
 
 
 @dataclass(frozen=True)
