@@ -55,6 +55,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What asserts on times of a GPU needs one, even where nobody says so."""
+    if item.get_closest_marker("timed"):
+        item.add_marker("gpu")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`: one worker for the tests of the engine, one for those of Slurm, the
