@@ -35,8 +35,8 @@ def view(table: pd.DataFrame, about: str) -> dict[str, Any] | None:
     words = [name for name in names if name not in (*_ABOUT, *numbers)]
     columns = [str(name) for name in table.columns]
     first = columns[: columns.index("low")] if "low" in columns else ()
-    measures = [one for one in numbers if one in first][-1:] or _of_one_unit(numbers)
-    measures = measures or numbers[-1:]
+    last = [one for one in numbers if one in first][-1:]
+    measures = last or _of_one_unit(numbers) or numbers[-1:]
     if not measures:
         return None
     labels = sorted((one for one in words if _many(table, one)), key=lambda name: name == "row")
@@ -189,7 +189,7 @@ def _panels(
         "transform": [{"calculate": joined, "as": "panel"}],
         "facet": facet, "columns": across, "spec": spec,
     }  # fmt: skip
-    if "height" in spec and "'log'" not in str(layers):  # Vega-Lite joins no domains of such layers
+    if "height" in spec and encoding["x"].get("scale", {}).get("type") != "log":  # Vega-Lite warns
         places = table[encoding["y"]["field"]]
         if places.groupby(each).nunique().mean() < 0.75 * places.nunique():
             found["resolve"] = {"scale": {"y": "independent"}}

@@ -14,7 +14,7 @@ from ae.recipe.code import load_code
 
 _native = load_code(Path(__file__).parent, "native", fix="restore it")
 TITLES, BESIDE, LEGEND_INCHES = _native.TITLES, _native.BESIDE, _native.LEGEND_INCHES
-_times = _native.multiples
+multiples = _native.multiples
 LOOKS = {  # level: marker, colour, words
     "empty": ("x", "#222222", "patches that do nothing"),
     "coarse": ("o", PALETTE["sky"], "coarse: copies and fills"),
@@ -94,7 +94,7 @@ def slowdown(frame: pd.DataFrame) -> Plot:
                              label=f"goal: {GOALS[level]:g}x")  # fmt: skip
         axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
         own = table[table["over"] == base]["slowdown"]
-        _times(axis, min(0.8, float(own.min()) / 1.2), float(own.max()) * 1.3)
+        multiples(axis, min(0.8, float(own.min()) / 1.2), float(own.max()) * 1.3)
         axis.set_yticks(range(len(programs)), labels=programs)
         axis.set_ylim(len(programs) - 0.45, -0.55)
         axis.set_title(words)
@@ -135,7 +135,7 @@ def foretold(frame: pd.DataFrame) -> Plot:
     axis.scatter(table["promised"], rows, marker="D", color=PALETTE["orange"], s=26, zorder=3,
                  label="promised by the findings,\nfrom before alone")  # fmt: skip
     both = table[["promised", "measured"]]
-    _times(axis, min(0.8, float(both.min().min()) / 1.2), float(both.max().max()) * 1.3)
+    multiples(axis, min(0.8, float(both.min().min()) / 1.2), float(both.max().max()) * 1.3)
     axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
     axis.set_yticks(rows, labels=[f"{TITLES[m]}  {off:.0%}" for m, off in
                                   zip(minis, table["off"], strict=True)])  # fmt: skip

@@ -99,7 +99,9 @@ def gains(frame: pd.DataFrame) -> Plot:
         axis.grid(True)
     axes[1].legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
-    return Plot(figure=figure, table=table, spread="lines: interval")
+    return Plot(
+        figure=figure, table=table, spread="marks: ratio of medians; whiskers: its interval"
+    )
 
 
 def multiples(axis: Any, low: float, high: float) -> None:

@@ -16,11 +16,12 @@ from ae.report.svg import address, small
 
 @pytest.fixture(scope="module")
 def svg() -> str:
-    """A figure with bars, hatches, clipped lines, markers, a rotated text and hostile words."""
+    """Bars, some translucent, hatches, clipped lines, markers, hostile and rotated words."""
     with mpl.rc_context(STYLE):
         figure = Figure()
         axis = figure.subplots()
         axis.bar(["a <b>", "50 % & #1", 'it\'s "c"'], [1.23456, 2, 3], hatch="//")
+        axis.barh([0.2, 0.4], [1, 1.5], height=0.5, color="red", alpha=0.3)
         axis.plot([0, 1, 2], [0.5, 2.5, 1.0], marker="o")
         axis.text(1, 1, "1.234567 turned", rotation=30)
         axis.set_xlim(-0.5, 1.7)
@@ -32,7 +33,7 @@ def svg() -> str:
 def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
     """What is drawn, in its order: the tag with all of its style, its text, its corners.
 
-    Paths of one look, one after the other, count as one.
+    Paths of one look, one after the other, count as one, but for those that shine through.
     """
     root = ElementTree.fromstring(svg)
     sheet = "".join(style.text or "" for style in root.iterfind(".//{*}style"))
@@ -45,7 +46,7 @@ def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
             style = re.sub(r"url\(#\w+\)", "url", style)
             about = f"{tag} {style} {one.get('fill')} {'rotate(-30' in one.get('transform', '')}"
             look = (about, "".join(one.itertext()))
-            if tag == "path" and found and found[-1][:2] == look:
+            if tag == "path" and "opacity" not in style and found and found[-1][:2] == look:
                 found[-1][2].extend(corners(one.get("d", "")))
             else:
                 found.append((*look, corners(one.get("d", ""))))
