@@ -1,9 +1,9 @@
 """What the changes are worth on a GPU: kernel time and time of copies and fills, before and after.
 
 Every process runs one variant; the variants take turns. Times are CUDA events around each launch
-and each copy, from and to page-locked memory, added up over a run. The gain of all that time is
-held against what the findings on the trace of `before` promise of it: the time that is measured
-before, less the shares of the bytes at stake.
+and each copy, from and to page-locked memory, on a GPU that is busy until they are enqueued, added
+up over a run. The gain of all that time is held against what the findings on the trace of `before`
+promise of it: the time that is measured before, less the shares of the bytes at stake.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def program(mini: Mini, work: Path) -> Path:
 
 def _lines(program: Path, variant: str, size: int, runs: int) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [str(program), variant, str(size), str(runs)], env=os.environ | {"VALUEEXPERT_LOCKED": "1"},
-        capture_output=True, text=True, check=False,
+        [str(program), variant, str(size), str(runs)], capture_output=True, text=True, check=False,
+        env=os.environ | {"VALUEEXPERT_GPU_ALONE": "1"},
     )  # fmt: skip
     if done.returncode == EXIT_CODE:
         cannot_run(done.stderr.strip().splitlines()[-1])
