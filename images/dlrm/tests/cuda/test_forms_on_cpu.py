@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from dlrm_inference.cuda import best, design
+from dlrm_inference.cuda import best, design, frames
 from dlrm_inference.cuda.compile import read_source
 from dlrm_inference.cuda.design import Case, Shape, Short
 
@@ -90,14 +90,14 @@ def bags_of(lengths, tables, dim, dtype=np.float32):
     ]
 
 
-def call(library, shape, case, tables, mode="sum", seed=1, place=None):
+def call(library, shape, case, tables, mode="sum", seed=1, place=None, joined=None):
     """What a launch writes (bags, tables * dim), and the word of its report."""
     bags, dim = len(tables[0][2]) - 1, case.dim
     out = np.full((bags, len(tables) * dim), UNTOUCHED, tables[0][0].dtype)
     report = np.zeros(1, np.uint64)
     place = np.zeros(design.PLACE_BYTES, np.uint8) if place is None else place
     before = place[:8].copy()
-    arguments = best._arguments_type(case.tables)(
+    arguments = frames.arguments_type(case.tables, case.joined)(
         out=out.ctypes.data,
         out_stride=out.strides[0],
         report=report.ctypes.data,
@@ -110,7 +110,7 @@ def call(library, shape, case, tables, mode="sum", seed=1, place=None):
     bands = (shape.buckets - 1).bit_length()
     for t, (weight, ids, ends) in enumerate(tables):
         bits = (len(weight) - 1).bit_length()
-        arguments.tables[t] = best._Table(
+        arguments.tables[t] = frames.Table(
             weight=weight.ctypes.data,
             indices=ids.ctypes.data,
             offsets=ends.ctypes.data,
@@ -121,6 +121,12 @@ def call(library, shape, case, tables, mode="sum", seed=1, place=None):
             row_stride=weight.strides[0],
             number=(t + 1) << 32,
         )
+    if case.joined:  # then no table's own ids are looked at
+        ids, ends = joined
+        arguments.indices, arguments.offsets = ids.ctypes.data, ends.ctypes.data
+        arguments.total, arguments.average = len(ids), len(ids) // (len(ends) - 1)
+        for table in arguments.tables:
+            table.indices = table.offsets = table.total = table.average = 0
     grid = (-(-bags // shape.block_bags(case)), len(tables))
     run = library(shape, case).run
     run(ctypes.byref(arguments), *grid, 32 * shape.block_warps, seed)
@@ -194,6 +200,23 @@ def test_code_without_long_bags_gives_the_same_bits(library, shape, case):
         without, _ = call(library, shape, replace(case, share=0), tables)
         assert np.array_equal(with_code, without)
         np.testing.assert_allclose(without, in_order(tables), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [*SHORTS[:2], *SHAPES[:3]], ids=range(5))
+def test_joined_ids_give_the_same_bits(library, shape):
+    for share, lengths in product((0, 1), ("twos", "ragged", "long")):
+        case = Case(dim=32, tables=4, share=share)
+        tables = bags_of(LENGTHS[lengths], 3, 32)
+        tables[1][1][7] = ROWS  # outside: bags are told by their table
+        want = call(library, shape, case, tables)
+        ids = np.concatenate([one for _, one, _ in tables])
+        ends = np.concatenate(
+            [[0], *(end[1:] + t * end[-1] for t, (_, _, end) in enumerate(tables))]
+        )
+        joined = replace(case, joined=1)
+        got = call(library, shape, joined, tables, joined=(ids, ends))
+        assert np.array_equal(got[0], want[0])
+        assert got[1] == want[1] != 0
 
 
 @pytest.mark.parametrize("lengths", ["long", "one_very_long", "more_than_there_are_jobs"])

@@ -99,6 +99,28 @@ def test_best_serves_all_tables_in_one_launch(tables: int, index: torch.dtype) -
     assert error(got, want) < TOLERANCE[torch.float32]
 
 
+@pytest.mark.parametrize("index", INDEX_TYPES, ids=str)
+@pytest.mark.parametrize("pooling", [1, 2, 10, 150])
+@pytest.mark.parametrize("tables", [1, 2, 12])
+def test_joined_ids_give_the_same_bits(tables: int, pooling: int, index: torch.dtype) -> None:
+    best = VARIANTS["best"]
+    weights = [torch.randn(ROWS, 128, device="cuda") for _ in range(tables)]
+    for lengths in (torch.full((tables, 70), pooling), torch.randint(2 * pooling, (tables, 70))):
+        ids = [torch.randint(ROWS, (int(n),)).to("cuda", index) for n in lengths.sum(1)]
+        offsets = [
+            torch.nn.functional.pad(one.cumsum(0), (1, 0)).to("cuda", index) for one in lengths
+        ]
+        want = best.forward_tables(weights, ids, offsets, mode="mean")
+        joined = torch.cat(ids), join_offsets(offsets)
+        got = best.forward_joined(best.tables(weights), *joined, mode="mean", check=True)
+        if (lengths == pooling).all():  # else another form may be chosen, of another order
+            assert torch.equal(got, want)
+        assert torch.allclose(got, want, atol=1e-5)
+    if tables > 1:
+        with pytest.raises(UnsupportedError, match="tables \\* bags \\+ 1"):
+            best.prepare_joined(best.tables(weights), joined[0], joined[1][:-1])
+
+
 @pytest.mark.parametrize("shape", ["few", "many"])
 def test_both_shapes_of_best_serve_ragged_bags(shape: str) -> None:
     best = VARIANTS["best"]

@@ -15,9 +15,10 @@ from reprokit.skip import cannot_run
 
 from dlrm_inference.config import MODES, ONE_SHAPE, Config, WrongResult
 from dlrm_inference.cuda import pin
-from dlrm_inference.cuda.best import MOST_TABLES, Best
+from dlrm_inference.cuda.best import Best
 from dlrm_inference.cuda.design import TUNED
 from dlrm_inference.cuda.fbgemm import Fbgemm, TableLayout, join_offsets, make_layout
+from dlrm_inference.cuda.frames import MOST_TABLES
 from dlrm_inference.cuda.report import raise_if_out_of_range
 from dlrm_inference.cuda.scheme import Scheme
 from dlrm_inference.cuda.stock21 import Stock21

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,63 +19,30 @@ from dlrm_inference.cuda.design import (
     Shape,
     Short,
 )
+from dlrm_inference.cuda.frames import (
+    MOST_ROWS,
+    MOST_TABLES,
+    ONE,
+    Frame,
+    Tables,
+    arguments_type,
+    fill,
+    frame_of,
+)
 from dlrm_inference.cuda.places import place_of
-from dlrm_inference.cuda.report import Report, report_of
+from dlrm_inference.cuda.report import report_of
 from dlrm_inference.cuda.tensors import (
     INDEX_TYPES,
     Prepared,
     UnsupportedError,
     Variant,
     check_ids,
-    check_weight,
     make_out,
 )
 
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-MOST_TABLES = 48  # of a launch: its parameters (at most 4 KB) hold them
-MOST_ROWS = 2**31 - 1
 FEW_WARPS = 16  # per SM: as many as fit with the registers of BEST_FEW
 _Weights = Sequence[torch.Tensor]
-
-
-class _Table(ctypes.Structure):
-    """`Table` of kernels/rows.cuh, field by field."""
-
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("indices", ctypes.c_void_p),
-        ("offsets", ctypes.c_void_p),
-        ("total", ctypes.c_longlong),
-        ("average", ctypes.c_int),
-        ("shift", ctypes.c_int),
-        ("rows", ctypes.c_ulonglong),
-        ("row_stride", ctypes.c_ulonglong),
-        ("number", ctypes.c_ulonglong),
-    )
-
-
-@cache
-def _packer(tables: int) -> struct.Struct:
-    """All of `_Table`'s fields, table after table: one call of the host for all of them."""
-    return struct.Struct("=" + tables * "3Qqii3Q")
-
-
-@cache
-def _arguments_type(tables: int) -> type[ctypes.Structure]:
-    class _Arguments(ctypes.Structure):
-        _fields_ = (
-            ("out", ctypes.c_void_p),
-            ("out_stride", ctypes.c_ulonglong),
-            ("report", ctypes.c_void_p),
-            ("help", ctypes.c_void_p),
-            ("bags", ctypes.c_int),
-            ("mean", ctypes.c_int),
-            ("cut", ctypes.c_int),
-            ("count", ctypes.c_int),
-            ("tables", _Table * tables),
-        )
-
-    return _Arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +54,6 @@ class _Launch(Prepared):
     def __call__(self, window: launch.Window | None = None) -> None:
         self.arguments.struct.help = place_of(self.device)
         super().__call__(window)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    """What the tables of a launch decide, whatever ids and bags come."""
-
-    dim: int
-    size: int  # bytes of an element
-    alignment: int  # of every row, in bytes
-    tables: tuple[tuple[int, int, int, int, int], ...]  # address, rows, their bits, stride, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +98,29 @@ class Best(Variant):
         prepared = self.prepare_tables(weights, indices, offsets, mode=mode, out=out)
         return prepared.checked(check)
 
+    def tables(self, weights: _Weights) -> Tables:
+        """Return tables for `forward_joined`. Raises UnsupportedError as `forward_tables` does."""
+        frame = frame_of(self.name, self.dtypes, weights)
+        return Tables(weights=tuple(weights), frame=frame)
+
+    def forward_joined(
+        self,
+        tables: Tables,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+        check: bool = False,
+    ) -> torch.Tensor:
+        """Return what `forward_tables` returns, of ids as TorchRec's KeyedJaggedTensor has them:
+        indices: every table's, concatenated; offsets (tables * bags + 1,) into them.
+
+        An eager model's time is the host's, and two tensors are sooner looked at than many.
+        """
+        prepared = self.prepare_joined(tables, indices, offsets, mode=mode, out=out)
+        return prepared.checked(check)
+
     def prepare(
         self,
         weight: torch.Tensor,
@@ -166,52 +144,84 @@ class Best(Variant):
     ) -> Prepared:
         """Return the launch that `forward_tables` makes, not yet made."""
         frame = self._check_tables(weights, indices, offsets, mode)
-        first, count, dim = weights[0], len(weights), frame.dim
-        bags, device, width = offsets[0].numel() - 1, first.device, frame.dim * frame.size
-        out = make_out(first, bags, out, count * dim)
-        begin, stride = out.data_ptr(), out.stride(0) * frame.size
-        everything = frame.alignment | begin | stride | width
+        bags = offsets[0].numel() - 1
         totals = [index.numel() for index in indices]
-        average = max(totals) // max(bags, 1)
+        out = make_out(weights[0], bags, out, len(weights) * frame.dim)
+        case, shape, arguments = self._form(
+            frame, indices[0].dtype, bags, max(totals), max(totals) // max(bags, 1), mode, out
+        )
+        ids = [
+            (index.data_ptr(), offset.data_ptr(), total, min(total // (bags or 1), MOST_ROWS))
+            for index, offset, total in zip(indices, offsets, totals, strict=True)
+        ]
+        fill(arguments, frame, shape, ids)
+        return _prepared(case, shape, bags, arguments, (*weights, *indices, *offsets), out)
+
+    def prepare_joined(
+        self,
+        tables: Tables,
+        indices: torch.Tensor,
+        offsets: torch.Tensor,
+        *,
+        mode: str = "sum",
+        out: torch.Tensor | None = None,
+    ) -> Prepared:
+        """Return the launch that `forward_joined` makes, not yet made."""
+        weights, frame, count = tables.weights, tables.frame, len(tables.weights)
+        check_ids(self.name, indices, offsets, mode, weights[0].device)
+        all_bags, total = offsets.numel() - 1, indices.numel()
+        bags, left = divmod(all_bags, count)
+        if left:
+            raise UnsupportedError("offsets must hold tables * bags + 1 entries")
+        out = make_out(weights[0], bags, out, count * frame.dim)
+        average = min(total // max(all_bags, 1), MOST_ROWS)
+        case, shape, arguments = self._form(
+            frame, indices.dtype, bags, total, average, mode, out, tables.filled
+        )
+        arguments.indices, arguments.offsets = indices.data_ptr(), offsets.data_ptr()
+        arguments.total, arguments.average = total, average
+        return _prepared(case, shape, bags, arguments, (*weights, indices, offsets), out)
+
+    def _form(
+        self,
+        frame: Frame,
+        kind: torch.dtype,
+        bags: int,
+        most: int,
+        average: int,
+        mode: str,
+        out: torch.Tensor,
+        filled: dict[Shape | Short, bytes] | None = None,
+    ) -> tuple[Case, Shape | Short, Any]:
+        """Return the compile-time choices for `bags` bags a table, and arguments but for the ids.
+
+        `most`: ids of a table; `average`: of a bag. `filled`: of joined ids, arguments by shape.
+        """
+        count, begin, stride = len(frame.tables), out.data_ptr(), out.stride(0) * frame.size
+        everything = frame.alignment | begin | stride | frame.dim * frame.size
         cut = min(max(LONG, 4 * average), MOST_ROWS)
         case = Case(
-            index=INDEX_TYPES[indices[0].dtype],
-            element=ELEMENTS[first.dtype],
-            dim=dim,
+            index=INDEX_TYPES[kind],
+            element=ELEMENTS[out.dtype],
+            dim=frame.dim,
             vector=min(16, everything & -everything),
             tables=_room_for(count),
-            share=int(not self.lean or max(totals) > cut),
+            share=int(not self.lean or most > cut),
+            joined=int(filled is not None),
         )
-        shape = self.shape(bags * count, average, device)
-        arguments_type = _arguments_type(case.tables)
-        arguments = arguments_type(
-            out=begin,
-            out_stride=stride,
-            report=report_of(device).address,
-            bags=bags,
-            mean=mode == "mean",
-            cut=cut,
-            count=count,
-        )
-        bands = (shape.buckets - 1).bit_length()
-        fields: list[int] = []
-        for t, (weight, rows, bits, row_stride, number) in enumerate(frame.tables):
-            total = totals[t]
-            fields += (
-                weight, indices[t].data_ptr(), offsets[t].data_ptr(), total,
-                min(total // (bags or 1), MOST_ROWS), bits - bands if bits > bands else 0,
-                rows, row_stride, number,
-            )  # fmt: skip
-        _packer(count).pack_into(arguments, arguments_type.tables.offset, *fields)
-        grid = (max(1, -(-bags // shape.block_bags(case))), count, 1)
-        prepared = partial(_Launch, device=device) if case.share else Prepared
-        return prepared(
-            kernel=_load(shape, device, case),
-            grid=grid,
-            block=(32 * shape.block_warps, 1, 1),
-            arguments=launch.Arguments(arguments, (*weights, *indices, *offsets, out)),
-            out=out,
-        )
+        shape = self.shape(bags * count, average, out.device)
+        kind_of = arguments_type(case.tables, case.joined)
+        if filled is None:
+            arguments = kind_of(count=count)
+        else:
+            if shape not in filled:
+                fill(made := kind_of(count=count), frame, shape, [(0, 0, 0, 0)] * count)
+                filled[shape] = bytes(made)
+            arguments = kind_of.from_buffer_copy(filled[shape])
+        arguments.out, arguments.out_stride = begin, stride
+        arguments.report, arguments.bags = report_of(out.device).address, bags
+        arguments.mean, arguments.cut = mode == "mean", cut
+        return case, shape, arguments
 
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
@@ -235,58 +245,34 @@ class Best(Variant):
 
     def _check_tables(
         self, weights: _Weights, indices: _Weights, offsets: _Weights, mode: str
-    ) -> _Frame:
-        if not 1 <= len(weights) <= MOST_TABLES:
-            raise UnsupportedError(f"{self.name} takes 1 to {MOST_TABLES} tables a launch")
+    ) -> Frame:
         if not len(weights) == len(indices) == len(offsets):
             raise UnsupportedError("every table needs its weight, indices and offsets")
-        frame = self._frame(weights)
+        frame = frame_of(self.name, self.dtypes, weights)
         kind, bounds, device = indices[0].dtype, offsets[0].shape, weights[0].device
         check_ids(self.name, indices[0], offsets[0], mode, device)
         for index, offset in zip(indices, offsets, strict=True):
             if index.dtype is not kind or offset.dtype is not kind or offset.shape != bounds:
-                raise UnsupportedError(_ONE)
+                raise UnsupportedError(ONE)
             if index.stride() != _DENSE or offset.stride() != _DENSE or index.device != device:
                 check_ids(self.name, index, offset, mode, device)
         return frame
 
-    def _frame(self, weights: _Weights) -> _Frame:
-        """Return what these tables decide, checked when they are seen for the first time: an eager
-        model's time is the host's."""
-        report = report_of(weights[0].device)
-        key = (report, *((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in weights))
-        found = _frames.get(key)
-        if found is None:
-            if len(_frames) >= _MOST_FRAMES:
-                _frames.clear()
-            found = _frames[key] = self._make_frame(weights, report)
-        return found
 
-    def _make_frame(self, weights: _Weights, report: Report) -> _Frame:
-        tables, alignment, dim, size = [], 0, weights[0].shape[-1], weights[0].element_size()
-        for t, weight in enumerate(weights):
-            check_weight(self.name, self.dtypes, weight)
-            if weight.stride(1) != 1:
-                raise UnsupportedError(
-                    f"{self.name} takes rows with contiguous columns; fix: weight.contiguous()"
-                )
-            if weight.shape[0] > MOST_ROWS:
-                raise UnsupportedError(f"{self.name} takes at most {MOST_ROWS} rows")
-            if (weight.shape[1], weight.dtype) != (dim, weights[0].dtype):
-                raise UnsupportedError(_ONE)
-            if weight.device != weights[0].device:
-                raise UnsupportedError(f"{self.name} takes tensors on one GPU; fix: .to('cuda')")
-            rows, stride = weight.shape[0], weight.stride(0) * size
-            number = report.number(weight, t if len(weights) > 1 else -1)
-            alignment |= weight.data_ptr() | stride
-            tables.append((weight.data_ptr(), rows, (rows - 1).bit_length(), stride, number))
-        return _Frame(dim=dim, size=size, alignment=alignment, tables=tuple(tables))
-
-
-_ONE = "the tables of one launch must have one dim, types and number of bags"
-_MOST_FRAMES = 256
 _DENSE = (1,)
-_frames: dict[tuple[object, ...], _Frame] = {}
+
+
+def _prepared(
+    case: Case, shape: Shape | Short, bags: int, arguments: Any, owners: _Weights, out: torch.Tensor
+) -> Prepared:
+    prepared = partial(_Launch, device=out.device) if case.share else Prepared
+    return prepared(
+        kernel=_load(shape, out.device, case),
+        grid=(max(1, -(-bags // shape.block_bags(case))), arguments.count, 1),
+        block=(32 * shape.block_warps, 1, 1),
+        arguments=launch.Arguments(arguments, (*owners, out)),
+        out=out,
+    )
 
 
 @cache

@@ -81,6 +81,7 @@ class Case:
     vector: int = 16  # bytes per load
     tables: int = 1  # that a launch can serve
     share: int = 1  # 0: no bag can be long enough to be shared
+    joined: int = 0  # 1: all tables' ids are in one array, table after table
 
     @property
     def lanes(self) -> int:

@@ -97,19 +97,15 @@ def _entry(bench: Bench, model: DLRM, name: str, variant: Any) -> _Entry:
 def _together(
     bench: Bench, variant: Best | Fbgemm, ids: Sequence[torch.Tensor]
 ) -> Callable[[], Sequence[torch.Tensor]]:
-    """One launch for all tables of one batch."""
-    mode = bench.config.mode
+    """One launch for all tables of one batch, whose ids are joined for both."""
+    mode, joined, offsets = bench.config.mode, torch.cat(list(ids)), join_offsets(bench.offsets)
     if isinstance(variant, Best):
-        call = partial(variant.forward_tables, bench.weights, ids, bench.offsets, mode=mode)
+        tables = variant.tables(bench.weights)
+        call = partial(variant.forward_joined, tables, joined, offsets, mode=mode)
     else:
-        joined = join_offsets(bench.offsets)
+        layout = bench.layout
         call = partial(
-            variant.forward_tables,
-            bench.storage,
-            torch.cat(list(ids)),
-            joined,
-            mode=mode,
-            layout=bench.layout,
+            variant.forward_tables, bench.storage, joined, offsets, mode=mode, layout=layout
         )
     shape = (bench.config.batch, bench.config.tables, -1)
     return lambda: [call().view(shape)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -76,8 +76,8 @@ def find_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 @cache
-def load_libraries(folder: Path) -> None:
-    """Load the libraries and check that the operator is there, once a process.
+def load_libraries(folder: Path) -> Callable[..., torch.Tensor]:
+    """Load the libraries, once a process, and return the operator.
 
     Raises FbgemmError, e.g. when they were built for another PyTorch or CUDA.
     """
@@ -89,6 +89,14 @@ def load_libraries(folder: Path) -> None:
             raise FbgemmError(f"FBGEMM's {name} does not load: {reason}; {HOW_TO_FIX}") from error
     if not hasattr(torch.ops.fbgemm, OPERATOR):
         raise FbgemmError(f"these FBGEMM libraries have no operator {OPERATOR}; {HOW_TO_FIX}")
+    operator: Callable[..., torch.Tensor] = getattr(torch.ops.fbgemm, OPERATOR).default
+    return operator
+
+
+@cache
+def _operator() -> Callable[..., torch.Tensor]:
+    """The operator, looked for once: to look for files in every call would be FBGEMM's time."""
+    return load_libraries(find_folder())
 
 
 def make_layout(starts: Sequence[int], dims: Sequence[int], device: torch.device) -> TableLayout:
@@ -189,8 +197,7 @@ class Fbgemm:
         self._check(weights, tables, indices, offsets, mode)
         if layout is None:
             layout = self._layout(weights)
-        load_libraries(find_folder())
-        result: torch.Tensor = getattr(torch.ops.fbgemm, OPERATOR)(
+        result = _operator()(
             weights.view(-1),
             layout.weight_starts,
             layout.column_starts,

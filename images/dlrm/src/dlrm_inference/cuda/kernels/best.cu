@@ -92,16 +92,17 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
 
   // Indices are asked for where they lie if all bags are alike, before the offsets are known: one
   // memory latency less at the start of every bag.
-  const long long guess = static_cast<long long>(bag) * t.average;
+  const long long guess = GUESS(a, table, bag);
   INDEX early[KEYS];
 #pragma unroll
   for (int k = 0; k < KEYS; ++k) {
     const long long i = guess + k * 32 + lane;
-    early[k] = i < t.total ? __ldg(t.indices + i) : 0;
+    early[k] = i < TOTAL(a, t) ? __ldg(INDICES(a, t) + i) : 0;
   }
-  long long at = __ldg(t.offsets + bag), last = __ldg(t.offsets + bag + 1);
+  const INDEX* offsets = OFFSETS(a, table);
+  long long at = __ldg(offsets + bag), last = __ldg(offsets + bag + 1);
   if (at < 0) at = 0;
-  if (last > t.total) last = t.total;
+  if (last > TOTAL(a, t)) last = TOTAL(a, t);
   const long long length = last > at ? last - at : 0;
   float scale = scale_of(a, length);
   if (SHARE && length > a.cut) {
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(32 * BAGS, MIN_BLOCKS)
     for (int k = 0; k < KEYS; ++k) {
       const int i = k * 32 + lane;
       INDEX row = 0;
-      if (i < n) row = guessed ? early[k] : __ldg(t.indices + at + i);
+      if (i < n) row = guessed ? early[k] : __ldg(INDICES(a, t) + at + i);
       const bool out = outside(t, row);
       wrong |= out;
       key[k] = out ? 0 : static_cast<unsigned>(row);

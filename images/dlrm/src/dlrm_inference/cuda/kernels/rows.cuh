@@ -25,7 +25,7 @@
 // One line of the constant cache, as parameters begin: a warp waits for it before it asks for ids.
 struct Table {
   const char* weight;
-  const INDEX* indices;
+  const INDEX* indices;  // these four: with JOINED those of all tables count
   const INDEX* offsets;  // bags + 1
   long long total;       // indices of all bags
   int average;           // total / bags: where a bag would start if all were alike
@@ -61,8 +61,29 @@ struct Arguments {
   int mean;
   int cut;  // longest bag that a warp sums alone; all are, with SHARE 0
   int count;  // of tables
+#if JOINED  // ids of all tables in one array, table after table
+  const INDEX* indices;
+  const INDEX* offsets;  // count * bags + 1
+  long long total;
+  long long average;
+#endif
   Table tables[TABLES];
 };
+
+// What is known of a table's ids, and where a bag's begin if all are alike.
+#if JOINED
+#define INDICES(a, t) ((a).indices)
+#define OFFSETS(a, table) ((a).offsets + static_cast<long long>(table) * (a).bags)
+#define TOTAL(a, t) ((a).total)
+#define AVERAGE(a, t) ((a).average)
+#define GUESS(a, table, bag) ((static_cast<long long>(table) * (a).bags + (bag)) * (a).average)
+#else
+#define INDICES(a, t) ((t).indices)
+#define OFFSETS(a, table) ((a).tables[table].offsets)
+#define TOTAL(a, t) ((t).total)
+#define AVERAGE(a, t) ((t).average)
+#define GUESS(a, table, bag) (static_cast<long long>(bag) * (a).tables[table].average)
+#endif
 
 struct Load {
   unsigned word[WORDS];
@@ -296,8 +317,8 @@ __device__ __noinline__ void alone(const Arguments& a, int table, int bag) {
   const Table& t = a.tables[table];
   const int lane = threadIdx.x % 32;
   const auto edge = [&](int at) {
-    const long long offset = __ldg(t.offsets + at);
-    return offset < 0 ? 0 : offset > t.total ? t.total : offset;
+    const long long offset = __ldg(OFFSETS(a, table) + at);
+    return offset < 0 ? 0 : offset > TOTAL(a, t) ? TOTAL(a, t) : offset;
   };
   const long long begin = edge(bag);
   const long long length = edge(bag + 1) - begin;
@@ -309,7 +330,7 @@ __device__ __noinline__ void alone(const Arguments& a, int table, int bag) {
   for (long long from = 0; from < length; from += each) {
     const bool last = length - from <= each;
     Sum sum;
-    sum_rows(a, t, bag, t.indices + begin + from, static_cast<int>(last ? length - from : each),
+    sum_rows(a, t, bag, INDICES(a, t) + begin + from, static_cast<int>(last ? length - from : each),
              lane, sum);
     add(some, sum);
     if (++piece % 32 == 0 || last) {
@@ -330,7 +351,7 @@ __device__ __forceinline__ void sum_piece(const Arguments& a, Job& job, int plac
   const long long each = __ldcg(&job.piece);
   const long long from = piece * each;
   const int n = static_cast<int>(length - from < each ? length - from : each);
-  const INDEX* ids = t.indices + __ldcg(&job.begin) + from;
+  const INDEX* ids = INDICES(a, t) + __ldcg(&job.begin) + from;
   Sum sum;
   sum_rows(a, t, bag, ids, n, lane, sum);
   put(a, slot + piece, lane, sum);

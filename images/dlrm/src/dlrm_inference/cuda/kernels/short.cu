@@ -29,15 +29,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   for (int p = 0; p < PER; ++p)
 #pragma unroll
     for (int f = 0; f < FLIGHT; ++f) {
-      const long long i = static_cast<long long>(first + p) * t.average + f;
-      row[p][f] = f < t.average && first + p < a.bags ? __ldg(t.indices + i) : 0;
+      const long long i = GUESS(a, table, first + p) + f;
+      const bool here = f < AVERAGE(a, t) && first + p < a.bags;
+      row[p][f] = here ? __ldg(INDICES(a, t) + i) : 0;
     }
   long long edge[PER + 1];
 #pragma unroll
   for (int p = 0; p <= PER; ++p) {
     const int bag = first + p < a.bags ? first + p : a.bags;
-    const long long offset = __ldg(t.offsets + bag);
-    edge[p] = min(max(offset, 0ll), t.total);
+    const long long offset = __ldg(OFFSETS(a, table) + bag);
+    edge[p] = min(max(offset, 0ll), TOTAL(a, t));
   }
   const INDEX* ids[PER];
   int length[PER];  // -1: shared, -2: too long and not shared
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
   bool asks = SHARE && threadIdx.x / 32 % ASK == 0;
 #pragma unroll
   for (int p = 0; p < PER; ++p) {
-    ids[p] = t.indices + edge[p];
+    ids[p] = INDICES(a, t) + edge[p];
     length[p] = edge[p + 1] > edge[p] ? static_cast<int>(edge[p + 1] - edge[p]) : 0;
     unsigned long_bags = SHARE ? __ballot_sync(FULL, length[p] > a.cut && unit == 0) : 0;
     for (; long_bags; long_bags &= long_bags - 1) {
@@ -57,10 +58,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS)
       asks |= shared;
       if (lane / LANES == from / LANES) length[p] = shared ? -1 : -2;
     }
-    const bool guessed = edge[p] == static_cast<long long>(first + p) * t.average;
+    const bool guessed = edge[p] == GUESS(a, table, first + p);
 #pragma unroll
     for (int f = 0; f < FLIGHT; ++f)
-      if (f < length[p] && !(guessed && f < t.average)) row[p][f] = __ldg(ids[p] + f);
+      if (f < length[p] && !(guessed && f < AVERAGE(a, t))) row[p][f] = __ldg(ids[p] + f);
     if (length[p] > most) most = length[p];
   }
 
