@@ -86,15 +86,18 @@ def slowdown(frame: pd.DataFrame) -> Plot:
     for axis, (base, words) in zip(axes, PANELS.items(), strict=True):
         for level, (marker, colour, label) in LOOKS.items():
             own = table[(table["level"] == level) & (table["over"] == base)]
+            if level not in set(table["level"]):
+                continue
             rows = [programs.index(program) for program in own["program"]]
+            axis.hlines(rows, own["low"], own["high"], color=colour, linewidth=1.2, zorder=3)
             axis.scatter(own["slowdown"], rows, marker=marker, s=30, color=colour, label=label,
                          zorder=3)  # fmt: skip
             if base == "native" and level in GOALS:
                 axis.axvline(GOALS[level], color=colour, linewidth=1.2, linestyle="dotted",
                              label=f"goal: {GOALS[level]:g}x")  # fmt: skip
         axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
-        own = table[table["over"] == base]["slowdown"]
-        multiples(axis, min(0.8, float(own.min()) / 1.2), float(own.max()) * 1.3)
+        ends = table[table["over"] == base][["low", "high", "slowdown"]]
+        multiples(axis, min(0.8, float(ends.min().min()) / 1.2), float(ends.max().max()) * 1.3)
         axis.set_yticks(range(len(programs)), labels=programs)
         axis.set_ylim(len(programs) - 0.45, -0.55)
         axis.set_title(words)

@@ -90,7 +90,7 @@ def gains(frame: pd.DataFrame) -> Plot:
         axis.axvline(1, color="#222222", linewidth=0.8, linestyle=(0, (4, 3)))
         multiples(axis, *span)
         for row, gain in zip(rows, own["gain"], strict=True):
-            said = "" if isnan(gain) else f"{gain:.2f}x"
+            said = "" if isnan(gain) else f"{gain:.2f}x" if gain < 10 else f"{gain:.3g}x"
             axis.text(0.98 * span[1], row, said, ha="right", va="center", fontsize=7)
         axis.set_yticks(rows, labels=_names(minis))
         axis.set_ylim(len(minis) - 0.45, -0.55)
