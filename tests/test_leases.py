@@ -161,6 +161,15 @@ def test_how_many_processes(leases: ModuleType, root: Path) -> None:
     assert leases.processes(replace(point, expected_s=120.0), asked.recipe) == 3
 
 
+@pytest.mark.parametrize(("experiment", "count"), [("slowdown_training", 1), ("sharing", 1)])
+def test_a_point_that_starts_its_processes_itself_is_wanted_once(
+    leases: ModuleType, experiment: str, count: int
+) -> None:
+    asked = settle("valueexpert", Selection(experiments=(experiment,)), {})
+    plan, _ = leases.wanted(asked, h200.machine(1))
+    assert len(plan.points) == count
+
+
 def test_what_had_finished_is_kept_when_the_lease_ends(
     leases: ModuleType, root: Path, ae: Ae
 ) -> None:

@@ -62,9 +62,14 @@ def finished(results: Path, recipe: str) -> dict[str, float]:
 
 
 def processes(point: Point, recipe: Recipe) -> int:
-    """How many processes of a point are wanted: on a GPU five, or three of what takes minutes."""
-    usual = recipe.experiments[point.experiment].processes
-    if point.needs.gpus is None:
+    """How many processes of a point are wanted: on a GPU five, or three of what takes minutes.
+
+    Of a point whose program starts as many as it is told, as many as the recipe says.
+    """
+    about = recipe.experiments[point.experiment]
+    told = {f"{{{name}}}" for name, one in recipe.parameters.items() if one.unit == "processes"}
+    usual = about.processes
+    if point.needs.gpus is None or told.intersection(about.command):
         return usual
     return max(usual, FEW if point.expected_s >= LONG_S else MANY)
 
