@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
-from ae.recipe.needs import Part, Text
+from ae.model import Model, Part, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,6 @@ LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
 _REBUILD = "build image and launcher from the same revision: `ae build`"
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Line(Part):
