@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
 from ae.model import Model, Part, Text
@@ -73,12 +73,8 @@ def _names(value: object) -> tuple[str, ...]:
     return (str(value),) if value else ()
 
 
-class Environment(BaseModel):
+class Environment(Part, extra="allow", strict=False, coerce_numbers_to_str=True):
     """environment.json: what a workload says of its machine. Keys not listed here are kept."""
-
-    model_config = ConfigDict(
-        extra="allow", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True
-    )
 
     gpu: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # a name a GPU; none on a CPU
     driver: str | None = None
