@@ -1,4 +1,4 @@
-"""The words of the program as data: what is planned and what is asked of a machine. No I/O."""
+"""The words of the program as data: what is planned, asked of a machine, read of files. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = Annotated[str, Field(min_length=1)]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Part(BaseModel):
+    """A closed, frozen mapping of a file."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Flavour(StrEnum):

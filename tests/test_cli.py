@@ -307,14 +307,16 @@ def test_clean_finds_nothing_of_living_launchers(ae: Ae, monkeypatch: pytest.Mon
     assert "nothing is left behind" in out
 
 
+def _bash(root: Path, script: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())}
+    return subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+
+
 def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
-    process = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m ae show toy | head -1"],
-        env={**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    process = _bash(root, f"{sys.executable} -m ae show toy | head -1")
     assert process.returncode == 0
     assert process.stderr == ""
 
@@ -341,14 +343,7 @@ def test_two_runs_that_measure_at_once_are_told(root: Path) -> None:
 
 def test_a_run_whose_reader_goes_away_ends_and_leaves_nothing(root: Path) -> None:
     words = f"{sys.executable} -m ae run toy --engine local -v --experiment noop --experiment stuck"
-    done = subprocess.run(
-        ["bash", "-c", f"{words} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"],
-        env={**os.environ, "AE_ROOT": str(root), "PYTHONPATH": str(Path.cwd())},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = _bash(root, f"{words} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}")
     assert done.returncode == 128 + signal.SIGPIPE
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr

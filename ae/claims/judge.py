@@ -17,9 +17,9 @@ from ae import statistics
 from ae.claims.evaluate import Answer, NoAnswer, WrongEvidence, evaluate
 from ae.claims.expressions import parse_expression
 from ae.errors import ExitCode
+from ae.model import Part
 from ae.plan.selection import is_protocol
 from ae.recipe.models import Words
-from ae.recipe.needs import Part
 from ae.records.files import Evidence, Row
 
 Tag = Literal["magnitude", "order", "arithmetic", "ours"]

@@ -7,24 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, Field, Strict
 
 from ae.claims.expressions import parse_expression
 from ae.claims.judge import Claim
 from ae.errors import nearest
+from ae.model import Part
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
-from ae.recipe.needs import Part
 from ae.recipe.yamlfile import Document, Place, read_yaml, validate
 
 Parts = list[tuple[Mapping[str, Any], Place]]  # of a claim, later ones win; where they stand
 _TEXTS = ("sentence", "expression", "figure", "fact", "unit")  # {name} stands for the row's
 
 
-class _Part(BaseModel):
+class _Part(Part, extra="allow"):
     """A part of the file whose other keys are those of a claim."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
 
 class _Row(_Part):

@@ -6,6 +6,7 @@ The input is the record table of docs/contracts.md: one row per record, raw samp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ae.statistics import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = Mapping[str, Any]  # of a record table
+ASKED: ContextVar[list[Row]] = ContextVar("ASKED")  # records that the figure being drawn pooled
 _SUMMARY = ("median", "low", "high", "spread", "processes", "hosts")
 
 
@@ -70,17 +72,14 @@ def pool(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     columns = [*keys, "samples", "n", *_SUMMARY, "unit", "evidence"]
-    return pd.DataFrame(pool_rows(_of_metric(frame, metric), metric, keys), columns=columns)
+    return pd.DataFrame(list(pool_by(frame, metric, keys).values()), columns=columns)
 
 
 def pool_by(frame: pd.DataFrame, metric: str, keys: Sequence[str]) -> dict[tuple[str, ...], Row]:
     """The rows of `pool` by their values of `keys`."""
-    rows = pool_rows(_of_metric(frame, metric), metric, keys)
-    return {tuple(row[key] for key in keys): row for row in rows}
-
-
-def _of_metric(frame: pd.DataFrame, metric: str) -> list[Row]:
-    return rows_of(frame[frame["metric"] == metric] if len(frame) else frame)
+    rows = rows_of(frame[frame["metric"] == metric] if len(frame) else frame)
+    ASKED.get([]).extend(rows)
+    return {tuple(row[key] for key in keys): row for row in pool_rows(rows, metric, keys)}
 
 
 def against(pooled: pd.DataFrame, baseline: str, keys: Sequence[str]) -> list[tuple[Row, Row]]:

@@ -13,8 +13,7 @@ from pydantic import Field
 
 from ae.errors import EnvironmentFault
 from ae.host.files import write_atomic
-from ae.model import Flavour, ImageRef
-from ae.recipe.needs import Part
+from ae.model import Flavour, ImageRef, Part
 from ae.recipe.yamlfile import read_yaml, validate
 
 HEADER = """\

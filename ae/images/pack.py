@@ -22,9 +22,8 @@ from ae.host.git import git
 from ae.host.machine import require_disk
 from ae.images.content import labels_of, source_files
 from ae.images.registry import built
-from ae.model import ImageRef
+from ae.model import ImageRef, Part
 from ae.recipe.models import Name, Recipe
-from ae.recipe.needs import Part
 from ae.units import format_size
 
 FACTS, README, TREE, SUMS = "bundle.json", "README.md", "tree.tar", "SHA256SUMS"

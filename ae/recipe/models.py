@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import units
 from ae.errors import nearest
-from ae.recipe.needs import GpuNeed, Needs, Part, Size, Text
+from ae.model import Part, Text
+from ae.recipe.needs import GpuNeed, Needs, Size
 
 Value = int | float | str | bool | tuple[str, ...]  # what a parameter can hold
 _KINDS: dict[str, tuple[Any, str]] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import units
+from ae.model import Part, Text
 
 
 def _size(value: object) -> object:
@@ -33,16 +34,7 @@ Count = Annotated[int | str, BeforeValidator(_count)]
 LinuxCapability = Annotated[
     str, BeforeValidator(_linux_capability), Field(pattern=r"^[A-Z][A-Z_]*$")
 ]  # SYS_ADMIN
-Text = Annotated[str, Field(min_length=1)]
 T = TypeVar("T")
-
-
-class Part(BaseModel):
-    """A closed, frozen mapping of a file."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
-    )
 
 
 class GpuNeed(Part):

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from ae.errors import RecipeError, nearest
+from ae.model import Model
 
 Place = tuple[str | int, ...]  # keys and list positions from the top of the file
-Model = TypeVar("Model", bound=BaseModel)
 
 # The C parser is ten times faster; PyYAML may be built without it.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

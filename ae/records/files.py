@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, field_validator
 
 from ae.errors import WorkloadError, nearest
-from ae.recipe.needs import Part, Text
+from ae.model import Model, Part, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +30,6 @@ LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
 _REWRITE = "mend the workload's record writer, then run again with --resume"
 _REBUILD = "build image and launcher from the same revision: `ae build`"
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Line(Part):
@@ -75,12 +73,8 @@ def _names(value: object) -> tuple[str, ...]:
     return (str(value),) if value else ()
 
 
-class Environment(BaseModel):
+class Environment(Part, extra="allow", strict=False, coerce_numbers_to_str=True):
     """environment.json: what a workload says of its machine. Keys not listed here are kept."""
-
-    model_config = ConfigDict(
-        extra="allow", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True
-    )
 
     gpu: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # a name a GPU; none on a CPU
     driver: str | None = None

@@ -79,10 +79,8 @@ class Provenance(Kept):
     gpus: tuple[GpuFacts, ...] = ()
 
 
-class _Open(Kept):
+class _Open(Kept, extra="allow"):
     """A part of `describe`: its other fields, those of model.Plan, are kept as they are."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class PlannedImage(_Open):

@@ -6,7 +6,7 @@ Figures are a recipe's functions; here the facts are put on each face, and the f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +17,7 @@ from ae.claims.judge import Judgement, judge
 from ae.claims.tables import load_claims
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
-from ae.figures.summary import Row, rows_of
+from ae.figures.summary import ASKED, Row, rows_of
 from ae.recipe.code import function_of, load_code
 from ae.recipe.models import Recipe
 from ae.records.files import COLUMNS, Environment, flat
@@ -95,8 +95,7 @@ def draw_figures(
 ) -> list[Drawn]:
     """Draw the figures that the results have records for; `out` None: save nothing."""
     ran = {row.experiment for row in results.rows}
-    each = {name: about.experiments for name, about in recipe.figures.items()}
-    shown = {name: experiments for name, experiments in each.items() if ran & set(experiments)}
+    shown = {n: one.experiments for n, one in recipe.figures.items() if ran & set(one.experiments)}
     folder = root / "recipes" / recipe.name
     known = results.environment
     return draw(folder, shown, results.frame, known, out, formats) if shown else []
@@ -143,7 +142,7 @@ def figures_text(figures: Sequence[Drawn]) -> str:
 
 def draw(
     recipe_dir: Path,
-    names: Iterable[str] | Mapping[str, Iterable[str]],
+    names: Iterable[str] | Mapping[str, Collection[str]],
     frame: pd.DataFrame,
     environment: Environment | Mapping[str, object],
     out_dir: Path | None,
@@ -151,7 +150,7 @@ def draw(
 ) -> list[Drawn]:
     """Draw the named figures of a recipe into `out_dir`, and their CSV; None: save nothing.
 
-    `names` can say of which experiments each is, so that its face counts their processes alone.
+    `names` can say of which experiments each is: its face counts the processes of those XX
     `environment` is what the workload wrote into environment.json. A figure without data comes
     back with its reason and no files. RecipeError: no such function, or it failed.
     """
@@ -162,15 +161,18 @@ def draw(
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
     drawn = []
-    rows = rows_of(frame)
     with mpl.rc_context(STYLE):
         for name in names:
-            processes = processes_of(rows, names[name] if isinstance(names, Mapping) else ())
+            token = ASKED.set([])
             try:
                 plot = _call(function_of(module, name), name, frame, recipe_dir)
+                experiments = names[name] if isinstance(names, Mapping) else ()
+                processes = processes_of(ASKED.get() or rows_of(frame), experiments)
                 drawn.append(_finish(plot, name, known, out_dir, processes, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
+            finally:
+                ASKED.reset(token)
     return drawn
 
 
@@ -195,12 +197,11 @@ def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
     return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
 
 
-def processes_of(rows: Iterable[Row], experiments: Iterable[str] = ()) -> list[int]:
+def processes_of(rows: Iterable[Row], experiments: Collection[str] = ()) -> list[int]:
     """The fewest and the most processes that a label set of the experiments was measured in."""
     groups: dict[tuple[object, ...], list[Row]] = {}
-    wanted = set(experiments)
     for row in rows:
-        if row["evidence"] != "static" and (not wanted or row["experiment"] in wanted):
+        if row["evidence"] != "static" and (not experiments or row["experiment"] in experiments):
             labels = [row[name] for name in row if name not in COLUMNS]
             groups.setdefault((row["experiment"], row["metric"], *labels), []).append(row)
     counts = [len(by_process(one)) for one in groups.values()]

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ae.claims.evaluate import NoAnswer, evaluate
 from ae.claims.expressions import parse_expression
 from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
+from ae.model import Part
 from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE
 from ae.records.results import Results, find_set, load_reference, reference_sets
@@ -39,10 +40,8 @@ _CLAIM = re.compile(r"[\w.-]+")
 _FIX = "the comments of documents: docs/contracts.md"
 
 
-class _Table(BaseModel):
+class _Table(Part):
     """A Markdown table: a cell is a row's expression at the column's value of the label."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     set: str  # MACHINE/RECIPE, as below results/reference
     head: str = ""  # above the names of the rows

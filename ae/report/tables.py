@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -38,6 +39,12 @@ class ResultTable:
     metric: str
     keys: tuple[str, ...]
     rows: tuple[Row, ...]
+
+    def within(self, plotted: pd.DataFrame) -> bool:
+        """Whether every row is among those plotted, by the keys that are columns of them."""
+        keys = [key for key in self.keys if key in plotted]
+        rows = Counter(tuple(row[key] for key in keys) for row in self.rows)
+        return rows <= Counter(zip(*(plotted[key].astype(str) for key in keys), strict=True))
 
 
 def result_tables(rows: Sequence[Row], shape: Shape) -> list[ResultTable]:

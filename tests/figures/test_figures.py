@@ -32,6 +32,10 @@ def times(frame):
          texts=[f"{m:.1f}" for m in found["median"]], reach=found["high"].max())
     return Plot(figure=figure, table=found.drop(columns="samples"))
 
+def plain(frame):
+    figure, _ = new_panels(1, 1, title="Records")
+    return Plot(figure=figure, table=frame)
+
 def broken(frame):
     return frame["no such column"]
 
@@ -155,6 +159,20 @@ def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) ->
     assert processes_of(rows_of(several)) == [3]
     assert processes_of(rows_of(several), ["another"]) == []
     assert processes_of(rows_of(several.assign(evidence="static"))) == []
+
+
+def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: Path) -> None:
+    timed = pd.concat([records(base=[4.0, 4.2]).assign(repeat=i) for i in range(5)])
+    once = records(base=[1.0])  # of another metric, or of another experiment than the figure's
+    both = pd.concat([timed, once.assign(metric="found"), once.assign(experiment="f")])
+
+    def said(function: str, experiment: str) -> str:
+        (drawn,) = draw(recipe, {function: (experiment,)}, both, {}, tmp_path, ["svg"])
+        return drawn.files["svg"].read_text()
+
+    assert "|   5 processes   |" in said("times", "e")
+    assert "|   1 process   |" in said("times", "f")
+    assert "|   1 to 5 processes   |" in said("plain", "e")  # it draws records as they are
 
 
 @pytest.mark.parametrize(("high", "whiskers"), [(1.0, 0), (1.5, 1)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -182,16 +183,20 @@ def test_what_was_not_run_is_listed_by_what_it_lacks(chapter: Chapter) -> None:
     ]
 
 
-@pytest.mark.parametrize(("plotted", "named"), [(201, True), (200, False)])
+@pytest.mark.parametrize(
+    ("plotted", "named"),
+    [({"at": range(202)}, True), ({"at": range(1, 203)}, False), ({"at": [0, *range(200)]}, False),
+     ({"at": range(200)}, False), ({"place": range(201)}, False)],
+)  # fmt: skip
 def test_a_long_table_whose_rows_are_plotted_is_there_once(
-    chapter: Chapter, plotted: int, named: bool
+    chapter: Chapter, plotted: dict[str, Sequence[int]], named: bool
 ) -> None:
     rows = [
         {"metric": "time", "unit": "us", "evidence": "measured", "samples": [float(at)],
          "experiment": "ramp", "variant": "base", "at": str(at)}
         for at in range(201)
     ]  # fmt: skip
-    figures = [replace(chapter.figures[0], table=pd.DataFrame({"at": range(plotted)}))]
+    figures = [replace(chapter.figures[0], table=pd.DataFrame(plotted))]
     about = chapter.recipe.figures["speedup"].model_copy(update={"experiments": ("ramp",)})
     recipe = chapter.recipe.model_copy(update={"figures": {"speedup": about}})
     tables = result_tables(rows, Shape(metric="time"))

@@ -1,8 +1,6 @@
 import io
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 from reprokit.progress import Progress
 
@@ -20,9 +18,6 @@ def test_cannot_run_leaves_with_77_and_the_reason_last():
         "import sys; from reprokit.skip import cannot_run; "
         "print('noise', file=sys.stderr); cannot_run('needs\\nsm_80')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")},
-    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 77
     assert done.stderr.splitlines() == ["noise", "needs sm_80"]

@@ -153,7 +153,6 @@ def in_a_process_without_the_interpreter(program: str) -> str:
     import sys
 
     environment = {key: word for key, word in os.environ.items() if key != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True,
         check=False,

@@ -87,7 +87,7 @@ def test_a_rank_that_cannot_begin_says_why() -> None:
 
 def environment(tmp_path: Path) -> dict[str, str]:
     """For a run that is killed: it cannot remove its files, so none may lie in /tmp."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    return {**os.environ, "TMPDIR": str(tmp_path)}
 
 
 def start(tmp_path: Path) -> tuple[subprocess.Popen[str], set[int]]:

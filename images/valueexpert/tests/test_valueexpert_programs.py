@@ -83,7 +83,6 @@ def test_a_damaged_archive_is_said_in_a_sentence(damage: str, tmp_path: Path) ->
     done = subprocess.run(
         [sys.executable, "-m", "valueexpert.darknet", archive, tmp_path / "out"],
         capture_output=True, text=True, check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
