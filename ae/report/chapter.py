@@ -150,7 +150,7 @@ def draw(
 ) -> list[Drawn]:
     """Draw the named figures of a recipe into `out_dir`, and their CSV; None: save nothing.
 
-    `names` can say of which experiments each is: its face counts the processes of those XX
+    `names` can say of which experiments each is: its face counts the processes of those.
     `environment` is what the workload wrote into environment.json. A figure without data comes
     back with its reason and no files. RecipeError: no such function, or it failed.
     """
