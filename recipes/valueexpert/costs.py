@@ -19,7 +19,7 @@ LOOKS = {  # level: marker, colour, words
     "empty": ("x", "#222222", "patches that do nothing"),
     "coarse": ("o", PALETTE["sky"], "coarse: copies and fills"),
     "coarse_full": ("P", PALETTE["blue"], "coarse, at full size"),
-    "every": ("^", PALETTE["green"], "fine, one run in ten"),
+    "every": ("^", PALETTE["green"], "fine, one run in ten at most"),
     "blocks": ("s", PALETTE["orange"], "fine, one block in ten"),
     "fine": ("D", PALETTE["vermilion"], "fine"),
 }

@@ -107,9 +107,10 @@ std::string read_numbers(Options& options) {
       {"ACCEL_TRACE_BLOCKS", 1, 1u << 31, options.blocks},
       {"ACCEL_TRACE_CONTEXTS", 1, UINT64_MAX, options.contexts},
       {"ACCEL_TRACE_SNAPSHOT", 0, 1u << 20, options.snapshot},  // MiB
+      {"ACCEL_TRACE_WITHIN", 101, 1u << 30, options.within},
   };
-  uint64_t values[7];
-  for (int i = 0; i < 7; ++i) {
+  uint64_t values[8];
+  for (int i = 0; i < 8; ++i) {
     values[i] = fields[i].value;
     const std::string text = variable(fields[i].name);
     if (!text.empty() && (!number(text, values[i]) || values[i] < fields[i].least ||
@@ -123,6 +124,7 @@ std::string read_numbers(Options& options) {
   options.blocks = values[4];
   options.contexts = values[5];
   options.snapshot = values[6] << 20;
+  options.within = values[7];
   for (options.buffer = 2; options.buffer < values[2];) options.buffer *= 2;
   return "";
 }

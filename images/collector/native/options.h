@@ -38,6 +38,7 @@ struct Options {
   bool distinct = false;  // arguments of all launches are told, to infer those not analysed
   bool watch_all = false;  // between samples too, for comparison
   uint64_t every = 0;  // one iteration in so many; 0: iterations are not told apart
+  uint64_t within = 0;  // percent of the others' time that all may take; 0: no matter
   Pattern kernels;
   std::string region;
   std::string patches;

@@ -6,7 +6,18 @@ namespace accel_trace {
 
 // The second of every N: in the first one, memory and modules have not settled yet.
 bool Sampler::wanted(uint64_t iteration) const {
-  return !refused_ && iteration % tool_.options.every == 1 % tool_.options.every;
+  return !refused_ && iteration % tool_.options.every == 1 % tool_.options.every && affordable();
+}
+
+// Whether all iterations, with one more that takes what the last analysed one took, are within what
+// they may take: so many times what the others take.
+bool Sampler::affordable() const {
+  if (!tool_.options.within || !analysed_ || !plain_) return true;
+  const double mean = static_cast<double>(plain_ns_) / static_cast<double>(plain_);
+  const double count = static_cast<double>(iterations_ + 1);
+  const double all = static_cast<double>(analysed_ns_ + last_ns_) +
+                     mean * (count - static_cast<double>(analysed_ + 1));
+  return 100.0 * all <= static_cast<double>(tool_.options.within) * mean * count;
 }
 
 // What is watched of the iteration that begins now. Values are known only where all that writes is.
@@ -49,6 +60,7 @@ void Sampler::write(bool began, bool analysed) {
 }
 
 void Sampler::begin(Lock& lock) {
+  began_ = now_ns();
   const bool known = tool_.watching.level() == Watching::Level::all;  // what is under way
   const Watching::Level level = this->level();
   watch(lock, level);
@@ -65,8 +77,15 @@ void Sampler::end(Lock& lock) {
   if (!inside_) return;
   inside_ = false;
   write(false, on_);
-  ++iterations_;
+  const bool was = on_, first = iterations_++ == 0;
   if (on_ && !(source_ != Source::regions && wanted(iterations_))) turn(lock, false);
+  const uint64_t took = now_ns() - began_;
+  if (was) {
+    analysed_ns_ += last_ns_ = took;
+  } else if (!first) {
+    plain_ns_ += took;
+    ++plain_;
+  }
 }
 
 void Sampler::turn(Lock& lock, bool on) {

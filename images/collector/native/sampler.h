@@ -42,6 +42,7 @@ class Sampler {
   void turn(Lock& lock, bool on);
   void write(bool began, bool analysed);
   bool wanted(uint64_t iteration) const;
+  bool affordable() const;
   Watching::Level level() const;
   void watch(Lock& lock, Watching::Level level);
   void follow(Lock& lock, bool on);
@@ -56,6 +57,9 @@ class Sampler {
   bool refused_ = false;
   bool followed_ = true;  // the framework tells of its blocks of memory
   uint64_t iterations_ = 0, analysed_ = 0, unwatched_ = 0;
+  uint64_t began_ = 0;  // ns, when this iteration did, before modules were patched for it
+  uint64_t plain_ = 0, plain_ns_ = 0;  // iterations that were not analysed, but the first
+  uint64_t analysed_ns_ = 0, last_ns_ = 0;  // of all that were, with patching; of the last one
 };
 
 // Patches all modules that are not, or unpatches those that are (modules.cc).

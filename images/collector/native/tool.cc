@@ -76,6 +76,7 @@ void first_facts(Tool& self) {
     self.fact("classes", classes);
     self.fact("sample", std::to_string(options.sample));
     if (options.every) self.fact("every", std::to_string(options.every));
+    if (options.within) self.fact("within", std::to_string(options.within));
     if (options.distinct) self.fact("distinct", "1");
   }
   if (options.subscribe) self.fact("sanitizer", options.sanitizer);

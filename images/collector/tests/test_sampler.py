@@ -156,6 +156,29 @@ def test_modules_that_are_loaded_on_the_way(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("mark", ["steps", "regions", "launches"])
+def test_as_many_iterations_as_may_take_the_time(mark: str, tmp_path: Path) -> None:
+    """Patching takes 3 ms for a module, an iteration 2: one in two would take more than twice."""
+    kernels = [x for name in "bcd" for x in (*launch(name=name)[:-1], "call")]
+    one = [*work(), *kernels, "pause 2"]
+    begin, end = {"steps": (["step"], []), "launches": ([], []),
+                  "regions": (["region start r"], ["region end r"])}[mark]  # fmt: skip
+    script = [*BEGIN, *([*begin, *one, *end] * 80)]
+    settings = {"region": "r"} if mark == "regions" else {}
+    played = play(script, tmp_path, every=2, within=150, SYNTHETIC_SLOW_PATCHES="1", **settings)
+    log = played.log
+    every = play(script, tmp_path, every=2, SYNTHETIC_SLOW_PATCHES="1", **settings).log
+    few, many = (int(one.facts()["iterations_analysed"]) for one in (log, every))
+    assert 3 <= few < many / 1.5
+    began = {i.iteration: i for i in log.of(ev.Iteration) if i.began}
+    ended = {i.iteration: i.ns for i in log.of(ev.Iteration) if not i.began}
+    took = {n: ended[n] - began[n].ns for n in sorted(ended) if n}
+    plain = [ns for n, ns in took.items() if not began[n].analysed]
+    most = max(ns for n, ns in took.items() if began[n].analysed)
+    assert sum(took.values()) <= 1.6 * len(took) * sum(plain) / len(plain) + most
+    assert touched(log, next(x.launch for x in log.of(ev.Launch) if x.analysed)) == [(A, 512)]
+
+
 def test_regions(tmp_path: Path) -> None:
     script = [*BEGIN]
     for _ in range(5):
@@ -214,9 +237,10 @@ def test_a_second_thread_is_refused_in_a_sentence(sanitize: str, tmp_path: Path)
     assert iterations(log)[-1][2] == 0
 
 
-def test_every_must_be_a_number(tmp_path: Path) -> None:
-    run = play([*BEGIN], tmp_path, every="often", ok=False)
-    assert "ACCEL_TRACE_EVERY" in (run.folder / next(
+@pytest.mark.parametrize(("name", "value"), [("every", "often"), ("within", "100")])
+def test_settings_must_be_numbers(tmp_path: Path, name: str, value: str) -> None:
+    run = play([*BEGIN], tmp_path, **{"every": 2, name: value}, ok=False)
+    assert f"ACCEL_TRACE_{name.upper()}" in (run.folder / next(
         path.name for path in run.folder.iterdir() if path.suffix == ".status"
     )).read_text()  # fmt: skip
 

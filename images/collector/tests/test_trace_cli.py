@@ -352,6 +352,7 @@ def test_a_folder_in_use_is_refused_and_taken_by_force(tmp_path, library):
     [
         ("kernel_frequency", "--every", "kernel_frequency analyses no launches"),
         ("hotness", "--distinct", "hotness infers nothing"),
+        ("working_set", "--within", "--within: is a number above 1, such as 1.5, beside --every"),
     ],
 )
 def test_iterations_are_told_apart_only_where_it_helps(tmp_path, library, tool, option, message):
@@ -362,15 +363,24 @@ def test_iterations_are_told_apart_only_where_it_helps(tmp_path, library, tool, 
     assert (code, message in errors) == (2, True), errors
 
 
-def test_what_iterations_were_sampled_reaches_the_program_and_run_json(tmp_path, library):
+@pytest.mark.parametrize(
+    ("words", "name", "value", "filters"),
+    [
+        (["--distinct", "50"], "DISTINCT", "1", {"distinct": 50, "every": 0}),
+        (["--every", "50", "--within", "1.5"], "WITHIN", "150", {"every": 50, "within": 1.5}),
+    ],
+)
+def test_what_iterations_were_sampled_reaches_the_program_and_run_json(
+    tmp_path, library, words, name, value, filters
+):
     out = tmp_path / "out"
-    code = "import os; print(os.environ['ACCEL_TRACE_EVERY'], os.environ['ACCEL_TRACE_DISTINCT'])"
+    code = f"import os; print(os.environ['ACCEL_TRACE_EVERY'], os.environ['ACCEL_TRACE_{name}'])"
     done = accel_trace(
-        "run", "--tool", "working_set", "--distinct", "50", "--out", out, "--library", library,
-        "--no-probe", "--", sys.executable, "-c", code,
+        "run", "--tool", "working_set", *words, "--out", out, "--library", library, "--no-probe",
+        "--", sys.executable, "-c", code,
     )  # fmt: skip
-    assert done.stdout == "50 1\n"
-    assert json.loads((out / "run.json").read_text())["filters"]["distinct"] == 50
+    assert done.stdout == f"50 {value}\n"
+    assert filters.items() <= json.loads((out / "run.json").read_text())["filters"].items()
 
 
 def test_a_folder_without_a_recorded_run_has_no_report(tmp_path):

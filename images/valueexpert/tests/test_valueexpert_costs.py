@@ -25,12 +25,13 @@ from valueexpert.experiments import gains, slowdown, slowdown_training
 from valueexpert.levels import EVERY, LEVELS, measure
 
 SAID = """
-import json, os, pathlib
-from accel_trace.events import Launch
+import json, os, pathlib, sys
+from accel_trace.events import Fact, Launch
 from accel_trace.log_writer import LogWriter
 from accel_trace.moved import Recorded
 mode, out = os.environ.get("ACCEL_TRACE_MODE"), os.environ.get("ACCEL_TRACE_OUT")
 every = os.environ.get("ACCEL_TRACE_EVERY")
+assert sys.argv[1:] == (["201"] if every else ["11"])
 took = {None: 1, "empty": 2, "copies": 3, "values": 40}[mode]
 if mode == "values":
     with LogWriter(pathlib.Path(out, "trace-7.atl"), pid=7) as log:
@@ -41,6 +42,10 @@ if mode == "values":
         for number, kept in enumerate((10, 20, 5)):
             log.write(Recorded(launch=number, accesses=10 * (number + 1), kept=kept, reads=0,
                                writes=0, blocks=1))
+        if every:
+            assert os.environ["ACCEL_TRACE_WITHIN"] == "200"
+            log.write(Fact(name="iterations", value="200"))
+            log.write(Fact(name="iterations_analysed", value="8"))
 took = 5 if every else 20 if os.environ.get("ACCEL_TRACE_BLOCKS") == "10" else took
 for time in (1000, took, took + 2):
     print(json.dumps({"kernel_us": time, "memory_us": 1}))
@@ -53,7 +58,7 @@ def records(folder: Path) -> list[dict]:
 
 def test_every_level_is_a_process_and_the_first_run_does_not_count(tmp_path: Path) -> None:
     library = tmp_path / "library"  # there is none: the program says what it was asked for
-    measure([sys.executable, "-c", SAID], 2, library, {"mini": "x"}, RecordWriter(tmp_path))
+    measure([sys.executable, "-c", SAID], 10, 2, library, {"mini": "x"}, RecordWriter(tmp_path))
     found = records(tmp_path)
     times = {(r["labels"]["level"], r["process"]): r["samples"] for r in found
              if r["metric"] == "run_time"}  # fmt: skip
@@ -64,6 +69,7 @@ def test_every_level_is_a_process_and_the_first_run_does_not_count(tmp_path: Pat
     ]  # fmt: skip
     told = [(r["metric"], r["samples"]) for r in found if r["metric"] in ("values", "whole")]
     assert told == [("values", [35]), ("whole", [0.5])] * 2, "one was cut, one not recorded"
+    assert [r["samples"] for r in found if r["metric"] == "analysed"] == [[0.04]] * 2
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,7 @@ def test_every_level_is_a_process_and_the_first_run_does_not_count(tmp_path: Pat
 )  # fmt: skip
 def test_a_program_that_fails_is_said_to(code: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Failure, match=words):
-        measure([sys.executable, "-c", code], 1, tmp_path, {}, RecordWriter(tmp_path))
+        measure([sys.executable, "-c", code], 1, 1, tmp_path, {}, RecordWriter(tmp_path))
 
 
 def test_levels_are_what_their_names_say() -> None:

@@ -97,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--sample", type=int, default=1, metavar="N", help="analyse one launch in N")
     run.add_argument("--every", type=int, default=0, metavar="N",
                      help="analyse one iteration in N, the others without patches")  # fmt: skip
+    run.add_argument("--within", type=float, default=0, metavar="X",
+                     help="and so few that all take at most X times as long")  # fmt: skip
     run.add_argument("--distinct", type=int, default=0, metavar="N",
                      help="the same, and infer the others from it")  # fmt: skip
     run.add_argument("--set", action="append", default=[], metavar="K=V", help="a tool's option")
@@ -143,6 +145,7 @@ def _run(options: argparse.Namespace) -> int:
     filters = Filters(
         launches=options.range, kernels=options.kernels, region=options.region,
         sample=options.sample, every=options.every, distinct=options.distinct,
+        within=options.within,
     )  # fmt: skip
     if filters.distinct and not tool.infers:
         raise LaunchError(f"--distinct: {tool.name} infers nothing; use working_set, or --every")

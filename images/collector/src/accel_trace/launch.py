@@ -51,6 +51,7 @@ class Filters:
     sample: int = 1  # one launch in so many
     every: int = 0  # one iteration in so many; 0: iterations are not told apart
     distinct: int = 0  # the same, and the others are inferred from it
+    within: float = 0  # of `every`, as many as all may take, in times of the others; 0: no matter
 
     def __post_init__(self) -> None:
         found = re.fullmatch(r"(\d*):(\d*)", self.launches or ":")
@@ -63,6 +64,8 @@ class Filters:
             raise LaunchError(f"--sample {self.sample}: is a number of at least 1")
         if min(self.every, self.distinct) < 0 or (self.every and self.distinct):
             raise LaunchError("--every and --distinct: give one of them, a number of at least 1")
+        if self.within and (not self.every or not 1.01 <= self.within <= 1e6):
+            raise LaunchError("--within: is a number above 1, such as 1.5, beside --every")
         if self.distinct and (self.kernels or self.sample > 1):
             raise LaunchError(
                 "--distinct: takes whole iterations, so leave out --kernels and --sample"
@@ -164,6 +167,7 @@ def _variables(needs: Needs, filters: Filters) -> dict[str, str]:
         "ACCEL_TRACE_SAMPLE": str(filters.sample) if filters.sample > 1 else "",
         "ACCEL_TRACE_EVERY": str(filters.every or filters.distinct or ""),
         "ACCEL_TRACE_DISTINCT": "1" if filters.distinct else "",
+        "ACCEL_TRACE_WITHIN": f"{100 * filters.within:.0f}" if filters.within else "",
     }
     return {name: value for name, value in found.items() if value}
 

@@ -45,7 +45,7 @@ def write_run(
         "command": options.command,
         "filters": {"range": options.range, "kernels": options.kernels, "region": options.region,
                     "sample": options.sample, "every": options.every,
-                    "distinct": options.distinct},
+                    "distinct": options.distinct, "within": options.within},
         "exit_code": outcome.exit_code,
         "signal": outcome.signal,
         "elapsed_s": outcome.elapsed,

@@ -25,7 +25,9 @@ from reprokit.errors import Failure
 from reprokit.records import RecordWriter
 from reprokit.skip import EXIT_CODE, cannot_run
 
-EVERY = 10  # runs of which one is analysed, and blocks
+EVERY = 10  # runs of which one is analysed at most, and blocks
+WITHIN = 2  # times as long as the others take, that all runs are to take where some are analysed
+LONGER = 20  # times as many runs then: of short ones few may be analysed
 BUFFER = 1 << 18  # ACCEL_TRACE_BUFFER: 192 MiB of a launch are kept
 
 
@@ -36,6 +38,7 @@ class Level:
     tool: str = ""
     settings: Mapping[str, str | int] | None = None
     every: int = 0
+    within: float = 0
 
     @property
     def needs(self) -> Needs:
@@ -51,7 +54,7 @@ LEVELS: Mapping[str, Level] = {
     "coarse": Level("value_patterns", {"level": "coarse"}),
     "fine": Level("value_patterns"),
     "blocks": Level("value_patterns", {"blocks": EVERY}),
-    "every": Level("value_patterns", every=EVERY),  # the other runs at native speed
+    "every": Level("value_patterns", every=EVERY, within=WITHIN),  # the others without patches
 }
 
 LARGE = ("native", "empty", "coarse")  # of programs whose accesses find no room
@@ -70,17 +73,24 @@ def library() -> Path:
 
 
 def measure(
-    command: Sequence[str | Path], repeats: int, built: Path, labels: Mapping[str, str],
-    out: RecordWriter, levels: Sequence[str] = tuple(LEVELS),
+    command: Sequence[str | Path], runs: int, repeats: int, built: Path,
+    labels: Mapping[str, str], out: RecordWriter, levels: Sequence[str] = tuple(LEVELS),
 ) -> None:  # fmt: skip
-    """Write `run_time`, the mean over a process' runs but the first, of every level in turns."""
+    """Write `run_time`, the mean over a process' runs but the first, of every level in turns.
+
+    The command gets as its last word how many runs it makes: one more than `runs`.
+    """
     for number in range(repeats):
         shift = number % len(levels)
         for name in (*levels[shift:], *levels[:shift]):
-            own = {**labels, "level": name}
+            own, level = {**labels, "level": name}, LEVELS[name]
+            words = [*command, str((LONGER if level.within else 1) * runs + 1)]
             with tempfile.TemporaryDirectory() as folder:
-                times = _runs(command, LEVELS[name], Path(folder), built)
-                facts = _recorded(Path(folder)) if name == "fine" else []
+                times = _runs(words, level, Path(folder), built)
+                facts = (
+                    _recorded(Path(folder)) if name == "fine"
+                    else _analysed(Path(folder)) if level.every else []
+                )  # fmt: skip
             mean = sum(times[1:]) / (len(times) - 1)
             out.write("run_time", "us", [mean], own, warmup=1, process=str(number))
             for metric, unit, value in facts:
@@ -108,7 +118,8 @@ def said_by(
 ) -> str:
     """What a program prints at a level, with `more` environment. Raises Failure."""
     given = {**os.environ, **more}
-    env = environment(given, level.needs, Filters(every=level.every), folder, built)
+    filters = Filters(every=level.every, within=level.within)
+    env = environment(given, level.needs, filters, folder, built)
     env["ACCEL_TRACE_BUFFER"] = str(BUFFER)
     words = [str(word) for word in command]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
@@ -130,3 +141,13 @@ def _recorded(folder: Path) -> list[tuple[str, str, float]]:
                 kept += event.kept
                 whole += event.kept == event.accesses
     return [("values", "accesses", kept), ("whole", "share", whole / launches if launches else 0)]
+
+
+def _analysed(folder: Path) -> list[tuple[str, str, float]]:
+    """The share of the runs that were analysed."""
+    told = [process.facts for process in Session(folder).processes]
+    runs, analysed = (
+        sum(int(facts.get(name, 0)) for facts in told)
+        for name in ("iterations", "iterations_analysed")
+    )
+    return [("analysed", "share", analysed / runs)] if runs else []

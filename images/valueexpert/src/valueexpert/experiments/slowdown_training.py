@@ -18,5 +18,5 @@ def run(config: Config, out: RecordWriter) -> None:
         cannot_run("slowdowns are measured on a GPU")
     if importlib.util.find_spec("torch") is None:
         cannot_run("PyTorch is not here; fix: use the cuda image, or install torch")
-    command = [sys.executable, "-m", "valueexpert.steps", str(config.samples + 1)]
-    measure(command, config.repeats, library(), {}, out)
+    command = [sys.executable, "-m", "valueexpert.steps"]
+    measure(command, config.samples, config.repeats, library(), {}, out)
