@@ -89,17 +89,22 @@ def test_counts_lack_copies_by_tensor_map(tmp_path):
     assert text.startswith("process 5: not counted: 1 launches copy by tensor map")
 
 
-def test_how_many_iterations_were_sampled_is_said(tmp_path):
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({}, ""), ({"within": "150"}, ", and so few that all take at most 1.5 times as long")],
+)
+def test_how_many_iterations_were_sampled_is_said(tmp_path, more, words):
     facts = {
         "every": "10",
         "iterations": "40",
         "iterations_analysed": "4",
         "iterations_by": "steps",
-    }
+    } | more
     text = report(tmp_path, *(Fact(name=name, value=value) for name, value in facts.items()),
                   *MEMORY, launch(0, "a"))  # fmt: skip
     assert text.startswith(
-        "process 5: sampled: 4 of 40 iterations were analysed, one in 10 (told apart by steps)"
+        "process 5: sampled: 4 of 40 iterations were analysed, one in 10"
+        f"{words} (told apart by steps)"
     )
 
 

@@ -120,7 +120,7 @@ class Process:
         if not facts.get("iterations"):
             return ""
         unwatched, within = facts.get("iterations_unwatched"), facts.get("within")
-        fewer = f", and so few that all take at most {int(within) / 100:g} times" if within else ""
+        fewer = f", and so few that all take at most {int(within) / 100:g} times as long" if within else ""
         return (
             f"sampled: {facts.get('iterations_analysed')} of {facts['iterations']} iterations were "
             f"analysed, one in {facts.get('every')}{fewer} (told apart by "
