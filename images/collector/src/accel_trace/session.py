@@ -119,12 +119,12 @@ class Process:
         facts = self.facts
         if not facts.get("iterations"):
             return ""
-        unwatched, within = facts.get("iterations_unwatched"), facts.get("within")
-        fewer = f", and so few that all take at most {int(within) / 100:g} times as long" if within else ""
+        unwatched, times = facts.get("iterations_unwatched"), int(facts.get("within", 0)) / 100
         return (
             f"sampled: {facts.get('iterations_analysed')} of {facts['iterations']} iterations were "
-            f"analysed, one in {facts.get('every')}{fewer} (told apart by "
-            f"{facts.get('iterations_by')})"
+            f"analysed, one in {facts.get('every')}"
+            + (f", and so few that all take at most {times:g} times as long" if times else "")
+            + f" (told apart by {facts.get('iterations_by')})"
         ) + (f"; of {unwatched} others no launch, copy or fill was recorded" if unwatched else "")
 
     @property
