@@ -330,6 +330,7 @@ void finish_gpu() {
   tool->drain_all(lock);
   tool->gpu_over = true;
   tool->stop_consumers(lock);  // they read pinned memory, which goes with the driver
+  tool->values->files().settle(lock);  // so does this
   tool->log.flush();
 }
 
@@ -339,6 +340,7 @@ void finish_log() {
   Lock lock = lock_soon();
   if (!lock.owns_lock()) return;
   tool->gpu_over = true;
+  tool->values->files().stop(lock);
   if (tool->log.state() == Log::State::open) write_last_facts(*tool);
   tool->log.close();
 }
