@@ -12,7 +12,7 @@ constexpr uint64_t kMostBytes = 3ull << 30;      // of a process
 constexpr uint64_t kStage = 32 << 20;
 constexpr uint64_t kHead = sizeof(ValueBuffer);
 // What one copy brings of every launch, around the head: most have no more.
-constexpr uint64_t kFirstPayload = 128 << 10, kFirstRecords = 1600 * sizeof(WarpAccess);
+constexpr uint64_t kFirstPayload = 96 << 10, kFirstRecords = 800 * sizeof(WarpAccess);
 constexpr uint64_t kMostRest = 15 << 20;  // in the stage; what is larger has memory of its own
 static_assert(2 * (kFirstPayload + kHead + kFirstRecords + kMostRest) <= kStage,
               "the rest of a launch does not lie over its beginning");
@@ -72,6 +72,7 @@ void* Values::bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid
     return nullptr;
   }
   buffers_[context].busy = true;  // also while the mutex is released
+  if (files_.idle()) buffers_[context].next = 0;  // what the CPU's cache has
   if (!buffers_[context].memory && !make(lock, context)) {
     buffers_[context].busy = false;
     return nullptr;

@@ -88,8 +88,9 @@ void ValueFiles::work() {
     std::unique_ptr<char[]> own = std::move(launch.own);
     waiting_.pop_front();
     ++done_;
+    if (!own) continue;
     lock.unlock();
-    own.reset();  // may take a while
+    own.reset();  // takes a while
     lock.lock();
   }
 }

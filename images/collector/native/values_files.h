@@ -41,6 +41,7 @@ class ValueFiles {
   }
   bool writes(const Bytes& part) const;  // whether some of it is still to be written
   bool writes_own() const;              // or what has memory of its own
+  bool idle() const { return waiting_.empty(); }
   void settle(Lock& lock);              // waits until all that was added so far is written
   bool told();  // whether the log was told of launches since this was asked last
   void stop(Lock& lock);  // waits as well, and it is over

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accel_trace import tools
 from accel_trace.events import Launch
 from accel_trace.moved import Recorded
+from accel_trace.reporting import make_report, open_sessions
 from accel_trace.values.raw import read
 from native_support import READ, START, Run, launch, play
 
@@ -112,15 +114,18 @@ def whole(run: Run, *counts: int) -> None:
 def test_the_program_goes_on_and_the_log_knows_of_no_launch_whose_files_lack_some(
     tmp_path: Path,
 ) -> None:
-    """It is killed while the payload of the first launch of three is written."""
-    script = [*START, *launches(N, N, N), "print over", "pause 300", f"alloc 1 {A:#x} 64", "kill"]
+    """It is killed while the payload of the second launch is written; two more wait."""
+    lines = launches(100, N, N, N)
+    lines[4:4] = ["sync 1"]
+    script = [*START, *lines, "print over", "pause 300", f"alloc 1 {A:#x} 64", "kill"]
     run = played(script, tmp_path, lambda _: False)
     assert run.stdout == "over\n"
-    assert len(run.log.of(Launch)) == 3
-    assert not run.log.of(Recorded)
+    assert len(run.log.of(Launch)) == 4
     (payload,) = run.folder.glob("*.payload")
-    assert 0 < payload.stat().st_size < N * UNIT
-    assert not list(run.folder.glob("*.records")), "payload comes first"
+    assert 100 * UNIT < payload.stat().st_size < (100 + N) * UNIT
+    whole(run, 100)  # and no record is there whose payload is not
+    report = make_report(tools.find("value_patterns")({}, tmp_path), open_sessions(run.folder))
+    assert "3 launches were recorded in part" in report.text
 
 
 @pytest.mark.parametrize(
