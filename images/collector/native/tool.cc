@@ -340,7 +340,6 @@ void finish_log() {
   Lock lock = lock_soon();
   if (!lock.owns_lock()) return;
   tool->gpu_over = true;
-  tool->values->files().stop(lock);
   if (tool->log.state() == Log::State::open) write_last_facts(*tool);
   tool->log.close();
 }

@@ -29,9 +29,10 @@ constexpr const char* kNames[] = {"payload", "records", "contents", "ends"};
 }  // namespace
 
 void ValueFiles::add(Fetched launch) {
-  if (!thread_.joinable()) {
+  if (!started_) {
     const NoSignals none;
-    thread_ = std::thread([this] { work(); });
+    std::thread([this] { work(); }).detach();  // until the process ends
+    started_ = true;
   }
   waiting_.push_back(std::move(launch));
   ++added_;
@@ -59,21 +60,10 @@ void ValueFiles::settle(Lock& lock) {
 
 bool ValueFiles::told() { return std::exchange(told_, false); }
 
-void ValueFiles::stop(Lock& lock) {
-  settle(lock);
-  stop_ = true;
-  more_.notify_one();
-  std::thread thread = std::move(thread_);
-  lock.unlock();
-  if (thread.joinable()) thread.join();
-  lock.lock();
-}
-
 void ValueFiles::work() {
   Lock lock(tool_.mutex);
   for (;;) {
-    more_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
+    more_.wait(lock, [this] { return !waiting_.empty(); });
     Fetched& launch = waiting_.front();  // stays where it is while others are added
     if (!failed_) {
       lock.unlock();

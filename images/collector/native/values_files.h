@@ -44,7 +44,6 @@ class ValueFiles {
   bool idle() const { return waiting_.empty(); }
   void settle(Lock& lock);              // waits until all that was added so far is written
   bool told();  // whether the log was told of launches since this was asked last
-  void stop(Lock& lock);  // waits as well, and it is over
   // Of a copy, at once: its contents, then where they end.
   bool add_contents(const void* data, uint64_t bytes) { return put_now(kContents, data, bytes); }
   bool add_end(uint64_t end) { return put_now(kEnds, &end, sizeof end); }
@@ -63,9 +62,8 @@ class ValueFiles {
   uint64_t units_ = 0;           // of payload; the thread's
   std::deque<Fetched> waiting_;  // the first one is being written
   uint64_t added_ = 0, done_ = 0;
-  bool told_ = false, failed_ = false, stop_ = false;
-  std::condition_variable more_;  // of them, or it is over
-  std::thread thread_;
+  bool told_ = false, failed_ = false, started_ = false;
+  std::condition_variable more_;  // of them
 };
 
 }  // namespace accel_trace
