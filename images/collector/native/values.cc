@@ -22,6 +22,8 @@ enum Direction : uint32_t { kToDevice = 2, kToHost = 3 };
 }  // namespace
 
 uint64_t Values::room() const { return tool_.options.buffer * kScale; }
+uint64_t Values::before() const { return std::min(kFirstPayload, room()); }
+uint64_t Values::behind() const { return std::min(kFirstRecords, room()); }
 
 Bytes Values::next(const Buffer& buffer, uint64_t bytes) const {
   return {buffer.stage + (buffer.next + bytes > kStage ? 0 : buffer.next), bytes};
@@ -57,7 +59,7 @@ void* Values::bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid
   files_.wait(lock, [&] {
     const Buffer& buffer = buffers_[context];
     return buffer.busy || !buffer.stage ||
-           !files_.writes(next(buffer, kFirstPayload + kHead + kFirstRecords));
+           !files_.writes(next(buffer, before() + kHead + behind()));
   });
   if (files_.failed() || tool_.gpu_over) return nullptr;
   if (written_ >= kMostBytes) {
@@ -106,23 +108,21 @@ SanitizerResult Values::fetch(Lock& lock, CUcontext context, Sanitizer_StreamHan
   };
   const Buffer buffer = buffers_[context];
   char* const there = buffer.memory + room();
-  const uint64_t before = std::min(kFirstPayload, room());
-  const uint64_t behind = std::min(kFirstRecords, room());
   const auto take = [&](uint64_t bytes) {
     const Bytes part = next(buffers_[context], bytes);
     buffers_[context].next = static_cast<uint64_t>(part.data - buffer.stage) + bytes;
     return part;
   };
-  char* const here = take(before + kHead + behind).data + before;
+  char* const here = take(before() + kHead + behind()).data + before();
   SanitizerResult result = unlocked(
-      lock, [&] { return get(here - before, there - before, before + kHead + behind); });
+      lock, [&] { return get(here - before(), there - before(), before() + kHead + behind()); });
   if (result != SANITIZER_SUCCESS || ended(context, buffer)) return result;
   memcpy(&head, here, kHead);
   const uint64_t cursor = std::min(head.cursor, head.full);
   const uint64_t records = records_of(cursor) * sizeof(WarpAccess);
   const uint64_t payload = units_of(cursor) * kUnit;
-  const uint64_t more_records = records - std::min(records, behind);
-  const uint64_t more_payload = payload - std::min(payload, before);
+  const uint64_t more_records = records - std::min(records, behind());
+  const uint64_t more_payload = payload - std::min(payload, before());
   Bytes rest{nullptr, more_records + more_payload};
   if (rest.size > kMostRest) {
     files_.wait(lock, [&] { return ended(context, buffer) || !files_.writes_own(); });
@@ -136,7 +136,7 @@ SanitizerResult Values::fetch(Lock& lock, CUcontext context, Sanitizer_StreamHan
   char* const more = rest.data + more_records;
   if (rest.size) {
     result = unlocked(lock, [&] {
-      const SanitizerResult one = get(rest.data, there + kHead + behind, more_records);
+      const SanitizerResult one = get(rest.data, there + kHead + behind(), more_records);
       return one == SANITIZER_SUCCESS ? get(more, there - payload, more_payload) : one;
     });
   }

@@ -17,7 +17,7 @@ class Values {
   void* bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid,
              Sanitizer_StreamHandle stream);
   void cancel(CUcontext context);  // the launch was refused
-  // After the stream was synchronised: has the records of its launch written, and how many they are.
+  // After the stream was synchronised: has the records of its launch written, and their number.
   void collect(Lock& lock, CUcontext context, uint64_t launch, Sanitizer_StreamHandle stream);
   void copied(const Sanitizer_MemcpyData& data);  // with the mutex, before the copy is made
   void forget(Lock& lock, CUcontext context);     // it ends, and its memory with it
@@ -27,11 +27,12 @@ class Values {
  private:
   struct Buffer {
     char* memory = nullptr;  // room for payload, a ValueBuffer, room for records
-    char* stage = nullptr;   // page-locked: launches lie in it one behind the other, round and round
+    char* stage = nullptr;   // page-locked: launches lie in it one behind another, in a ring
     uint64_t next = 0;       // where the next one goes
     bool busy = false;
   };
   uint64_t room() const;  // bytes
+  uint64_t before() const, behind() const;  // the head: what is fetched with it
   Bytes next(const Buffer& buffer, uint64_t bytes) const;
   bool ended(CUcontext context, const Buffer& buffer) const;  // it, or all: no stage is left
   bool make(Lock& lock, CUcontext context);

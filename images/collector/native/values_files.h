@@ -1,6 +1,6 @@
-// Mode values: the files beside the log. What was fetched of launches goes into them on one thread of
-// ours, in the order in which it was fetched, while the program goes on. All of it is guarded by the
-// tool's mutex, which is not held while a launch is written.
+// Mode values: the files beside the log. What was fetched of launches goes into them on one thread
+// of ours, in the order in which it was fetched, while the program goes on. All of it is guarded by
+// the tool's mutex, which is not held while a launch is written.
 #pragma once
 
 #include <chrono>
