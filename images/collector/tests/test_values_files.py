@@ -167,12 +167,12 @@ def test_what_waits_for_the_files_is_bounded(
     whole(played(script, free, later(0.2)), *counts)
 
 
-@pytest.mark.parametrize(("end", "known"), [("exit", 1), ("leave", 0)])
+@pytest.mark.parametrize(("end", "known"), [("exit", 3), ("leave", 0)])
 def test_a_handler_may_end_the_process_while_it_waits_for_the_files(
     tmp_path: Path, end: str, known: int
 ) -> None:
     """Where it leaves at once from within a callback, the log has no end."""
-    run = played([*START, *launches(N), f"alarm 1 {end}", "sync 1"], tmp_path, later(1.5))
+    run = played([*START, *launches(N, N, N), f"alarm 1 {end}", "sync 1"], tmp_path, later(1.5))
     assert run.returncode == 3
     assert run.log.whole == bool(known)
     assert len(run.log.of(Recorded)) == known
