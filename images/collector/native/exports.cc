@@ -9,6 +9,7 @@
 
 #include "sampler.h"
 #include "tool.h"
+#include "values.h"
 #include "workspace.h"
 
 #define AT_EXPORT extern "C" __attribute__((visibility("default")))
@@ -196,6 +197,7 @@ AT_EXPORT void accel_trace_flush(void) {
   const OwnWork own;
   with_tool([&](Lock& lock) {
     if (!tool->gpu_over) tool->drain_all(lock);
+    tool->values->files().settle(lock);
     tool->log.flush();
   });
 }

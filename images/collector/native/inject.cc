@@ -112,7 +112,7 @@ void context_made(const Sanitizer_ResourceContextData& data) {
 }
 
 void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
-  tool->values->forget(data.context);
+  tool->values->forget(lock, data.context);
   if (tool->copies) tool->copies->forget(data.context);
   if (tool->snapshots) tool->snapshots->forget(data.context);
   const auto found = tool->workspaces.find(data.context);
@@ -222,6 +222,8 @@ void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   event.stream = one ? number(wait.stream) : 0;
   tool->log.add(event);
   window_ends();
+  tool->values->files().settle(lock);
+  if (tool->values->files().told()) tool->log.flush();  // for good, whatever ends the program next
   const auto found = tool->workspaces.find(wait.context);
   if (found == tool->workspaces.end() || tool->gpu_over || (one && !wait.hStream)) {
     tool->log.settle();  // a program that dies mostly does so after a wait that failed

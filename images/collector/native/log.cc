@@ -47,7 +47,21 @@ class NoFileSizeSignal {
   bool was_pending_ = false;
 };
 
-// Writes all of it; returns how much there was room for, with errno set when that is not all.
+std::string json_text(const std::string& value) {
+  std::string out;
+  for (const char c : value.substr(0, 2000)) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else {
+      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 size_t write_all(int file, const char* data, size_t size) {
   NoFileSizeSignal guard;
   size_t written = 0;
@@ -64,21 +78,6 @@ size_t write_all(int file, const char* data, size_t size) {
   }
   return written;
 }
-
-std::string json_text(const std::string& value) {
-  std::string out;
-  for (const char c : value.substr(0, 2000)) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else {
-      out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
-
-}  // namespace
 
 uint64_t now_ns() {
   timespec t;

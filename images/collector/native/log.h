@@ -16,6 +16,9 @@ namespace accel_trace {
 
 uint64_t now_ns();  // the monotonic clock
 
+// Writes all of it; returns how much there was room for, with errno set when that is not all.
+size_t write_all(int file, const char* data, size_t size);
+
 // `trace-<pid>.status`: 4 KiB of JSON, mapped, its blocks reserved when it is made.
 class Status {
  public:

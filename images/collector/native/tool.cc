@@ -331,6 +331,7 @@ void finish_gpu() {
   tool->drain_all(lock);
   tool->gpu_over = true;
   tool->stop_consumers(lock);  // they read pinned memory, which goes with the driver
+  tool->values->files().settle(lock);  // so does this
   tool->log.flush();
 }
 

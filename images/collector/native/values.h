@@ -2,53 +2,48 @@
 // to files beside the log. A launch is waited for; one is analysed at a time in a context.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <unordered_map>
 
-#include "tool.h"
-#include "values_layout.h"
+#include "values_files.h"
 
 namespace accel_trace {
 
 class Values {
  public:
-  explicit Values(Tool& tool) : tool_(tool) {}
+  explicit Values(Tool& tool) : tool_(tool), files_(tool) {}
 
   // The buffer for a launch, cleared in the order of its stream, or null where it cannot be analysed.
-  // `grid`: its blocks.
+  // `grid`: its blocks. Waits for the files where they are behind.
   void* bind(Lock& lock, CUcontext context, uint64_t launch, uint64_t grid,
              Sanitizer_StreamHandle stream);
   void cancel(CUcontext context);  // the launch was refused
-  // After the stream was synchronised: writes the records of its launch, and how many they are.
+  // After the stream was synchronised: has the records of its launch written, and their number.
   void collect(Lock& lock, CUcontext context, uint64_t launch, Sanitizer_StreamHandle stream);
   void copied(const Sanitizer_MemcpyData& data);  // with the mutex, before the copy is made
-  void forget(CUcontext context) { buffers_.erase(context); }
+  void forget(Lock& lock, CUcontext context);     // it ends, and its memory with it
+  ValueFiles& files() { return files_; }
   void close();  // facts about what was not seen
 
  private:
   struct Buffer {
-    char* memory = nullptr;  // a ValueBuffer, then its room
-    char* stage = nullptr;   // page-locked
+    char* memory = nullptr;  // room for payload, a ValueBuffer, room for records
+    char* stage = nullptr;   // page-locked: launches lie in it one behind another, in a ring
+    uint64_t next = 0;       // where the next one goes
     bool busy = false;
   };
-  struct Fetched {  // of a launch
-    ValueBuffer head{};
-    WarpAccess* records = nullptr;  // payload follows them
-    uint64_t count = 0, units = 0;
-    std::unique_ptr<char[]> own;  // memory for it, where the stage is too small
-  };
-  SanitizerResult fetch(const Buffer& buffer, Sanitizer_StreamHandle stream, Fetched& out) const;
-  uint64_t keep(Fetched& got);
-  bool write(FILE*& file, const char* name, const void* data, size_t bytes);
+  uint64_t room() const;  // bytes
+  uint64_t before() const, behind() const;  // the head: what is fetched with it
+  Bytes next(const Buffer& buffer, uint64_t bytes) const;
+  bool ended(CUcontext context, const Buffer& buffer) const;  // it, or all: no stage is left
+  bool make(Lock& lock, CUcontext context);
+  SanitizerResult fetch(Lock& lock, CUcontext context, Sanitizer_StreamHandle stream,
+                        ValueBuffer& head, Fetched& out);
   void unseen(const char* what, uint64_t count, const char* words);
 
   Tool& tool_;
   std::unordered_map<CUcontext, Buffer> buffers_;
-  FILE *records_ = nullptr, *payload_ = nullptr, *contents_ = nullptr, *ends_ = nullptr;
-  bool failed_ = false;
+  ValueFiles files_;
   uint64_t written_ = 0;  // bytes of records and payload
-  uint64_t units_ = 0;    // of payload
   uint64_t kept_ = 0;     // bytes of copies
   uint64_t lost_ = 0, copies_ = 0, bulk_ = 0, tensor_ = 0;
 };

@@ -32,7 +32,9 @@ struct WarpAccess {   // src/accel_trace/values/raw.py has the same
 };
 static_assert(sizeof(WarpAccess) == 40, "a record has no padding");
 
-struct ValueBuffer {  // in device memory: the patches' userdata; `room` bytes follow it
+// In device memory: the patches' userdata. Records follow it, payload lies before it: `room` bytes
+// of both together.
+struct ValueBuffer {
   // Records asked for so far << 32 | units asked for. No half flows over: `room` has less than 2^31
   // units, and a warp that found none asks no more, but for some 100 units once.
   uint64_t cursor;
@@ -43,7 +45,7 @@ struct ValueBuffer {  // in device memory: the patches' userdata; `room` bytes f
   uint64_t writes;    // of them, those that write global memory
   uint64_t tensor;    // copies by tensor map
   uint64_t room;
-  uint64_t* end;      // of the room: records grow from its beginning, payload from its end
+  uint64_t* end;      // of the payload, which grows down from here
   uint32_t launch;
   uint32_t blocks;    // one block in so many is recorded
   uint32_t phase;     // those whose number leaves this

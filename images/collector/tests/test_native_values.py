@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
-import signal
 from pathlib import Path
 
 import pytest
 from accel_trace import tools
-from accel_trace.events import Module
+from accel_trace.events import Launch, Module
 from accel_trace.moved import Compared, Recorded
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.session import Session
@@ -327,12 +327,25 @@ def test_nodes_of_graphs_are_said_to_be_left_out(tmp_path: Path) -> None:
 
 def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> None:
     def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
-    run = play([*PROGRAM, "print over"], tmp_path, "values", preexec=limit)
+    run = play([*PROGRAM, "sync 1", "again 3", "print over"], tmp_path, "values", preexec=limit)
     assert run.stdout == "over\n"
-    assert "values are not recorded any more" in run.log.notes()
+    assert run.log.notes().count("values are not recorded any more") == 1
+    assert [one.analysed for one in run.log.of(Launch)] == [1, 1, 0, 0, 0]
+    assert not run.log.of(Recorded), "of the first launch already too much"
+
+
+@pytest.mark.parametrize("name", ["payload", "records", "contents"])
+def test_a_file_that_cannot_be_made_stops_the_recording(tmp_path: Path, name: str) -> None:
+    def hinder() -> None:
+        (tmp_path / "out-values-0" / f"values-{os.getpid()}.{name}").mkdir()
+
+    run = play([*PROGRAM, "print over"], tmp_path, "values", preexec=hinder)
+    assert run.stdout == "over\n"
+    assert run.log.notes().count("values are not recorded any more") == 1
+    assert f"the file of {name} cannot be written" in run.log.notes()
+    assert not run.log.of(Recorded)
 
 
 @pytest.mark.slow

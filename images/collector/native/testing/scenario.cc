@@ -271,7 +271,11 @@ struct Player {
     else if (command == "leave") _exit(whole(w[1]));
     else if (command == "abort") abort();
     else if (command == "quick_exit") quick_exit(whole(w[1]));
-    else if (command == "kill") raise(SIGKILL);
+    else if (command == "kill") raise(w.size() > 1 ? whole(w[1]) : SIGKILL);
+    else if (command == "alarm") {  // alarm SECONDS exit|leave: a handler ends the process with 3
+      signal(SIGALRM, w[2] == "exit" ? +[](int) { exit(3); } : +[](int) { _exit(3); });
+      alarm(static_cast<unsigned>(whole(w[1])));
+    }
     else { fprintf(stderr, "scenario: no command %s\n", command.c_str()); exit(99); }
   }
 };

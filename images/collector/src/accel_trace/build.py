@@ -34,7 +34,7 @@ SOURCES = (
     "code", "consumer", "copies", "cubin", "driver_calls", "equal", "exports", "gate", "inject",
     "launches", "log", "modules", "options", "own_driver", "page_table", "pattern", "pieces",
     "repeats", "report", "sampler", "sanitizer_api", "slots", "snapshots", "stack", "tensor_maps",
-    "tool", "values", "watching", "workspace", "workspace_memory",
+    "tool", "values", "values_files", "watching", "workspace", "workspace_memory",
 )  # fmt: skip
 
 
