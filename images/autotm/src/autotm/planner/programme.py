@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
+from autotm.planner.counted import Counted
 from autotm.planner.model import Model, Solution
 from autotm.planner.points import Limits, Line, Lines, lines_of
 from autotm.planner.realise import Decisions, Held
@@ -36,13 +37,20 @@ class Programme:
     """The mixed-integer programme of one graph and machine."""
 
     def __init__(
-        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None
-    ) -> None:
+        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None,
+        most: float | None = None,
+    ) -> None:  # fmt: skip
+        """rooms: bytes at each op, where they differ. most: s that a plan takes beyond its ops.
+
+        With `most` copies of whole tensors have an order; plans that take more are left out.
+        """
+        self.most = most
         self.graph, self.machine, self.limits = graph, machine, limits
         self._rooms = rooms or [machine.capacity] * len(graph.ops)  # bytes, per op
         self.found: Lines = lines_of(graph, limits)
         self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
         self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
+        self._changes: dict[int, list[tuple[int, dict[int, int]]]] = {}  # slot -> (tensor, same)
         self._fixed: dict[int, float] = {}
         self._out: dict[int, dict[int, float]] = {}  # after op -> variable -> MB
         self._in: dict[int, dict[int, float]] = {}  # before op -> variable -> MB
@@ -55,22 +63,39 @@ class Programme:
         self._always()
         self._time()
 
-    def solve(self, seconds: float, gap: float, *, rounded: bool = True) -> Decisions:
-        """The best decisions found in the time, from rounding or by branch and bound alone.
+    def solve(self, seconds: float, gap: float) -> Decisions:
+        """The best decisions found in the time, from rounding. Raises NoPlan."""
+        return self.read(self.model.dive(seconds, gap))
 
-        Raises NoPlan.
-        """
-        solver = self.model.dive if rounded else self.model.solve
-        return self._read(solver(seconds, gap))
+    def exact(self, seconds: float, gap: float, start: Solution | None = None) -> Decisions:
+        """The same by branch and bound alone. Raises NoPlan."""
+        return self.read(self.model.solve(seconds, gap, None if start is None else start.values))
+
+    def near(self, chosen: Decisions, seconds: float, gap: float) -> Solution | None:
+        """The best that differs from `chosen` in its copies' windows and order alone, or None."""
+        at, fixed = self.at, dict.fromkeys(self.at.again.values(), 0.0)
+        for point, ops in chosen.again.items():
+            fixed |= {at.again[op, point]: 1.0 for op in ops}
+        for tensor, held in chosen.held.items():
+            for j, stays in enumerate(held.stays):
+                there = held.arrives[j] is not None or (j > 0 and held.stays[j - 1])
+                fixed[at.there[tensor, j]] = float(there)
+                for named, value in (
+                    (at.stay, stays), (at.load, held.arrives[j] == "host"),
+                    (at.leave, held.leaves == j),
+                ):  # fmt: skip
+                    if (tensor, j) in named:
+                        fixed[named[tensor, j]] = float(value)
+        return self.model.near(fixed, seconds, gap)
 
     def _mb(self, tensor: int) -> float:
         return aligned(self.graph.tensors[tensor].bytes, self.machine.align) * MB
 
-    def _change(self, slot: int, terms: dict[int, float], fixed: float = 0.0) -> None:
-        row = self._births.setdefault(slot, {})
-        for variable, factor in terms.items():
-            row[variable] = row.get(variable, 0.0) + factor
-        self._fixed[slot] = self._fixed.get(slot, 0.0) + fixed
+    def _change(self, slot: int, tensor: int, terms: dict[int, int]) -> None:
+        self._changes.setdefault(slot, []).append((tensor, terms))
+        size, row = self._mb(tensor), self._births.setdefault(slot, {})
+        for variable, change in terms.items():
+            row[variable] = row.get(variable, 0.0) + change * size
 
     def _wants(self) -> None:
         """A binary for each op that may run again before another."""
@@ -129,10 +154,12 @@ class Programme:
         end = next(
             op for op, need in zip(line.points, line.need, strict=True) if op > begin and need
         )
-        last = self.at.until[tensor, j] = self._wholes.until(begin, end, leave, link)
-        self._change(2 * begin + 2, {leave: size})
-        for op, variable in last.items():
-            self._change(2 * op + 2, {variable: -size})
+        gone = self.at.until[tensor, j] = self._wholes.until(begin, end, leave, link)
+        self._change(2 * begin + 2, tensor, {leave: 1})
+        before: int | None = None
+        for op, variable in gone.items():
+            self._become(2 * op + 2, variable, before, tensor)
+            before = variable
 
     def _load(self, tensor: int, line: Line, j: int, size: float, link: float) -> None:
         """Back for point `j`, likewise: its bytes count from some op on."""
@@ -144,9 +171,11 @@ class Programme:
             op for op, need in zip(line.points, line.need, strict=True) if op < point and need
         )
         first = self.at.since[tensor, j] = self._wholes.since(begin, point, load, link)
-        self._change(2 * point, {load: -size})
+        self._change(2 * point, tensor, {load: -1})
+        before: int | None = None
         for op, variable in first.items():
-            self._change(2 * op + (op < point), {variable: size})
+            self._become(2 * op + (op < point), before, variable, tensor)
+            before = variable
 
     def _copy(self, seconds: float) -> int:
         """Whether something is copied; `seconds` in units of MB and bytes per second."""
@@ -160,20 +189,20 @@ class Programme:
         for j, point in enumerate(line.points):
             stay = at.stay.get((tensor, j))
             if j:
-                now = self._become(2 * point, now, at.there[tensor, j], size)
+                now = self._become(2 * point, now, at.there[tensor, j], tensor)
             if line.need[j]:
-                now = self._become(2 * point + 1, now, at.there[tensor, j], size)
-                now = self._become(2 * point + 2, now, stay, size)
+                now = self._become(2 * point + 1, now, at.there[tensor, j], tensor)
+                now = self._become(2 * point + 2, now, stay, tensor)
             else:
-                now = self._become(2 * point + 1, now, stay, size)
+                now = self._become(2 * point + 1, now, stay, tensor)
 
-    def _become(self, slot: int, before: int | None, after: int | None, size: float) -> int | None:
-        terms: dict[int, float] = {}
+    def _become(self, slot: int, before: int | None, after: int | None, tensor: int) -> int | None:
+        terms: dict[int, int] = {}
         if before is not None:
-            terms[before] = -size
+            terms[before] = -1
         if after is not None:
-            terms[after] = terms.get(after, 0.0) + size
-        self._change(slot, terms)
+            terms[after] = terms.get(after, 0) + 1
+        self._change(slot, tensor, terms)
         return after
 
     def _inputs(self, tensor: int, size: float) -> None:
@@ -200,8 +229,8 @@ class Programme:
                 own = at.again.get((line.points[0], point))
                 if own is not None:
                     terms[own] = -1.0
-                    self._change(2 * point, {own: size})
-                    self._change(2 * point + 1, {own: -size})
+                    self._change(2 * point, tensor, {own: 1})
+                    self._change(2 * point + 1, tensor, {own: -1})
             for user in users:
                 again = at.again.get((user, point))
                 if again is not None:
@@ -215,9 +244,9 @@ class Programme:
             begin, end = self.graph.life(each.id)
             end = self.found.last.get(each.id, end)
             slot = 0 if each.kind in STAYS else 2 * begin + 1
-            self._change(slot, {}, self._mb(each.id))
+            self._fixed[slot] = self._fixed.get(slot, 0.0) + self._mb(each.id)
             if each.kind not in ENDS:
-                self._change(2 * end + 2, {}, -self._mb(each.id))
+                self._fixed[2 * end + 2] = self._fixed.get(2 * end + 2, 0.0) - self._mb(each.id)
 
     def _time(self) -> None:
         model, machine = self.model, self.machine
@@ -236,7 +265,7 @@ class Programme:
             early_out, late_out = model.number(), model.number(0, 0, out_rate * took)
             early_in, late_in = model.number(), model.number(0, 0, in_rate * took)
             before, beside = ([early_out], [early_in]), ([late_out], [late_in])
-            self._wholes.share(before, beside)
+            self._wholes.share(before, beside, spare, took)
             self._shared(*before, spare, 0.0, out_rate, in_rate)
             self._shared(*beside, {}, took, out_rate, in_rate)
             # waiting to leave, when op n begins and when it has ended
@@ -271,7 +300,25 @@ class Programme:
                     full = {now: 1.0, waiting: 1.0, (end if slot % 2 else middle): 1.0}
                     model.row(full, high=room)
             queue, ahead = after, end
+        self._counted()
         self._wholes.rows()
+        if self.most is not None:
+            self._wholes.ordered(self.most * MS, out_rate, in_rate, machine.duplex)
+
+    def _counted(self) -> None:
+        """Large tensors fit a whole number of times, wherever bytes are counted."""
+        tensors, align = self.graph.tensors, self.machine.align
+        size = {each: aligned(tensors[each].bytes, align) for each in self.found.lines}
+        large = {t: each for t, each in size.items() if each >= self.limits.whole}
+        counted, fixed = Counted(self.model, large), 0.0
+        for slot in range(2 * len(self.graph.ops)):
+            fixed += self._fixed.get(slot, 0.0)
+            for tensor, terms in self._changes.get(slot, ()):
+                counted.change(tensor, terms)
+            op = self.graph.ops[slot // 2]
+            forced = {each for each in op.operands if each in size} if slot % 2 else set()
+            left = self._rooms[slot // 2] - round(fixed / MB) - sum(size[t] for t in forced)
+            counted.rows(left, forced)
 
     def _shared(
         self, out: list[int], back: list[int], spare: dict[int, float], took: float,
@@ -284,7 +331,7 @@ class Programme:
             if spare or len(terms) > 1:  # else its bound says it
                 self.model.row({**terms, **{k: -v for k, v in spare.items()}}, high=took)
 
-    def _read(self, solution: Solution) -> Decisions:
+    def read(self, solution: Solution) -> Decisions:
         held: dict[int, Held] = {}
         at = self.at
         chosen = {key for key, variable in at.again.items() if solution.on(variable)}
@@ -302,19 +349,28 @@ class Programme:
             if loads:
                 leaves = next(j for j in range(loads[0]) if not stays[j] and _in(arrives, stays, j))
                 held[tensor].leaves = leaves
-                for op, variable in at.until.get((tensor, leaves), {}).items():
-                    if solution.on(variable):
-                        held[tensor].until = op
+                held[tensor].until = _first(at.until.get((tensor, leaves), {}), solution)
+                self._start(held[tensor], leaves, at.leave[tensor, leaves], solution)
             for j in loads:
-                for op, variable in at.since.get((tensor, j), {}).items():
-                    if solution.on(variable):
-                        held[tensor].since[j] = op
+                begun = _first(at.since.get((tensor, j), {}), solution)
+                if begun is not None:
+                    held[tensor].since[j] = begun
+                self._start(held[tensor], j, at.load[tensor, j], solution)
         again: dict[int, list[int]] = {}
         for op, point in sorted(chosen):
             again.setdefault(point, []).append(op)
         waits = [max(solution.values[wait], 0.0) / MS for wait in self.waits]
         total, bound = solution.objective / MS, (solution.bound - self.idle) / MS
         return Decisions(held, again, waits, total, bound, self.found.last)
+
+    def _start(self, held: Held, j: int, made: int, solution: Solution) -> None:
+        if self.most is not None and made in self._wholes.starts:
+            held.at[j] = solution.values[self._wholes.starts[made]]
+
+
+def _first(binaries: dict[int, int], solution: Solution) -> int | None:
+    """The first op whose binary is 1."""
+    return next((op for op, variable in binaries.items() if solution.on(variable)), None)
 
 
 def _in(arrives: list[str | None], stays: list[bool], j: int) -> bool:
