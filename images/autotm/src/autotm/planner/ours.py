@@ -23,7 +23,8 @@ LATE = 1.2  # times the programme's seconds, that a plan with such an order take
 ORDER = 5.0  # s to find one
 LESS = (0.0, 0.02)  # of the capacity
 PACKING = 0.1  # of a solve's seconds: for addresses
-SOLVE = 20.0  # s of each
+EXACT = 45.0  # s of branch and bound over wholes
+SOLVE = 20.0  # s of each of the paper's
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
 
 
@@ -118,7 +119,7 @@ def _whole(
     programme = Programme(graph, machine, replace(limits, whole=WHOLE * machine.capacity))
     starts = [programme.near(each, seconds / 4, gap / 4) for each in known]
     try:
-        chosen = programme.exact(max(min(seconds, SOLVE), 1.0), gap / 2, *starts)
+        chosen = programme.exact(max(min(seconds, EXACT), 1.0), gap / 4, *starts)
     except NoPlan:
         pass
     else:
@@ -135,8 +136,6 @@ def _whole(
             found = replace(plan, seconds=ran.seconds, notes=notes)
         if _gap(found, bound) <= gap:
             break
-    if found is not None and _gap(found, bound) > gap:
-        bound = max(bound, _no_faster(graph, machine, limits, found, known, gap, until))
     for other in ("synchronous", "asynchronous"):
         left = seconds - (time.perf_counter() - began)
         if left < 1 or _gap(found, bound) <= gap:
@@ -151,23 +150,6 @@ def _whole(
         if found is None or replayed < found.seconds:
             found = replace(theirs, formulation="ours", seconds=replayed)
     return found, bound
-
-
-def _no_faster(
-    graph: Graph, machine: Machine, limits: Limits, found: Plan, known: Sequence[Decisions],
-    gap: float, until: float,
-) -> float:  # fmt: skip
-    """A bound where copies have an order: of plans that are faster than `found`, or its seconds."""
-    left = min(until - time.perf_counter(), SOLVE)
-    if left < 1:
-        return 0.0
-    limits = replace(limits, whole=WHOLE * machine.capacity)
-    programme = Programme(graph, machine, limits, most=found.seconds - graph.seconds)
-    starts = [programme.near(each, left / 4, gap / 4) for each in known[-1:]]
-    try:
-        return min(programme.exact(left, gap / 2, *starts).bound, found.seconds)
-    except NoPlan:
-        return 0.0
 
 
 def _ordered(

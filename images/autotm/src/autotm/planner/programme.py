@@ -9,28 +9,17 @@ counted by the byte, not by the tensor, so the optimum is a bound of what `reali
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
 from autotm.planner.counted import Counted
 from autotm.planner.model import Model, Solution
 from autotm.planner.points import Limits, Line, Lines, lines_of
-from autotm.planner.realise import Decisions, Held
+from autotm.planner.realise import Decisions
+from autotm.planner.variables import Variables
 from autotm.planner.wholes import Wholes
 
 IDLE = 1e-4  # of a copy's time, so that nothing moves without need
 MS, MB = 1e3, 1e-6  # the programme counts in milliseconds and megabytes
-
-
-@dataclass
-class _Variables:
-    stay: dict[tuple[int, int], int] = field(default_factory=dict)
-    there: dict[tuple[int, int], int] = field(default_factory=dict)
-    load: dict[tuple[int, int], int] = field(default_factory=dict)
-    leave: dict[tuple[int, int], int] = field(default_factory=dict)
-    again: dict[tuple[int, int], int] = field(default_factory=dict)  # (op, before op)
-    until: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as stay; op
-    since: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as load; op
 
 
 class Programme:
@@ -48,7 +37,7 @@ class Programme:
         self.graph, self.machine, self.limits = graph, machine, limits
         self._rooms = rooms or [machine.capacity] * len(graph.ops)  # bytes, per op
         self.found: Lines = lines_of(graph, limits)
-        self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
+        self.model, self.at = Model(offset=graph.seconds * MS), Variables()
         self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
         self._changes: dict[int, list[tuple[int, dict[int, int]]]] = {}  # slot -> (tensor, same)
         self._fixed: dict[int, float] = {}
@@ -73,20 +62,7 @@ class Programme:
 
     def near(self, chosen: Decisions, seconds: float, gap: float) -> Solution | None:
         """The best that differs from `chosen` in its copies' windows and order alone, or None."""
-        at, fixed = self.at, dict.fromkeys(self.at.again.values(), 0.0)
-        for point, ops in chosen.again.items():
-            fixed |= {at.again[op, point]: 1.0 for op in ops}
-        for tensor, held in chosen.held.items():
-            for j, stays in enumerate(held.stays):
-                there = held.arrives[j] is not None or (j > 0 and held.stays[j - 1])
-                fixed[at.there[tensor, j]] = float(there)
-                for named, value in (
-                    (at.stay, stays), (at.load, held.arrives[j] == "host"),
-                    (at.leave, held.leaves == j),
-                ):  # fmt: skip
-                    if (tensor, j) in named:
-                        fixed[named[tensor, j]] = float(value)
-        return self.model.near(fixed, seconds, gap)
+        return self.model.near(self.at.values(chosen), seconds, gap)
 
     def _mb(self, tensor: int) -> float:
         return aligned(self.graph.tensors[tensor].bytes, self.machine.align) * MB
@@ -332,47 +308,9 @@ class Programme:
                 self.model.row({**terms, **{k: -v for k, v in spare.items()}}, high=took)
 
     def read(self, solution: Solution) -> Decisions:
-        held: dict[int, Held] = {}
-        at = self.at
-        chosen = {key for key, variable in at.again.items() if solution.on(variable)}
-        for tensor, line in self.found.lines.items():
-            count = len(line.points)
-            stays = [j + 1 < count and solution.on(at.stay[tensor, j]) for j in range(count)]
-            arrives: list[str | None] = ["op"] + [None] * (count - 1)
-            for j in range(1, count):
-                if not solution.on(at.there[tensor, j]) or stays[j - 1]:
-                    continue
-                made = line.again[j] and (line.points[0], line.points[j]) in chosen
-                arrives[j] = "op" if made else "host"
-            loads = [j for j in range(count) if arrives[j] == "host"]
-            held[tensor] = Held(line.points, line.need, arrives, stays)
-            if loads:
-                leaves = next(j for j in range(loads[0]) if not stays[j] and _in(arrives, stays, j))
-                held[tensor].leaves = leaves
-                held[tensor].until = _first(at.until.get((tensor, leaves), {}), solution)
-                self._start(held[tensor], leaves, at.leave[tensor, leaves], solution)
-            for j in loads:
-                begun = _first(at.since.get((tensor, j), {}), solution)
-                if begun is not None:
-                    held[tensor].since[j] = begun
-                self._start(held[tensor], j, at.load[tensor, j], solution)
-        again: dict[int, list[int]] = {}
-        for op, point in sorted(chosen):
-            again.setdefault(point, []).append(op)
+        """What a solution of the programme decides."""
+        starts = {} if self.most is None else self._wholes.starts
+        held, again = self.at.read(self.found.lines, solution, starts)
         waits = [max(solution.values[wait], 0.0) / MS for wait in self.waits]
         total, bound = solution.objective / MS, (solution.bound - self.idle) / MS
         return Decisions(held, again, waits, total, bound, self.found.last)
-
-    def _start(self, held: Held, j: int, made: int, solution: Solution) -> None:
-        if self.most is not None and made in self._wholes.starts:
-            held.at[j] = solution.values[self._wholes.starts[made]]
-
-
-def _first(binaries: dict[int, int], solution: Solution) -> int | None:
-    """The first op whose binary is 1."""
-    return next((op for op, variable in binaries.items() if solution.on(variable)), None)
-
-
-def _in(arrives: list[str | None], stays: list[bool], j: int) -> bool:
-    """Whether the tensor is in the arena at point `j`."""
-    return arrives[j] is not None or (j > 0 and stays[j - 1])

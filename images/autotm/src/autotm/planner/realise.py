@@ -6,10 +6,13 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from autotm.graph import ENDS, STAYS, Choice, Graph, Machine, Plan, Stay, aligned
 from autotm.planner.model import NoPlan
 from autotm.planner.packing import height_at_least, pack
+
+_AT = attrgetter("at")
 
 
 @dataclass
@@ -20,8 +23,7 @@ class Held:
     in the arena until the next point. need: the op at the point reads or writes it; else it is
     there for what is made again before that op. leaves: the point after which it is copied out.
     until, since: ops beside which copies run: the last one of the copy out, and by point the first
-    one of the copy back. at: by point, when its copy starts, as far as that is decided; of use for
-    the order of copies alone.
+    one of the copy back. at: by point, when its copy starts, where copies have an order.
     """
 
     points: list[int]
@@ -53,10 +55,7 @@ class Decisions:
 
 @dataclass
 class Window:
-    """A stay under construction, copied out or back; `until`, `since`: steps of these copies.
-
-    at: when its copy starts, where copies have an order.
-    """
+    """A stay under construction, copied out or back: steps `until`, `since`; in order of `at`."""
 
     stay: Stay
     out: bool = False
@@ -64,10 +63,6 @@ class Window:
     until: int | None = None
     since: int | None = None
     at: float | None = None
-
-
-def _at(window: Window) -> float:
-    return window.at or 0.0
 
 
 class Schedule:
@@ -194,11 +189,9 @@ class Schedule:
         outs = sorted((w for w in self.windows if w.out), key=lambda w: w.stay.end)
         while outs:
             start = max(free, ends[outs[0].stay.end])
-            due = min((w for w in outs if w.at is not None), key=_at, default=outs[0])
+            due = min((w for w in outs if w.at is not None), key=_AT, default=outs[0])
             ready = [w for w in outs if ends[w.stay.end] <= start and w.at in (None, due.at)]
-            window = min(
-                ready or [due], key=lambda w: len(ends) if w.until is None else w.until
-            )  # fmt: skip
+            window = min(ready or [due], key=lambda w: (w.until is None, w.until))
             start = max(start, ends[window.stay.end])
             outs.remove(window)
             stay = window.stay
@@ -216,7 +209,7 @@ class Schedule:
         backs = sorted((w for w in self.windows if w.back), key=lambda w: -w.stay.ready)
         while backs:
             stop = min(latest, begins[backs[0].stay.ready])
-            due = max((w for w in backs if w.at is not None), key=_at, default=backs[0])
+            due = max((w for w in backs if w.at is not None), key=_AT, default=backs[0])
             ready = [w for w in backs if begins[w.stay.ready] >= stop and w.at in (None, due.at)]
             window = max(ready or [due], key=lambda w: w.since or 0)
             stop = min(stop, begins[window.stay.ready])
