@@ -164,6 +164,14 @@ def test_outside_of_the_programme_addresses_cost_more() -> None:
     assert own.bound <= own.seconds
 
 
+def test_large_tensors_leave_in_the_order_that_a_plan_at_the_bound_needs() -> None:
+    graph = timed_on_gpu(build("vgg19_64"), Gpu())
+    machine = Machine(int(0.7 * graph.peak_bytes), 12e9, 12e9)
+    own = ours.plan(graph, machine, seconds=120)
+    assert check(graph, machine, own).seconds == pytest.approx(own.seconds)
+    assert own.bound <= own.seconds <= own.bound / 0.99
+
+
 @pytest.mark.torch
 def test_emulated_slow_memory_takes_its_time() -> None:
     from autotm.sim.emulated import Emulated  # needs PyTorch

@@ -22,7 +22,7 @@ from autotm.planner.apart import plan_apart
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
 from autotm.rivals import compare, steps
-from autotm.rivals.base import Rival, Run, blocks
+from autotm.rivals.base import Rival, Run, blocks, wrapped
 from autotm.rivals.compare import OURS, Comparison
 from autotm.rivals.measuring import peak_bytes
 from autotm.rivals.offload import Counted, OffloadActivations
@@ -152,6 +152,29 @@ def test_what_the_host_has_no_room_for_does_not_leave(monkeypatch: pytest.Monkey
     assert found.measured(rival, 0.25) is not None
     monkeypatch.setattr(steps, "host_room", lambda: needed)
     with rival.step(1.0) as run:
+        run()
+
+
+def test_what_the_host_has_no_room_for_is_not_saved_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, sample = autotm_networks.network("residual")
+    count, sizes = len(blocks(module)), []  # bytes of each tensor that a block saves
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.append(tensor.nbytes)
+        return tensor
+
+    seen = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with wrapped(blocks(module)[:count], steps._within(seen)):
+        LOSS(module(sample[0]), sample[1])
+    needed = sum(2 ** (size - 1).bit_length() for size in sizes)
+    found = Comparison(module, sample, LOSS, only=["save_on_cpu"])
+    rival = found.rivals["save_on_cpu", ""]
+    monkeypatch.setattr(steps, "host_room", lambda: needed - 1)
+    assert found.measured(rival, count) is None
+    assert found.failed == {}
+    assert found.measured(rival, 0.0) is not None
+    monkeypatch.setattr(steps, "host_room", lambda: needed)
+    with rival.step(count) as run:
         run()
 
 

@@ -100,6 +100,12 @@ class Model:
         bound = info.mip_dual_bound if any(self.integer) else info.objective_function_value
         return self._solution(solver, bound, began)
 
+    def near(self, fixed: Mapping[int, float], seconds: float, gap: float) -> Solution | None:
+        """The best solution with these values of some variables, or None."""
+        columns = np.array(list(fixed), dtype=np.int32)
+        values = np.array(list(fixed.values()))
+        return self._search(columns, values, np.zeros(len(fixed), bool), None, gap, seconds)
+
     def dive(self, seconds: float, gap: float, threads: int = 2) -> Solution:
         """Round the linear relaxation, which is the bound, and search around what comes out.
 

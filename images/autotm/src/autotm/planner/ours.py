@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 from autotm.check import check
 from autotm.graph import STAYS, Graph, Machine, Plan, aligned
@@ -11,14 +13,18 @@ from autotm.planner import paper
 from autotm.planner.model import INFINITY, NoPlan
 from autotm.planner.points import Limits
 from autotm.planner.programme import Programme
-from autotm.planner.realise import realise
+from autotm.planner.realise import Decisions, realise
 
 SMALL = 60  # ops: all that can be decided is
 FEW = 300  # ops: whole tensors are much of the memory
 WHOLE = 0.08  # of the capacity: what counts as a whole there
+FINE = 0.05  # the same where copies have an order
+LATE = 1.2  # times the programme's seconds, that a plan with such an order takes at most
+ORDER = 5.0  # s to find one
+LESS = (0.0, 0.02)  # of the capacity
 PACKING = 0.1  # of a solve's seconds: for addresses
-TURNS = 2  # solved again for less memory where addresses do not fit
-SOLVE = 20.0  # s of each
+EXACT = 45.0  # s of branch and bound over wholes
+SOLVE = 20.0  # s of each of the paper's
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
 
 
@@ -31,17 +37,18 @@ def plan(
     Whole tensors and addresses take more than the programme counts: where they do not fit, or wait
     for each other, it is solved again for less; where there was no plan, with `seconds` once more.
     In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
-    and the paper's plans, which are plans of this model too, are tried as well.
+    copies get an order, and the paper's plans, which are plans of this model too, are tried as
+    well.
     """
     began = time.perf_counter()
     least, op = least_bytes(graph, machine)
     if least > machine.capacity:
         raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
     known = limits or limits_for(graph)
-    found, bound, problem = _planned(graph, machine, known, seconds, gap)
+    found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap)
     if len(graph.ops) <= FEW and known.offload and bound and _gap(found, bound) > gap:
         left = seconds - (time.perf_counter() - began)
-        found, bound = _whole(graph, machine, known, left, gap, found, bound)
+        found, bound = _whole(graph, machine, known, left, gap, found, chosen, bound)
     if found is None:
         raise problem
     spent = time.perf_counter() - began
@@ -105,32 +112,30 @@ def _gap(found: Plan | None, bound: float) -> float:
 
 def _whole(
     graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float,
-    found: Plan | None, bound: float,
+    found: Plan | None, decided: Decisions | None, bound: float,
 ) -> tuple[Plan | None, float]:  # fmt: skip
     """A better plan and a higher bound, where large tensors are wholes while they are copied."""
-    began, room = time.perf_counter(), machine.capacity
-    limits = replace(limits, whole=WHOLE * machine.capacity)
-    for turn in range(TURNS):
-        left = min(seconds - (time.perf_counter() - began), SOLVE)
-        if left < 1 or _gap(found, bound) <= gap:
-            break
+    began, known = time.perf_counter(), [decided] if decided is not None else []
+    programme = Programme(graph, machine, replace(limits, whole=WHOLE * machine.capacity))
+    starts = [programme.near(each, seconds / 4, gap / 4) for each in known]
+    try:
+        chosen = programme.exact(max(min(seconds, EXACT), 1.0), gap / 4, *starts)
+    except NoPlan:
+        pass
+    else:
+        bound, known = max(bound, chosen.bound), [chosen, *known]
+    until = began + seconds
+    for turn, each in enumerate(_ordered(graph, machine, limits, known, gap, until)):
         try:
-            chosen = Programme(graph, replace(machine, capacity=room), limits).solve(
-                left, gap / 2, rounded=False
-            )
+            plan = realise(graph, machine, each, "ours", 1, until)
         except NoPlan:
-            break
-        bound = bound if turn else max(bound, chosen.bound)
-        try:
-            plan = realise(graph, machine, chosen, "ours", 1, began + seconds)
-        except NoPlan as error:
-            room -= max(error.over, machine.capacity // 200)
             continue
         ran = check(graph, machine, plan)
         if found is None or ran.seconds < found.seconds:
-            notes = {**plan.notes, "programme": chosen.seconds, "turn": float(turn)}
+            notes = {**plan.notes, "programme": each.seconds, "turn": float(turn)}
             found = replace(plan, seconds=ran.seconds, notes=notes)
-        break
+        if _gap(found, bound) <= gap:
+            break
     for other in ("synchronous", "asynchronous"):
         left = seconds - (time.perf_counter() - began)
         if left < 1 or _gap(found, bound) <= gap:
@@ -147,12 +152,35 @@ def _whole(
     return found, bound
 
 
+def _ordered(
+    graph: Graph, machine: Machine, limits: Limits, known: Sequence[Decisions], gap: float,
+    until: float,
+) -> Iterator[Decisions]:  # fmt: skip
+    """The known decisions, then the same with one copy after the other, for less and less memory.
+
+    What stays, leaves and is made again is as it was; windows and order of copies are decided anew.
+    """
+    yield from known
+    limits = replace(limits, whole=FINE * machine.capacity)
+    for share, chosen in product(LESS, known):
+        left = until - time.perf_counter()
+        if left < 1:
+            return
+        less = replace(machine, capacity=int((1 - share) * machine.capacity))
+        late = LATE * chosen.seconds - graph.seconds
+        programme = Programme(graph, less, limits, most=max(late, 0.0))
+        ordered = programme.near(chosen, min(left, ORDER), gap / 4)
+        if ordered is not None:
+            yield programme.read(ordered)
+
+
 def _planned(
     graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float
-) -> tuple[Plan | None, float, NoPlan]:
+) -> tuple[Plan | None, Decisions | None, float, NoPlan]:
     """The best plan of the programme, its bound, and what was in the way where there is none."""
     began, bound, problem = time.perf_counter(), 0.0, NoPlan("no plan was found in time")
     best: Plan | None = None
+    decided: Decisions | None = None
     for turn, share in enumerate(SHORTER):
         left = seconds - (time.perf_counter() - began)
         if turn == 1 and best is None:
@@ -175,8 +203,8 @@ def _planned(
         ran = check(graph, machine, found)
         if best is None or ran.seconds < best.seconds:
             notes = {**found.notes, "programme": chosen.seconds, "turn": float(turn)}
-            best = replace(found, seconds=ran.seconds, notes=notes)
-    return best, bound, problem
+            best, decided = replace(found, seconds=ran.seconds, notes=notes), chosen
+    return best, decided, bound, problem
 
 
 def limits_for(graph: Graph) -> Limits:

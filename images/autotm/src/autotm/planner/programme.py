@@ -9,40 +9,37 @@ counted by the byte, not by the tensor, so the optimum is a bound of what `reali
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
+from autotm.planner.counted import Counted
 from autotm.planner.model import Model, Solution
 from autotm.planner.points import Limits, Line, Lines, lines_of
-from autotm.planner.realise import Decisions, Held
+from autotm.planner.realise import Decisions
+from autotm.planner.variables import Variables
 from autotm.planner.wholes import Wholes
 
 IDLE = 1e-4  # of a copy's time, so that nothing moves without need
 MS, MB = 1e3, 1e-6  # the programme counts in milliseconds and megabytes
 
 
-@dataclass
-class _Variables:
-    stay: dict[tuple[int, int], int] = field(default_factory=dict)
-    there: dict[tuple[int, int], int] = field(default_factory=dict)
-    load: dict[tuple[int, int], int] = field(default_factory=dict)
-    leave: dict[tuple[int, int], int] = field(default_factory=dict)
-    again: dict[tuple[int, int], int] = field(default_factory=dict)  # (op, before op)
-    until: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as stay; op
-    since: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # as load; op
-
-
 class Programme:
     """The mixed-integer programme of one graph and machine."""
 
     def __init__(
-        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None
-    ) -> None:
+        self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None,
+        most: float | None = None,
+    ) -> None:  # fmt: skip
+        """rooms: bytes at each op, where they differ. most: s that a plan takes beyond its ops.
+
+        With `most` copies of whole tensors have an order; plans that take more are left out.
+        """
+        self.most = most
         self.graph, self.machine, self.limits = graph, machine, limits
         self._rooms = rooms or [machine.capacity] * len(graph.ops)  # bytes, per op
         self.found: Lines = lines_of(graph, limits)
-        self.model, self.at = Model(offset=graph.seconds * MS), _Variables()
+        self.model, self.at = Model(offset=graph.seconds * MS), Variables()
         self._births: dict[int, dict[int, float]] = {}  # slot -> variable -> MB from there on
+        self._changes: dict[int, list[tuple[int, dict[int, int]]]] = {}  # slot -> (tensor, same)
         self._fixed: dict[int, float] = {}
         self._out: dict[int, dict[int, float]] = {}  # after op -> variable -> MB
         self._in: dict[int, dict[int, float]] = {}  # before op -> variable -> MB
@@ -55,22 +52,26 @@ class Programme:
         self._always()
         self._time()
 
-    def solve(self, seconds: float, gap: float, *, rounded: bool = True) -> Decisions:
-        """The best decisions found in the time, from rounding or by branch and bound alone.
+    def solve(self, seconds: float, gap: float) -> Decisions:
+        """The best decisions found in the time, from rounding. Raises NoPlan."""
+        return self.read(self.model.dive(seconds, gap))
 
-        Raises NoPlan.
-        """
-        solver = self.model.dive if rounded else self.model.solve
-        return self._read(solver(seconds, gap))
+    def exact(self, seconds: float, gap: float, start: Solution | None = None) -> Decisions:
+        """The same by branch and bound alone. Raises NoPlan."""
+        return self.read(self.model.solve(seconds, gap, None if start is None else start.values))
+
+    def near(self, chosen: Decisions, seconds: float, gap: float) -> Solution | None:
+        """The best that differs from `chosen` in its copies' windows and order alone, or None."""
+        return self.model.near(self.at.values(chosen), seconds, gap)
 
     def _mb(self, tensor: int) -> float:
         return aligned(self.graph.tensors[tensor].bytes, self.machine.align) * MB
 
-    def _change(self, slot: int, terms: dict[int, float], fixed: float = 0.0) -> None:
-        row = self._births.setdefault(slot, {})
-        for variable, factor in terms.items():
-            row[variable] = row.get(variable, 0.0) + factor
-        self._fixed[slot] = self._fixed.get(slot, 0.0) + fixed
+    def _change(self, slot: int, tensor: int, terms: dict[int, int]) -> None:
+        self._changes.setdefault(slot, []).append((tensor, terms))
+        size, row = self._mb(tensor), self._births.setdefault(slot, {})
+        for variable, change in terms.items():
+            row[variable] = row.get(variable, 0.0) + change * size
 
     def _wants(self) -> None:
         """A binary for each op that may run again before another."""
@@ -129,10 +130,12 @@ class Programme:
         end = next(
             op for op, need in zip(line.points, line.need, strict=True) if op > begin and need
         )
-        last = self.at.until[tensor, j] = self._wholes.until(begin, end, leave, link)
-        self._change(2 * begin + 2, {leave: size})
-        for op, variable in last.items():
-            self._change(2 * op + 2, {variable: -size})
+        gone = self.at.until[tensor, j] = self._wholes.until(begin, end, leave, link)
+        self._change(2 * begin + 2, tensor, {leave: 1})
+        before: int | None = None
+        for op, variable in gone.items():
+            self._become(2 * op + 2, variable, before, tensor)
+            before = variable
 
     def _load(self, tensor: int, line: Line, j: int, size: float, link: float) -> None:
         """Back for point `j`, likewise: its bytes count from some op on."""
@@ -144,9 +147,11 @@ class Programme:
             op for op, need in zip(line.points, line.need, strict=True) if op < point and need
         )
         first = self.at.since[tensor, j] = self._wholes.since(begin, point, load, link)
-        self._change(2 * point, {load: -size})
+        self._change(2 * point, tensor, {load: -1})
+        before: int | None = None
         for op, variable in first.items():
-            self._change(2 * op + (op < point), {variable: size})
+            self._become(2 * op + (op < point), before, variable, tensor)
+            before = variable
 
     def _copy(self, seconds: float) -> int:
         """Whether something is copied; `seconds` in units of MB and bytes per second."""
@@ -160,20 +165,20 @@ class Programme:
         for j, point in enumerate(line.points):
             stay = at.stay.get((tensor, j))
             if j:
-                now = self._become(2 * point, now, at.there[tensor, j], size)
+                now = self._become(2 * point, now, at.there[tensor, j], tensor)
             if line.need[j]:
-                now = self._become(2 * point + 1, now, at.there[tensor, j], size)
-                now = self._become(2 * point + 2, now, stay, size)
+                now = self._become(2 * point + 1, now, at.there[tensor, j], tensor)
+                now = self._become(2 * point + 2, now, stay, tensor)
             else:
-                now = self._become(2 * point + 1, now, stay, size)
+                now = self._become(2 * point + 1, now, stay, tensor)
 
-    def _become(self, slot: int, before: int | None, after: int | None, size: float) -> int | None:
-        terms: dict[int, float] = {}
+    def _become(self, slot: int, before: int | None, after: int | None, tensor: int) -> int | None:
+        terms: dict[int, int] = {}
         if before is not None:
-            terms[before] = -size
+            terms[before] = -1
         if after is not None:
-            terms[after] = terms.get(after, 0.0) + size
-        self._change(slot, terms)
+            terms[after] = terms.get(after, 0) + 1
+        self._change(slot, tensor, terms)
         return after
 
     def _inputs(self, tensor: int, size: float) -> None:
@@ -200,8 +205,8 @@ class Programme:
                 own = at.again.get((line.points[0], point))
                 if own is not None:
                     terms[own] = -1.0
-                    self._change(2 * point, {own: size})
-                    self._change(2 * point + 1, {own: -size})
+                    self._change(2 * point, tensor, {own: 1})
+                    self._change(2 * point + 1, tensor, {own: -1})
             for user in users:
                 again = at.again.get((user, point))
                 if again is not None:
@@ -215,9 +220,9 @@ class Programme:
             begin, end = self.graph.life(each.id)
             end = self.found.last.get(each.id, end)
             slot = 0 if each.kind in STAYS else 2 * begin + 1
-            self._change(slot, {}, self._mb(each.id))
+            self._fixed[slot] = self._fixed.get(slot, 0.0) + self._mb(each.id)
             if each.kind not in ENDS:
-                self._change(2 * end + 2, {}, -self._mb(each.id))
+                self._fixed[2 * end + 2] = self._fixed.get(2 * end + 2, 0.0) - self._mb(each.id)
 
     def _time(self) -> None:
         model, machine = self.model, self.machine
@@ -236,7 +241,7 @@ class Programme:
             early_out, late_out = model.number(), model.number(0, 0, out_rate * took)
             early_in, late_in = model.number(), model.number(0, 0, in_rate * took)
             before, beside = ([early_out], [early_in]), ([late_out], [late_in])
-            self._wholes.share(before, beside)
+            self._wholes.share(before, beside, spare, took)
             self._shared(*before, spare, 0.0, out_rate, in_rate)
             self._shared(*beside, {}, took, out_rate, in_rate)
             # waiting to leave, when op n begins and when it has ended
@@ -271,7 +276,25 @@ class Programme:
                     full = {now: 1.0, waiting: 1.0, (end if slot % 2 else middle): 1.0}
                     model.row(full, high=room)
             queue, ahead = after, end
+        self._counted()
         self._wholes.rows()
+        if self.most is not None:
+            self._wholes.ordered(self.most * MS, out_rate, in_rate, machine.duplex)
+
+    def _counted(self) -> None:
+        """Large tensors fit a whole number of times, wherever bytes are counted."""
+        tensors, align = self.graph.tensors, self.machine.align
+        size = {each: aligned(tensors[each].bytes, align) for each in self.found.lines}
+        large = {t: each for t, each in size.items() if each >= self.limits.whole}
+        counted, fixed = Counted(self.model, large), 0.0
+        for slot in range(2 * len(self.graph.ops)):
+            fixed += self._fixed.get(slot, 0.0)
+            for tensor, terms in self._changes.get(slot, ()):
+                counted.change(tensor, terms)
+            op = self.graph.ops[slot // 2]
+            forced = {each for each in op.operands if each in size} if slot % 2 else set()
+            left = self._rooms[slot // 2] - round(fixed / MB) - sum(size[t] for t in forced)
+            counted.rows(left, forced)
 
     def _shared(
         self, out: list[int], back: list[int], spare: dict[int, float], took: float,
@@ -284,39 +307,10 @@ class Programme:
             if spare or len(terms) > 1:  # else its bound says it
                 self.model.row({**terms, **{k: -v for k, v in spare.items()}}, high=took)
 
-    def _read(self, solution: Solution) -> Decisions:
-        held: dict[int, Held] = {}
-        at = self.at
-        chosen = {key for key, variable in at.again.items() if solution.on(variable)}
-        for tensor, line in self.found.lines.items():
-            count = len(line.points)
-            stays = [j + 1 < count and solution.on(at.stay[tensor, j]) for j in range(count)]
-            arrives: list[str | None] = ["op"] + [None] * (count - 1)
-            for j in range(1, count):
-                if not solution.on(at.there[tensor, j]) or stays[j - 1]:
-                    continue
-                made = line.again[j] and (line.points[0], line.points[j]) in chosen
-                arrives[j] = "op" if made else "host"
-            loads = [j for j in range(count) if arrives[j] == "host"]
-            held[tensor] = Held(line.points, line.need, arrives, stays)
-            if loads:
-                leaves = next(j for j in range(loads[0]) if not stays[j] and _in(arrives, stays, j))
-                held[tensor].leaves = leaves
-                for op, variable in at.until.get((tensor, leaves), {}).items():
-                    if solution.on(variable):
-                        held[tensor].until = op
-            for j in loads:
-                for op, variable in at.since.get((tensor, j), {}).items():
-                    if solution.on(variable):
-                        held[tensor].since[j] = op
-        again: dict[int, list[int]] = {}
-        for op, point in sorted(chosen):
-            again.setdefault(point, []).append(op)
+    def read(self, solution: Solution) -> Decisions:
+        """What a solution of the programme decides."""
+        starts = {} if self.most is None else self._wholes.starts
+        held, again = self.at.read(self.found.lines, solution, starts)
         waits = [max(solution.values[wait], 0.0) / MS for wait in self.waits]
         total, bound = solution.objective / MS, (solution.bound - self.idle) / MS
         return Decisions(held, again, waits, total, bound, self.found.last)
-
-
-def _in(arrives: list[str | None], stays: list[bool], j: int) -> bool:
-    """Whether the tensor is in the arena at point `j`."""
-    return arrives[j] is not None or (j > 0 and stays[j - 1])

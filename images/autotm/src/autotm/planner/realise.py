@@ -6,10 +6,13 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from autotm.graph import ENDS, STAYS, Choice, Graph, Machine, Plan, Stay, aligned
 from autotm.planner.model import NoPlan
 from autotm.planner.packing import height_at_least, pack
+
+_AT = attrgetter("at")
 
 
 @dataclass
@@ -20,7 +23,7 @@ class Held:
     in the arena until the next point. need: the op at the point reads or writes it; else it is
     there for what is made again before that op. leaves: the point after which it is copied out.
     until, since: ops beside which copies run: the last one of the copy out, and by point the first
-    one of the copy back.
+    one of the copy back. at: by point, when its copy starts, where copies have an order.
     """
 
     points: list[int]
@@ -30,6 +33,7 @@ class Held:
     leaves: int | None = None
     until: int | None = None
     since: dict[int, int] = field(default_factory=dict)
+    at: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,13 +55,14 @@ class Decisions:
 
 @dataclass
 class Window:
-    """A stay under construction, copied out or back; `until`, `since`: steps of these copies."""
+    """A stay under construction, copied out or back: steps `until`, `since`; in order of `at`."""
 
     stay: Stay
     out: bool = False
     back: bool = False
     until: int | None = None
     since: int | None = None
+    at: float | None = None
 
 
 class Schedule:
@@ -121,8 +126,10 @@ class Schedule:
             window = Window(stay, leaves, source == "host")
             if leaves and held.until is not None:
                 window.until = max(end, self.first[held.until])
+                window.at = held.at.get(j)
             if source == "host" and arrived in held.since:
                 window.since = min(begin, self.first[held.since[arrived]])
+                window.at = held.at.get(arrived)
             if not self.chosen.spread:
                 window.stay = replace(
                     stay, end=stay.end if window.until is None else window.until,
@@ -178,17 +185,20 @@ class Schedule:
             begins.append(now)
             now += self.graph.ops[index].seconds
             ends.append(now)
-        free = 0.0
+        free, last = 0.0, 0
         outs = sorted((w for w in self.windows if w.out), key=lambda w: w.stay.end)
         while outs:
             start = max(free, ends[outs[0].stay.end])
-            ready = [w for w in outs if ends[w.stay.end] <= start]
-            window = min(ready, key=lambda w: len(ends) if w.until is None else w.until)
+            due = min((w for w in outs if w.at is not None), key=_AT, default=outs[0])
+            ready = [w for w in outs if ends[w.stay.end] <= start and w.at in (None, due.at)]
+            window = min(ready or [due], key=lambda w: (w.until is None, w.until))
+            start = max(start, ends[window.stay.end])
             outs.remove(window)
             stay = window.stay
             saved = stay.end
-            if window.until is not None:  # it may have let another go first
+            if window.until is not None or saved < last:  # it may have let another go first
                 saved = max(saved, bisect_right(ends, start) - 1)
+            last = saved
             free = start + self._seconds(stay, self.machine.to_host)
             after = bisect_left(begins, free - 1e-12)  # the first step that begins when it is out
             coming = min(w.stay.begin for w in self._of(stay.tensor) if w.stay.begin > stay.end)
@@ -199,8 +209,10 @@ class Schedule:
         backs = sorted((w for w in self.windows if w.back), key=lambda w: -w.stay.ready)
         while backs:
             stop = min(latest, begins[backs[0].stay.ready])
-            ready = [w for w in backs if begins[w.stay.ready] >= stop]
-            window = max(ready, key=lambda w: w.since or 0)
+            due = max((w for w in backs if w.at is not None), key=_AT, default=backs[0])
+            ready = [w for w in backs if begins[w.stay.ready] >= stop and w.at in (None, due.at)]
+            window = max(ready or [due], key=lambda w: w.since or 0)
+            stop = min(stop, begins[window.stay.ready])
             backs.remove(window)
             stay = window.stay
             latest = stop - self._seconds(stay, self.machine.from_host)

@@ -34,6 +34,11 @@ class _Away:
     arrived: Any = None
 
 
+def pinned_bytes(size: int) -> int:
+    """What PyTorch pins for a tensor of `size` bytes: the next power of two."""
+    return 1 << (size - 1).bit_length() if size else 0
+
+
 class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
     """A context: what autograd saves within goes to the host. keep: parameters, which do not.
 
@@ -147,10 +152,10 @@ class Counted(OffloadActivations):
         return _Away(len(self.sizes), tensor.new_empty(0), tensor.device, source, None)
 
     def host_bytes(self, room: float) -> int:
-        """Pinned memory for what leaves where `room` bytes may: each rounded to a power of two."""
+        """Pinned memory for what leaves where `room` bytes may."""
         left = total = 0
         for size in self.sizes:
             if left + size <= room:
                 left += size
-                total += 1 << (size - 1).bit_length()
+                total += pinned_bytes(size)
         return total

@@ -22,7 +22,7 @@ from autotm.executor.capture import Loss, whole
 from autotm.executor.outside import host_room
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
-from autotm.rivals.offload import Counted, OffloadActivations
+from autotm.rivals.offload import Counted, OffloadActivations, pinned_bytes
 from autotm.rivals.selective import DEAR, observed, selected
 
 
@@ -36,7 +36,7 @@ def rivals(
     torchtune, missing = _torchtune()
     return [
         Rival("plain", (0.0,), lambda knob: eager(0, None)),
-        Rival("save_on_cpu", some, lambda knob: eager(int(knob), _saving)),
+        Rival("save_on_cpu", some, lambda knob: _saved(module, sample, loss, int(knob))),
         Rival("checkpoint", some, lambda knob: eager(int(knob), _again)),
         Rival("selective_checkpoint", some, lambda knob: eager(int(knob), _selective)),
         Rival(
@@ -77,12 +77,25 @@ def _eager(
         yield lambda: iterate(lambda: whole(module, loss, sample))
 
 
-def _saving(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
-        with torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()):
-            return forward(*args)
+@contextmanager
+def _saved(
+    module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, count: int
+) -> Iterator[Run]:
+    """The step of which blocks save on the host, after a look at how many bytes that takes.
 
-    return call
+    Raises torch.OutOfMemoryError where the host has no room for them.
+    """
+    sizes: list[int] = []
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    look = _within(hooks(lambda tensor: sizes.append(tensor.nbytes), lambda nothing: nothing))
+    letting_go = hooks(lambda tensor: None, lambda nothing: nothing)
+    with unchanged(module, sample), letting_go, wrapped(blocks(module)[:count], look):
+        whole(module, loss, sample)
+    if sum(map(pinned_bytes, sizes)) > host_room():
+        raise torch.OutOfMemoryError("the host has no room for what is saved there")
+    saving = _within(torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()))
+    with _eager(module, sample, loss, count, saving) as run:
+        yield run
 
 
 def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
