@@ -201,7 +201,8 @@ class Plan:
     """Where every tensor is at every step.
 
     seconds, peak_bytes: what the planner predicts; peak_bytes is the highest end of a stay, so the
-    arena's size. bound: no plan of this model is faster, as the solver proved; gap is
+    arena's size. bound: no plan of the planner's programme is faster, as the solver
+    proved (docs/autotm.md says what else the checker lets pass); gap is
     (seconds - bound) / seconds. solve_seconds: building and solving. notes: what else is worth
     to be printed, by name.
     """
