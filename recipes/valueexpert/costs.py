@@ -106,7 +106,8 @@ def slowdown(frame: pd.DataFrame) -> Plot:
     axes[1].legend(*axes[0].get_legend_handles_labels(), loc="center left",
                    bbox_to_anchor=BESIDE, fontsize=7)  # fmt: skip
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
-    return Plot(figure=figure, table=table, spread="marks: ratio of medians")
+    spread = "marks: ratio of medians; whiskers: its interval"
+    return Plot(figure=figure, table=table, spread=spread)
 
 
 def foretold(frame: pd.DataFrame) -> Plot:
