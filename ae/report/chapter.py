@@ -268,7 +268,7 @@ def _finish(
     parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
     for suffix in formats:  # no dates inside: the same records give the same bytes
         plot.figure.savefig(parts[suffix], format=suffix, metadata={FORMATS[suffix]: None})
-    without_ends(plot.table).to_csv(parts["csv"], index=False)
+    without_ends(plot.table).to_csv(parts["csv"], index=False, float_format="%.9g")
     for suffix, part in parts.items():
         part.replace(files[suffix])
     return Drawn(name=name, table=plot.table, files=files)

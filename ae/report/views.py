@@ -189,10 +189,10 @@ def _panels(
         "transform": [{"calculate": joined, "as": "panel"}],
         "facet": facet, "columns": across, "spec": spec,
     }  # fmt: skip
-    if "height" in spec and encoding["x"].get("scale", {}).get("type") != "log":  # Vega-Lite warns
+    if "height" in spec and len(layers) == 1 and "type" not in encoding["x"].get("scale", {}):
         places = table[encoding["y"]["field"]]
         if places.groupby(each).nunique().mean() < 0.75 * places.nunique():
-            found["resolve"] = {"scale": {"y": "independent"}}
+            found["resolve"] = {"scale": {"y": "independent"}}  # else Vega-Lite warns of it
     return found
 
 
