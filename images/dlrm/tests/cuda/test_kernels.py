@@ -112,7 +112,7 @@ def test_joined_ids_give_the_same_bits(tables: int, pooling: int, index: torch.d
         ]
         want = best.forward_tables(weights, ids, offsets, mode="mean")
         joined = torch.cat(ids), join_offsets(offsets)
-        got = best.forward_joined(best.tables(weights), *joined, mode="mean", check=True)
+        got = best.prepare_joined(best.tables(weights), *joined, mode="mean").checked(True)
         if (lengths == pooling).all():  # else another form may be chosen, of another order
             assert torch.equal(got, want)
         assert torch.allclose(got, want, atol=1e-5)

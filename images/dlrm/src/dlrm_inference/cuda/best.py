@@ -99,27 +99,9 @@ class Best(Variant):
         return prepared.checked(check)
 
     def tables(self, weights: _Weights) -> Tables:
-        """Return tables for `forward_joined`. Raises UnsupportedError as `forward_tables` does."""
+        """Return tables for `prepare_joined`. Raises UnsupportedError as `forward_tables` does."""
         frame = frame_of(self.name, self.dtypes, weights)
         return Tables(weights=tuple(weights), frame=frame)
-
-    def forward_joined(
-        self,
-        tables: Tables,
-        indices: torch.Tensor,
-        offsets: torch.Tensor,
-        *,
-        mode: str = "sum",
-        out: torch.Tensor | None = None,
-        check: bool = False,
-    ) -> torch.Tensor:
-        """Return what `forward_tables` returns, of ids as TorchRec's KeyedJaggedTensor has them:
-        indices: every table's, concatenated; offsets (tables * bags + 1,) into them.
-
-        An eager model's time is the host's, and two tensors are sooner looked at than many.
-        """
-        prepared = self.prepare_joined(tables, indices, offsets, mode=mode, out=out)
-        return prepared.checked(check)
 
     def prepare(
         self,
@@ -166,7 +148,11 @@ class Best(Variant):
         mode: str = "sum",
         out: torch.Tensor | None = None,
     ) -> Prepared:
-        """Return the launch that `forward_joined` makes, not yet made."""
+        """Return the launch that `prepare_tables` returns, of ids as TorchRec's KeyedJaggedTensor
+        has them: indices: every table's, concatenated; offsets (tables * bags + 1,) into them.
+
+        An eager model's time is the host's, and two tensors are sooner looked at than many.
+        """
         weights, frame, count = tables.weights, tables.frame, len(tables.weights)
         check_ids(self.name, indices, offsets, mode, weights[0].device)
         all_bags, total = offsets.numel() - 1, indices.numel()

@@ -99,15 +99,12 @@ def _together(
 ) -> Callable[[], Sequence[torch.Tensor]]:
     """One launch for all tables of one batch, whose ids are joined for both."""
     mode, joined, offsets = bench.config.mode, torch.cat(list(ids)), join_offsets(bench.offsets)
+    shape, layout = (bench.config.batch, bench.config.tables, -1), bench.layout
     if isinstance(variant, Best):
         tables = variant.tables(bench.weights)
-        call = partial(variant.forward_joined, tables, joined, offsets, mode=mode)
-    else:
-        layout = bench.layout
-        call = partial(
-            variant.forward_tables, bench.storage, joined, offsets, mode=mode, layout=layout
-        )
-    shape = (bench.config.batch, bench.config.tables, -1)
+        prepare = partial(variant.prepare_joined, tables, joined, offsets, mode=mode)
+        return lambda: [prepare().checked(False).view(shape)]
+    call = partial(variant.forward_tables, bench.storage, joined, offsets, mode=mode, layout=layout)
     return lambda: [call().view(shape)]
 
 
