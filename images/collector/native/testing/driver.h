@@ -92,6 +92,7 @@ SYNTHETIC void fill(int stream, uint64_t address, uint64_t width, uint32_t eleme
 SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
+SYNTHETIC void skip(uint64_t ms);  // the monotonic clock goes on by so much, at once
 SYNTHETIC uint64_t told();  // callbacks so far, but those of memory, modules and lookups
 SYNTHETIC int taken();                      // pieces of memory that the tool has
 SYNTHETIC int own_callbacks();              // how often the tool's own work was reported back to it

@@ -267,6 +267,7 @@ struct Player {
     else if (command == "threads") threads(whole(w[1]), whole(w[2]));
     else if (command == "print") { printf("%s\n", w[1].c_str()); fflush(stdout); }
     else if (command == "pause") usleep(static_cast<useconds_t>(whole(w[1])) * 1000);
+    else if (command == "skip") synthetic::skip(value(w[1]));
     else if (command == "exit") exit(whole(w[1]));
     else if (command == "leave") _exit(whole(w[1]));
     else if (command == "abort") abort();
