@@ -40,6 +40,11 @@ def test_every_figure_draws(results: Results) -> None:
     drawn = draw_figures(ROOT, load_recipe(ROOT, results.recipe), results, None)
     assert any(not one.reason for one in drawn)
     assert all(one.reason.startswith("no record of metric") for one in drawn if one.reason)
+    for table in (one.table for one in drawn if one.table is not None and "low" in one.table):
+        ends = table.dropna(subset=["low", "high"])
+        plotted = ends.select_dtypes("number").drop(columns=["low", "high"])
+        within = plotted.ge(ends["low"], axis=0) & plotted.le(ends["high"], axis=0)
+        assert within.any(axis=1).all(), table  # each value lies within its interval
 
 
 def test_every_point_has_a_clean_origin_and_no_logs(results: Results) -> None:

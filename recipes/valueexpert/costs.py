@@ -52,11 +52,10 @@ def _over(pooled: list[dict[str, Any]], base: str) -> list[dict[str, Any]]:
         level = {"coarse": "coarse_full"}.get(row["level"], "") if full else row["level"]
         if own is None or level not in LOOKS or level == base:
             continue
-        low, high, *_ = ratio_interval(row["samples"], own["samples"])
+        ratio = ratio_interval(row["samples"], own["samples"])
         found.append({
-            "program": _program(row), "level": level, "over": base,
-            "slowdown": row["median"] / own["median"], "low": low, "high": high, "n": row["n"],
-            "evidence": row["evidence"],
+            "program": _program(row), "level": level, "over": base, "slowdown": ratio.value,
+            "low": ratio.low, "high": ratio.high, "n": row["n"], "evidence": row["evidence"],
         })  # fmt: skip
     for level in LOOKS:
         minis = [r for r in found if r["level"] == level and r["program"] in TITLES.values()]
@@ -168,9 +167,8 @@ def operators(frame: pd.DataFrame) -> Plot:
                "evidence": looked[name]["evidence"]}  # fmt: skip
         before, after = times.get((name, "before")), times.get((name, "after"))
         if before and after:
-            low, high, *_ = ratio_interval(before["samples"], after["samples"])
-            row |= {"gain": before["median"] / after["median"], "low": low, "high": high,
-                    "n": after["n"]}  # fmt: skip
+            ratio = ratio_interval(before["samples"], after["samples"])
+            row |= {"gain": ratio.value, "low": ratio.low, "high": ratio.high, "n": after["n"]}
         rows.append(row)
     table = pd.DataFrame(rows)
     figure, (axis,) = new_panels(1, len(table), title="Operators of PyTorch, before over after")

@@ -51,10 +51,10 @@ def _gain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
             mine = {r["variant"]: r for r in pooled.to_dict("records") if r["mini"] == mini}
             if {"before", "after"} <= set(mine):
                 before, after = mine["before"], mine["after"]
-                low, high, *_ = ratio_interval(before["samples"], after["samples"])
+                ratio = ratio_interval(before["samples"], after["samples"])
                 found.append({
-                    "mini": mini, "part": part, "gain": before["median"] / after["median"],
-                    "low": low, "high": high, "n": after["n"], "evidence": after["evidence"],
+                    "mini": mini, "part": part, "gain": ratio.value, "low": ratio.low,
+                    "high": ratio.high, "n": after["n"], "evidence": after["evidence"],
                 })  # fmt: skip
     return found
 
