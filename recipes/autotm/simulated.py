@@ -81,7 +81,10 @@ def speedup(frame: pd.DataFrame) -> Plot:
         if base and variant == "DRAM":
             marks[net] = base["median"] / row["median"]
     return _bars(
-        _table(rows), "Speed-up over all slow memory (dashed: all DRAM)", "speed-up", marks
+        _table(rows),
+        "Speed-up over all slow memory at slow:fast (dashed: all DRAM)",
+        "speed-up",
+        marks,
     )
 
 
@@ -133,9 +136,14 @@ def costs(frame: pd.DataFrame) -> Plot:
         if variant == "Synchronous" and base and ratio in price and ratio != "p0d1":
             name = RATIOS[ratio]
             performance = base["median"] / row["median"]
-            rows.append(_row(performance, row, net=net, bar=name, policy=variant))
+            rows.append(_row(performance, row, net=net, bar=f"{name} speed", policy=variant))
             rows.append(_row(price[ratio], row, net=net, bar=f"{name} cost", policy="cost"))
-    return _bars(_table(rows), "Performance and cost of memory over all DRAM", "share", {})
+    return _bars(
+        _table(rows),
+        "Speed and cost of memory at slow:fast, all DRAM is 1",
+        "share of all DRAM's",
+        {},
+    )
 
 
 def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]) -> Plot:
@@ -157,6 +165,7 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
             texts=["not run" if pd.isna(value) else f"{value:.3g}" for value in values],
             reach=reach,
             mark=marks.get(net),
+            beyond=[marks.get(net, 0.0)] * len(names),
         )
         axis.set_title(network(net) if "_" in net else rates(net))
         axis.set_xlabel(unit)
