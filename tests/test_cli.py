@@ -127,7 +127,7 @@ WRONG = [
     (("run", "toy", "--experiment", "togeter"), "did you mean 'together'?", ExitCode.USAGE),
     (("run", "toy", "--set", "sizee=3"), "did you mean 'size'?", ExitCode.USAGE),
     (("run", "toy", "--set", "size=many"), "must be a whole number", ExitCode.USAGE),
-    (("run", "toy", "--set", "size"), "not of the form key=value", ExitCode.USAGE),
+    (("run", "toy", "--set", "size"), "not of the form NAME=VALUE", ExitCode.USAGE),
     (("run", "toy", "--gpus", "all-of-them"), "neither a count nor a list", ExitCode.USAGE),
     (("run", "toy", "--lane", "upstream"), "cannot be run yet", ExitCode.USAGE),
     (("run", "toy", "--engine", "dokcer"), "did you mean 'docker'?", ExitCode.USAGE),

@@ -52,12 +52,12 @@ DryRun = Annotated[bool, option("only say what would be done", "--dry-run")]
 
 
 def pairs(words: Sequence[str] | None, name: str) -> dict[str, str]:
-    """Read a repeatable option of the form key=value. Raises UsageError."""
+    """Read a repeatable option of the form NAME=VALUE. Raises UsageError."""
     found = {}
     for word in words or ():
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(f"{name} {word}: not of the form key=value", fix=f"{name} key=value")
+            raise UsageError(f"{name} {word}: not of the form NAME=VALUE", fix=f"{name} NAME=VALUE")
         found[key.strip()] = value.strip()
     return found
 

@@ -96,8 +96,8 @@ def parameter_values(recipe: Recipe, selection: Selection) -> dict[str, Value]:
         try:
             values[key] = recipe.parameters[key].parse(text)
         except ValueError as error:
-            about = recipe.parameters[key].help
-            raise UsageError(f"--set {key}: {error}", fix=f"{key} is: {about}") from error
+            fix = f"--set {key}=VALUE, where VALUE is: {recipe.parameters[key].help}"
+            raise UsageError(f"--set {key}: {error}", fix=fix) from error
     return values
 
 
