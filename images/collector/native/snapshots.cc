@@ -171,6 +171,7 @@ void Snapshots::before(CUstream stream, std::vector<Target> targets) {
         left_out(target);
         continue;
       }
+      copying_ = true;
       used += (target.size + 255) / 256 * 256;
     }
     targets_.push_back(target);
@@ -225,6 +226,7 @@ bool Snapshots::compare(uint64_t launch) {
   good = good &&
          check(driver().cuMemcpyDtoHAsync_(sums.data(), at_->sums, bytes, stream_), "fetching") &&
          check(driver().cuStreamSynchronize_(stream_), "waiting for a stream");
+  copying_ &= !good;
   Lock lock(tool_.mutex);
   tool_.collection.add(since);
   for (size_t i = 0; i < targets_.size() && good; ++i) {
@@ -257,6 +259,13 @@ void Snapshots::after(bool launched, uint64_t launch) {
     targets_.erase(gone, targets_.end());
     lock.unlock();
     if (!targets_.empty()) compare(launch);
+    lock.lock();
+  }
+  if (copying_) {  // nothing waited: the driver refused the launch, say. The next one gets the buffer.
+    lock.unlock();
+    const Relaxed relaxed;
+    driver().cuStreamSynchronize_(stream_);
+    copying_ = false;
     lock.lock();
   }
   thread_ = std::thread::id();

@@ -70,6 +70,7 @@ class Snapshots {
   CUstream stream_ = nullptr;
   Device* at_ = nullptr;
   std::vector<Target> targets_;
+  bool copying_ = false;  // into the buffer, in the stream
   uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0, unknown_ = 0;
   uint64_t freed_ = 0, refused_ = 0;  // bytes: they ended meanwhile; the driver does not read them
 };

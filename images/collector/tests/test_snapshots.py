@@ -99,6 +99,18 @@ def test_what_a_kernel_leaves_as_it_was(tmp_path: Path) -> None:
     assert log.facts()["snapshots"] == "4"
 
 
+def test_a_launch_that_the_driver_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    """What was copied for it would come upon the copies for the next one, in another stream."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    refused = [*typed(a, b, c)[:-1], "call refused"]
+    other = typed(b, a, c, f"{b:#x} 1 96 9")
+    other[0] = other[0].replace("launch 1", "launch 2")
+    log = play(
+        [*memory(5, 6, 7), "stream 2 1", *refused, *other], tmp_path, "copies", snapshot=1
+    ).log
+    assert kept(log) == [(0, 0, 0, 4096), (0, 1, 1, 4096 - 96), (0, 2, 2, 4096)]
+
+
 def test_tensors_are_looked_at_rather_than_their_objects(tmp_path: Path) -> None:
     script = [*memory(0, 1, 2), f"tensor {A + 512:#x} 520", *typed(A + 600, A + 0x10000, 0)]
     log = play(script, tmp_path, "copies", snapshot=1).log
