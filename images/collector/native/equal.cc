@@ -69,7 +69,7 @@ struct Work {
     left -= part(at);  // last: then the result may be read
   }
 
-  // A fault would be for the program's handler, which knows its own threads alone: the kernel reads.
+  // The kernel reads: a fault would be for the program's handler, which knows its own threads.
   void help(std::vector<uint8_t>& room) {
     for (uint64_t at; (at = next.fetch_add(kPart)) < size;) {
       const iovec to{room.data(), part(at)}, from{const_cast<uint8_t*>(programs) + at, part(at)};
