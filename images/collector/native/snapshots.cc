@@ -77,8 +77,7 @@ std::vector<Target> targets_of(const std::string& kernel,
 bool Snapshots::wants(const std::string& kernel) {
   if (broken_ || !tool_.recording() || tool_.gpu_over) return false;
   const Text region = tool_.regions.empty() ? 0 : tool_.regions.back().text;
-  const auto context = std::make_tuple(kernel, operator_of_thread(), region);
-  uint64_t& turn = seen_[context];
+  uint64_t& turn = seen_[{&kernel, operator_of_thread(), region}];
   if (turn++ % tool_.options.contexts) return false;
   if (busy_) {
     ++others_;
@@ -250,6 +249,7 @@ bool Snapshots::compare(uint64_t launch) {
 }
 
 void Snapshots::after(bool launched, uint64_t launch) {
+  if (!busy_.load(std::memory_order_relaxed)) return;  // what this thread began it sees
   Lock lock(tool_.mutex);
   if (!busy_ || thread_ != std::this_thread::get_id()) return;
   if (launched && at_) {
