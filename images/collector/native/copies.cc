@@ -55,7 +55,7 @@ struct Move {
   bool ours = false;  // our memory is this move's
   uint64_t to = 0, from = 0, size = 0;
   CUstream stream = nullptr;
-  enum { nothing, copied, compared, fetched } before = nothing;
+  enum { nothing, copied, compared, fetched } before = nothing;  // what was done
   Equal found;             // where it was compared
   Copies* owner = nullptr;
   CUcontext context = nullptr;
@@ -108,7 +108,7 @@ void Copies::begin(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) 
     to_gpu = own(tool_.pieces->find(move.to));
     from_gpu = move.from && own(tool_.pieces->find(move.from));
   }
-  const bool to_host = from_gpu && !to_gpu && on_host(move.to);
+  const bool to_host = from_gpu && !to_gpu && move.to && on_host(move.to);
   if ((!to_gpu && !to_host) || busy_.exchange(true)) return;
   const bool within =
       from_gpu && to_gpu && whole(move.from, move.size) && whole(move.to, move.size);
@@ -221,9 +221,9 @@ bool Copies::fetch_before(Device& device, CUstream stream) {
         (at + kPiece < move.size && !fetch(at + kPiece))) {
       return false;
     }
-    const Equal one = equal_bytes(room + at / kPiece % 2 * kPiece,
-                                  reinterpret_cast<const uint8_t*>(move.to + at),
-                                  std::min(kPiece, move.size - at));
+    const Equal one = equal_to_programs(room + at / kPiece % 2 * kPiece,
+                                        reinterpret_cast<const uint8_t*>(move.to + at),
+                                        std::min(kPiece, move.size - at));
     move.found.bytes += one.bytes;
     move.found.zeros &= one.zeros;
   }
@@ -233,16 +233,20 @@ bool Copies::fetch_before(Device& device, CUstream stream) {
 void Copies::end(bool succeeded) {
   if (!move.ours || move.owner != this) return;
   const bool waits = move.reported != Move::none;  // for us to write its event
-  const uint64_t since = now_ns();
-  const Relaxed relaxed;
-  const bool good = waits && succeeded &&
-                    compare_on_gpu(device(move.context), move.stream, move.to, move.kept);
+  bool good = waits && succeeded;
+  if (good && move.before == Move::copied) {
+    const uint64_t since = now_ns();
+    const Relaxed relaxed;
+    good = compare_on_gpu(device(move.context), move.stream, move.to, move.kept);
+    if (good) move.before = Move::compared;
+    Lock lock(tool_.mutex);
+    if (good) tool_.collection.add(since);
+  }
   {
     Lock lock(tool_.mutex);
     if (good) {
-      tool_.collection.add(since);
       tell(move.size, move.found.bytes, move.found.zeros);
-      ++by_gpu_;
+      ++(move.before == Move::fetched ? by_bus_ : by_gpu_);
     }
     if (move.reported == Move::copy) copied(move.copy_data);
     if (move.reported == Move::fill) was_set(move.fill_data);
@@ -251,7 +255,13 @@ void Copies::end(bool succeeded) {
 }
 
 void Copies::release() {
-  if (move.ours && move.owner == this) busy_ = false;
+  if (move.ours && move.owner == this) {
+    if (move.before == Move::copied) {  // and nothing waited: the driver refused the move, say
+      const Relaxed relaxed;
+      driver().cuStreamSynchronize_(move.stream);
+    }
+    busy_ = false;
+  }
   move.ours = false;
 }
 
@@ -345,17 +355,10 @@ bool Copies::made(Lock& lock, const Sanitizer_MemcpyData& data) {
   if (data.height > 1 && (data.srcPitch != data.width || data.dstPitch != data.width)) {
     return not_in_one_piece();
   }
-  if (move.ours && move.to == data.dstAddress && move.size == data.size) {
-    if (move.before == Move::compared || move.before == Move::fetched) {
-      tell(move.size, move.found.bytes, move.found.zeros);
-      ++(move.before == Move::fetched ? by_bus_ : by_gpu_);
-      return false;
-    }
-    if (move.before == Move::copied) {
-      move.reported = Move::copy;
-      move.copy_data = data;
-      return true;
-    }
+  if (move.ours && move.before && move.to == data.dstAddress && move.size == data.size) {
+    move.reported = Move::copy;
+    move.copy_data = data;
+    return true;
   }
   const auto own = [&](Sanitizer_StreamHandle side) { return side ? side : data.hApiStream; };
   const Side from(data.srcAddress, !from_host, own(data.hSrcStream));

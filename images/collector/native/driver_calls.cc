@@ -128,11 +128,12 @@ std::vector<TensorMap> maps_in(const Call& launch, const KernelCode* code) {
   return found;
 }
 
-// The mangled name of the kernel, where it is known.
-std::string name_of(const Call& launch) {
-  const auto known = tool->unpatched->names.find(launch.function);
-  if (known != tool->unpatched->names.end()) return known->second.name;
-  return launch.name ? launch.name : "";
+// The mangled name of the kernel, where it is known: the same string for the same name.
+const std::string& name_of(const Call& launch) {
+  Unpatched& unpatched = *tool->unpatched;
+  const auto known = unpatched.names.find(launch.function);
+  if (known != unpatched.names.end()) return *known->second.name;
+  return *unpatched.texts.emplace(launch.name ? launch.name : "").first;
 }
 
 // Of its own module, where that is known.
@@ -146,7 +147,7 @@ const KernelCode* code_of(const Call& launch, const std::string& name) {
 // A launch that the driver took and that was not reported went into a graph.
 void captured(const Call& launch) {
   Unpatched& unpatched = *tool->unpatched;
-  const std::string name = name_of(launch);
+  const std::string& name = name_of(launch);
   std::vector<TensorMap> maps = maps_in(launch, code_of(launch, name));
   if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
 }
@@ -154,10 +155,11 @@ void captured(const Call& launch) {
 void looked_up(const void* arguments, bool in_library) {
   const auto& lookup = *static_cast<const LookupArguments*>(arguments);
   if (!lookup.found || !lookup.name) return;
-  tool->unpatched->names[*lookup.found] = {
-      lookup.name, in_library ? nullptr : static_cast<CUmodule>(lookup.in)};
-  tool->unpatched->kernels.erase(*lookup.found);  // a handle may come back
-  if (in_library) tool->unpatched->kernels.insert(*lookup.found);
+  Unpatched& unpatched = *tool->unpatched;
+  unpatched.names[*lookup.found] = {&*unpatched.texts.emplace(lookup.name).first,
+                                    in_library ? nullptr : static_cast<CUmodule>(lookup.in)};
+  unpatched.kernels.erase(*lookup.found);  // a handle may come back
+  if (in_library) unpatched.kernels.insert(*lookup.found);
 }
 
 void capture_ended(const void* arguments) {
@@ -184,7 +186,7 @@ void pass_gate(bool over) {
 
 void look_at(const Call& launch) {
   Lock lock(tool->mutex);
-  const std::string name = name_of(launch);
+  const std::string& name = name_of(launch);
   if (!tool->snapshots->wants(name)) return;
   std::vector<KernelCode::Parameter> parameters;
   bool known = false;

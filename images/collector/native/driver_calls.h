@@ -17,9 +17,10 @@ namespace accel_trace {
 // What kernels get by tensor map, and what else no patch sees of them.
 struct Unpatched {
   std::unordered_map<CUmodule, CubinCode> code;
+  std::unordered_set<std::string> texts;  // names of kernels, mangled, each once
   struct Named {
-    std::string name;   // mangled
-    CUmodule module;    // null: a library's
+    const std::string* name;  // of them
+    CUmodule module;          // null: a library's
   };
   std::unordered_map<const void*, Named> names;  // of functions, by their handles
   std::unordered_set<const void*> kernels;  // handles that are a library's, of no context

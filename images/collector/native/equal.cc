@@ -1,6 +1,7 @@
 #include "equal.h"
 
 #include <signal.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 namespace accel_trace {
 namespace {
@@ -21,7 +23,9 @@ constexpr unsigned kMostHelpers = 3;
 
 typedef uint8_t Bytes __attribute__((vector_size(16)));
 
-Equal equal_alone(const uint8_t* first, const uint8_t* second, uint64_t size) {
+}  // namespace
+
+Equal equal_bytes(const uint8_t* first, const uint8_t* second, uint64_t size) {
   Equal out;
   Bytes any{};
   uint64_t i = 0;
@@ -45,23 +49,46 @@ Equal equal_alone(const uint8_t* first, const uint8_t* second, uint64_t size) {
   return out;
 }
 
+namespace {
+
 struct Work {
-  const uint8_t* first;
-  const uint8_t* second;
+  const uint8_t* ours;
+  const uint8_t* programs;
   uint64_t size;
   std::atomic<uint64_t> next{0}, left, bytes{0};
   std::atomic<bool> zeros{true};
+  std::mutex mutex;
+  std::vector<uint64_t> refused;  // parts that the kernel did not read for a helper
 
-  void help() {
-    for (;;) {
-      const uint64_t at = next.fetch_add(kPart);
-      if (at >= size) return;
-      const uint64_t part = std::min(kPart, size - at);
-      const Equal one = equal_alone(first + at, second + at, part);
-      bytes += one.bytes;
-      if (!one.zeros) zeros = false;
-      left -= part;  // last: then the result may be read
+  uint64_t part(uint64_t at) const { return std::min(kPart, size - at); }
+
+  void compare(uint64_t at, const uint8_t* with) {
+    const Equal one = equal_bytes(ours + at, with, part(at));
+    bytes += one.bytes;
+    if (!one.zeros) zeros = false;
+    left -= part(at);  // last: then the result may be read
+  }
+
+  // The kernel reads: a fault would be for the program's handler, which knows its own threads.
+  void help(std::vector<uint8_t>& room) {
+    for (uint64_t at; (at = next.fetch_add(kPart)) < size;) {
+      const iovec to{room.data(), part(at)}, from{const_cast<uint8_t*>(programs) + at, part(at)};
+      const ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+      if (read == static_cast<ssize_t>(part(at))) {
+        compare(at, room.data());
+      } else {
+        const std::lock_guard<std::mutex> guard(mutex);
+        refused.push_back(at);
+      }
     }
+  }
+
+  bool take_refused(uint64_t& at) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    if (refused.empty()) return false;
+    at = refused.back();
+    refused.pop_back();
+    return true;
   }
 };
 
@@ -70,11 +97,8 @@ class Helpers {
  public:
   Helpers() : process_(getpid()) {
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    // The target's signals are not for these threads. Faults at its memory are: a handler may let us in.
-    sigset_t all, before;
+    sigset_t all, before;  // the target's signals are not for these threads
     sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       for (unsigned i = 0; i < std::min(cores - 1, kMostHelpers); ++i) {
@@ -87,10 +111,10 @@ class Helpers {
 
   bool ours() const { return process_ == getpid(); }  // a forked child has no threads
 
-  Equal share(const uint8_t* first, const uint8_t* second, uint64_t size) {
+  Equal share(const uint8_t* ours, const uint8_t* programs, uint64_t size) {
     const auto work = std::make_shared<Work>();
-    work->first = first;
-    work->second = second;
+    work->ours = ours;
+    work->programs = programs;
     work->size = size;
     work->left = size;
     {
@@ -99,8 +123,12 @@ class Helpers {
       ++number_;
     }
     wake_.notify_all();
-    work->help();
-    while (work->left) std::this_thread::yield();  // parts that a helper is in the middle of
+    uint64_t at;
+    while ((at = work->next.fetch_add(kPart)) < size) work->compare(at, programs + at);
+    while (work->left) {
+      if (work->take_refused(at)) work->compare(at, programs + at);
+      else std::this_thread::yield();  // parts that a helper is in the middle of
+    }
     Equal out;
     out.bytes = work->bytes;
     out.zeros = work->zeros;
@@ -110,13 +138,14 @@ class Helpers {
  private:
   void wait() {
     uint64_t done = 0;
+    std::vector<uint8_t> room(kPart);
     for (;;) {
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait(lock, [&] { return number_ != done; });
       done = number_;
       const std::shared_ptr<Work> work = work_;
       lock.unlock();
-      work->help();
+      work->help(room);
     }
   }
 
@@ -137,9 +166,9 @@ Helpers& helpers() {
 
 }  // namespace
 
-Equal equal_bytes(const uint8_t* first, const uint8_t* second, uint64_t size) {
-  if (size < kShared) return equal_alone(first, second, size);
-  return helpers().share(first, second, size);
+Equal equal_to_programs(const uint8_t* ours, const uint8_t* programs, uint64_t size) {
+  if (size < kShared) return equal_bytes(ours, programs, size);
+  return helpers().share(ours, programs, size);
 }
 
 }  // namespace accel_trace

@@ -5,8 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "sampler.h"
 #include "tool.h"
 #include "values.h"

@@ -56,7 +56,6 @@ class Log {
   State state() const { return state_; }
   bool writable() const { return state_ == State::idle || state_ == State::open; }
   uint64_t events() const { return clock_; }  // that were added so far
-  bool buffered() const { return !buffer_.empty(); }
   void count_dropped_accesses(uint64_t total);
 
  private:

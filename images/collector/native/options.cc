@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #ifndef ACCEL_TRACE_SANITIZER_PATH

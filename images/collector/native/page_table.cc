@@ -87,8 +87,6 @@ Table PageTable::view() const {
   return table;
 }
 
-bool PageTable::has(Part part) const { return data(part) != nullptr; }
-
 const void* PageTable::data(Part part) const {
   switch (part) {
     case Part::low: return low_;

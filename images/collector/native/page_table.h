@@ -45,7 +45,6 @@ class PageTable {
 
   Table view() const;  // with the host's addresses
   uint64_t base() const { return high_ ? base_ << kBlockBits : kNowhere; }
-  bool has(Part part) const;
   const void* data(Part part) const;
   uint64_t entries(Part part) const;  // used so far: what a copy must have room for
   static size_t entry_bytes(Part part) { return part == Part::fine ? sizeof(Fine) : 4; }

@@ -77,8 +77,7 @@ std::vector<Target> targets_of(const std::string& kernel,
 bool Snapshots::wants(const std::string& kernel) {
   if (broken_ || !tool_.recording() || tool_.gpu_over) return false;
   const Text region = tool_.regions.empty() ? 0 : tool_.regions.back().text;
-  const auto context = std::make_tuple(kernel, operator_of_thread(), region);
-  uint64_t& turn = seen_[context];
+  uint64_t& turn = seen_[{&kernel, operator_of_thread(), region}];
   if (turn++ % tool_.options.contexts) return false;
   if (busy_) {
     ++others_;
@@ -171,6 +170,7 @@ void Snapshots::before(CUstream stream, std::vector<Target> targets) {
         left_out(target);
         continue;
       }
+      copying_ = true;
       used += (target.size + 255) / 256 * 256;
     }
     targets_.push_back(target);
@@ -225,6 +225,7 @@ bool Snapshots::compare(uint64_t launch) {
   good = good &&
          check(driver().cuMemcpyDtoHAsync_(sums.data(), at_->sums, bytes, stream_), "fetching") &&
          check(driver().cuStreamSynchronize_(stream_), "waiting for a stream");
+  copying_ &= !good;
   Lock lock(tool_.mutex);
   tool_.collection.add(since);
   for (size_t i = 0; i < targets_.size() && good; ++i) {
@@ -248,6 +249,7 @@ bool Snapshots::compare(uint64_t launch) {
 }
 
 void Snapshots::after(bool launched, uint64_t launch) {
+  if (!busy_.load(std::memory_order_relaxed)) return;  // what this thread began it sees
   Lock lock(tool_.mutex);
   if (!busy_ || thread_ != std::this_thread::get_id()) return;
   if (launched && at_) {
@@ -257,6 +259,13 @@ void Snapshots::after(bool launched, uint64_t launch) {
     targets_.erase(gone, targets_.end());
     lock.unlock();
     if (!targets_.empty()) compare(launch);
+    lock.lock();
+  }
+  if (copying_) {  // nothing waited: the driver refused the launch, say. The next one gets the buffer.
+    lock.unlock();
+    const Relaxed relaxed;
+    driver().cuStreamSynchronize_(stream_);
+    copying_ = false;
     lock.lock();
   }
   thread_ = std::thread::id();

@@ -1,10 +1,11 @@
-// Mode copies, where a budget is given: memory that a kernel gets by its arguments is copied on the GPU
-// before the launch and compared after it, in the order of the launch's stream. Nothing is patched; the
-// launch is waited for.
+// Mode copies, where a budget is given: in place of copies and fills, launches are looked at. Memory that
+// a kernel gets by its arguments is copied on the GPU before the launch and compared after it, in the
+// order of the launch's stream. Nothing is patched; the launch is waited for.
 #pragma once
 
 #include <cuda.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -35,7 +36,8 @@ class Snapshots {
  public:
   explicit Snapshots(Tool& tool) : tool_(tool) {}
 
-  // Whether this launch is looked at. With the mutex, on the way into the driver.
+  // Whether this launch is looked at. With the mutex, on the way into the driver; the same string for
+  // the same kernel.
   bool wants(const std::string& kernel);
   // What it gets is not known: another launch of its calling context takes its turn. With the mutex.
   void not_known();
@@ -63,13 +65,16 @@ class Snapshots {
 
   Tool& tool_;
   std::map<CUcontext, Device> devices_;
-  std::map<std::tuple<std::string, Text, Text>, uint64_t> seen_;  // launches by calling context
+  // Launches by calling context.
+  std::map<std::tuple<const std::string*, Text, Text>, uint64_t> seen_;
   uint64_t* turn_ = nullptr;  // that of the launch that is under way
-  bool busy_ = false, broken_ = false;
+  std::atomic<bool> busy_{false};  // a launch is under way
+  bool broken_ = false;
   std::thread::id thread_;  // whose launch is under way
   CUstream stream_ = nullptr;
   Device* at_ = nullptr;
   std::vector<Target> targets_;
+  bool copying_ = false;  // into the buffer, in the stream
   uint64_t looked_ = 0, left_bytes_ = 0, captured_ = 0, others_ = 0, unknown_ = 0;
   uint64_t freed_ = 0, refused_ = 0;  // bytes: they ended meanwhile; the driver does not read them
 };

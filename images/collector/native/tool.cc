@@ -48,11 +48,13 @@ std::string subscribe(Tool& self) {
   if (self.copies) Copies::add_calls(calls.seldom);
   error = self.watching.begin(self.api, handle, calls, self.options.ends());
   if (self.watching.lacks_driver_calls()) {
-    self.note(2, self.copies ? "this Sanitizer does not report all copies and fills of the driver, "
-                               "or launches: such copies are compared the slow way, and such "
-                               "launches not at all"
-                             : "this Sanitizer does not report the calls that launch kernels: what "
-                               "they copy by tensor map (TMA) is not known");
+    self.note(2, std::string("this Sanitizer does not report all ") +
+                     (self.copies      ? "copies and fills of the driver: such copies are compared the "
+                                         "slow way"
+                      : self.snapshots ? "calls that launch kernels: what such launches leave as it "
+                                         "was is not known"
+                                       : "calls that launch kernels: what they copy by tensor map "
+                                         "(TMA) is not known"));
   }
   return error;
 }
@@ -177,8 +179,11 @@ Tool::Tool(const Options& wanted) : options(wanted), process(getpid()) {
   code = std::make_unique<Code>(*this);
   pieces = std::make_unique<Pieces>(painting_of(options));
   unpatched = std::make_unique<Unpatched>();
-  if (options.mode == Mode::copies) copies = std::make_unique<Copies>(*this);
-  if (copies && options.snapshot) snapshots = std::make_unique<Snapshots>(*this);
+  if (options.mode == Mode::copies && options.snapshot) {
+    snapshots = std::make_unique<Snapshots>(*this);
+  } else if (options.mode == Mode::copies) {
+    copies = std::make_unique<Copies>(*this);
+  }
   if (options.every && options.analyses()) {
     sampler = std::make_unique<Sampler>(*this);
     pieces->pause();

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from accel_trace import tools
-from accel_trace.events import Launch, Module
+from accel_trace.events import Launch, Memcpy, Module
 from accel_trace.moved import Compared, Recorded
 from accel_trace.reporting import make_report, open_sessions
 from accel_trace.session import Session
@@ -293,6 +293,23 @@ def test_without_memory_copies_are_compared_as_before(why: str, tmp_path: Path) 
     assert told_of(fast) == told_of(slow)
     gpu, bus = (2, 3) if why == "SYNTHETIC_FULL" else (0, 0)  # no memory is needed within the GPU's
     assert fast.log.facts()["compared_by"] == f"gpu {gpu}, bus {bus}, sanitizer {13 - gpu - bus}"
+
+
+@pytest.mark.parametrize("how", ["refused", "fails"])
+def test_a_copy_that_the_driver_does_not_make_is_not_compared(how: str, tmp_path: Path) -> None:
+    """Nor does what was copied for it get into the way of the next one, in another stream."""
+    other = A + (16 << 20)
+    run = play([
+        *moves("called")[:len(START) + 5], "stream 2 1", f"fill 1 {A:#x} 1000 1 9 called",
+        f"move 1 {A:#x} {HOST:#x} {LARGE} 2 {how}", f"move 2 {other:#x} {HOST:#x} 1000 2 called",
+        f"move 1 {HOST:#x} {A:#x} 500 3 {how}", f"move 1 {A:#x} {other:#x} 600 4 {how}",
+        f"move 1 0 {A:#x} 500 3 refused", f"move 2 {other:#x} {HOST:#x} 2000 2 called",
+    ], tmp_path, "copies")  # fmt: skip
+    told = [(one.size, one.unchanged) for one in run.log.of(Compared)]
+    assert told == [(1000, 0), (1000, 0), (2000, 1000)]
+    made = [one.size for one in run.log.of(Memcpy)]
+    assert made == ([LARGE, 1000, 500, 600, 2000] if how == "fails" else [1000, 2000])
+    assert run.log.facts()["compared_by"] == "gpu 3, bus 0, sanitizer 0"
 
 
 def test_a_sanitizer_that_does_not_report_a_copy_is_told_of_as_that(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from accel_trace import events as ev
 from accel_trace.session import Session
 from accel_trace.tools.base import ToolError
 from accel_trace.tools.unchanged_writes import UnchangedWrites
+from accel_trace.tools.value_patterns import ValuePatterns
 from native_support import START, Log, built, need_tools, play, program
 from test_unpatched import cubin
 
@@ -97,6 +98,38 @@ def test_what_a_kernel_leaves_as_it_was(tmp_path: Path) -> None:
     assert {x.analysed for x in log.of(ev.Launch)} == {0}
     assert log.of(ev.Module)[0].patched == 0
     assert log.facts()["snapshots"] == "4"
+
+
+def test_a_launch_that_the_driver_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    """What was copied for it would come upon the copies for the next one, in another stream."""
+    a, b, c = (A + i * 0x10000 for i in range(3))
+    refused = [*typed(a, b, c)[:-1], "call refused"]
+    other = typed(b, a, c, f"{b:#x} 1 96 9")
+    other[0] = other[0].replace("launch 1", "launch 2")
+    log = play(
+        [*memory(5, 6, 7), "stream 2 1", *refused, *other], tmp_path, "copies", snapshot=1
+    ).log
+    assert kept(log) == [(0, 0, 0, 4096), (0, 1, 1, 4096 - 96), (0, 2, 2, 4096)]
+
+
+def test_copies_and_fills_are_neither_compared_nor_waited_for(tmp_path: Path) -> None:
+    """No report of snapshots needs that; the driver's functions that make them are not watched."""
+    a, b = A, A + 0x10000
+    script = [*memory(5, 6), "told", f"move 1 {a:#x} {b:#x} 4096 4 called",
+              f"fill 1 {a:#x} 4096 1 7 called", "told"]  # fmt: skip
+    run = play(script, tmp_path, "copies", snapshot=1)
+    assert run.stdout == "told 0\ntold 2\n"
+    kinds = [type(one) for one in run.log.events]
+    assert kinds.count(ev.Memcpy) == kinds.count(ev.Memset) == 1
+    assert ev.Compared not in kinds
+    assert run.log.facts()["device_bytes"] == "0"
+    with pytest.raises(ToolError, match="no value was recorded"):
+        ValuePatterns({"level": "coarse"}, tmp_path).run(Session(run.folder))
+
+
+def test_a_sanitizer_that_does_not_report_launches_is_told_of_as_that(tmp_path: Path) -> None:
+    log = play(memory(5), tmp_path, "copies", snapshot=1, SYNTHETIC_LACKS="1").log
+    assert "what such launches leave as it was is not known" in log.notes()
 
 
 def test_tensors_are_looked_at_rather_than_their_objects(tmp_path: Path) -> None:

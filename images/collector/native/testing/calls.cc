@@ -61,8 +61,7 @@ void use(int stream) {
 Context& current() { return used ? *used : *machine().contexts.begin()->second; }
 
 void call_driver(uint32_t id, const void* arguments, const char* name,
-                 const std::function<void()>& work) {
-  const CUresult result = CUDA_SUCCESS;
+                 const std::function<void()>& work, CUresult result) {
   Sanitizer_CallbackData data{};
   data.functionParams = arguments;
   data.symbolName = name;
@@ -134,6 +133,10 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
   arguments.function = static_cast<CUfunction>(function);
   arguments.parameters = pointers.data();
   // The name is that of no kernel, as with the driver of CUDA 13.0.
+  if (way == "refused") {
+    return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", [] {},
+                       CUDA_ERROR_INVALID_VALUE);
+  }
   call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work);
 }
 
@@ -150,20 +153,25 @@ void push(int stream, std::function<void()> work) {
 
 }  // namespace
 
-void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction, bool called) {
+void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,
+          const std::string& how) {
   const auto work = [=] {
+    if (how == "refused") return;
     copy(stream, to, from, size, direction, true);
+    if (how == "fails") return;
     push(stream, [=] {
+      machine().streams.at(stream)->others_run();
       memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
     });
   };
   use(stream);
-  if (!called) return work();
+  if (how.empty()) return work();
   const MoveArguments arguments{to, from, size, handle_of(stream)};
   const uint32_t ids[] = {0, 0, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoDAsync_v2,
                           SANITIZER_CBID_DRIVER_API_cuMemcpyDtoHAsync_v2,
                           SANITIZER_CBID_DRIVER_API_cuMemcpyDtoDAsync_v2};
-  call_driver(ids[direction], &arguments, nullptr, work);
+  call_driver(ids[direction], &arguments, nullptr, work,
+              how == "called" ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
 void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32_t value,

@@ -139,7 +139,10 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
   free_meanwhile("SYNTHETIC_FREES_BEFORE", stream);
-  of(stream)->push([=] { memset(reinterpret_cast<void*>(to), value, bytes); });
+  of(stream)->push([=] {
+    of(stream)->others_run();
+    memset(reinterpret_cast<void*>(to), value, bytes);
+  });
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned, unsigned, unsigned, unsigned,

@@ -68,6 +68,17 @@ void Stream::run_all() {
   }
 }
 
+void Stream::others_run() {
+  std::vector<Stream*> others;
+  {
+    std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    for (auto& [number, stream] : machine().streams) {
+      if (stream.get() != this) others.push_back(stream.get());
+    }
+  }
+  for (Stream* other : others) other->run_all();
+}
+
 void Stream::push(std::function<void()> work) {
   std::lock_guard<std::mutex> guard(list);
   queue.push_back(std::move(work));

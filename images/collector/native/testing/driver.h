@@ -85,8 +85,11 @@ SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int d
                     bool asynchronous);
 SYNTHETIC void set(int stream, uint64_t address, uint64_t width, uint64_t height, uint32_t element,
                    uint32_t value);
-// The same, and the bytes move; `called`: through a function of the driver that is reported.
-SYNTHETIC void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction, bool called);
+// The same, and the bytes move, while other streams go on; `called`: through a function of the driver
+// that is reported. With `refused` or `fails` in its place nothing moves: that function fails at once,
+// or after the copy was told of.
+SYNTHETIC void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,
+                    const std::string& how);
 SYNTHETIC void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32_t value,
                     bool called);
 SYNTHETIC void wait_for_stream(int stream);

@@ -45,6 +45,7 @@ struct Stream {
   void push(std::function<void()> work);
   void run_one();
   void run_all();
+  void others_run();  // as streams of a GPU do meanwhile
   CUstream handle() { return reinterpret_cast<CUstream>(this); }
   Sanitizer_StreamHandle sanitizer_handle() {
     return reinterpret_cast<Sanitizer_StreamHandle>(this);
@@ -97,6 +98,7 @@ void free_taken(Context& context);  // what the tool took with it
 void use(int stream);  // its context is this thread's from now on
 Context& current();
 void destroy_meanwhile();  // another thread, the context that SYNTHETIC_DESTROYS names; once
-void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work);
+void call_driver(uint32_t id, const void* arguments, const char* name, const std::function<void()>& work,
+                 CUresult result = CUDA_SUCCESS);
 
 }  // namespace synthetic

@@ -213,7 +213,7 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture|module|module-capture]: as `go`, but through the driver's function, the
+      // call [buffer|capture|module|module-capture|refused]: as `go`, but through the driver's function, the
       // kernel that of a library or of its module; call lazily CUBIN
       synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
@@ -223,8 +223,8 @@ struct Player {
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
     else if (command == "copy") synthetic::copy(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), whole(w[6]));
     else if (command == "set") synthetic::set(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), static_cast<uint32_t>(value(w[5])), static_cast<uint32_t>(value(w[6])));
-    else if (command == "move") {  // move STREAM TO FROM SIZE DIRECTION [called]
-      synthetic::move(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), word(6) == "called");
+    else if (command == "move") {  // move STREAM TO FROM SIZE DIRECTION [called|refused|fails]
+      synthetic::move(whole(w[1]), value(w[2]), value(w[3]), value(w[4]), whole(w[5]), word(6));
     }
     else if (command == "fill") {  // fill STREAM ADDRESS WIDTH ELEMENT VALUE [called]
       synthetic::fill(whole(w[1]), value(w[2]), value(w[3]), static_cast<uint32_t>(value(w[4])),

@@ -22,7 +22,6 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr int kRanges = 4096;
-constexpr int kAgain = 100;  // times that one access is made again
 #ifdef __x86_64__
 constexpr uint64_t kTrap = 0x100;  // the trap flag
 #endif
@@ -42,6 +41,7 @@ struct State {
   std::atomic_flag lock = ATOMIC_FLAG_INIT;
   Range ranges[kRanges] = {};
   std::atomic<int> used{0};
+  std::atomic<uint64_t> left{0};     // times that memory was opened for good, before it is not live
   uint64_t failed = 0;
   int why = 0;                       // recording did not start
   pid_t owner = 0;
@@ -54,15 +54,14 @@ thread_local __attribute__((tls_model("initial-exec"))) struct {
   int opened;
   bool stepping, trap_before;
   uint64_t mask;    // of signals, before the step
-  uint64_t last;    // address of an access that was made again, and how often
-  int again;
+  uint64_t left;    // as of the state, when an access was made again
 } own;
 
-int find(uint64_t address, bool live = true) {
+int find(uint64_t address) {
   const int used = state.used;
   for (int i = 0; i < used; ++i) {
     const Range& range = state.ranges[i];
-    if (range.live == live && address >= range.page && address < range.page_end) return i;
+    if (range.live && address >= range.page && address < range.page_end) return i;
   }
   return -1;
 }
@@ -86,6 +85,15 @@ void close(int number) {
 
 void close_all() {
   while (own.opened) close(own.open[--own.opened]);
+}
+
+// Those that were left while this thread steps through them.
+void close_left() {
+  for (int i = own.opened; i-- > 0;) {
+    if (state.ranges[own.open[i]].live) continue;
+    close(own.open[i]);
+    own.open[i] = own.open[--own.opened];
+  }
 }
 
 void protect_all(int protection) {
@@ -157,14 +165,11 @@ void on_fault(int number, siginfo_t* info, void* data) {
   auto* context = static_cast<ucontext_t*>(data);
   const auto address = reinterpret_cast<uint64_t>(info->si_addr);
   const int found = info->si_code == SEGV_ACCERR ? find(address) : -1;
-  if (found < 0 && info->si_code == SEGV_ACCERR && find(address, false) >= 0) {
-    // Opened for good between the access and here: it is made again, but not for ever: the program
-    // may have closed it since. One that is watched anew and left each time may come here often.
-    own.again = own.last == address ? own.again + 1 : 0;
-    own.last = address;
-    if (own.again < kAgain) return;
+  if (found < 0 && info->si_code == SEGV_ACCERR && own.left != state.left) {
+    own.left = state.left;  // opened for good between the access and here, maybe: it is made again
+    return;
   }
-  if (found >= 0) own.again = 0;
+  if (own.opened == kOpen) close_left();
   if (found < 0 || own.opened == kOpen) {
     stop_stepping(context);
     pass_on(number, info, data);
@@ -312,6 +317,7 @@ ACCEL_TRACE_CPU_EXPORT int accel_trace_cpu_watch(uint64_t address, uint64_t size
   if (state.paused || state.mode == kFaults || set(range, PROT_NONE) == 0) return 0;
   const int why = errno;
   set(range, PROT_READ | PROT_WRITE);  // a part may have been taken
+  ++state.left;
   range.live = false;
   return why;
 }
@@ -325,6 +331,7 @@ ACCEL_TRACE_CPU_EXPORT void accel_trace_cpu_unwatch(uint64_t address) {
     Range& gone = state.ranges[i];
     if (!gone.live || gone.first != address) continue;
     if (state.mode != kFaults) set(gone, PROT_READ | PROT_WRITE);
+    ++state.left;
     gone.live = false;
     for (int k = 0; k < state.used && !state.paused && state.mode != kFaults; ++k) {  // neighbours on its pages stay
       const Range& other = state.ranges[k];

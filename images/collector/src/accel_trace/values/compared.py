@@ -79,8 +79,8 @@ class Copies:
 
 
 def was_compared(process: Process) -> bool:
-    """Whether a process ran in mode copies."""
-    return process.facts.get("mode") == "copies"
+    """Whether a process ran in mode copies, and no kernels were looked at in their place."""
+    return process.facts.get("mode") == "copies" and "snapshot" not in process.facts
 
 
 def compared(process: Process) -> Replay:
