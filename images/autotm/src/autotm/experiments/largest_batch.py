@@ -48,7 +48,7 @@ def run(config: Config, out: RecordWriter) -> None:
                 out.skip(labels, "no batch of the plain step fits, so no time per sample is known; "
                          "fix: --sample-seconds")  # fmt: skip
                 continue
-            start = plain.batch if plain is not None else first
+            start = 2 * plain.batch if plain is not None else first
             best = _largest(out, task, name, start, config.resolution, labels)
             if name == "plain":
                 plain = best

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -23,7 +24,8 @@ from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.apart import THREADS, plan_apart
-from autotm.planner.model import NoPlan
+from autotm.planner.model import Aim, NoPlan
+from autotm.planner.ours import BEST
 from autotm.rivals.base import Rival, Run, iterate
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
@@ -35,15 +37,21 @@ SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what 
 TIMES = 3  # iterations of a point that are timed
 
 
-def once_planned(seconds: float, gap: float) -> Planner:
+class Aimed(Protocol):
+    """A planner that is told which plans are asked for."""
+
+    def __call__(self, graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan: ...
+
+
+def once_planned(seconds: float, gap: float) -> Aimed:
     """Our planner, which is not asked for the least budget where it finds no plan for this one.
 
     Each plan is made in a process of its own.
     """
 
-    def planner(graph: Graph, machine: Machine) -> Plan:
+    def planner(graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan:
         try:
-            return plan_apart(graph, machine, seconds=seconds, gap=gap)
+            return plan_apart(graph, machine, seconds=seconds, gap=gap, aim=aim)
         except NoPlan as error:
             raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
 
