@@ -24,8 +24,9 @@ from autotm.fitting import Timed
 from autotm.graph import Graph, Kind, Machine, Op, Plan, Tensor
 from autotm.networks.modules import module
 from autotm.planner import ours
+from autotm.planner.apart import once_planned
 from autotm.planner.model import Aim, NoPlan
-from autotm.rivals.compare import OURS, Comparison, once_planned
+from autotm.rivals.compare import OURS, Comparison
 from autotm.rivals.largest import Task, Trial, largest
 from autotm_random import MIB
 from torch import nn
@@ -103,6 +104,21 @@ def test_what_is_proven_to_be_too_slow_is_not_run_and_what_is_run_is_measured(
     trial = slow.attempt(OURS)(4)
     assert "every plan takes at least" in trial.why
     assert trial.peak == 0
+
+
+def test_a_step_slower_than_its_plan_says_is_tried_with_the_best_plan_too() -> None:
+    asked = []
+
+    def wrong(graph: Graph, machine: Machine, aim: Aim = ours.BEST) -> Plan:
+        asked.append(aim.enough)
+        return replace(hopeful(graph, machine), seconds=0.0)
+
+    slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12, planner=wrong)
+    assert slow.ours(4).why.startswith("a sample takes")
+    assert asked == [4e-12, 0.0]
+    asked.clear()
+    assert replace(slow, limit=1e3).ours(4).why == ""
+    assert asked == [4e3]
 
 
 def test_what_cannot_fit_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

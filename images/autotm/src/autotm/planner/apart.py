@@ -9,8 +9,9 @@ import os
 import pickle
 import subprocess
 import sys
+from typing import Protocol
 
-from autotm.executor.errors import AutotmError
+from autotm.executor.errors import AutotmError, BudgetError
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.model import Aim, NoPlan
 from autotm.planner.ours import BEST, plan
@@ -41,6 +42,27 @@ def plan_apart(
     if isinstance(found, NoPlan):
         raise found
     return found
+
+
+class Aimed(Protocol):
+    """A planner that is told which plans are asked for."""
+
+    def __call__(self, graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan: ...
+
+
+def once_planned(seconds: float, gap: float) -> Aimed:
+    """Our planner, which is not asked for the least budget where it finds no plan for this one.
+
+    Each plan is made in a process of its own.
+    """
+
+    def planner(graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan:
+        try:
+            return plan_apart(graph, machine, seconds=seconds, gap=gap, aim=aim)
+        except NoPlan as error:
+            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
+
+    return planner
 
 
 def _serve() -> None:

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -22,10 +21,8 @@ from autotm.check import check
 from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import Planner, Timed, timed
-from autotm.graph import Graph, Machine, Plan
-from autotm.planner.apart import THREADS, plan_apart
-from autotm.planner.model import Aim, NoPlan
-from autotm.planner.ours import BEST
+from autotm.graph import Plan
+from autotm.planner.apart import THREADS, once_planned
 from autotm.rivals.base import Rival, Run, iterate
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
@@ -35,27 +32,6 @@ OURS = "Ours"
 FAILURES = 2  # knobs of a form that fail, before it is left out
 SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what was asked for
 TIMES = 3  # iterations of a point that are timed
-
-
-class Aimed(Protocol):
-    """A planner that is told which plans are asked for."""
-
-    def __call__(self, graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan: ...
-
-
-def once_planned(seconds: float, gap: float) -> Aimed:
-    """Our planner, which is not asked for the least budget where it finds no plan for this one.
-
-    Each plan is made in a process of its own.
-    """
-
-    def planner(graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan:
-        try:
-            return plan_apart(graph, machine, seconds=seconds, gap=gap, aim=aim)
-        except NoPlan as error:
-            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
-
-    return planner
 
 
 @dataclass

@@ -15,9 +15,10 @@ import torch
 from autotm.executor.capture import Loss
 from autotm.fitting import Fitted, timed
 from autotm.networks.modules import module
+from autotm.planner.apart import Aimed, once_planned
 from autotm.planner.model import Aim
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import OURS, SPARE, TIMES, Aimed, Comparison, once_planned
+from autotm.rivals.compare import OURS, SPARE, TIMES, Comparison
 from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
 
