@@ -39,7 +39,7 @@ def plan(
     for each other, it is solved again for less; where there was no plan, with `seconds` once more.
     In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
     copies get an order, and the paper's plans, which are plans of this model too, are tried as
-    well.
+    well. aim: the search ends with a plan that is enough; NoPlan where none is fast enough.
     """
     began = time.perf_counter()
     least, op = least_bytes(graph, machine)
