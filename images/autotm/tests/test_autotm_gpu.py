@@ -30,8 +30,9 @@ from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.fitting import Fitted
 from autotm.networks.modules import MODULES, module
+from autotm.planner.apart import once_planned
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import Comparison, once_planned
+from autotm.rivals.compare import Comparison
 from autotm.rivals.largest import Task, largest
 from autotm.rivals.measuring import peak_bytes, tidy
 from autotm.rivals.offload import Counted

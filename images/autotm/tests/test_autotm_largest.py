@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import autotm
@@ -12,16 +13,22 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm import fitting
 from autotm.cli import main
 from autotm.executor import iteration, outside
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
 from autotm.executor.outside import outside_of, plain
-from autotm.graph import Machine
+from autotm.fitting import Timed
+from autotm.graph import Graph, Kind, Machine, Op, Plan, Tensor
 from autotm.networks.modules import module
-from autotm.rivals.compare import OURS, Comparison, once_planned
+from autotm.planner import ours
+from autotm.planner.apart import once_planned
+from autotm.planner.model import Aim, NoPlan
+from autotm.rivals.compare import OURS, Comparison
 from autotm.rivals.largest import Task, Trial, largest
+from autotm_random import MIB
 from torch import nn
 
 LOSS = nn.functional.cross_entropy
@@ -77,9 +84,83 @@ def test_a_trial_is_a_whole_step_within_the_cap_and_the_time() -> None:
     tiny = Task("small-vgg", "cpu", "fp32", 1000, LOSS)
     assert tiny.attempt(OURS)(4).why.startswith("a budget of 998 B")  # 0.2 % spared
     slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12)
-    assert "times what it may" in slow.ours(4).why
     assert slow.rival("plain", 4).seconds > 1e-12
     assert tiny.rival("plain", 4).why.startswith("it takes")
+
+
+def hopeful(graph: Graph, machine: Machine, aim: Aim = ours.BEST) -> Plan:
+    """Plans whatever time is asked for."""
+    return ours.plan(graph, machine, seconds=20.0)
+
+
+def test_what_is_proven_to_be_too_slow_is_not_run_and_what_is_run_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12)
+    ran = replace(slow, planner=hopeful).ours(4)
+    assert ran.why.startswith("a sample takes")
+    assert ran.seconds > 1e-12
+    monkeypatch.delattr(Timed, "fitted")
+    trial = slow.attempt(OURS)(4)
+    assert "every plan takes at least" in trial.why
+    assert trial.peak == 0
+
+
+def test_a_step_slower_than_its_plan_says_is_tried_with_the_best_plan_too() -> None:
+    asked = []
+
+    def wrong(graph: Graph, machine: Machine, aim: Aim = ours.BEST) -> Plan:
+        asked.append(aim.enough)
+        return replace(hopeful(graph, machine), seconds=0.0)
+
+    slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12, planner=wrong)
+    assert slow.ours(4).why.startswith("a sample takes")
+    assert asked == [4e-12, 0.0]
+    asked.clear()
+    assert replace(slow, limit=1e3).ours(4).why == ""
+    assert asked == [4e3]
+
+
+def test_what_cannot_fit_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fitting, "profile")
+    assert "cannot be met" in Task("small-vgg", "cpu", "fp32", 1000, LOSS).attempt(OURS)(4).why
+
+
+def layers(batch: int, count: int = 6) -> Graph:
+    """Forward and backward of layers with 4 MiB a sample each, some three times as dear."""
+    tensors, ops = [Tensor(0, MIB * 4 * batch, "input")], []
+    for n in range(2 * count):
+        kinds: tuple[Kind, ...] = ("activation", "gradient", "output")
+        kind = kinds[(n >= count) + (n == 2 * count - 1)]
+        tensors.append(Tensor(n + 1, MIB * 4 * batch, kind))
+        reads = {n, 2 * count - 1 - n} if n >= count else {n}
+        ops.append(Op(n, "layer", tuple(sorted(reads)), (n + 1,), batch * (1.0 + 2 * (n % 2))))
+    return Graph(tuple(tensors), tuple(ops))
+
+
+def test_the_same_batch_is_the_largest_where_only_what_is_asked_for_is_solved() -> None:
+    limit, refused = 1.25 * layers(1).seconds, 0
+    for rate in (0.5 * MIB, 2.0 * MIB):
+        machine = Machine(3200 * MIB, rate, rate, align=1)
+        plans: set[tuple[str, int]] = set()
+
+        def attempt(name: str, batch: int) -> Trial:
+            most = limit * batch
+            aim = Aim(most, 1.05 * most) if name == "aimed" else ours.BEST
+            try:
+                found = ours.plan(layers(batch), machine, gap=1e-3, aim=aim)  # noqa: B023
+            except NoPlan as error:
+                return Trial(batch, why=str(error))
+            plans.add((name, batch))  # noqa: B023
+            return Trial(batch, why="slow" * (found.seconds > most))
+
+        best, _ = largest(partial(attempt, "best"), 100, 0.05)
+        aimed, _ = largest(partial(attempt, "aimed"), 200, 0.05)
+        assert best is not None
+        assert aimed == best
+        assert best.batch > 110  # everything is kept up to here
+        refused += sum(name == "best" and ("aimed", each) not in plans for name, each in plans)
+    assert refused > 2  # what cannot be fast enough has no plan; two of `best` are not tried
 
 
 def test_the_plain_run_of_a_trial_has_the_room_of_our_arenas(
@@ -95,7 +176,8 @@ def test_the_plain_run_of_a_trial_has_the_room_of_our_arenas(
     assert Task("small-vgg", "cpu", "fp32", 10**8, LOSS).ours(4).why == ""
     assert held == [0]
     # What fails anyway is not compared.
-    assert Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12).ours(4).why
+    slow = Task("small-vgg", "cpu", "fp32", 10**8, LOSS, limit=1e-12, planner=hopeful)
+    assert slow.ours(4).why
     assert held == [0]
 
 

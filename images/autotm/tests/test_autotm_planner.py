@@ -11,15 +11,17 @@ from itertools import pairwise, product
 import pytest
 from autotm.check import PlanError, Replay, check
 from autotm.graph import Graph, Machine, Op, Plan, Stay, Tensor
+from autotm.networks.catalogue import build
 from autotm.planner import ours, paper
 from autotm.planner.counted import Counted
 from autotm.planner.formulations import FREE, TwoTiers, fixed_bytes
-from autotm.planner.model import Model, NoPlan
+from autotm.planner.model import Aim, Model, NoPlan
 from autotm.planner.overlapped import Overlapped
 from autotm.planner.packing import height_at_least, pack
 from autotm.planner.points import Limits
 from autotm.planner.programme import Programme
 from autotm.planner.realise import Decisions, Held, realise
+from autotm.sim.tiers import Gpu, timed_on_gpu
 from autotm_literal import Layered
 from autotm_random import MIB, graphs, machines
 from hypothesis import given, settings
@@ -392,6 +394,36 @@ def test_the_replay_counts_waits_for_copies() -> None:
 def test_the_replay_refuses(stays: tuple[Stay, ...], steps: tuple[int, ...], words: str) -> None:
     with pytest.raises(PlanError, match=words):
         check(CHAIN, ROOM, plan_of(stays, steps))
+
+
+def test_a_plan_that_is_enough_is_not_made_better_and_none_is_made_of_what_cannot_be() -> None:
+    gpu = Gpu(flops=60e12, memory=4e12, link=55e9)
+    graph = timed_on_gpu(build("vgg19_204"), gpu)
+    machine = Machine(10_200_000_000, gpu.link, gpu.link)
+    most = 1.2 * graph.seconds
+    found = ours.plan(graph, machine, aim=Aim(most, most))
+    assert found.seconds <= most
+    assert found.gap > 0.05  # the best is within 1 %
+    for share in (0.98, 0.2):  # of what every plan takes
+        with pytest.raises(NoPlan, match=r"every plan takes at least \d+\.\d+ times"):
+            ours.plan(graph, machine, aim=Aim(0.0, share * graph.seconds))
+
+
+@LONG
+@FEW
+@given(st.data())
+def test_what_is_asked_for_is_found_where_the_best_plan_is_it(data: st.DataObject) -> None:
+    graph = data.draw(graphs(most=4))
+    machine = data.draw(machines(graph))
+    try:
+        best = ours.plan(graph, machine, seconds=20, gap=0.0)
+    except NoPlan:
+        return
+    for share in (1.0, 1.05, 1.5):
+        most = share * best.seconds + 1e-6
+        assert ours.plan(graph, machine, seconds=20, gap=0.0, aim=Aim(most, most)).seconds <= most
+    with pytest.raises(NoPlan):
+        ours.plan(graph, machine, seconds=20, gap=0.0, aim=Aim(0.0, 0.99 * best.bound - 1e-3))
 
 
 def test_what_cannot_be_met_is_named() -> None:

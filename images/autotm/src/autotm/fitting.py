@@ -107,14 +107,20 @@ class Timed:
 
 def timed(
     module: nn.Module, sample: torch.Tensor | Sequence[torch.Tensor], loss: Loss | None = None,
-    cache: str | Path | None = None,
+    cache: str | Path | None = None, budget: int | None = None,
 ) -> Timed:  # fmt: skip
-    """Capture an iteration and time its operators; see `fit`. Raises CaptureError, PinnedError."""
+    """Capture an iteration and time its operators; see `fit`. Raises CaptureError, PinnedError.
+
+    budget: bytes; nothing is timed where they cannot be met, whatever the workspace takes. Raises
+    BudgetError there.
+    """
     inputs = (sample,) if isinstance(sample, torch.Tensor) else tuple(sample)
     found = capture(module, inputs, loss)
     forget_workspaces(found.device)
     before = _allocated(found.device)
     found = settled(found)
+    if budget is not None:
+        _meets(found, arena_graph(found.graph), budget, 0)
     known = Cache(Path(cache) if cache is not None else None)
     times = in_backward(found.device, lambda: profile(found, known))
     graph = arena_graph(found.graph, [each.seconds for each in times])
@@ -147,15 +153,19 @@ def least(found: Capture, graph: Graph, outside: int) -> int:
     return found.resident_bytes + outside + largest
 
 
-def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) -> Machine:
-    lowest = least(found, graph, outside)
+def _meets(found: Capture, graph: Graph, cap: int, outside: int) -> None:
+    lowest, work = least(found, graph, outside), f" {size(outside)} of workspace," * bool(outside)
     if cap < lowest:
         raise BudgetError(
             f"a budget of {size(cap)} cannot be met: the step needs at least {size(lowest)} "
-            f"({size(found.resident_bytes)} of parameters, inputs and gradients, {size(outside)} "
-            "of workspace, the rest for its largest operator); raise it or take a smaller batch",
+            f"({size(found.resident_bytes)} of parameters, inputs and gradients,{work} the rest "
+            "for its largest operator); raise it or take a smaller batch",
             lowest,
         )
+
+
+def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) -> Machine:
+    _meets(found, graph, cap, outside)
     capacity = (cap - found.resident_bytes - outside) // BLOCK * BLOCK
     return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=BLOCK)
 

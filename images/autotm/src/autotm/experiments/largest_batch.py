@@ -16,7 +16,8 @@ from reprokit.skip import cannot_run
 
 from autotm.config import Config
 from autotm.networks.catalogue import TRAINED, named
-from autotm.rivals.compare import OURS, once_planned
+from autotm.planner.apart import once_planned
+from autotm.rivals.compare import OURS
 from autotm.rivals.exact import exactly
 from autotm.rivals.largest import Task, Trial, largest
 
@@ -48,7 +49,7 @@ def run(config: Config, out: RecordWriter) -> None:
                 out.skip(labels, "no batch of the plain step fits, so no time per sample is known; "
                          "fix: --sample-seconds")  # fmt: skip
                 continue
-            start = plain.batch if plain is not None else first
+            start = 2 * plain.batch if plain is not None else first
             best = _largest(out, task, name, start, config.resolution, labels)
             if name == "plain":
                 plain = best

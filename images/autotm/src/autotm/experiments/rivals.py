@@ -17,7 +17,8 @@ from reprokit.skip import cannot_run
 from autotm.config import Config
 from autotm.executor.errors import AutotmError
 from autotm.networks.modules import module
-from autotm.rivals.compare import OURS, Cell, Comparison, once_planned
+from autotm.planner.apart import once_planned
+from autotm.rivals.compare import OURS, Cell, Comparison
 from autotm.rivals.exact import exactly
 
 ONLY = "only"  # the form of a rival that has one

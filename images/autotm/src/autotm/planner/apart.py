@@ -9,21 +9,24 @@ import os
 import pickle
 import subprocess
 import sys
+from typing import Protocol
 
-from autotm.executor.errors import AutotmError
+from autotm.executor.errors import AutotmError, BudgetError
 from autotm.graph import Graph, Machine, Plan
-from autotm.planner.model import NoPlan
-from autotm.planner.ours import plan
+from autotm.planner.model import Aim, NoPlan
+from autotm.planner.ours import BEST, plan
 
 THREADS = 2  # that a solve has
 LATE = 60.0  # s beyond twice its own limit, after which a process is ended
 
 
-def plan_apart(graph: Graph, machine: Machine, *, seconds: float, gap: float) -> Plan:
+def plan_apart(
+    graph: Graph, machine: Machine, *, seconds: float, gap: float, aim: Aim = BEST
+) -> Plan:
     """What `planner.ours.plan` gives. Raises NoPlan, also where it takes too long; AutotmError
     where its process fails, which says nothing about plans."""
     words = [sys.executable, "-m", "autotm.planner.apart"]
-    request = pickle.dumps((graph, machine, seconds, gap))
+    request = pickle.dumps((graph, machine, seconds, gap, aim))
     try:
         ran = subprocess.run(
             words, input=request, capture_output=True, timeout=2 * seconds + LATE, check=False,
@@ -41,13 +44,34 @@ def plan_apart(graph: Graph, machine: Machine, *, seconds: float, gap: float) ->
     return found
 
 
+class Aimed(Protocol):
+    """A planner that is told which plans are asked for."""
+
+    def __call__(self, graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan: ...
+
+
+def once_planned(seconds: float, gap: float) -> Aimed:
+    """Our planner, which is not asked for the least budget where it finds no plan for this one.
+
+    Each plan is made in a process of its own.
+    """
+
+    def planner(graph: Graph, machine: Machine, aim: Aim = BEST) -> Plan:
+        try:
+            return plan_apart(graph, machine, seconds=seconds, gap=gap, aim=aim)
+        except NoPlan as error:
+            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
+
+    return planner
+
+
 def _serve() -> None:
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # what a solver prints is no part of the answer
-        graph, machine, seconds, gap = pickle.load(sys.stdin.buffer)
+        graph, machine, seconds, gap, aim = pickle.load(sys.stdin.buffer)
         found: Plan | NoPlan
         try:
-            found = plan(graph, machine, seconds=seconds, gap=gap)
+            found = plan(graph, machine, seconds=seconds, gap=gap, aim=aim)
         except NoPlan as error:
             found = error
         out.write(pickle.dumps(found))

@@ -29,6 +29,17 @@ class NoPlan(ValueError):
 
 
 @dataclass(frozen=True)
+class Aim:
+    """Which plans are asked for, by their s; the best, where nothing is said.
+
+    enough: one that takes no more is not made better. most: those that take more are none.
+    """
+
+    enough: float = 0.0
+    most: float = INFINITY
+
+
+@dataclass(frozen=True)
 class Solution:
     """Values of the variables; objective and proven bound; seconds of the solver."""
 
@@ -46,13 +57,18 @@ class Solution:
 
 @dataclass
 class Model:
-    """Minimises; variables and rows are added in any order."""
+    """Minimises; variables and rows are added in any order.
+
+    enough: an objective that need not be lower. most: one that nobody asks for where it is higher.
+    """
 
     costs: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
     highs: list[float] = field(default_factory=list)
     integer: list[int] = field(default_factory=list)
     offset: float = 0.0
+    enough: float = -INFINITY
+    most: float = INFINITY
     _rows: list[tuple[float, float]] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _columns: list[int] = field(default_factory=list)
@@ -111,7 +127,8 @@ class Model:
 
         Branch and bound finds the last binaries; then those where the result and the relaxation
         differ, and last all for some seconds, which raises the bound as well. It ends as soon as
-        the result is within `gap` of the bound.
+        the result is within `gap` of the bound, or `enough`. Raises NoPlan, also where the bound
+        is above `most`.
         """
         began = time.perf_counter()
         solver = self._solver(seconds, gap, threads, relaxed=True)
@@ -119,6 +136,7 @@ class Model:
             status = solver.modelStatusToString(solver.getModelStatus())
             raise NoPlan(f"no plan keeps within the capacity: {status}")
         bound = solver.getInfo().objective_function_value
+        self._asked(bound)
         whole = np.flatnonzero(np.array(self.integer)).astype(np.int32)
         relaxed = np.array(solver.getSolution().col_value)[whole]
         found: Solution | None = None
@@ -129,7 +147,7 @@ class Model:
             found = self._search(whole, near, free, None, gap / 4, left)
             if found is None and self._rounded(solver, whole, began + seconds, 0):
                 found = self._solution(solver, bound, began)
-        if found is not None and found.objective - bound > gap * found.objective:
+        if found is not None and not self._good(found, bound, gap):
             chosen = np.round(np.array(found.values)[whole])
             left = seconds - (time.perf_counter() - began)
             free = np.abs(chosen - relaxed) > TINY
@@ -139,14 +157,24 @@ class Model:
         if found is None:
             found = self.solve(max(left, 1.0), gap, None, threads)
             bound = max(bound, found.bound)
-        elif found.objective - bound > gap * found.objective and left > 1:
+        elif not self._good(found, bound, gap) and left > 1:
             try:
                 better = self.solve(left, gap, found.values, threads)
             except NoPlan:
                 better = found
             bound = max(bound, better.bound)
             found = min(better, found, key=lambda each: each.objective)
+        self._asked(bound)
         return replace(found, bound=bound, seconds=time.perf_counter() - began)
+
+    def _good(self, found: Solution, bound: float, gap: float) -> bool:
+        """Whether it need not be better."""
+        return found.objective <= max(self.enough, bound + gap * found.objective)
+
+    def _asked(self, bound: float) -> None:
+        """Raises NoPlan where it is proven that nothing is as fast as is asked for."""
+        if bound > self.most:
+            raise NoPlan(f"every plan takes at least {bound / self.most:.3f} times what it may")
 
     def _search(
         self, whole: NDArray[np.int32], values: NDArray[np.float64], free: NDArray[np.bool_],
@@ -216,7 +244,7 @@ class Model:
         solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, value in (
             ("output_flag", False), ("time_limit", float(seconds)), ("mip_rel_gap", gap),
-            ("threads", threads), ("random_seed", 0),
+            ("threads", threads), ("random_seed", 0), ("objective_target", self.enough),
         ):  # fmt: skip
             solver.setOptionValue(name, value)
         solver.passModel(lp)

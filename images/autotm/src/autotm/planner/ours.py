@@ -10,7 +10,7 @@ from itertools import product
 from autotm.check import check
 from autotm.graph import STAYS, Graph, Machine, Plan, aligned
 from autotm.planner import paper
-from autotm.planner.model import INFINITY, NoPlan
+from autotm.planner.model import INFINITY, Aim, NoPlan
 from autotm.planner.points import Limits
 from autotm.planner.programme import Programme
 from autotm.planner.realise import Decisions, realise
@@ -26,11 +26,12 @@ PACKING = 0.1  # of a solve's seconds: for addresses
 EXACT = 45.0  # s of branch and bound over wholes
 SOLVE = 20.0  # s of each of the paper's
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
+BEST = Aim()
 
 
 def plan(
     graph: Graph, machine: Machine, limits: Limits | None = None, *, seconds: float = 60.0,
-    gap: float = 0.01,
+    gap: float = 0.01, aim: Aim = BEST,
 ) -> Plan:  # fmt: skip
     """Our plan, replayed: its seconds are the replay's, its bound the programme's. Raises NoPlan.
 
@@ -38,19 +39,21 @@ def plan(
     for each other, it is solved again for less; where there was no plan, with `seconds` once more.
     In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
     copies get an order, and the paper's plans, which are plans of this model too, are tried as
-    well.
+    well. aim: the search ends with a plan that is enough; NoPlan where none is fast enough.
     """
     began = time.perf_counter()
     least, op = least_bytes(graph, machine)
     if least > machine.capacity:
         raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
     known = limits or limits_for(graph)
-    found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap)
-    if len(graph.ops) <= FEW and known.offload and bound and _gap(found, bound) > gap:
+    found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap, aim)
+    if len(graph.ops) <= FEW and known.offload and bound and not _done(found, bound, gap, aim):
         left = seconds - (time.perf_counter() - began)
-        found, bound = _whole(graph, machine, known, left, gap, found, chosen, bound)
+        found, bound = _whole(graph, machine, known, left, gap, found, chosen, bound, aim)
     if found is None:
         raise problem
+    if found.seconds > aim.most:
+        raise NoPlan(f"a plan takes {found.seconds / aim.most:.3f} times what it may")
     spent = time.perf_counter() - began
     return replace(found, bound=bound, gap=_gap(found, bound), solve_seconds=spent)
 
@@ -110,13 +113,20 @@ def _gap(found: Plan | None, bound: float) -> float:
     return max(1.0 - bound / found.seconds, 0.0) if found.seconds else 0.0
 
 
+def _done(found: Plan | None, bound: float, gap: float, aim: Aim) -> bool:
+    """Whether nothing better is asked for, or can be had."""
+    enough = found is not None and found.seconds <= aim.enough
+    return enough or bound > aim.most or _gap(found, bound) <= gap
+
+
 def _whole(
     graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float,
-    found: Plan | None, decided: Decisions | None, bound: float,
+    found: Plan | None, decided: Decisions | None, bound: float, aim: Aim,
 ) -> tuple[Plan | None, float]:  # fmt: skip
     """A better plan and a higher bound, where large tensors are wholes while they are copied."""
     began, known = time.perf_counter(), [decided] if decided is not None else []
-    programme = Programme(graph, machine, replace(limits, whole=WHOLE * machine.capacity))
+    large = replace(limits, whole=WHOLE * machine.capacity)
+    programme = Programme(graph, machine, large, aim=aim)
     starts = [programme.near(each, seconds / 4, gap / 4) for each in known]
     try:
         chosen = programme.exact(max(min(seconds, EXACT), 1.0), gap / 4, *starts)
@@ -126,6 +136,8 @@ def _whole(
         bound, known = max(bound, chosen.bound), [chosen, *known]
     until = began + seconds
     for turn, each in enumerate(_ordered(graph, machine, limits, known, gap, until)):
+        if bound > aim.most:
+            break
         try:
             plan = realise(graph, machine, each, "ours", 1, until)
         except NoPlan:
@@ -134,11 +146,11 @@ def _whole(
         if found is None or ran.seconds < found.seconds:
             notes = {**plan.notes, "programme": each.seconds, "turn": float(turn)}
             found = replace(plan, seconds=ran.seconds, notes=notes)
-        if _gap(found, bound) <= gap:
+        if _done(found, bound, gap, aim):
             break
     for other in ("synchronous", "asynchronous"):
         left = seconds - (time.perf_counter() - began)
-        if left < 1 or _gap(found, bound) <= gap:
+        if left < 1 or _done(found, bound, gap, aim):
             break
         try:  # which may take four times its seconds
             theirs = paper.plan(
@@ -175,9 +187,13 @@ def _ordered(
 
 
 def _planned(
-    graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float
+    graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float, aim: Aim
 ) -> tuple[Plan | None, Decisions | None, float, NoPlan]:
-    """The best plan of the programme, its bound, and what was in the way where there is none."""
+    """The best plan of the programme, its bound, and what was in the way where there is none.
+
+    After a first one that is enough by the programme but not by the replay, all others are made as
+    good as they can be.
+    """
     began, bound, problem = time.perf_counter(), 0.0, NoPlan("no plan was found in time")
     best: Plan | None = None
     decided: Decisions | None = None
@@ -185,20 +201,25 @@ def _planned(
         left = seconds - (time.perf_counter() - began)
         if turn == 1 and best is None:
             left = max(left, seconds)  # the first one misses often by little
-        if turn and (left < 1 or _gap(best, bound) <= max(gap, 0.0)):
+        if turn and (left < 1 or _done(best, bound, gap, aim)):
             break
         until, room = time.perf_counter() + left, int(machine.capacity * (1 - share))
         try:
             close = gap if best is None else gap / 2
-            programme = Programme(graph, replace(machine, capacity=room), limits)
+            programme = Programme(
+                graph, replace(machine, capacity=room), limits,
+                aim=replace(aim, enough=0.0 if turn else aim.enough),
+            )  # fmt: skip
             rest = (1 - PACKING) * (until - time.perf_counter())
             chosen = programme.solve(max(rest, 1.0), close)
-            bound = bound or chosen.bound
+        except NoPlan as error:
+            problem = problem if turn else error
+            break
+        bound = bound or chosen.bound
+        try:
             found = realise(graph, machine, chosen, "ours", until=until)
         except NoPlan as error:
             problem = problem if turn else error
-            if not bound:
-                break
             continue
         ran = check(graph, machine, found)
         if best is None or ran.seconds < best.seconds:

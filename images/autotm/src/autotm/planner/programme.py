@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from autotm.graph import ENDS, STAYS, Graph, Machine, aligned
 from autotm.planner.counted import Counted
-from autotm.planner.model import Model, Solution
+from autotm.planner.model import Aim, Model, Solution
 from autotm.planner.points import Limits, Line, Lines, lines_of
 from autotm.planner.realise import Decisions
 from autotm.planner.variables import Variables
@@ -27,7 +27,7 @@ class Programme:
 
     def __init__(
         self, graph: Graph, machine: Machine, limits: Limits, rooms: Sequence[int] | None = None,
-        most: float | None = None,
+        most: float | None = None, aim: Aim | None = None,
     ) -> None:  # fmt: skip
         """rooms: bytes at each op, where they differ. most: s that a plan takes beyond its ops.
 
@@ -51,6 +51,8 @@ class Programme:
             self._line(tensor)
         self._always()
         self._time()
+        if aim is not None:
+            self.model.enough, self.model.most = aim.enough * MS, aim.most * MS + self.idle
 
     def solve(self, seconds: float, gap: float) -> Decisions:
         """The best decisions found in the time, from rounding. Raises NoPlan."""

@@ -21,9 +21,8 @@ from autotm.check import check
 from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import Planner, Timed, timed
-from autotm.graph import Graph, Machine, Plan
-from autotm.planner.apart import THREADS, plan_apart
-from autotm.planner.model import NoPlan
+from autotm.graph import Plan
+from autotm.planner.apart import THREADS, once_planned
 from autotm.rivals.base import Rival, Run, iterate
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
@@ -33,21 +32,6 @@ OURS = "Ours"
 FAILURES = 2  # knobs of a form that fail, before it is left out
 SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what was asked for
 TIMES = 3  # iterations of a point that are timed
-
-
-def once_planned(seconds: float, gap: float) -> Planner:
-    """Our planner, which is not asked for the least budget where it finds no plan for this one.
-
-    Each plan is made in a process of its own.
-    """
-
-    def planner(graph: Graph, machine: Machine) -> Plan:
-        try:
-            return plan_apart(graph, machine, seconds=seconds, gap=gap)
-        except NoPlan as error:
-            raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
-
-    return planner
 
 
 @dataclass

@@ -13,12 +13,17 @@ from dataclasses import dataclass, replace
 import torch
 
 from autotm.executor.capture import Loss
-from autotm.fitting import Planner, fit
+from autotm.fitting import Fitted, timed
 from autotm.networks.modules import module
+from autotm.planner.apart import Aimed, once_planned
+from autotm.planner.model import Aim
 from autotm.rivals.base import iterate
 from autotm.rivals.compare import OURS, SPARE, TIMES, Comparison
 from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
+
+PLANNER = once_planned(60.0, 0.01)
+ERROR = 0.05  # of a plan's seconds, within which they are measured
 
 
 @dataclass(frozen=True)
@@ -82,17 +87,33 @@ class Task:
     loss: Loss
     limit: float = float("inf")
     knobs: int = 0
-    planner: Planner | None = None
+    planner: Aimed = PLANNER
 
     def ours(self, batch: int) -> Trial:
-        """A step by `fit`, with the plain run's gradients. Raises AutotmError, OutOfMemoryError.
+        """A planned step, with the plain run's gradients. Raises AutotmError, OutOfMemoryError.
 
-        They are compared where all else succeeds, and when our arenas are gone: the plain run has
-        their room.
+        The first plan within the time will do, and where it is proven that every plan misses the
+        time by more than it may err, nothing is run. Where a step takes longer than its plan says,
+        and too long, the best plan is tried as well.
         """
         net, sample = self._made(batch)
-        where = sample[0].device
-        step = fit(net, sample, self.loss, budget=int((1 - SPARE) * self.cap), planner=self.planner)
+        budget, most = int((1 - SPARE) * self.cap), self.limit * batch
+        found = timed(net, sample, self.loss, budget=budget)
+        machine = found.machine(budget)
+        for enough in (most, 0.0):
+            plan = self.planner(found.graph, machine, Aim(enough, most * (1 + ERROR)))
+            trial = self._stepped(found.fitted(plan, budget), sample, batch)
+            if trial.seconds <= self.limit or plan.seconds > most:
+                break
+        return trial
+
+    def _stepped(self, step: Fitted, sample: Sequence[torch.Tensor], batch: int) -> Trial:
+        """A step, run and closed.
+
+        Gradients are compared where all else succeeds, and when our arenas are gone: the plain run
+        has their room.
+        """
+        net, where = step.module, sample[0].device
         try:
 
             def run() -> torch.Tensor:
