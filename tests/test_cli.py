@@ -384,6 +384,22 @@ def test_resume_does_not_follow_other_settings(ae: Ae, root: Path) -> None:
     assert len(list((root / "results/runs/toy").iterdir())) == 1
 
 
+def test_resume_goes_on_with_the_engine_of_the_run(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ae("run", "toy", "--engine", "local", "--experiment", "broken")[0] == ExitCode.WORKLOAD
+    code, _, err = ae("run", "toy", "--resume", "--engine", "docker")
+    assert code == ExitCode.USAGE
+    assert "was started with other settings (engine: local)\n  fix: ae run toy --resume" in err
+    assert "docker" not in ae("run", "toy", "--resume", "--dry-run")[1]
+    # The engine that a run without --engine asks first, and which would be refused here.
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+    assert ae("run", "toy", "--resume")[0] == ExitCode.WORKLOAD
+    (path,) = (root / "results/runs/toy").glob("*/run.json")
+    (again,) = json.loads(path.read_text())["resumed"]
+    assert again["provenance"]["engine"]["name"] == "local"
+
+
 def test_a_recipes_axes_and_parameters_are_options(ae: Ae, root: Path) -> None:
     _, out, _ = ae("run", "toy", "--help")
     for word in ("--dataset", "--size", "--gpu-name", "which numbers: ones, ramp", "default 20000"):

@@ -124,17 +124,17 @@ def run(
     if limit_s and len(set(recipe)) > 1:
         raise UsageError("--budget is for one paper", fix="run one after another")
     secrets = pairs(secret, "--secret")
-    asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    asked = [settle(name, wanted, secrets, engine, resume=resume) for name in dict.fromkeys(recipe)]
     if against and (len(asked) > 1 or resume or dry_run or budget):
         said = "--against measures one paper anew, without --resume, --dry-run and --budget"
         raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
-        code, data = 0, [show_plan(one, engine, limit_s, quiet=as_json) for one in asked]
+        code, data = 0, [show_plan(one, limit_s, quiet=as_json) for one in asked]
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
         if against:
-            return run_against(asked[0], engine, build, against, as_json=as_json, verbose=verbose)
-        code, data = run_recipes(asked, engine, build, limit_s, quiet=as_json, verbose=verbose)
+            return run_against(asked[0], build, against, as_json=as_json, verbose=verbose)
+        code, data = run_recipes(asked, build, limit_s, quiet=as_json, verbose=verbose)
     if as_json:
         print_data(True, data[0] if len(asked) == 1 else data, "")
     return code
@@ -142,7 +142,6 @@ def run(
 
 def run_recipes(
     several: Sequence[Asked],
-    name: str | None,
     build: BuildOptions | None,
     limit_s: float | None,
     *,
@@ -157,7 +156,7 @@ def run_recipes(
     codes: list[int] = []
     data = []
     with signals.handled():
-        ready = [(asked, choose_engine(asked, name, build)) for asked in several]
+        ready = [(asked, choose_engine(asked, asked.engine, build)) for asked in several]
         plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
@@ -174,18 +173,12 @@ def run_recipes(
 
 
 def run_against(
-    asked: Asked,
-    name: str | None,
-    build: BuildOptions | None,
-    against: str,
-    *,
-    as_json: bool,
-    verbose: bool,
+    asked: Asked, build: BuildOptions | None, against: str, *, as_json: bool, verbose: bool
 ) -> int:
     """Run a recipe by turns with the image of another run, and compare the two new runs."""
     other = open_results(asked.recipe.name, against)[2]
     with signals.handled():
-        engine = choose_engine(asked, name, build)
+        engine = choose_engine(asked, asked.engine, build)
         plan = plan_for(asked, engine.machine)
         made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
     codes = [exit_code(asked, one, outcomes) for one, outcomes in made]
