@@ -12,25 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from ae.claims.judge import to_json
-from ae.commands import background
+from ae.commands import background, options
 from ae.commands.asked import Asked, choose_engine, plan_for, settle, show_plan, size_of
 from ae.commands.compare import compare
-from ae.commands.options import (
-    AsJson,
-    CaBundle,
-    EngineName,
-    ImageOption,
-    SecretOption,
-    Wheels,
-    Words,
-    option,
-    pairs,
-    print_data,
-    recipe_names,
-    recipes_among,
-    repeatable,
-    screen_width,
-)
+from ae.commands.options import AsJson, Words, option, pairs, print_data, repeatable
 from ae.commands.results import open_results
 from ae.compare.turns import by_turns
 from ae.engines.base import Engine
@@ -54,7 +39,7 @@ from ae.run.spend import budget_of, spend, took
 
 def variant_names(context: typer.Context, incomplete: str) -> list[str]:
     """Variants of the recipes on the command line, for the shell's completion."""
-    names = [name for recipe in recipes_among(context.args) for name in recipe.variants]
+    names = [name for recipe in options.recipes_among(context.args) for name in recipe.variants]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -62,7 +47,7 @@ def run(
     recipe: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names
+            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=options.recipe_names
         ),
     ],
     variant: Annotated[
@@ -82,16 +67,16 @@ def run(
     ] = None,
     gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
     lane: Annotated[str, option("native or upstream")] = "native",
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
+    engine: options.EngineName = None,
+    image: options.ImageOption = None,
+    secret: options.SecretOption = None,
     resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
     detach: Annotated[bool, option("go on alone; see `ae wait`, `ae cancel`", "--detach")] = False,
     no_build: Annotated[
         bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
-    wheels: Wheels = None,
-    ca_bundle: CaBundle = None,
+    wheels: options.Wheels = None,
+    ca_bundle: options.CaBundle = None,
     dry_run: Annotated[
         bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
@@ -229,7 +214,7 @@ def measure(
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
-            ended, width = partial(took, run, plan), screen_width()
+            ended, width = partial(took, run, plan), options.screen_width()
             prepare(todo, work)
             if budget is None:
                 engine.ahead([work.job(one, run.folder_of(one)) for one in todo])

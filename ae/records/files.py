@@ -97,6 +97,11 @@ class PointRecords:
     skipped: tuple[Skip, ...] = ()
     environment: Environment | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether the point neither measured nor skipped anything."""
+        return not self.records and not self.skipped
+
 
 class RecordsFault(WorkloadError):
     """A file of a point or a run breaks its contract."""

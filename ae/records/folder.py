@@ -20,7 +20,7 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import owner
 from ae.host.files import lock, write_atomic
 from ae.model import Outcome, Plan, Point, Status
-from ae.records.files import RecordsFault, read_object
+from ae.records.files import RecordsFault, read_object, read_point
 from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
 NAME = "AE_RUN_NAME"  # the next run's, from a launcher that has made its folder
@@ -107,11 +107,16 @@ class Run:
         return final
 
     def statuses(self) -> dict[str, StatusRecord]:
-        """The status of every point that has ended, by id; a damaged one counts as not run."""
+        """The status of every point that has ended, by id.
+
+        A damaged one, or a done one whose records are damaged or gone, counts as not run.
+        """
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
             with suppress(RecordsFault):
-                found[path.parent.name] = read_object(path, StatusRecord)
+                status = read_object(path, StatusRecord)
+                if status.status is not Status.DONE or not read_point(path.parent).empty:
+                    found[path.parent.name] = status
         return found
 
     def finished(self) -> dict[str, StatusRecord]:

@@ -118,7 +118,7 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
         found = read_point(out)
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
-    if not found.records and not found.skipped:
+    if found.empty:
         why = "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl"
         why = "the log holds no measurement" if point.parser else why
         return replace(outcome, status=Status.FAILED, reason=why)

@@ -36,7 +36,10 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(tmp_path / "results")
 
 
-def run_point(run: Run, point: Point, outcome: Outcome, text: str = "x\n") -> Path:
+RECORD = '{"metric": "m", "unit": "s", "samples": [1.0], "labels": {}, "evidence": "measured"}\n'
+
+
+def run_point(run: Run, point: Point, outcome: Outcome, text: str = RECORD) -> Path:
     (run.begin(point) / "records.jsonl").write_text(text)
     return run.finish(point, outcome)
 
@@ -67,7 +70,7 @@ def test_a_point_has_its_name_only_when_it_has_ended(store: RunStore, plan: Plan
     assert folder.name == f".{point.id}.tmp"
     assert list(folder.iterdir()) == []
     assert run.finished() == {}
-    (folder / "records.jsonl").write_text("x\n")
+    (folder / "records.jsonl").write_text(RECORD)
     final = run.finish(point, DONE)
     assert final == run.path / "points" / point.id
     assert not folder.exists()
@@ -115,7 +118,9 @@ def test_what_a_killed_launcher_left_is_kept(store: RunStore, plan: Plan) -> Non
     (run.begin(point) / "records.jsonl").write_text("half\n")
     run.close()  # as if it had died here
     again = store.find("toy")
-    assert list(again.begin(point).iterdir()) == []
+    folder = again.begin(point)
+    assert list(folder.iterdir()) == []
+    (folder / "records.jsonl").write_text(RECORD)
     kept = run.path / "attempts" / point.id / "1" / "records.jsonl"
     assert kept.read_text() == "half\n"
     again.finish(point, DONE)
@@ -126,6 +131,19 @@ def test_a_damaged_status_counts_as_not_run(store: RunStore, plan: Plan) -> None
     run, point = store.create(plan, Provenance()), plan.points[0]
     (run_point(run, point, DONE) / "status.json").write_text("{")
     assert run.finished() == {}
+
+
+@pytest.mark.parametrize("text", [None, "", "\n", RECORD[:-20]])
+def test_a_done_point_without_records_is_not_finished(
+    store: RunStore, plan: Plan, text: str | None
+) -> None:
+    run, point = store.create(plan, Provenance()), plan.points[0]
+    path = run_point(run, point, DONE) / "records.jsonl"
+    assert list(run.finished()) == [point.key]
+    path.unlink() if text is None else path.write_text(text)
+    assert run.finished() == {}
+    (path.parent / "skipped.jsonl").write_text('{"labels": {}, "reason": "no such unit"}\n')
+    assert list(run.finished()) == ([] if text == RECORD[:-20] else [point.key])
 
 
 def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None:
