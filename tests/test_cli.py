@@ -384,6 +384,31 @@ def test_resume_does_not_follow_other_settings(ae: Ae, root: Path) -> None:
     assert len(list((root / "results/runs/toy").iterdir())) == 1
 
 
+def test_a_latest_run_that_cannot_be_read_is_shown_and_refused(ae: Ae, root: Path) -> None:
+    words = ("run", "toy", "--engine", "local", "--experiment", "noop")
+    assert ae(*words)[0] == 0
+    (older,) = (root / "results/runs/toy").iterdir()
+    before = sorted(older.rglob("*"))
+    assert ae(*words)[0] == 0
+    (newer,) = {*(root / "results/runs/toy").iterdir()} - {older}
+    (newer / "run.json").write_text("{\n")
+    code, out, err = ae("runs")
+    assert code == 0
+    states = {line.split()[1]: line for line in out.splitlines()}
+    assert "finished" in states[older.name]
+    assert "cannot be read" in states[newer.name]
+    assert err.startswith(f"warning: {newer.name}/run.json: not a JSON object")
+    for asked in (("check", "toy"), ("run", "toy", "--resume"), ("review", newer.name)):
+        code, out, err = ae(*asked)
+        assert (code, out) == (ExitCode.WORKLOAD, "")
+        assert err.count("error: ") == 1
+        assert f"  fix: put {newer}/run.json back as it was, or move it elsewhere" in err
+    assert sorted(older.rglob("*")) == before
+    assert ae("oracle", "data", "toy")[0] == 23
+    newer.rename(root / "results/damaged")
+    assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
+
+
 def test_resume_goes_on_with_the_engine_of_the_run(
     ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

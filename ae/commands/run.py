@@ -193,11 +193,10 @@ def measure(
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    notes = list(plan.notes)
-    if len(finished) > len(plan.points) - len(todo):
-        notes.append("the recipe, its image or the machine changed: some points run again")
-    for note in notes:
+    for note in plan.notes:
         display.say(f"note: {note}")
+    if len(finished) > len(plan.points) - len(todo):
+        display.say("note: the recipe, its image or the machine changed: some points run again")
     count = f"of {len(plan.points)} points " if asked.resumed else ""
     size = f": {count}{size_of(todo)} to run" if budget is None else ""
     display.say(f"run {run.name} on engine {engine.name}{size}")

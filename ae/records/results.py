@@ -167,8 +167,7 @@ def load_run(folder: Path) -> Results:
     )
     results = assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
     ended = {p.status.key for p in results.points if p.done or p.status.status is Status.SKIPPED}
-    missing = tuple(point for point in plan.points if point.key not in ended)
-    return replace(results, missing=missing)
+    return replace(results, missing=tuple(one for one in plan.points if one.key not in ended))
 
 
 def assemble(

@@ -182,6 +182,28 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
     assert latest.name == first.name
 
 
+def test_a_run_that_cannot_be_read_is_still_a_run(
+    store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for second in (1, 2, 3):
+        now = f"2026-01-02T03:04:0{second}.000006+00:00"
+        monkeypatch.setattr("ae.records.folder._now", lambda now=now: now)
+        runs.append(store.create(plan, Provenance()))
+    for one in runs:
+        run_point(one, plan.points[0], DONE)
+    (runs[0].path / "run.json").write_text("{")
+    assert store.find("toy").record.name == runs[2].name
+    (runs[2].path / "run.json").write_text("{")
+    assert [run.name for run in store.list("toy")] == [run.name for run in runs]
+    latest = store.find("toy")
+    assert latest.name == runs[2].name
+    with pytest.raises(RecordsFault, match=f"{latest.name}/run.json: not a JSON object") as caught:
+        _ = latest.record
+    assert str(latest.path / "run.json") in caught.value.fix
+    assert "writer" not in caught.value.fix
+
+
 def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match="there is no run of toy yet"):
         store.find("toy")
@@ -207,7 +229,7 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
     (run.path / "run.json").write_text('{"schema": 2}')
     with pytest.raises(RecordsFault, match="'schema': Input should be 1"):
         store.find("toy", run.name)
-    assert store.list("toy") == []
+    assert store.list("toy") == [run]
 
 
 def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
