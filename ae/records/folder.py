@@ -78,8 +78,7 @@ class Run:
     @property
     def began(self) -> bool:
         """Whether any point was ever started."""
-        folder = self.path / "points"
-        return folder.is_dir() and any(folder.iterdir())
+        return any((self.path / "points").glob("*"))
 
     def is_claimed(self) -> bool:
         """Whether a launcher writes into it now."""
@@ -175,8 +174,7 @@ class Run:
         return self.path / "points" / f".{point.id}.tmp"
 
     def _attempts(self, point_id: str) -> int:
-        folder = self.path / "attempts" / point_id
-        return len(list(folder.iterdir())) if folder.is_dir() else 0
+        return len(list((self.path / "attempts" / point_id).glob("*")))
 
     def _set_aside(self, folder: Path, point_id: str) -> None:
         target = self.path / "attempts" / point_id / str(self._attempts(point_id) + 1)

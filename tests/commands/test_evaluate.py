@@ -127,6 +127,10 @@ def test_ctrl_c_under_a_budget_stops_at_once_and_keeps_what_is_done(root: Path) 
     said = process.communicate(timeout=60)[1]
     assert process.returncode == ExitCode.INTERRUPTED
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in said
+    (path,) = (root / "results/runs/toy").glob("*/points/stuck/status.json")
+    status = json.loads(path.read_text())
+    assert status["status"] == "interrupted"
+    assert 0.5 <= status["seconds"] < 60
 
 
 def test_a_run_becomes_a_review_and_a_recipe_an_appendix(root: Path, ae: Ae) -> None:
