@@ -140,6 +140,19 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("name", ["--wheels", "--ca-bundle"])
+@pytest.mark.parametrize("command", ["run", "build"])
+def test_what_a_build_is_to_use_is_looked_for_first(
+    ae: Ae, root: Path, command: str, name: str
+) -> None:
+    code, out, err = ae(command, "toy", name, "/nonexistent")
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.count("error: ") == 1
+    assert f"'{name}': path '/nonexistent' does not exist" in err
+    assert "fix: " in err
+    assert not (root / "results").exists()
+
+
 @pytest.mark.parametrize(("words", "said", "code"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
 def test_wrong_input_gets_one_sentence_a_fix_and_its_code(
     ae: Ae, root: Path, words: tuple[str, ...], said: str, code: ExitCode
