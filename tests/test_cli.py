@@ -140,6 +140,19 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("name", ["--wheels", "--ca-bundle"])
+@pytest.mark.parametrize("command", ["run", "build"])
+def test_what_a_build_is_to_use_is_looked_for_first(
+    ae: Ae, root: Path, command: str, name: str
+) -> None:
+    code, out, err = ae(command, "toy", name, "/nonexistent")
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.count("error: ") == 1
+    assert f"'{name}': path '/nonexistent' does not exist" in err
+    assert "fix: " in err
+    assert not (root / "results").exists()
+
+
 @pytest.mark.parametrize(("words", "said", "code"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
 def test_wrong_input_gets_one_sentence_a_fix_and_its_code(
     ae: Ae, root: Path, words: tuple[str, ...], said: str, code: ExitCode
@@ -382,6 +395,47 @@ def test_resume_does_not_follow_other_settings(ae: Ae, root: Path) -> None:
     assert ae(*words, "--resume")[0] == 0  # the same words are no other settings
     assert run_points(root) == before
     assert len(list((root / "results/runs/toy").iterdir())) == 1
+
+
+def test_a_latest_run_that_cannot_be_read_is_shown_and_refused(ae: Ae, root: Path) -> None:
+    words = ("run", "toy", "--engine", "local", "--experiment", "noop")
+    assert ae(*words)[0] == 0
+    (older,) = (root / "results/runs/toy").iterdir()
+    before = sorted(older.rglob("*"))
+    assert ae(*words)[0] == 0
+    (newer,) = {*(root / "results/runs/toy").iterdir()} - {older}
+    (newer / "run.json").write_text("{\n")
+    code, out, err = ae("runs")
+    assert code == 0
+    states = {line.split()[1]: line for line in out.splitlines()}
+    assert "finished" in states[older.name]
+    assert "cannot be read" in states[newer.name]
+    assert err.startswith(f"warning: {newer.name}/run.json: not a JSON object")
+    for asked in (("check", "toy"), ("run", "toy", "--resume"), ("review", newer.name)):
+        code, out, err = ae(*asked)
+        assert (code, out) == (ExitCode.WORKLOAD, "")
+        assert err.count("error: ") == 1
+        assert f"  fix: put {newer}/run.json back as it was, or move it elsewhere" in err
+    assert sorted(older.rglob("*")) == before
+    assert ae("oracle", "data", "toy")[0] == 23
+    newer.rename(root / "results/damaged")
+    assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
+
+
+def test_resume_goes_on_with_the_engine_of_the_run(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ae("run", "toy", "--engine", "local", "--experiment", "broken")[0] == ExitCode.WORKLOAD
+    code, _, err = ae("run", "toy", "--resume", "--engine", "docker")
+    assert code == ExitCode.USAGE
+    assert "was started with other settings (engine: local)\n  fix: ae run toy --resume" in err
+    assert "docker" not in ae("run", "toy", "--resume", "--dry-run")[1]
+    # The engine that a run without --engine asks first, and which would be refused here.
+    monkeypatch.setenv("DOCKER_HOST", "tcp://192.0.2.1:2375")
+    assert ae("run", "toy", "--resume")[0] == ExitCode.WORKLOAD
+    (path,) = (root / "results/runs/toy").glob("*/run.json")
+    (again,) = json.loads(path.read_text())["resumed"]
+    assert again["provenance"]["engine"]["name"] == "local"
 
 
 def test_a_recipes_axes_and_parameters_are_options(ae: Ae, root: Path) -> None:

@@ -38,12 +38,18 @@ class Asked:
     root: Path
     recipe: Recipe
     selection: Selection
+    engine: str | None  # None: the first that can
     secrets: Mapping[str, Path]  # the files that the person gave, by name
     resumed: Run | None
 
 
 def settle(
-    name: str, wanted: Selection, secrets: Mapping[str, str], *, resume: bool = False
+    name: str,
+    wanted: Selection,
+    secrets: Mapping[str, str],
+    engine: str | None = None,
+    *,
+    resume: bool = False,
 ) -> Asked:
     """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
     root = find_root()
@@ -52,16 +58,18 @@ def settle(
     run = RunStore(results_dir(root)).find(recipe.name) if resume else None
     if run is not None:
         before, plain = run.record.plan.selection, vars(Selection())
-        for word, asked in vars(selection).items():
-            if asked not in (plain[word], vars(before)[word]):
+        ours = vars(before) | {"engine": run.record.provenance.engine.get("name", engine)}
+        for word, asked in (vars(selection) | {"engine": engine}).items():
+            if asked not in (plain.get(word), ours[word]):
+                own = f"{word.replace('_', ' ')}: {ours[word] or 'the default'}"
                 raise UsageError(
-                    f"the run {run.name} was started with other {word.replace('_', ' ')}",
+                    f"the run {run.name} was started with other settings ({own})",
                     fix=f"ae run {recipe.name} --resume goes on with its own; "
                     "without --resume a new run starts",
                 )
-        selection = check_selection(recipe, before)
+        selection, engine = check_selection(recipe, before), ours["engine"]
     given = resolve(recipe.secrets(), secrets, os.environ)
-    return Asked(root, recipe, selection, given, run)
+    return Asked(root, recipe, selection, engine, given, run)
 
 
 def choose_engine(asked: Asked, name: str | None, build: BuildOptions | None) -> Engine:
@@ -82,9 +90,7 @@ def plan_for(asked: Asked, machine: Machine) -> Plan:
     return make_plan(recipe, asked.selection, machine, root, there, asked.secrets, flavours)
 
 
-def show_plan(
-    asked: Asked, engine: str | None, limit_s: float | None, *, quiet: bool
-) -> dict[str, Any]:
+def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, Any]:
     """`ae run --dry-run`: the points that would run, each as a command that can be pasted."""
     machine = detect()
     plan = _plan_for_reading(asked, machine)
@@ -97,7 +103,7 @@ def show_plan(
         todo = [point for name in choice.points for point in budget.points if point.id == name]
         size = budget.text(choice, screen_width())
     plan = replace(plan, points=tuple(todo))
-    chosen = engines.make(engine or "docker")
+    chosen = engines.make(asked.engine or "docker")
     folder = results_dir(asked.root) / "shell" / asked.recipe.name
     jobs = [Job(point=p, out=folder / p.id, labels={}, secrets=asked.secrets) for p in plan.points]
     commands = {job.point.id: list(chosen.equivalent(job)) for job in jobs}

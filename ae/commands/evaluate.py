@@ -21,14 +21,14 @@ from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
 from ae.engines.base import Check, Job
-from ae.errors import AeError
+from ae.errors import AeError, WorkloadError
 from ae.host import owner
 from ae.host.git import git
 from ae.model import RuntimeNeeds, Status
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
-from ae.records.folder import RunStore, results_dir
+from ae.records.folder import Run, RunStore, results_dir
 from ae.records.results import Results, find_set, load_reference, load_run, machine_of
 from ae.records.results import reference_sets as sets_of
 from ae.report import review as reviewing
@@ -100,11 +100,10 @@ def oracle(
         found = [Check(judge, "fail", error.message, error.fix)]
     passed = all(one.verdict != "fail" for one in found)
     code = 0 if passed else CODES[judge]
+    plain = [one if one.verdict != "ok" else Check(one.name, "ok", "") for one in found]
     findings = [
-        {"check": one.name, "ok": one.verdict != "fail", "detail": one.sentence, "fix": one.fix}
-        if one.verdict != "ok"
-        else {"check": one.name, "ok": True, "detail": "", "fix": ""}
-        for one in found
+        {"check": name, "ok": verdict != "fail", "detail": said, "fix": fix}
+        for name, verdict, said, fix in plain
     ]
     data = {"schema": 1, "judge": judge, "recipe": name, "pass": passed, "exit_code": code}
     shown = doctor.checks_to_text(found, screen_width())
@@ -142,7 +141,7 @@ def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
     run = store.find(recipe.name, run_name) if run_name else store.latest(recipe.name)
     parts: dict[str, Callable[[], str]] = {"sources": partial(_changed, root, recipe, sets)}
     parts |= {f"reference {p.parent.name}": partial(_stale, root, recipe, p) for p in sets}
-    parts |= {f"run {run.name}": partial(_unlike, run.path)} if run else {}
+    parts |= {f"run {run.name}": partial(_unlike, run)} if run else {}
     for name, fault in parts.items():
         fix = "take it back with git, or make it again: ae run, then ae keep"
         try:
@@ -155,12 +154,8 @@ def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
 def _changed(root: Path, recipe: Recipe, sets: Sequence[Path]) -> str:
     """What differs from the files that git keeps the checksums of."""
     images = {f"images/{recipe.image_of(lane)}" for lane in recipe.lanes}
-    places = [
-        f"recipes/{recipe.name}",
-        *sorted(images),
-        *(str(path) for path in sets if path.is_relative_to(root)),
-    ]
-    said = git(root, "status", "--porcelain", "--", *places)
+    kept = [str(path) for path in sets if path.is_relative_to(root)]
+    said = git(root, "status", "--porcelain", "--", f"recipes/{recipe.name}", *images, *kept)
     return "git knows no checksums of it" if said is None else ", ".join(said.split("\n")[:-1])
 
 
@@ -171,16 +166,21 @@ def _stale(root: Path, recipe: Recipe, path: Path) -> str:
     return "" if same else "verdicts.txt is not what the records give with the claims of this tree"
 
 
-def _unlike(path: Path) -> str:
+def _unlike(run: Run) -> str:
     """What follows from the seed alone and differs from the reference set of the run's machine:
-    static records of the same command."""
-    run = load_run(path)
-    known = find_set(path.parents[2], run.recipe, machine_of(run))
+    static records of the same command. Raises WorkloadError where records are gone."""
+    results = load_run(run.path)
+    ended = {point.status.key: point.status.status for point in results.points}
+    origins = [run.record.provenance, *(one.provenance for one in run.record.resumed)]
+    budget = any(word.startswith("--budget") for word in origins[-1].command)
+    gone = {Status.DONE} if budget else {Status.DONE, None}  # what a budget left out has none
+    if names := [one.id for one in results.missing if ended.get(one.key) in gone]:
+        fix = f"where it is the latest run: ae run {results.recipe} --resume"
+        raise WorkloadError(f"there are no records of {', '.join(names)}", fix=fix)
+    known = find_set(run.path.parents[2], results.recipe, machine_of(results))
     theirs = _static(load_reference(known)) if known else {}
-    keys = [key for key, samples in _static(run).items() if theirs.get(key, samples) != samples]
-    return ", ".join(
-        f"{metric} of {point} differs from the reference" for point, metric, *_ in keys
-    )
+    keys = [key for key, samples in _static(results).items() if theirs.get(key, samples) != samples]
+    return ", ".join(f"{key[1]} of {key[0]} differs from the reference" for key in keys)
 
 
 def _static(results: Results) -> dict[tuple[object, ...], tuple[float, ...]]:

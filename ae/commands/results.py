@@ -5,6 +5,7 @@ They read a run or a reference set and never write into it; what they draw goes 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from ae.model import Status
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
 from ae.records import results as measured
+from ae.records.files import RecordsFault
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.results import Results, load_run
 from ae.report import chapter, documents, page, text
@@ -161,7 +163,7 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
     store = RunStore(results_dir(root))
     found = [about_run(run) for each in names for run in store.list(each)]
     lines = [
-        f"{one['recipe']}  {one['run']}  {one['state']:<13}  "
+        f"{one['recipe']}  {one['run']}  {one['state']:<14}  "
         f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"
         for one in found
     ] or ["there is no run yet; start one: ae run RECIPE"]
@@ -170,19 +172,23 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
 
 def about_run(run: Run) -> dict[str, Any]:
     """A run as `ae runs` lists it."""
-    record = run.record
     ended = {one.key: one.status for one in run.statuses().values()}
-    planned = [ended.get(point.key) for point in record.plan.points]
-    if run.is_claimed():
-        state = "running"
-    elif not run.began:
-        state = "never started"
-    else:
-        bad = set(ended.values()) - {Status.DONE, Status.SKIPPED}
-        state = "stopped" if None in planned else "failed" if bad else "finished"
-    age = datetime.now(UTC) - datetime.fromisoformat(record.created)
+    planned: list[Status | None] = [*ended.values()]
+    try:
+        planned = [ended.get(point.key) for point in run.record.plan.points]
+        if run.is_claimed():
+            state = "running"
+        elif not run.began:
+            state = "never started"
+        else:
+            bad = set(ended.values()) - {Status.DONE, Status.SKIPPED}
+            state = "stopped" if None in planned else "failed" if bad else "finished"
+    except RecordsFault as fault:
+        state = "cannot be read"
+        print(f"warning: {fault.message}\n  fix: {fault.fix}", file=sys.stderr)
+    age = datetime.now(UTC) - datetime.fromisoformat(run.created)
     return {
-        "recipe": record.recipe,
+        "recipe": run.path.parent.name,
         "run": run.name,
         "state": state,
         "done": planned.count(Status.DONE),

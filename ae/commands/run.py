@@ -12,25 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from ae.claims.judge import to_json
-from ae.commands import background
+from ae.commands import background, options
 from ae.commands.asked import Asked, choose_engine, plan_for, settle, show_plan, size_of
 from ae.commands.compare import compare
-from ae.commands.options import (
-    AsJson,
-    CaBundle,
-    EngineName,
-    ImageOption,
-    SecretOption,
-    Wheels,
-    Words,
-    option,
-    pairs,
-    print_data,
-    recipe_names,
-    recipes_among,
-    repeatable,
-    screen_width,
-)
+from ae.commands.options import AsJson, Words, option, pairs, print_data, repeatable
 from ae.commands.results import open_results
 from ae.compare.turns import by_turns
 from ae.engines.base import Engine
@@ -54,7 +39,7 @@ from ae.run.spend import budget_of, spend, took
 
 def variant_names(context: typer.Context, incomplete: str) -> list[str]:
     """Variants of the recipes on the command line, for the shell's completion."""
-    names = [name for recipe in recipes_among(context.args) for name in recipe.variants]
+    names = [name for recipe in options.recipes_among(context.args) for name in recipe.variants]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -62,7 +47,7 @@ def run(
     recipe: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=recipe_names
+            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=options.recipe_names
         ),
     ],
     variant: Annotated[
@@ -82,16 +67,16 @@ def run(
     ] = None,
     gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
     lane: Annotated[str, option("native or upstream")] = "native",
-    engine: EngineName = None,
-    image: ImageOption = None,
-    secret: SecretOption = None,
+    engine: options.EngineName = None,
+    image: options.ImageOption = None,
+    secret: options.SecretOption = None,
     resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
     detach: Annotated[bool, option("go on alone; see `ae wait`, `ae cancel`", "--detach")] = False,
     no_build: Annotated[
         bool, option("stop when the image is missing or out of date", "--no-build")
     ] = False,
-    wheels: Wheels = None,
-    ca_bundle: CaBundle = None,
+    wheels: options.Wheels = None,
+    ca_bundle: options.CaBundle = None,
     dry_run: Annotated[
         bool, option("print the plan as commands that can be pasted", "--dry-run")
     ] = False,
@@ -124,17 +109,17 @@ def run(
     if limit_s and len(set(recipe)) > 1:
         raise UsageError("--budget is for one paper", fix="run one after another")
     secrets = pairs(secret, "--secret")
-    asked = [settle(name, wanted, secrets, resume=resume) for name in dict.fromkeys(recipe)]
+    asked = [settle(name, wanted, secrets, engine, resume=resume) for name in dict.fromkeys(recipe)]
     if against and (len(asked) > 1 or resume or dry_run or budget):
         said = "--against measures one paper anew, without --resume, --dry-run and --budget"
         raise UsageError(said, fix=f"ae run {recipe[0]} --against {against}")
     if dry_run:
-        code, data = 0, [show_plan(one, engine, limit_s, quiet=as_json) for one in asked]
+        code, data = 0, [show_plan(one, limit_s, quiet=as_json) for one in asked]
     else:
         build = None if no_build else BuildOptions(wheels=wheels, ca_bundle=ca_bundle)
         if against:
-            return run_against(asked[0], engine, build, against, as_json=as_json, verbose=verbose)
-        code, data = run_recipes(asked, engine, build, limit_s, quiet=as_json, verbose=verbose)
+            return run_against(asked[0], build, against, as_json=as_json, verbose=verbose)
+        code, data = run_recipes(asked, build, limit_s, quiet=as_json, verbose=verbose)
     if as_json:
         print_data(True, data[0] if len(asked) == 1 else data, "")
     return code
@@ -142,7 +127,6 @@ def run(
 
 def run_recipes(
     several: Sequence[Asked],
-    name: str | None,
     build: BuildOptions | None,
     limit_s: float | None,
     *,
@@ -157,7 +141,7 @@ def run_recipes(
     codes: list[int] = []
     data = []
     with signals.handled():
-        ready = [(asked, choose_engine(asked, name, build)) for asked in several]
+        ready = [(asked, choose_engine(asked, asked.engine, build)) for asked in several]
         plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
@@ -174,18 +158,12 @@ def run_recipes(
 
 
 def run_against(
-    asked: Asked,
-    name: str | None,
-    build: BuildOptions | None,
-    against: str,
-    *,
-    as_json: bool,
-    verbose: bool,
+    asked: Asked, build: BuildOptions | None, against: str, *, as_json: bool, verbose: bool
 ) -> int:
     """Run a recipe by turns with the image of another run, and compare the two new runs."""
     other = open_results(asked.recipe.name, against)[2]
     with signals.handled():
-        engine = choose_engine(asked, name, build)
+        engine = choose_engine(asked, asked.engine, build)
         plan = plan_for(asked, engine.machine)
         made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
     codes = [exit_code(asked, one, outcomes) for one, outcomes in made]
@@ -215,11 +193,10 @@ def measure(
     finished = run.finished()
     todo = [point for point in plan.points if point.key not in finished]
     display = Display(todo, verbose=verbose)
-    notes = list(plan.notes)
-    if len(finished) > len(plan.points) - len(todo):
-        notes.append("the recipe, its image or the machine changed: some points run again")
-    for note in notes:
+    for note in plan.notes:
         display.say(f"note: {note}")
+    if len(finished) > len(plan.points) - len(todo):
+        display.say("note: the recipe, its image or the machine changed: some points run again")
     count = f"of {len(plan.points)} points " if asked.resumed else ""
     size = f": {count}{size_of(todo)} to run" if budget is None else ""
     display.say(f"run {run.name} on engine {engine.name}{size}")
@@ -236,7 +213,7 @@ def measure(
             display.say(f"warning: {other} measures on this machine, too: timings will be off")
         outcomes: dict[str, Outcome] = {}
         try:
-            ended, width = partial(took, run, plan), screen_width()
+            ended, width = partial(took, run, plan), options.screen_width()
             prepare(todo, work)
             if budget is None:
                 engine.ahead([work.job(one, run.folder_of(one)) for one in todo])

@@ -97,6 +97,11 @@ class PointRecords:
     skipped: tuple[Skip, ...] = ()
     environment: Environment | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether the point neither measured nor skipped anything."""
+        return not self.records and not self.skipped
+
 
 class RecordsFault(WorkloadError):
     """A file of a point or a run breaks its contract."""
@@ -147,15 +152,16 @@ def read_object(path: Path, model: type[Model]) -> Model:
     """A file that is one JSON object. Raises RecordsFault, and OSError without the file."""
     if path.stat().st_size > LINE_BYTES:
         raise RecordsFault(f"{_name(path)}: larger than {LINE_BYTES // 2**20} MiB")
-    return _parse(model, path.read_bytes(), _name(path))
+    fix = "" if issubclass(model, Part) else f"put {path} back as it was, or move it elsewhere"
+    return _parse(model, path.read_bytes(), _name(path), fix)
 
 
-def _parse(model: type[Model], content: bytes, where: str) -> Model:
+def _parse(model: type[Model], content: bytes, where: str, fix: str = "") -> Model:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
         about_schema = error.errors()[0]["loc"] == ("schema",)
-        fix = _REBUILD if about_schema else _REWRITE
+        fix = fix or (_REBUILD if about_schema else _REWRITE)
         raise RecordsFault(f"{where}: {_sentence(error, model)}", fix=fix) from error
 
 

@@ -20,7 +20,7 @@ from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import owner
 from ae.host.files import lock, write_atomic
 from ae.model import Outcome, Plan, Point, Status
-from ae.records.files import RecordsFault, read_object
+from ae.records.files import RecordsFault, read_object, read_point
 from ae.records.models import PlanRecord, Provenance, Resumed, RunRecord, StatusRecord, describe
 
 NAME = "AE_RUN_NAME"  # the next run's, from a launcher that has made its folder
@@ -66,10 +66,19 @@ class Run:
         return read_object(self.path / "run.json", RunRecord)
 
     @property
+    def created(self) -> str:
+        """UTC, ISO 8601; where run.json cannot be read, as the name says, else the folder's age."""
+        with suppress(RecordsFault):
+            return self.record.created
+        with suppress(ValueError):  # the last of its second
+            second = datetime.fromisoformat(self.name.partition("-")[0])
+            return second.replace(microsecond=999_999).isoformat()
+        return datetime.fromtimestamp(self.path.stat().st_mtime, UTC).isoformat()
+
+    @property
     def began(self) -> bool:
         """Whether any point was ever started."""
-        folder = self.path / "points"
-        return folder.is_dir() and any(folder.iterdir())
+        return any((self.path / "points").glob("*"))
 
     def is_claimed(self) -> bool:
         """Whether a launcher writes into it now."""
@@ -82,7 +91,7 @@ class Run:
         with _writing(self.path):
             if folder.exists():  # a launcher was killed here
                 self._set_aside(folder, point.id)
-            with self._reserve.open("wb") as file:
+            with (self.path / ".reserve").open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
             folder.mkdir(parents=True)
         self._started[point.id] = _now()
@@ -99,7 +108,7 @@ class Run:
         }
         status = StatusRecord.model_validate(vars(point) | vars(outcome) | now)
         with _writing(self.path):
-            self._reserve.unlink(missing_ok=True)
+            (self.path / ".reserve").unlink(missing_ok=True)
             write_atomic(temporary / "status.json", status.text())
             if final.exists():
                 self._set_aside(final, point.id)
@@ -107,11 +116,16 @@ class Run:
         return final
 
     def statuses(self) -> dict[str, StatusRecord]:
-        """The status of every point that has ended, by id; a damaged one counts as not run."""
+        """The status of every point that has ended, by id.
+
+        A damaged one, or a done one whose records are damaged or gone, counts as not run.
+        """
         found = {}
         for path in sorted((self.path / "points").glob("[!.]*/status.json")):
             with suppress(RecordsFault):
-                found[path.parent.name] = read_object(path, StatusRecord)
+                status = read_object(path, StatusRecord)
+                if status.status is not Status.DONE or not read_point(path.parent).empty:
+                    found[path.parent.name] = status
         return found
 
     def finished(self) -> dict[str, StatusRecord]:
@@ -155,17 +169,12 @@ class Run:
         (self.path / "exit").unlink(missing_ok=True)  # of an earlier launcher
         self._lock = file
 
-    @property
-    def _reserve(self) -> Path:
-        return self.path / ".reserve"
-
     def folder_of(self, point: Point) -> Path:
         """Where a point's output goes while it runs."""
         return self.path / "points" / f".{point.id}.tmp"
 
     def _attempts(self, point_id: str) -> int:
-        folder = self.path / "attempts" / point_id
-        return len(list(folder.iterdir())) if folder.is_dir() else 0
+        return len(list((self.path / "attempts" / point_id).glob("*")))
 
     def _set_aside(self, folder: Path, point_id: str) -> None:
         target = self.path / "attempts" / point_id / str(self._attempts(point_id) + 1)
@@ -183,7 +192,8 @@ class RunStore:
         """Make a run folder with a name of its own and its run.json. Raises EnvironmentFault."""
         created = _now()
         path = self.results / "runs" / plan.recipe / (os.environ.pop(NAME, "") or new_name(created))
-        record = RunRecord(
+        run = Run(path)
+        run.record = RunRecord(
             recipe=plan.recipe,
             name=path.name,
             created=created,
@@ -192,19 +202,13 @@ class RunStore:
         )
         with _writing(self.results):
             (path / "points").mkdir(parents=True)
-        run = Run(path)
-        run.record = record
         run.write()
         return run
 
     def list(self, recipe: str) -> list[Run]:
-        """The runs of a recipe, oldest first; what cannot be read is no run."""
-        runs = {}
-        for path in self.results.glob(f"runs/{recipe}/*/run.json"):
-            run = Run(path.parent)
-            with suppress(RecordsFault):
-                runs[run.record.created, run.name] = run
-        return [run for _, run in sorted(runs.items())]
+        """The runs of a recipe, oldest first, also those whose run.json cannot be read."""
+        runs = [Run(path.parent) for path in self.results.glob(f"runs/{recipe}/*/run.json")]
+        return sorted(runs, key=lambda run: (run.created, run.name))
 
     def latest(self, recipe: str) -> Run | None:
         """The newest run of a recipe that started a point."""

@@ -65,7 +65,7 @@ class PointResult:
 
     @property
     def done(self) -> bool:
-        return self.status.status is Status.DONE
+        return self.status.status is Status.DONE and not self.found.empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +166,8 @@ def load_run(folder: Path) -> Results:
         provenance=record.provenance,
     )
     results = assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
-    ended = {
-        p.status.key for p in results.points if p.status.status in (Status.DONE, Status.SKIPPED)
-    }
-    missing = tuple(point for point in plan.points if point.key not in ended)
-    return replace(results, missing=missing)
+    ended = {p.status.key for p in results.points if p.done or p.status.status is Status.SKIPPED}
+    return replace(results, missing=tuple(one for one in plan.points if one.key not in ended))
 
 
 def assemble(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -57,7 +58,7 @@ def execute(points: Iterable[Point], work: Work) -> dict[str, Outcome]:
 def _execute_one(point: Point, work: Work) -> Outcome:
     out = work.run.begin(point)
     outcome = Outcome(status=Status.INTERRUPTED, exit_code=None, seconds=0, reason="stopped early")
-    job = work.job(point, out)
+    job, started = work.job(point, out), time.monotonic()
     try:
         work.display.begin(point)
         with closing(LogFiles(out, work.display, work.mask)) as logs:
@@ -79,6 +80,8 @@ def _execute_one(point: Point, work: Work) -> Outcome:
         ) from error
     finally:
         # Whatever passes through, Ctrl-C too: the folder still says what happened.
+        if outcome.status is Status.INTERRUPTED:
+            outcome = replace(outcome, seconds=time.monotonic() - started)
         work.run.finish(point, outcome)
         work.display.end(point, outcome)
     work.engine.kept(job)
@@ -118,7 +121,7 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
         found = read_point(out)
     except WorkloadError as error:
         return replace(outcome, status=Status.FAILED, reason=error.message)
-    if not found.records and not found.skipped:
+    if found.empty:
         why = "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl"
         why = "the log holds no measurement" if point.parser else why
         return replace(outcome, status=Status.FAILED, reason=why)

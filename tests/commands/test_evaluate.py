@@ -98,6 +98,12 @@ def test_a_budget_runs_what_it_chose_and_the_rest_is_not_run_until_it_is(
     assert verdicts["T1"] == "reproduced"
     assert verdicts["T5"] == "not run"
     assert f"{len(made)} of 6 points are done and kept; to run the rest:" in done.stderr
+    assert judged(ae, "data")["pass"]  # what a budget left out is not lost
+    (lost,) = (root / "results/runs/toy").glob("*/points/together-ones/records.jsonl")
+    kept = lost.read_bytes()
+    lost.write_text("")
+    assert list(bad(judged(ae, "data")).values()) == ["there are no records of together-ones"]
+    lost.write_bytes(kept)
     done = run("--resume", "--budget", "1m")
     assert done.returncode == 0, done.stderr
     assert "to decide 3 of 3 claims" in done.stderr
@@ -121,6 +127,10 @@ def test_ctrl_c_under_a_budget_stops_at_once_and_keeps_what_is_done(root: Path) 
     said = process.communicate(timeout=60)[1]
     assert process.returncode == ExitCode.INTERRUPTED
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in said
+    (path,) = (root / "results/runs/toy").glob("*/points/stuck/status.json")
+    status = json.loads(path.read_text())
+    assert status["status"] == "interrupted"
+    assert 0.5 <= status["seconds"] < 60
 
 
 def test_a_run_becomes_a_review_and_a_recipe_an_appendix(root: Path, ae: Ae) -> None:
@@ -219,11 +229,35 @@ def test_the_oracles_of_data_and_run(root: Path, ae: Ae) -> None:
     assert "run" in bad(judged(ae, "run"))  # what cannot be read is no pass
     shutil.rmtree(folder / "points/together-ones")
     assert bad(judged(ae, "run"))["T1"] == "not run; in the reference: reproduced"
+    shutil.copytree(kept / "points/together-ones", records.parent)  # as it was
+    assert judged(ae, "data")["pass"]
 
     (kept / "verdicts.txt").write_text("T1 not reproduced\n")
     found = bad(judged(ae, "data"))
     assert set(found) == {"sources", "reference toy-gpu-1"}
     assert found["sources"] == " M results/reference/toy-gpu-1/toy/verdicts.txt"
+
+
+@pytest.mark.parametrize("left", ["an empty file", "no file", "no folder"])
+def test_a_point_whose_records_are_gone_is_found_and_runs_again(
+    root: Path, ae: Ae, left: str
+) -> None:
+    assert run("--experiment", "together").returncode == 0
+    (folder,) = (root / "results/runs/toy").iterdir()
+    records = folder / "points/together-ones/records.jsonl"
+    if left == "an empty file":
+        records.write_text("")
+    elif left == "no file":
+        records.unlink()
+    else:
+        shutil.rmtree(records.parent)
+    name = f"run {folder.name}"
+    assert bad(judged(ae, "data")) == {name: "there are no records of together-ones"}
+    assert json.loads(ae("runs", "--json")[1])[0]["done"] == 1
+    out = ae("run", "toy", "--resume", "--dry-run")[1]
+    assert [line.split()[1] for line in out.splitlines() if line[0] == "#"] == ["together-ones"]
+    assert run("--resume").returncode == 0
+    assert judged(ae, "data")["pass"]
 
 
 def test_what_follows_from_the_seed_is_the_same_in_run_and_reference(root: Path, ae: Ae) -> None:

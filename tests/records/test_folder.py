@@ -36,7 +36,10 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(tmp_path / "results")
 
 
-def run_point(run: Run, point: Point, outcome: Outcome, text: str = "x\n") -> Path:
+RECORD = '{"metric": "m", "unit": "s", "samples": [1.0], "labels": {}, "evidence": "measured"}\n'
+
+
+def run_point(run: Run, point: Point, outcome: Outcome, text: str = RECORD) -> Path:
     (run.begin(point) / "records.jsonl").write_text(text)
     return run.finish(point, outcome)
 
@@ -67,7 +70,7 @@ def test_a_point_has_its_name_only_when_it_has_ended(store: RunStore, plan: Plan
     assert folder.name == f".{point.id}.tmp"
     assert list(folder.iterdir()) == []
     assert run.finished() == {}
-    (folder / "records.jsonl").write_text("x\n")
+    (folder / "records.jsonl").write_text(RECORD)
     final = run.finish(point, DONE)
     assert final == run.path / "points" / point.id
     assert not folder.exists()
@@ -115,7 +118,9 @@ def test_what_a_killed_launcher_left_is_kept(store: RunStore, plan: Plan) -> Non
     (run.begin(point) / "records.jsonl").write_text("half\n")
     run.close()  # as if it had died here
     again = store.find("toy")
-    assert list(again.begin(point).iterdir()) == []
+    folder = again.begin(point)
+    assert list(folder.iterdir()) == []
+    (folder / "records.jsonl").write_text(RECORD)
     kept = run.path / "attempts" / point.id / "1" / "records.jsonl"
     assert kept.read_text() == "half\n"
     again.finish(point, DONE)
@@ -126,6 +131,19 @@ def test_a_damaged_status_counts_as_not_run(store: RunStore, plan: Plan) -> None
     run, point = store.create(plan, Provenance()), plan.points[0]
     (run_point(run, point, DONE) / "status.json").write_text("{")
     assert run.finished() == {}
+
+
+@pytest.mark.parametrize("text", [None, "", "\n", RECORD[:-20]])
+def test_a_done_point_without_records_is_not_finished(
+    store: RunStore, plan: Plan, text: str | None
+) -> None:
+    run, point = store.create(plan, Provenance()), plan.points[0]
+    path = run_point(run, point, DONE) / "records.jsonl"
+    assert list(run.finished()) == [point.key]
+    path.unlink() if text is None else path.write_text(text)
+    assert run.finished() == {}
+    (path.parent / "skipped.jsonl").write_text('{"labels": {}, "reason": "no such unit"}\n')
+    assert list(run.finished()) == ([] if text == RECORD[:-20] else [point.key])
 
 
 def test_two_launchers_do_not_write_one_run(store: RunStore, plan: Plan) -> None:
@@ -164,6 +182,28 @@ def test_latest_and_list(store: RunStore, plan: Plan, monkeypatch: pytest.Monkey
     assert latest.name == first.name
 
 
+def test_a_run_that_cannot_be_read_is_still_a_run(
+    store: RunStore, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for second in (1, 2, 3):
+        now = f"2026-01-02T03:04:0{second}.000006+00:00"
+        monkeypatch.setattr("ae.records.folder._now", lambda now=now: now)
+        runs.append(store.create(plan, Provenance()))
+    for one in runs:
+        run_point(one, plan.points[0], DONE)
+    (runs[0].path / "run.json").write_text("{")
+    assert store.find("toy").record.name == runs[2].name
+    (runs[2].path / "run.json").write_text("{")
+    assert [run.name for run in store.list("toy")] == [run.name for run in runs]
+    latest = store.find("toy")
+    assert latest.name == runs[2].name
+    with pytest.raises(RecordsFault, match=f"{latest.name}/run.json: not a JSON object") as caught:
+        _ = latest.record
+    assert str(latest.path / "run.json") in caught.value.fix
+    assert "writer" not in caught.value.fix
+
+
 def test_find(store: RunStore, plan: Plan) -> None:
     with pytest.raises(UsageError, match="there is no run of toy yet"):
         store.find("toy")
@@ -189,7 +229,7 @@ def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
     (run.path / "run.json").write_text('{"schema": 2}')
     with pytest.raises(RecordsFault, match="'schema': Input should be 1"):
         store.find("toy", run.name)
-    assert store.list("toy") == []
+    assert store.list("toy") == [run]
 
 
 def test_a_run_of_an_older_revision_is_read(store: RunStore, plan: Plan) -> None:
