@@ -109,11 +109,9 @@ def clean(
 
 def old_environments(root: Path) -> list[Path]:
     """Environments, and what they cached, of sources that this checkout does not hold any more."""
-    images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
-    places = [
-        environment_of(image_ref(root, name, flavour)) for name in images for flavour in Flavour
-    ]
-    current = {name for place in places for name in (place.name, f"{place.name}.cache")}
+    images = [path.parent.name for path in (root / "images").glob("*/Dockerfile")]
+    refs = (image_ref(root, name, flavour) for name in images for flavour in Flavour)
+    current = {environment_of(ref).name + end for ref in refs for end in ("", ".cache")}
     folder = cache_dir() / "envs"
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in there if path.is_dir() and path.name not in current]

@@ -1,0 +1,32 @@
+"""`ae clean` on this checkout and its papers; what it removes of a run: tests/real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ae.images import environments
+from ae.images.content import image_ref
+from ae.model import Flavour
+from tests.calling import Ae, caller
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def ae(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ae:
+    monkeypatch.setenv("AE_ROOT", str(ROOT))
+    monkeypatch.setenv("AE_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return caller(capsys)
+
+
+def test_old_environments_beside_those_of_this_checkout(ae: Ae) -> None:
+    now = environments.folder(image_ref(ROOT, "dlrm", Flavour.CPU))
+    old = now.with_name("dlrm-cpu-0123456789ab")
+    for path in (now, old, Path(f"{now}.cache"), Path(f"{old}.cache")):
+        path.mkdir(parents=True)
+    _, out, err = ae("clean", "--environments", "--dry-run")
+    said = [line for line in out.splitlines() if "environment" in line]
+    assert said == [f"would remove environment {old.name}{end}" for end in ("", ".cache")], err
