@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
+from ae.daemon.connection import endpoint_of
 from ae.engines.base import Availability, Check, Engine
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
@@ -106,7 +107,7 @@ def gather(
 
 def _client() -> Availability:
     try:
-        return Availability(ok=True, detail=find_client(DockerEngine().endpoint))
+        return Availability(ok=True, detail=find_client(endpoint_of()))
     except EnvironmentFault as error:
         return Availability(ok=False, detail=error.message, fix=error.fix)
 

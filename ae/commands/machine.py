@@ -25,6 +25,7 @@ from ae.commands.options import (
     print_data,
     screen_width,
 )
+from ae.daemon.connection import endpoint_of
 from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
@@ -92,9 +93,10 @@ def clean(
     dry_run: DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
-    every = [engines.make(name) for name in engines.NAMES]
-    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
+    run = Path(run).name  # of its folder, too
     old = old_environments(find_root()) if environments else []
+    every = {engine: engine.available() for engine in map(engines.make, engines.NAMES)}
+    found = clean_engines([one for one in every if every[one].ok], run=run, dry_run=dry_run)
     for path in [] if dry_run else old:
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
@@ -103,6 +105,15 @@ def clean(
         print(f"{verb} {one.kind} {name} of run {one.run} ({one.engine})")
     for path in old:
         print(f"{verb} environment {path.name}")
+    unasked = {engine.name: said.detail for engine, said in every.items() if not said.ok}
+    for name, why in unasked.items():
+        print(f"note: {name} was not asked: {why}", file=sys.stderr)
+    socket = Path(endpoint_of().removeprefix("unix://"))
+    if "docker" in unasked and (os.environ.get("DOCKER_HOST") or socket.exists()):
+        raise EnvironmentFault(
+            "something may be left behind: Docker is set up here, and was not asked",
+            fix="see `ae doctor --engine docker`, then `ae clean` again",
+        )
     if not found and not old:
         print("nothing is left behind")
 
