@@ -33,10 +33,10 @@ from ae.errors import EnvironmentFault
 from ae.host.machine import cache_dir
 from ae.images.content import BuildOptions, image_ref
 from ae.images.environments import folder as environment_of
-from ae.model import Flavour, Machine, Plan
+from ae.model import Flavour
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, load_recipe
-from ae.records.folder import results_dir
+from ae.records.folder import RunStore, results_dir
 from ae.run.display import Display
 
 
@@ -53,12 +53,9 @@ def look(name: str | None, engine: str | None) -> Facts:
     if name is None:
         return gather(root, engine)
     lane, _ = load_recipe(root, name).plain_run()
+    plain = Selection(lane=lane)
     command = f"ae run {name}" + ("" if lane == "native" else f" --lane {lane}")
-
-    def plan(machine: Machine) -> Plan:
-        return plan_for(settle(name, Selection(lane=lane), {}), machine)
-
-    return gather(root, engine, command, plan)
+    return gather(root, engine, command, lambda here: plan_for(settle(name, plain, {}), here))
 
 
 def shell(
@@ -89,14 +86,14 @@ def clean(
     environments: Annotated[
         bool, option("also Python environments that no source asks for", "--environments")
     ] = False,
-    run: Annotated[str, option("of this run alone", value="NAME")] = "",
+    run: Annotated[str, option("of this run alone: its name or folder", value="RUN")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
-    run = Path(run).name  # of its folder, too
     old = old_environments(find_root()) if environments else []
     every = {engine: engine.available() for engine in map(engines.make, engines.NAMES)}
-    found = clean_engines([one for one in every if every[one].ok], run=run, dry_run=dry_run)
+    usable = [engine for engine, said in every.items() if said.ok]
+    found = clean_engines(usable, run=Path(run).name, dry_run=dry_run)
     for path in [] if dry_run else old:
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
@@ -114,6 +111,8 @@ def clean(
             "something may be left behind: Docker is set up here, and was not asked",
             fix="see `ae doctor --engine docker`, then `ae clean` again",
         )
+    if run and not found:
+        RunStore(results_dir(find_root())).find("*", run)  # or it is said that there is none
     if not found and not old:
         print("nothing is left behind")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ae.errors import ExitCode
+from ae.host import owner
 from ae.images import environments
 from ae.images.content import image_ref
 from ae.model import Flavour
@@ -51,3 +54,28 @@ def test_a_daemon_that_has_died(ae: Ae, tmp_path: Path, monkeypatch: pytest.Monk
         died.bind(str(tmp_path / "daemon"))
     code, out, _ = ae("clean", "--dry-run")
     assert (code, "nothing is left behind" in out) == (ExitCode.ENVIRONMENT, False)
+
+
+def test_a_run_that_nobody_knows(ae: Ae, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `ae wait` and `ae cancel` say it, unless something is left that carries its name."""
+    monkeypatch.delenv("DOCKER_HOST")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("ae.daemon.connection.DEFAULT_SOCKET", f"unix://{tmp_path}/none")
+    name = f"run-of-{tmp_path.name}"
+    code, out, err = ae("clean", "--run", name, "--dry-run")
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert f"error: '{name}' is no run" in err
+    stamp = owner.to_environment(owner.stamp({owner.RUN: name}) | {owner.STARTED: "before"})
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        env={owner.ENVIRONMENT: stamp},
+        start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as left:
+        assert left.stdout is not None
+        left.stdout.readline()  # from here on /proc shows its own environment
+        for word in (name, str(tmp_path / name)):
+            code, out, _ = ae("clean", "--run", word, "--dry-run")
+            assert (code, out) == (0, f"would remove process {left.pid} of run {name} (local)\n")
+        left.kill()
