@@ -30,16 +30,6 @@ _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
-    """The image (or environment) that a plain run would use."""
-
-    reference: str
-    ready: bool  # there, and built from what the tree holds
-    disk_free: int = 0  # where a build would put it; 0: cannot be known from here
-    disk_needed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Facts:
     """What was found on the machine. Sizes in bytes; limits infinite where there is none."""
 
@@ -59,7 +49,7 @@ class Facts:
     command: str = ""  # that would run a recipe; empty: none was named
     plan: Plan | None = None  # what it would do here
     refused: AeError | None = None  # why there is no plan
-    image: Image | None = None  # of the plan, at the engine that would be used
+    image: Check | None = None  # of the plan, at the engine that would be used
     findings: tuple[Check, ...] = ()  # what the engine itself has to say
 
 
@@ -112,21 +102,19 @@ def _client() -> Availability:
         return Availability(ok=False, detail=error.message, fix=error.fix)
 
 
-def _image_of(image: ImageRef, engine: Engine) -> Image:
+def _image_of(image: ImageRef, engine: Engine) -> Check:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
-    return Image(
-        reference=image.reference,
-        ready=engine.has_image(image),
-        disk_free=free_disk(folder) if folder.exists() else 0,
-        disk_needed=build_disk(image.root, image),
-    )
+    free = free_disk(folder) if folder.exists() else 0
+    ready = engine.has_image(image)
+    return judge_image(image.reference, ready, free, build_disk(image.root, image))
 
 
 def judge(facts: Facts) -> list[Check]:
     """Return every check. Pure."""
     checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
-    for look in (_programs, _gpus, _driver, _plan, _limits, _disk, _image):
+    for look in (_programs, _gpus, _driver, _plan, _limits, _disk):
         checks += look(facts)
+    checks += [facts.image] if facts.image else []
     return [*checks, _conclude(checks, facts)] if facts.command else checks
 
 
@@ -243,18 +231,16 @@ def _disk(facts: Facts) -> Iterator[Check]:
     yield _check("disk", said, fault, fix, "fail")
 
 
-def _image(facts: Facts) -> Iterator[Check]:
-    if (image := facts.image) is None:
-        return
-    said = f"{image.reference} is missing or out of date, so `ae run` will make it first"
-    if 0 < image.disk_free < image.disk_needed and not image.ready:
-        have, need = format_size(image.disk_free), format_size(image.disk_needed)
-        said += f", which takes {need}, and {have} are free"
+def judge_image(name: str, ready: bool, free: int, needed: int) -> Check:
+    """`ready`: there, and of what the tree holds; else a build takes `needed` bytes where `free`
+    are (0: nobody knows)."""
+    said = f"{name} is missing or out of date, so `ae run` will make it first"
+    if 0 < free < needed and not ready:
+        said += f", which takes {format_size(needed)}, and {format_size(free)} are free"
         fix = "free some disk: docker system df, docker builder prune"
-        yield Check("image", "fail", said, fix)
-    else:
-        well, fault = f"{image.reference} is there and up to date", "" if image.ready else said
-        yield _check("image", well, fault, "ae build, or ae pull, or just ae run")
+        return Check("image", "fail", said, fix)
+    fix = "ae build, or ae pull, or just ae run"
+    return _check("image", f"{name} is there and up to date", "" if ready else said, fix)
 
 
 def _conclude(checks: list[Check], facts: Facts) -> Check:
