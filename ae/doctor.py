@@ -48,7 +48,7 @@ class Facts:
     disk_writable: bool = True
     command: str = ""  # that would run a recipe; empty: none was named
     plan: Plan | None = None  # what it would do here
-    refused: AeError | None = None  # why there is no plan
+    refused: AeError | None = None  # why there is no plan, or no image for it
     image: Check | None = None  # of the plan, at the engine that would be used
     findings: tuple[Check, ...] = ()  # what the engine itself has to say
 
@@ -105,8 +105,8 @@ def _client() -> Availability:
 def _image_of(image: ImageRef, engine: Engine) -> Check:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
     free = free_disk(folder) if folder.exists() else 0
-    ready = engine.has_image(image)
-    return judge_image(image.reference, ready, free, build_disk(image.root, image))
+    ready, needed = engine.has_image(image), build_disk(image.root, image)
+    return judge_image(engine.named(image), ready, free, needed)
 
 
 def judge(facts: Facts) -> list[Check]:
@@ -173,11 +173,12 @@ def _gpus(facts: Facts) -> Iterator[Check]:
 
 def _plan(facts: Facts) -> Iterator[Check]:
     """What the planner says of a run on this machine."""
-    if facts.refused:
-        yield Check("plan", "fail", facts.refused.message, facts.refused.fix)
-    elif facts.plan:
+    if facts.plan:
         said = "; ".join((f"{len(facts.plan.points)} points would run", *facts.plan.notes))
         yield Check("plan", "warn" if facts.plan.notes else "ok", said)
+    if facts.refused:
+        what = "image" if facts.plan else "plan"
+        yield Check(what, "fail", facts.refused.message, facts.refused.fix)
 
 
 def _driver(facts: Facts) -> Iterator[Check]:
@@ -239,7 +240,7 @@ def judge_image(name: str, ready: bool, free: int, needed: int) -> Check:
         said += f", which takes {format_size(needed)}, and {format_size(free)} are free"
         fix = "free some disk: docker system df, docker builder prune"
         return Check("image", "fail", said, fix)
-    fix = "ae build, or ae pull, or just ae run"
+    fix = "just ae run; with Docker also ae build, or ae pull"
     return _check("image", f"{name} is there and up to date", "" if ready else said, fix)
 
 

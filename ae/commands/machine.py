@@ -55,6 +55,7 @@ def look(name: str | None, engine: str | None) -> Facts:
     lane, _ = load_recipe(root, name).plain_run()
     plain = Selection(lane=lane)
     command = f"ae run {name}" + ("" if lane == "native" else f" --lane {lane}")
+    command += f" --engine {engine}" if engine else ""
     return gather(root, engine, command, lambda here: plan_for(settle(name, plain, {}), here))
 
 

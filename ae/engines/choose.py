@@ -53,7 +53,6 @@ def choose(
 def make(name: str, *, build: BuildOptions | None = None) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
     if name not in NAMES:
-        raise UsageError(
-            f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`"
-        )
+        hint = nearest(name, NAMES)
+        raise UsageError(f"there is no engine '{name}'; {hint}", fix="see `ae doctor`")
     return _ENGINES[name](build=build)

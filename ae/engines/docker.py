@@ -68,10 +68,7 @@ class DockerEngine(ContainerEngine):
         elif self._build is not None:
             build(image.root, image, sink, self._build, endpoint=self.daemon.endpoint)
         else:
-            raise EnvironmentFault(
-                f"the image {image.reference} is not there, or not built from this tree",
-                fix=f"ae build {image.name} --flavour {image.flavour}",
-            )
+            registry.built(self.daemon, image)
 
     def close(self) -> None:
         if daemon := self.__dict__.pop("daemon", None):

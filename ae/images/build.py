@@ -194,8 +194,7 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
                 errors.append(text.strip())
             sink.line("stdout", text)
 
-        environment = daemon.environment
-        ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
+        ended = processes.stream(argv, on_line, env=daemon.environment, cwd=image.root)
     if ended.returncode != 0:
         # The first error is the cause; what follows says that the build failed.
         why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"

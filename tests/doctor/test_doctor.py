@@ -298,3 +298,20 @@ def test_the_edges_of_disk_and_image() -> None:
 def test_the_count_of_warnings() -> None:
     two = verdicts(replace(GOOD, mps_pipe="/p", counters_restricted=True))["result"]
     assert two.sentence.endswith("mind the 2 warnings above")
+
+
+def test_an_environment_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AE_ROOT", str(make_toy(tmp_path)))
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    found = {check.name: check for check in judge(look("toy", "local"))}
+    said = f"the environment of {sys.executable} is there and up to date"
+    assert found["image"] == Check("image", "ok", said)
+    assert found["result"].sentence.startswith("`ae run toy --engine local` works here")
+
+
+def test_an_image_that_the_engine_cannot_make() -> None:
+    fault = EnvironmentFault("podman has no image", fix="load it")
+    found = verdicts(replace(GOOD, refused=fault))
+    assert found["image"] == Check("image", "fail", "podman has no image", "load it")
+    assert found["plan"].verdict == "ok"
+    assert found["result"].sentence.endswith("put right: image")
