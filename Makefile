@@ -13,8 +13,9 @@ FLAVOUR := cpu
 
 setup: $(VENV)/.dev
 
+# Without a GPU an image would bring nothing but a longer wait.
 demo: $(VENV)/.run
-	$(BIN)/ae run dlrm --quick
+	$(BIN)/ae run dlrm --quick $$(nvidia-smi -L >/dev/null 2>&1 || echo --engine local)
 
 # The tests of the engine and of Slurm have a worker each, which mostly waits; the others share two,
 # by file, the slow ones first (conftest.py).

@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
+from ae.daemon.connection import endpoint_of
 from ae.engines.base import Availability, Check, Engine
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
@@ -26,16 +27,6 @@ from ae.units import format_size
 
 Verdict = Literal["ok", "warn", "fail"]
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """The image (or environment) that a plain run would use."""
-
-    reference: str
-    ready: bool  # there, and built from what the tree holds
-    disk_free: int = 0  # where a build would put it; 0: cannot be known from here
-    disk_needed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +48,8 @@ class Facts:
     disk_writable: bool = True
     command: str = ""  # that would run a recipe; empty: none was named
     plan: Plan | None = None  # what it would do here
-    refused: AeError | None = None  # why there is no plan
-    image: Image | None = None  # of the plan, at the engine that would be used
+    refused: AeError | None = None  # why there is no plan, or no image for it
+    image: Check | None = None  # of the plan, at the engine that would be used
     findings: tuple[Check, ...] = ()  # what the engine itself has to say
 
 
@@ -106,26 +97,24 @@ def gather(
 
 def _client() -> Availability:
     try:
-        return Availability(ok=True, detail=find_client(DockerEngine().endpoint))
+        return Availability(ok=True, detail=find_client(endpoint_of()))
     except EnvironmentFault as error:
         return Availability(ok=False, detail=error.message, fix=error.fix)
 
 
-def _image_of(image: ImageRef, engine: Engine) -> Image:
+def _image_of(image: ImageRef, engine: Engine) -> Check:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
-    return Image(
-        reference=image.reference,
-        ready=engine.has_image(image),
-        disk_free=free_disk(folder) if folder.exists() else 0,
-        disk_needed=build_disk(image.root, image),
-    )
+    free = free_disk(folder) if folder.exists() else 0
+    ready, needed = engine.has_image(image), build_disk(image.root, image)
+    return judge_image(engine.named(image), ready, free, needed)
 
 
 def judge(facts: Facts) -> list[Check]:
     """Return every check. Pure."""
     checks = [Check("python", "ok", f"Python {platform.python_version()}, {platform.machine()}")]
-    for look in (_programs, _gpus, _driver, _plan, _limits, _disk, _image):
+    for look in (_programs, _gpus, _driver, _plan, _limits, _disk):
         checks += look(facts)
+    checks += [facts.image] if facts.image else []
     return [*checks, _conclude(checks, facts)] if facts.command else checks
 
 
@@ -184,11 +173,12 @@ def _gpus(facts: Facts) -> Iterator[Check]:
 
 def _plan(facts: Facts) -> Iterator[Check]:
     """What the planner says of a run on this machine."""
-    if facts.refused:
-        yield Check("plan", "fail", facts.refused.message, facts.refused.fix)
-    elif facts.plan:
+    if facts.plan:
         said = "; ".join((f"{len(facts.plan.points)} points would run", *facts.plan.notes))
         yield Check("plan", "warn" if facts.plan.notes else "ok", said)
+    if facts.refused:
+        what = "image" if facts.plan else "plan"
+        yield Check(what, "fail", facts.refused.message, facts.refused.fix)
 
 
 def _driver(facts: Facts) -> Iterator[Check]:
@@ -242,18 +232,16 @@ def _disk(facts: Facts) -> Iterator[Check]:
     yield _check("disk", said, fault, fix, "fail")
 
 
-def _image(facts: Facts) -> Iterator[Check]:
-    if (image := facts.image) is None:
-        return
-    said = f"{image.reference} is missing or out of date, so `ae run` will make it first"
-    if 0 < image.disk_free < image.disk_needed and not image.ready:
-        have, need = format_size(image.disk_free), format_size(image.disk_needed)
-        said += f", which takes {need}, and {have} are free"
+def judge_image(name: str, ready: bool, free: int, needed: int) -> Check:
+    """`ready`: there, and of what the tree holds; else a build takes `needed` bytes where `free`
+    are (0: nobody knows)."""
+    said = f"{name} is missing or out of date, so `ae run` will make it first"
+    if 0 < free < needed and not ready:
+        said += f", which takes {format_size(needed)}, and {format_size(free)} are free"
         fix = "free some disk: docker system df, docker builder prune"
-        yield Check("image", "fail", said, fix)
-    else:
-        well, fault = f"{image.reference} is there and up to date", "" if image.ready else said
-        yield _check("image", well, fault, "ae build, or ae pull, or just ae run")
+        return Check("image", "fail", said, fix)
+    fix = "just ae run; with Docker also ae build, or ae pull"
+    return _check("image", f"{name} is there and up to date", "" if ready else said, fix)
 
 
 def _conclude(checks: list[Check], facts: Facts) -> Check:

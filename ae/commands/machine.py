@@ -25,6 +25,7 @@ from ae.commands.options import (
     print_data,
     screen_width,
 )
+from ae.daemon.connection import endpoint_of
 from ae.doctor import Facts, checks_to_text, exit_code, gather, judge
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
@@ -32,10 +33,10 @@ from ae.errors import EnvironmentFault
 from ae.host.machine import cache_dir
 from ae.images.content import BuildOptions, image_ref
 from ae.images.environments import folder as environment_of
-from ae.model import Flavour, Machine, Plan
+from ae.model import Flavour
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, load_recipe
-from ae.records.folder import results_dir
+from ae.records.folder import RunStore, results_dir
 from ae.run.display import Display
 
 
@@ -52,12 +53,10 @@ def look(name: str | None, engine: str | None) -> Facts:
     if name is None:
         return gather(root, engine)
     lane, _ = load_recipe(root, name).plain_run()
+    plain = Selection(lane=lane)
     command = f"ae run {name}" + ("" if lane == "native" else f" --lane {lane}")
-
-    def plan(machine: Machine) -> Plan:
-        return plan_for(settle(name, Selection(lane=lane), {}), machine)
-
-    return gather(root, engine, command, plan)
+    command += f" --engine {engine}" if engine else ""
+    return gather(root, engine, command, lambda here: plan_for(settle(name, plain, {}), here))
 
 
 def shell(
@@ -88,13 +87,14 @@ def clean(
     environments: Annotated[
         bool, option("also Python environments that no source asks for", "--environments")
     ] = False,
-    run: Annotated[str, option("of this run alone", value="NAME")] = "",
+    run: Annotated[str, option("of this run alone: its name or folder", value="RUN")] = "",
     dry_run: DryRun = False,
 ) -> None:
     """Remove what dead launchers left behind: containers, processes, jobs of Slurm."""
-    every = [engines.make(name) for name in engines.NAMES]
-    found = clean_engines([one for one in every if one.available().ok], run=run, dry_run=dry_run)
     old = old_environments(find_root()) if environments else []
+    every = {engine: engine.available() for engine in map(engines.make, engines.NAMES)}
+    usable = [engine for engine, said in every.items() if said.ok]
+    found = clean_engines(usable, run=Path(run).name, dry_run=dry_run)
     for path in [] if dry_run else old:
         shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
@@ -103,17 +103,26 @@ def clean(
         print(f"{verb} {one.kind} {name} of run {one.run} ({one.engine})")
     for path in old:
         print(f"{verb} environment {path.name}")
+    unasked = {engine.name: said.detail for engine, said in every.items() if not said.ok}
+    for name, why in unasked.items():
+        print(f"note: {name} was not asked: {why}", file=sys.stderr)
+    socket = Path(endpoint_of().removeprefix("unix://"))
+    if "docker" in unasked and (os.environ.get("DOCKER_HOST") or socket.exists()):
+        raise EnvironmentFault(
+            "something may be left behind: Docker is set up here, and was not asked",
+            fix="see `ae doctor --engine docker`, then `ae clean` again",
+        )
+    if run and not found:
+        RunStore(results_dir(find_root())).find("*", run)  # or it is said that there is none
     if not found and not old:
         print("nothing is left behind")
 
 
 def old_environments(root: Path) -> list[Path]:
     """Environments, and what they cached, of sources that this checkout does not hold any more."""
-    images = [path.parent.name for path in (root / "images").glob("*/requirements-*.txt")]
-    places = [
-        environment_of(image_ref(root, name, flavour)) for name in images for flavour in Flavour
-    ]
-    current = {name for place in places for name in (place.name, f"{place.name}.cache")}
+    images = [path.parent.name for path in (root / "images").glob("*/Dockerfile")]
+    refs = (image_ref(root, name, flavour) for name in images for flavour in Flavour)
+    current = {environment_of(ref).name + end for ref in refs for end in ("", ".cache")}
     folder = cache_dir() / "envs"
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     return [path for path in there if path.is_dir() and path.name not in current]

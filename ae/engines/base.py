@@ -100,6 +100,10 @@ class Engine(ABC):
     @abstractmethod
     def has_image(self, image: ImageRef) -> bool: ...
 
+    def named(self, image: ImageRef) -> str:
+        """What points run in, in words. Raises EnvironmentFault where `prepare` would."""
+        return image.reference
+
     @abstractmethod
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Make the image (or environment) ready: build when missing or out of date."""

@@ -46,16 +46,13 @@ def choose(
             return engine
         refused[each] = found
     why = "; ".join(f"{each}: {found.detail}" for each, found in refused.items())
-    first = next(iter(refused.values()))
-    if name is not None:
-        raise EnvironmentFault(f"engine {why}", fix=first.fix)
-    raise EnvironmentFault(f"no engine can run this here: {why}", fix=first.fix)
+    who = "no engine can run this here:" if name is None else "engine"
+    raise EnvironmentFault(f"{who} {why}", fix=next(iter(refused.values())).fix)
 
 
 def make(name: str, *, build: BuildOptions | None = None) -> Engine:
     """Return an engine by name, usable or not. Raises UsageError for an unknown name."""
     if name not in NAMES:
-        raise UsageError(
-            f"there is no engine '{name}'; {nearest(name, NAMES)}", fix="see `ae doctor`"
-        )
+        hint = nearest(name, NAMES)
+        raise UsageError(f"there is no engine '{name}'; {hint}", fix="see `ae doctor`")
     return _ENGINES[name](build=build)

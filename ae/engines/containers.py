@@ -144,8 +144,7 @@ class ContainerEngine(Engine):
 
     def call(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> processes.Completed:
         """Run the client to its end; any exit code is a result."""
-        env = self._environment()
-        return processes.run([self.name, *words], timeout_s=timeout_s, env=env)
+        return processes.run([self.name, *words], timeout_s=timeout_s, env=self._environment())
 
     def do(self, *words: str, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
         """Run the client and return what it printed. Raises EnvironmentFault."""

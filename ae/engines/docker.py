@@ -32,14 +32,9 @@ class DockerEngine(ContainerEngine):
     dropped_fix = "use a Docker Engine of version 25 or later; see `ae doctor`"
 
     @cached_property
-    def endpoint(self) -> str:
-        """Where the daemon is."""
-        return endpoint_of()
-
-    @cached_property
     def daemon(self) -> Daemon:
         """The daemon. Raises EnvironmentFault when it cannot be used."""
-        return connect(self.endpoint)
+        return connect(endpoint_of())
 
     def _answer(self) -> Availability:
         daemon, route = self.daemon, self.daemon.gpu_route()
@@ -71,12 +66,9 @@ class DockerEngine(ContainerEngine):
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
-            build(image.root, image, sink, self._build, endpoint=self.endpoint)
+            build(image.root, image, sink, self._build, endpoint=self.daemon.endpoint)
         else:
-            raise EnvironmentFault(
-                f"the image {image.reference} is not there, or not built from this tree",
-                fix=f"ae build {image.name} --flavour {image.flavour}",
-            )
+            registry.built(self.daemon, image)
 
     def close(self) -> None:
         if daemon := self.__dict__.pop("daemon", None):

@@ -45,6 +45,9 @@ class LocalEngine(Engine):
         """Whether the environment is there, whole, and made from what the tree holds now."""
         return environments.is_ready(image)
 
+    def named(self, image: ImageRef) -> str:
+        return f"the environment of {environments.interpreter(image)}"
+
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Make the environment. Raises EnvironmentFault when that fails."""
         if image.override is not None:
@@ -72,8 +75,7 @@ class LocalEngine(Engine):
             raise EnvironmentFault(
                 f"the environment of {point.image.name} is not there", fix="run without --no-build"
             )
-        words = LastWords(sink)
-        kills = oom_kills()
+        words, kills = LastWords(sink), oom_kills()
         home = tempfile.mkdtemp(prefix=".home-", dir=job.out)
         try:
             ended = processes.stream(

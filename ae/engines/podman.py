@@ -86,18 +86,25 @@ class PodmanEngine(ContainerEngine):
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Pull what a person named, and the locked image where there is a registry. podman builds
         none: its layers would not be those of our Dockerfiles' builder. Raises EnvironmentFault."""
-        if image.override is not None:
-            self.pull(image.reference, sink)
-            return
+        reference = self._published(image)
+        self.pull(reference, sink)
+        if image.override is None:
+            self.do("tag", reference, _LOCAL + image.reference)
+
+    def named(self, image: ImageRef) -> str:
+        return image.reference if self.has_image(image) else self._published(image)
+
+    def _published(self, image: ImageRef) -> str:
+        """What an image is pulled as. Raises EnvironmentFault."""
         entry, place = locked(image), registry.place(image.root)
+        if image.override is not None:
+            return image.reference
         if entry is None or place is None:
             raise EnvironmentFault(
                 f"podman has no image {image.reference} that is built from this tree",
                 fix="build it where Docker is, then: docker save IMAGE | podman load",
             )
-        reference = f"{place}/{image.name}@{entry.digest}"
-        self.pull(reference, sink)
-        self.do("tag", reference, _LOCAL + image.reference)
+        return f"{place}/{image.name}@{entry.digest}"
 
     def pull(self, reference: str, sink: Sink, *options: str) -> None:
         # As Docker does it: a registry on this machine needs no TLS.

@@ -111,12 +111,8 @@ def _settings(spec: ContainerSpec) -> dict[str, tuple[str, int | str]]:
     return {option: (key, value) for option, (key, value) in asked.items() if value is not None}
 
 
-def to_argv(
-    spec: ContainerSpec,
-    head: Sequence[str] = ("docker", "run", "--rm", "--init"),
-    extra: Sequence[str] = (),
-) -> tuple[str, ...]:
-    """The command line of a client; `extra` are options that it needs on top."""
+def to_argv(spec: ContainerSpec, head: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command line of a client: `head` begins it, `extra` are options that it needs on top."""
     words = [*head, *(("--name", spec.name) if spec.name else ()), *extra]
     for key, value in spec.labels.items():
         words += ["--label", f"{key}={value}"]

@@ -39,6 +39,11 @@ _UNTRUSTED = re.compile(
     r"|certificate verification failed|unable to get local issuer certificate",
     re.IGNORECASE,
 )
+_UNREACHED = re.compile(
+    r"failed to do request|failed to resolve source|no such host|could not resolve host"
+    r"|temporary failure (in name resolution|resolving)|name or service not known",
+    re.IGNORECASE,
+)
 
 
 def build(
@@ -185,18 +190,20 @@ def _run(daemon: Daemon, image: ImageRef, argv: tuple[str, ...], sink: Sink) -> 
 
         def on_line(_: str, text: str) -> None:  # buildx's progress is on standard error
             print(text, file=kept, flush=True)
-            if is_error(text) or _UNTRUSTED.search(text):
+            if is_error(text) or _UNTRUSTED.search(text) or _UNREACHED.search(text):
                 errors.append(text.strip())
             sink.line("stdout", text)
 
-        environment = daemon.environment
-        ended = processes.stream(argv, on_line, env=environment, cwd=image.root)
+        ended = processes.stream(argv, on_line, env=daemon.environment, cwd=image.root)
     if ended.returncode != 0:
         # The first error is the cause; what follows says that the build failed.
         why, fix = (errors or ["it says not why"])[0], f"the whole log is {log}"
         if untrusted := next(filter(_UNTRUSTED.search, errors), None):
             why = f"it does not trust a server's certificate, as behind a proxy ({untrusted})"
             fix = f"--ca-bundle FILE, with the proxy's certificate in FILE; {fix}"
+        elif any(map(_UNREACHED.search, errors)):
+            local = "ae run --engine local needs no image; or build on one that is here: "
+            fix = f"{local}ae build base --base-image REF; {fix}"
         raise EnvironmentFault(f"building {image.reference} failed: {why[:300]}", fix=fix)
     found = daemon.image(image.reference)
     if found is None or labels_of(found).get("ae.content") != image.content:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ae.errors import EnvironmentFault
 from ae.host import processes
+from ae.host.files import lock
 from ae.host.machine import cache_dir, require_disk
 from ae.images.content import BuildOptions
 from ae.model import Flavour, ImageRef, Sink
@@ -111,9 +112,7 @@ def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
 @contextmanager
 def _locked(path: Path, sink: Sink) -> Iterator[None]:
     with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file):
             sink.line("stdout", "another ae makes this environment; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

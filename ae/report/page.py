@@ -41,7 +41,7 @@ def chapters_of(
     import matplotlib.figure  # noqa: F401 once, before the processes part
 
     many = min(len(found), cpu_count() or 1)
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is told once, here
+    quiet = (signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends them at once, and is told once, here
     with ProcessPoolExecutor(many, get_context("fork"), signal.signal, quiet) as pool:
         # A copy, because composing keeps what it finds in the results, while they are sent off.
         drawing = [pool.submit(_draw, root, replace(one), out(one)) for _, one in found]

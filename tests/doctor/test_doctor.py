@@ -16,7 +16,7 @@ import pytest
 
 from ae.commands.machine import look
 from ae.daemon import connection
-from ae.doctor import Check, Facts, Image, checks_to_text, exit_code, judge
+from ae.doctor import Check, Facts, checks_to_text, exit_code, judge, judge_image
 from ae.errors import EnvironmentFault
 from ae.model import Availability, Flavour, Gpu, ImageRef, Plan, Point, RuntimeNeeds, Ulimit
 from tests.toy import make_toy
@@ -56,7 +56,11 @@ GOOD = Facts(
     command="ae run paper",
     plan=PLAN,
 )
-MISSING = Image(reference="ae/paper:cuda", ready=False, disk_free=10**11, disk_needed=15 * 10**9)
+NEEDED = 15 * 10**9
+
+
+def image(*, free: int = 10**11, ready: bool = False) -> Check:
+    return judge_image("ae/paper:cuda", ready, free, NEEDED)
 
 
 def verdicts(facts: Facts) -> dict[str, Check]:
@@ -91,9 +95,9 @@ def test_a_good_machine() -> None:
         ({"gpus": (replace(A100, processes=(42,)),)}, "gpu 0", "warn", "busy with 1 other"),
         ({"docker": replace(DOCKER, facts={})}, "gpu route", "warn", "neither a CDI spec"),
         ({"disk_writable": False}, "disk", "fail", "/results cannot be written to"),
-        ({"image": MISSING}, "image", "warn", "ae/paper:cuda is missing or out of date"),
+        ({"image": image()}, "image", "warn", "ae/paper:cuda is missing or out of date"),
         (
-            {"image": replace(MISSING, disk_free=10**9)},
+            {"image": image(free=10**9)},
             "image",
             "fail",
             "which takes 15 GB, and 1 GB are free",
@@ -282,14 +286,32 @@ def test_the_edges_of_disk_and_image() -> None:
     assert verdicts(replace(GOOD, disk_free=1, plan=None))["disk"].sentence.endswith(
         "and a run needs 1 GB"
     )
-    ready = replace(MISSING, ready=True, disk_free=0)
-    assert verdicts(replace(GOOD, image=ready))["image"].verdict == "ok"
-    for free, verdict in ((0, "warn"), (MISSING.disk_needed - 1, "fail"), (10**11, "warn")):
-        image = replace(MISSING, disk_free=free)  # 0: nobody knows
-        assert verdicts(replace(GOOD, image=image))["image"].verdict == verdict
+    for free in (0, 1, 10**11):
+        assert image(free=free, ready=True).verdict == "ok"
+    for free, verdict in ((0, "warn"), (NEEDED - 1, "fail"), (NEEDED, "warn"), (10**11, "warn")):
+        found = verdicts(replace(GOOD, image=image(free=free)))  # 0: nobody knows
+        assert found["image"].verdict == verdict
+        assert ("image" in found["result"].sentence) is (verdict == "fail")
     assert "image" not in verdicts(GOOD)
 
 
 def test_the_count_of_warnings() -> None:
     two = verdicts(replace(GOOD, mps_pipe="/p", counters_restricted=True))["result"]
     assert two.sentence.endswith("mind the 2 warnings above")
+
+
+def test_an_environment_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AE_ROOT", str(make_toy(tmp_path)))
+    monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
+    found = {check.name: check for check in judge(look("toy", "local"))}
+    said = f"the environment of {sys.executable} is there and up to date"
+    assert found["image"] == Check("image", "ok", said)
+    assert found["result"].sentence.startswith("`ae run toy --engine local` works here")
+
+
+def test_an_image_that_the_engine_cannot_make() -> None:
+    fault = EnvironmentFault("podman has no image", fix="load it")
+    found = verdicts(replace(GOOD, refused=fault))
+    assert found["image"] == Check("image", "fail", "podman has no image", "load it")
+    assert found["plan"].verdict == "ok"
+    assert found["result"].sentence.endswith("put right: image")

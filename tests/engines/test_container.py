@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ae.errors import EnvironmentFault
 from ae.model import GpuId, GpuRequest, Mount, RuntimeNeeds, Ulimit
 from tests.engines.acts import make_job
 
+line_of = partial(to_argv, head=("docker", "run", "--rm", "--init"))
 T4, A100 = GpuId(index=0, uuid="GPU-t4"), GpuId(index=1, uuid="GPU-a100")
 NEEDS = RuntimeNeeds(
     gpus=GpuRequest(count=1, devices=(T4,)),
@@ -135,7 +137,7 @@ def test_gpus_that_nobody_asked_for_are_named(tmp_path: Path) -> None:
 
 
 def test_it_gets_what_it_needs_and_no_more(tmp_path: Path) -> None:
-    argv = to_argv(spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=None))
+    argv = line_of(spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=None))
     assert options(argv, "--cap-drop") == ["ALL"]
     assert options(argv, "--security-opt") == ["no-new-privileges"]
     assert "--read-only" in argv
@@ -147,13 +149,13 @@ def test_it_gets_what_it_needs_and_no_more(tmp_path: Path) -> None:
 
 
 def test_memory_has_no_swap_on_top(spec: Any) -> None:
-    argv = to_argv(spec)
+    argv = line_of(spec)
     assert options(argv, "--memory") == options(argv, "--memory-swap") == [str(10**9)]
 
 
 def mounted(spec: Any) -> list[str]:
     """The targets of a command line's mounts."""
-    return [one.split(",")[2].removeprefix("target=") for one in options(to_argv(spec), "--mount")]
+    return [one.split(",")[2].removeprefix("target=") for one in options(line_of(spec), "--mount")]
 
 
 def test_outer_mounts_come_first(tmp_path: Path) -> None:
@@ -192,11 +194,11 @@ def test_the_hosts_shared_memory_has_the_hosts_size(tmp_path: Path) -> None:
     needs = RuntimeNeeds(ipc="host", shm_bytes=2**30)
     job = make_job(tmp_path, argv=("x",), needs=needs)
     made = spec_of(job, name="n", labels={}, user="0:0", gpus=None)
-    assert "--shm-size" not in to_argv(made)
+    assert "--shm-size" not in line_of(made)
 
 
 def test_the_point_is_the_whole_command(spec: Any) -> None:
-    assert options(to_argv(spec), "--entrypoint") == [""]  # or the image's would run
+    assert options(line_of(spec), "--entrypoint") == [""]  # or the image's would run
 
 
 def test_outer_folders_are_mounted_before_those_in_them(spec: Any) -> None:
@@ -216,7 +218,7 @@ def test_neither_fewer_nor_more_gpus_than_asked(spec: Any, devices: list[str]) -
 
 
 def test_the_line_has_everything(spec: Any) -> None:
-    argv = to_argv(spec)
+    argv = line_of(spec)
     for word in ("--cap-add", "SYS_ADMIN", "memlock=-1:-1", "nvidia.com/gpu=0", "A=b c", "7:8"):
         assert word in argv
     pairs = list(pairwise(argv))
@@ -239,7 +241,7 @@ def test_the_line_has_everything(spec: Any) -> None:
 def test_the_nvidia_runtime_is_asked_for_the_chosen_ones(tmp_path: Path) -> None:
     grant = GpuGrant(route="nvidia", devices=("GPU-a100",))
     made = spec_of(make_job(tmp_path), name="n", labels={}, user="7:8", gpus=grant)
-    argv = to_argv(made)
+    argv = line_of(made)
     assert options(argv, "--gpus") == ['"device=GPU-a100","capabilities=compute,utility"']
     assert made.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert "NVIDIA_VISIBLE_DEVICES" not in made.env

@@ -139,6 +139,25 @@ def test_a_build_that_fails_is_one_sentence_and_its_log(one: ImageRef) -> None:
     assert "no space for me" in log.read_text()
 
 
+ASKS = "python3 -c 'import socket; socket.getaddrinfo(\"image.invalid\", 80)'"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("FROM image.invalid/nothing:1\n", "image.invalid"),
+        (f"{FROM}RUN {ASKS}\n", "failure in name resolution"),
+    ],
+)
+def test_a_server_that_cannot_be_found(one: ImageRef, text: str, said: str) -> None:
+    """A registry's name, or one that a step asks for: what works without is said."""
+    (one.source / "Dockerfile").write_text(text)
+    with pytest.raises(EnvironmentFault, match=f"building .* failed: .*{said}") as caught:
+        build(one, "true", Lines())
+    assert caught.value.fix.startswith("ae run --engine local needs no image; or build on one")
+    assert "the whole log is" in caught.value.fix
+
+
 @contextmanager
 def untrusted(folder: Path) -> Iterator[int]:
     """A server with a certificate that nobody knows; yields its port."""

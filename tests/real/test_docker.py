@@ -248,7 +248,7 @@ def test_an_image_borrows_host_folders_read_only(engine: DockerEngine, tmp_path:
     build.write_text("FROM ae/base:cpu\n")
     label = json.dumps([str(borrowed)])
     subprocess.run(
-        [images.find_client(engine.endpoint), "buildx", "build", "--builder", "default",
+        [images.find_client(engine.daemon.endpoint), "buildx", "build", "--builder", "default",
          "--load", "--quiet", "--tag", "ae/borrows:cpu", "--label", f"ae.binds={label}",
          "--file", str(build), str(tmp_path)],
         check=True,

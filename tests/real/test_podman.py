@@ -93,6 +93,8 @@ def test_an_image_that_docker_saved_is_loaded_by_hand(
     with pytest.raises(EnvironmentFault) as caught:
         engine.prepare(tiny, Lines())
     assert "docker save IMAGE | podman load" in caught.value.fix
+    with pytest.raises(EnvironmentFault, match="podman has no image"):  # so `ae doctor` says it
+        engine.named(tiny)
     docker = DockerEngine(build=options())
     docker.prepare(tiny, Lines())
     archive = str(tmp_path / "image.tar")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import filecmp
 import hashlib
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -247,3 +252,24 @@ def test_vendored_code_is_what_was_published() -> None:
     for name in there - {"LICENSES.txt"}:
         package, _, version = name.removesuffix(".min.js").rpartition("-")
         assert f"{package} {version} (BSD-3-Clause)" in licences
+
+
+def test_ctrl_c_while_figures_are_drawn(tmp_path: Path) -> None:
+    """It reaches the whole group, as from a terminal, and nobody draws to the end."""
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ae", "report", "dlrm", "h200", "-o", str(tmp_path / "report")],
+        cwd=root, env=os.environ | {"AE_ROOT": str(root)}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as drawing:  # fmt: skip
+        children = Path(f"/proc/{drawing.pid}/task/{drawing.pid}/children")
+        while not children.read_text().split():
+            assert drawing.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        os.killpg(drawing.pid, signal.SIGINT)
+        began = time.monotonic()
+        out, err = drawing.communicate(timeout=60)
+    assert (drawing.returncode, out) == (130, "")
+    assert "Traceback" not in err
+    assert time.monotonic() - began < 3

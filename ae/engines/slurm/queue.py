@@ -17,7 +17,7 @@ from ae.host import processes, signals
 
 TIMEOUT_S = 60.0
 _KEPT = ("PATH", "HOME", "USER", "LANG", "SLURM_CONF")
-CHOICES = ("PARTITION", "ACCOUNT", "QOS", "CONSTRAINT", "RESERVATION")  # as SBATCH_PARTITION ...
+_CHOICE = re.compile("SBATCH_(PARTITION|ACCOUNT|QOS|CONSTRAINT|RESERVATION)")
 _AWAY = re.compile(
     r"unable to contact|connection refused|timed out|standby|zero bytes|not respond|communication"
     r"|connect failure|did not answer|temporarily|not connected|reset by peer|broken pipe",
@@ -48,8 +48,9 @@ _REFUSED = (
     ("account", "SBATCH_ACCOUNT names one of yours: sacctmgr show associations user=$USER"),
     ("qos", "SBATCH_QOS names one of yours"),
     ("limit", "ask for less: fewer GPUs, or another SBATCH_PARTITION or SBATCH_QOS"),
-    ("configuration", "no node has so much: see `sinfo -o '%N %G %c %m'`; name another partition "
-     "with SBATCH_PARTITION"),
+    ("configuration source", "no Slurm is set up here: type it on a login node, or set SLURM_CONF"),
+    ("node configuration", "no node has so much: see `sinfo -o '%N %G %c %m'`; name another "
+     "partition with SBATCH_PARTITION"),
 )  # fmt: skip
 
 
@@ -160,8 +161,7 @@ def cancel(folders: Container[Path]) -> None:
 
 def choices() -> dict[str, str]:
     """What the person chose of Slurm, by sbatch's own variables."""
-    every = ((f"SBATCH_{word}", os.environ.get(f"SBATCH_{word}", "")) for word in CHOICES)
-    return {name: value for name, value in every if value}
+    return {key: value for key, value in os.environ.items() if value and _CHOICE.fullmatch(key)}
 
 
 def environment() -> Mapping[str, str]:
