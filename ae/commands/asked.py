@@ -126,7 +126,7 @@ def size_of(points: Sequence[Point]) -> str:
     each = Counter((point.experiment, *point.labels.values()) for point in points).values()
     most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
     seconds = format_seconds(sum(point.expected_s for point in points))
-    return f"{len(points)} points{most}, about {seconds}"
+    return f"{len(points)} point{'s' * (len(points) != 1)}{most}, about {seconds}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:

@@ -59,7 +59,7 @@ def run(
         Words, repeatable("the same as --KEY VALUE", "--set", value="KEY=VALUE")
     ] = None,
     repeat: Annotated[
-        int | None, option("processes of every point; default: the recipe's", min=1)
+        int | None, option("processes of every point; default: the recipe's", min=1, max=1000)
     ] = None,
     quick: Annotated[bool, option("the small sizes", "--quick")] = False,
     budget: Annotated[
