@@ -173,6 +173,7 @@ def test_a_job_without_a_sign_of_life_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_the_controller_dies_with_a_job_just_handed_in(tmp_path: Path) -> None:
+    cluster.saved()
     one = Running(job_of(tmp_path, "sleep:1", "write:result:1"))
     until(lambda: tries(one.job) and (tries(one.job)[0] / "sent").exists())
     cluster.kill("slurmctld")
