@@ -23,7 +23,7 @@ import pytest
 from ae.claims.judge import Claim, Judgement, Verdict
 from ae.model import Status
 from ae.recipe.load import load_recipe
-from ae.records.files import Environment, PointRecords
+from ae.records.files import Environment, PointRecords, Record
 from ae.records.models import Provenance, Source, StatusRecord
 from ae.records.results import Origin, PointResult, Results
 from ae.report.chapter import Chapter, Drawn
@@ -75,7 +75,12 @@ def chapter(tmp_path: Path) -> Chapter:
                 id=name, key=name, status=status, seconds=1.0, ended="2024",
                 experiment="embedding", labels={}, reason=reason,
             ),
-            found=PointRecords(environment=Environment.model_validate(facts)),
+            found=PointRecords(
+                records=(
+                    Record(metric="m", unit="s", samples=(1,), labels={}, evidence="measured"),
+                ),
+                environment=Environment.model_validate(facts),
+            ),
             origin=origins[0],
             folder=tmp_path,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from torch import Tensor
@@ -22,8 +23,7 @@ class TensorTimeline(TorchDispatchMode):
 
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
         super().__init__()
-        self.changes: list[int] = []
-        self.allocated: list[int] = []
+        self.changes: list[int] = []  # by any thread that lets go of a storage
         self._live: set[int] = set()
         for tensor in known:
             self._see(tensor)
@@ -42,17 +42,17 @@ class TensorTimeline(TorchDispatchMode):
         if not size or number in self._live:
             return
         self._live.add(number)
-        self._note(size)
+        self.changes.append(size)
         # The wrapper lives as long as its storage: PyTorch keeps one for each.
         weakref.finalize(storage, self._gone, number, size).atexit = False
 
     def _gone(self, number: int, size: int) -> None:
         self._live.discard(number)
-        self._note(-size)
+        self.changes.append(-size)
 
-    def _note(self, change: int) -> None:
-        self.changes.append(change)
-        self.allocated.append((self.allocated[-1] if self.allocated else 0) + change)
+    @property
+    def allocated(self) -> list[int]:
+        return list(accumulate(self.changes))
 
 
 class OperatorBytes(TorchDispatchMode):
