@@ -219,7 +219,7 @@ def test_find(store: RunStore, plan: Plan) -> None:
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
     with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
-    with pytest.raises(UsageError, match="'h20' is no run or reference set .*mean 'h200'"):
+    with pytest.raises(UsageError, match=r"'h20' is no run or reference set .*mean 'h200'"):
         store.find("toy", "h20", {"h200"})
 
 
