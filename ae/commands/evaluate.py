@@ -7,7 +7,7 @@ no words.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from ae.claims.judge import Verdict, verdict_lines
 from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
+from ae.commands.results import open_results
 from ae.engines.base import Check, Job
 from ae.errors import AeError, WorkloadError
 from ae.host import owner
@@ -28,9 +29,9 @@ from ae.model import RuntimeNeeds, Status
 from ae.plan.selection import Selection
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
+from ae.records import results as measured
 from ae.records.folder import Run, RunStore, results_dir
-from ae.records.results import Results, find_set, load_reference, load_run, machine_of
-from ae.records.results import reference_sets as sets_of
+from ae.records.results import Results, load_reference, load_run, machine_of
 from ae.report import review as reviewing
 from ae.report.chapter import judge_results
 from ae.run.display import Display
@@ -47,19 +48,18 @@ CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says 
 def review(run_name: AnyRun) -> None:
     """Print a run as text to paste into a review form: machine, verdicts, deviations, hashes."""
     root = find_root()
-    folder = results_dir(root)
     machine, _, name = run_name.rpartition("/")
-    if machine and name in list_recipes(root) and (known := find_set(folder, name, machine)):
-        results = load_reference(known)
+    if machine and name in list_recipes(root):
+        results = open_results(name, machine)[2]
     else:
-        results = load_run(RunStore(folder).find("*", run_name).path)
+        results = load_run(RunStore(results_dir(root)).find("*", run_name).path)
     print(reviewing.review(_subject(results)))
 
 
 def appendix(name: RecipeName) -> None:
     """Print a paper's artifact appendix as LaTeX, from its recipe and its claims."""
     root = find_root()
-    sets = [load_reference(path) for path in sets_of(results_dir(root), name)]
+    sets = [load_reference(path) for path in measured.reference_sets(root, name).values()]
     nothing = Results(path=root, name="", recipe=name, points=(), origins=())
     print(reviewing.appendix(_subject(max(sets, key=lambda one: len(one.points), default=nothing))))
 
@@ -136,12 +136,12 @@ def _build(recipe: Recipe, name: str | None) -> Iterator[Check]:
 
 def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
     """Whether inputs, reference sets and a run, by default the latest, are whole."""
-    sets = sets_of(results_dir(root), recipe.name)
+    sets = measured.reference_sets(root, recipe.name)
     store = RunStore(results_dir(root))
     run = store.find(recipe.name, run_name) if run_name else store.latest(recipe.name)
     parts: dict[str, Callable[[], str]] = {"sources": partial(_changed, root, recipe, sets)}
-    parts |= {f"reference {p.parent.name}": partial(_stale, root, recipe, p) for p in sets}
-    parts |= {f"run {run.name}": partial(_unlike, run)} if run else {}
+    parts |= {f"reference {name}": partial(_stale, root, recipe, p) for name, p in sets.items()}
+    parts |= {f"run {run.name}": partial(_unlike, root, run)} if run else {}
     for name, fault in parts.items():
         fix = "take it back with git, or make it again: ae run, then ae keep"
         try:
@@ -151,10 +151,10 @@ def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
         yield Check(name, "fail" if said else "ok", said or "whole", fix)
 
 
-def _changed(root: Path, recipe: Recipe, sets: Sequence[Path]) -> str:
+def _changed(root: Path, recipe: Recipe, sets: Mapping[str, Path]) -> str:
     """What differs from the files that git keeps the checksums of."""
     images = {f"images/{recipe.image_of(lane)}" for lane in recipe.lanes}
-    kept = [str(path) for path in sets if path.is_relative_to(root)]
+    kept = [str(path) for path in sets.values() if path.is_relative_to(root)]
     said = git(root, "status", "--porcelain", "--", f"recipes/{recipe.name}", *images, *kept)
     return "git knows no checksums of it" if said is None else ", ".join(said.split("\n")[:-1])
 
@@ -166,7 +166,7 @@ def _stale(root: Path, recipe: Recipe, path: Path) -> str:
     return "" if same else "verdicts.txt is not what the records give with the claims of this tree"
 
 
-def _unlike(run: Run) -> str:
+def _unlike(root: Path, run: Run) -> str:
     """What follows from the seed alone and differs from the reference set of the run's machine:
     static records of the same command. Raises WorkloadError where records are gone."""
     results = load_run(run.path)
@@ -177,7 +177,7 @@ def _unlike(run: Run) -> str:
     if names := [one.id for one in results.missing if ended.get(one.key) in gone]:
         fix = f"where it is the latest run: ae run {results.recipe} --resume"
         raise WorkloadError(f"there are no records of {', '.join(names)}", fix=fix)
-    known = find_set(run.path.parents[2], results.recipe, machine_of(results))
+    known = measured.find_set(root, results.recipe, machine_of(results))
     theirs = _static(load_reference(known)) if known else {}
     keys = [key for key, samples in _static(results).items() if theirs.get(key, samples) != samples]
     return ", ".join(f"{key[1]} of {key[0]} differs from the reference" for key in keys)
@@ -196,11 +196,10 @@ def _run(
     root: Path, recipe: Recipe, run_name: str | None, reference: str | None
 ) -> Iterator[Check]:
     """Whether the verdicts of a run, by default the latest, are those of the reference set."""
-    folder = results_dir(root)
-    results = load_run(RunStore(folder).find(recipe.name, run_name).path)
+    results = load_run(RunStore(results_dir(root)).find(recipe.name, run_name).path)
     wanted = reference or machine_of(results)
-    if (path := find_set(folder, recipe.name, wanted)) is None:
-        known = ", ".join(one.parent.name for one in sets_of(folder, recipe.name))
+    if (path := measured.find_set(root, recipe.name, wanted)) is None:
+        known = ", ".join(measured.reference_sets(root, recipe.name))
         fix = f"--reference with one of: {known}" if known else "ae keep makes one"
         yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
         return

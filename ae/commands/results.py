@@ -105,7 +105,7 @@ def _shown(root: Path, names: Sequence[str]) -> list[tuple[Recipe, Results]]:
     """The named runs, the sets of the named machines; without names: the latest, and all sets."""
     store = RunStore(results_dir(root))
     recipes = {name: load_recipe(root, name) for name in list_recipes(root)}
-    sets = [path for name in recipes for path in measured.reference_sets(store.results, name)]
+    sets = [path for name in recipes for path in measured.reference_sets(root, name).values()]
     if names:
         kept = [path for path in sets if path.parent.name in names]
         machines = {path.parent.name for path in kept}
@@ -125,7 +125,7 @@ def docs(
 ) -> int:
     """Fill the numbers in README.md and docs/ from the reference results."""
     root = find_root()
-    changes = documents.fill(root, results_dir(root), write=not check)
+    changes = documents.fill(root, write=not check)
     for one in changes:
         numbers = f"{one.stands or 'nothing'} stands there, it is {one.should}"
         print(f"{one.place}: {'the table differs' if chr(10) in numbers else numbers}")
@@ -202,12 +202,11 @@ def open_results(name: str, run_name: str | None) -> tuple[Path, Recipe, Results
     """A recipe and the results that a person means: a run, by default the latest, or a set."""
     root = find_root()
     recipe = load_recipe(root, name)
-    folder = results_dir(root)
-    if run_name and (known := measured.find_set(folder, name, run_name)):
+    if run_name and (known := measured.find_set(root, name, run_name)):
         return root, recipe, measured.load_reference(known)
-    return root, recipe, load_run(RunStore(folder).find(name, run_name).path)
+    sets = measured.reference_sets(root, name)
+    return root, recipe, load_run(RunStore(results_dir(root)).find(name, run_name, sets).path)
 
 
 def _figures(root: Path, results: Results, output: Path | None) -> Path:
-    below = output or results_dir(root) / "report"
-    return below / "figures" / f"{results.recipe}-{results.name}"
+    return (output or results_dir(root) / "report") / "figures" / f"{results.recipe}-{results.name}"

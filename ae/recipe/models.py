@@ -63,7 +63,10 @@ class Variant(Part):
 class Parameter(Part):
     """What a person may change with `--set`."""
 
-    type: Literal["int", "float", "str", "bool", "choice", "list"]
+    type: Literal[
+        "int", "float", "str", "bool", "choice",
+        "list", "list of int", "list of float", "list of choice",
+    ]  # fmt: skip
     default: Any
     quick: Any = None
     min: float | None = None
@@ -76,9 +79,10 @@ class Parameter(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Parameter:
-        if (self.type == "choice") != bool(self.choices):
+        kind = self.type.removeprefix("list of ")
+        if (kind == "choice") != bool(self.choices):
             raise ValueError("`type: choice` and a list of `choices` go together")
-        if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
+        if (self.min is not None or self.max is not None) and kind not in ("int", "float"):
             raise ValueError("only an int or a float has `min` and `max`")
         for word in ("default", "quick"):
             if word == "default" or self.quick is not None:
@@ -99,7 +103,7 @@ class Parameter(Part):
         value: object = text
         if self.type == "bool":
             value = {"true": True, "false": False}.get(text.lower(), text)
-        elif self.type == "list":
+        elif self.type.startswith("list"):
             value = [word.strip() for word in text.split(",") if word.strip()]
         elif self.type in ("int", "float"):
             with suppress(ValueError):  # else the words that it must be a number
@@ -108,12 +112,14 @@ class Parameter(Part):
 
     def check(self, value: object) -> Value:
         """Return `value` if it has the type and lies within the bounds. Raises ValueError."""
-        kinds, words = _KINDS[self.type]
+        kinds, words = _KINDS[self.type.split()[0]]
         if not isinstance(value, kinds) or (isinstance(value, bool) and self.type != "bool"):
             raise ValueError(f"must be {words}, not {value!r}")
         if isinstance(value, list):
             if not value or any(not isinstance(w, str) or not w or "," in w for w in value):
                 raise ValueError(f"must be {words}, not {value!r}")
+            for word in value if self.type != "list" else ():
+                self.model_copy(update={"type": self.type.split()[-1]}).parse(word)
             return tuple(value)
         if isinstance(value, str):
             if self.choices is not None and value not in self.choices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -214,10 +214,11 @@ class RunStore:
         """The newest run of a recipe that started a point."""
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
-    def find(self, recipe: str, name: str | None = None) -> Run:
-        """The run of that name or folder, by default the latest. `*` is any recipe.
-
-        Raises UsageError.
+    def find(
+        self, recipe: str, name: str | None = None, sets: Collection[str] | None = None
+    ) -> Run:
+        """The run of that name or folder, by default the latest. `*` is any recipe; `sets` are the
+        reference sets that the person could have named. Raises UsageError.
         """
         if name is None:
             if run := self.latest(recipe):
@@ -227,12 +228,10 @@ class RunStore:
         known = {one.parent.name: one.parent for one in found}
         path = known.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
-            sets = self.results.glob(f"reference/*/{recipe}/runs")  # which can be read like a run
-            of = "" if recipe == "*" else f" or reference set of {recipe}"
-            names = [*known, *(path.parts[-3] for path in sets if of)]
+            of = "" if sets is None else f" or reference set of {recipe}"
             raise UsageError(
-                f"'{name}' is no run{of}; {nearest(name, names)}",
-                fix=f"runs and reference sets lie in {self.results}",
+                f"'{name}' is no run{of}; {nearest(name, [*known, *(sets or ())])}",
+                fix=f"runs lie in {self.results / 'runs'}",
             )
         run = Run(path)
         if recipe not in ("*", run.record.recipe):

@@ -31,6 +31,7 @@ from ae.records.files import (
     read_object,
     read_point,
 )
+from ae.records.folder import results_dir
 from ae.records.models import Kept, PlannedPoint, Provenance, RunRecord, Source, StatusRecord
 
 if TYPE_CHECKING:
@@ -191,19 +192,19 @@ def assemble(
         done = status.status is Status.DONE
         found = read_point(path.parent) if done else PointRecords()
         points.append(PointResult(status=status, found=found, origin=origin, folder=path.parent))
-    points.sort(key=lambda point: order.get(point.status.key, len(order)))
-    return Results(
-        path=folder, name=name, recipe=recipe, points=tuple(points), origins=tuple(origins)
-    )
+    ranked = tuple(sorted(points, key=lambda point: order.get(point.status.key, len(order))))
+    return Results(path=folder, name=name, recipe=recipe, points=ranked, origins=tuple(origins))
 
 
 def _place(point: PointResult, record: Record) -> tuple[object, ...]:
     return point.status.id, record.metric, frozenset(record.labels.items())
 
 
-def reference_sets(results: Path, recipe: str) -> list[Path]:
-    """The folders of a recipe's reference sets, by machine."""
-    return sorted(path.parent for path in results.glob(f"reference/*/{recipe}/runs"))
+def reference_sets(root: Path, recipe: str) -> dict[str, Path]:
+    """A recipe's reference sets by machine, those below $AE_RESULTS before those of `root`."""
+    places = (root / "results", results_dir(root))
+    found = [path for place in places for path in place.glob(f"reference/*/{recipe}/runs")]
+    return {path.parts[-3]: path.parent for path in sorted(found, key=lambda one: one.parts[-3])}
 
 
 def load_reference(folder: Path) -> Results:
@@ -213,12 +214,11 @@ def load_reference(folder: Path) -> Results:
     return assemble(folder, folder.parent.name, folder.name, origins)
 
 
-def find_set(results: Path, recipe: str, name: str) -> Path | None:
-    """The recipe's set called `name`: a folder, or a machine; None where there is none."""
-    for path in (Path(name).resolve(), results / "reference" / name / recipe):
-        if path.name == recipe and (path / "runs").is_dir() and (path / "points").is_dir():
-            return path
-    return None
+def find_set(root: Path, recipe: str, name: str) -> Path | None:
+    """The recipe's set called `name`: a machine, or a folder; None where there is none."""
+    path = Path(name).resolve()
+    is_set = path.name == recipe and (path / "runs").is_dir() and (path / "points").is_dir()
+    return reference_sets(root, recipe).get(name, path if is_set else None)
 
 
 def machine_of(run: Results) -> str:
@@ -247,18 +247,15 @@ def keep(run: Results, folder: Path) -> list[str]:
             "provenance": _clean(run.origins[0].provenance, run.name),
         }
     )
-    old = load_reference(folder) if folder.is_dir() else None
-    gone = [
-        point for point in (old.points if old else ())
-        if any(_replaces(new, point) for new in done)
-    ]  # fmt: skip
+    old = load_reference(folder)  # of a new set: nothing
+    gone = [point for point in old.points if any(_replaces(new, point) for new in done)]
     for point in gone:
         shutil.rmtree(point.folder)
     for point in done:
         _copy(point, folder / "points")
     (folder / "runs").mkdir(exist_ok=True)
     left = {point.status.key for point in gone}
-    for earlier in old.origins if old else ():
+    for earlier in old.origins:
         points = {key: name for key, name in earlier.points.items() if key not in left}
         _write_origin(earlier.model_copy(update={"points": points}), folder)
     _write_origin(origin, folder)

@@ -59,12 +59,12 @@ class Change:
     should: str
 
 
-def fill(root: Path, results: Path, *, write: bool) -> list[Change]:
+def fill(root: Path, *, write: bool) -> list[Change]:
     """Compare, and where `write` correct, README.md and every document below docs/.
 
     Raises UsageError for a comment that names what is not there.
     """
-    filler = _Filler(root, results)
+    filler = _Filler(root)
     changes: list[Change] = []
     for path in [root / "README.md", *sorted((root / "docs").glob("**/*.md"))]:
         text = path.read_text(encoding="utf-8")
@@ -90,8 +90,8 @@ def rounded(value: Interval) -> str:
 class _Filler:
     """What the comments ask for, over the reference sets; each is read and judged once."""
 
-    def __init__(self, root: Path, results: Path) -> None:
-        self._root, self._folder = root, results
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._results, self._judgements = cache(self._read), cache(self._judge)
 
     def filled(self, text: str, path: str, changes: list[Change]) -> str:
@@ -144,7 +144,7 @@ class _Filler:
         verdicts = list(Verdict)
         lines = [["paper", "claims", *verdicts]]
         for recipe in list_recipes(self._root):
-            sets = [path.parent.name for path in reference_sets(self._folder, recipe)]
+            sets = reference_sets(self._root, recipe)
             judged = [one for name in sets for one in self._judgements(f"{name}/{recipe}").values()]
             for tag, counts in scoreboard(judged).items():
                 if any(counts.values()):
@@ -153,7 +153,7 @@ class _Filler:
 
     def _read(self, name: str) -> Results:
         machine, _, recipe = name.partition("/")
-        if path := find_set(self._folder, recipe, machine):
+        if path := find_set(self._root, recipe, machine):
             return load_reference(path)
         raise UsageError(f"there is no reference set '{name}'", fix=_FIX)
 

@@ -15,7 +15,7 @@ from ae.model import Machine, Plan, Point
 from ae.plan.budget import Budget, Choice
 from ae.plan.selection import is_protocol
 from ae.recipe.models import Recipe
-from ae.records.folder import Run, results_dir
+from ae.records.folder import Run
 from ae.records.models import StatusRecord
 from ae.records.results import Results, load_reference, reference_sets
 from ae.run.display import Display
@@ -26,7 +26,7 @@ Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, lab
 
 def budget_of(root: Path, recipe: Recipe, plan: Plan, machine: Machine, limit_s: float) -> Budget:
     """What a plan's claims need, and how long its points take."""
-    sets = [load_reference(path) for path in reference_sets(results_dir(root), recipe.name)]
+    sets = [load_reference(path) for path in reference_sets(root, recipe.name).values()]
     here = {gpu.name for gpu in machine.gpus}
     sets.sort(key=lambda one: one.environment.gpu_name not in here)
     known = _times(sets) if all(map(is_protocol, plan.reduced)) else {}

@@ -52,11 +52,11 @@ PLANNED = 0.95  # of the time that is left: the times of points are medians
 TENTH = 10  # one point in so many is measured again
 
 
-def finished(results: Path, recipe: str) -> dict[str, float]:
+def finished(root: Path, recipe: str) -> dict[str, float]:
     """The seconds of every finished process, by key."""
-    sets = [load_reference(path) for path in reference_sets(results, recipe)]
+    sets = [load_reference(path) for path in reference_sets(root, recipe).values()]
     found = {p.status.key: p.status.seconds for one in sets for p in one.points if p.done}
-    for run in RunStore(results).list(recipe):
+    for run in RunStore(results_dir(root)).list(recipe):
         found |= {key: status.seconds for key, status in run.finished().items()}
     return found
 
@@ -131,7 +131,7 @@ def run(asked: Asked, engine_name: str | None, limit_s: float, share: tuple[int,
     while True:
         engine = choose_engine(asked, engine_name, None)
         plan, budget = part(*wanted(asked, engine.machine), share)
-        took = of_plan(plan, finished(results_dir(asked.root), asked.recipe.name))
+        took = of_plan(plan, finished(asked.root, asked.recipe.name))
         left_s = max(0.0, ends - time.monotonic())
         names = fitting(budget, took, PLANNED * left_s, tried - took.keys())
         said = f"{len(took)} of {len(plan.points)} processes are finished, {decided(budget, took)}"
@@ -149,7 +149,7 @@ def again(asked: Asked, engine_name: str | None) -> int:
     """Measure a tenth of the finished points once more, as a run to compare with the set."""
     engine = choose_engine(asked, engine_name, None)
     plan, _ = wanted(asked, engine.machine)
-    took = of_plan(plan, finished(results_dir(asked.root), asked.recipe.name))
+    took = of_plan(plan, finished(asked.root, asked.recipe.name))
     first = sorted((p for p in plan.points if p.id in took and not p.repeat), key=lambda p: p.key)
     some = [(p.experiment, p.labels) for p in first[: math.ceil(len(first) / TENTH)]]
     if not some:
@@ -214,7 +214,7 @@ def leases_of(asked: Asked, machine: Machine, minutes: int, spent: int) -> tuple
         asked.selection, experiments=tuple(dict.fromkeys(own)), gpus=count if count > 1 else None
     )
     plan, budget = wanted(replace(asked, selection=selection), machine)
-    took = of_plan(plan, finished(results_dir(asked.root), asked.recipe.name))
+    took = of_plan(plan, finished(asked.root, asked.recipe.name))
     done, begun, claims = len(took), decided(budget, took), []
     seconds = {name: s for name, s in budget.seconds(took).items() if name not in took}
     while names := fitting(budget, took, PLANNED * 60 * (minutes - spent)):

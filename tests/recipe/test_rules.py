@@ -141,6 +141,11 @@ FAIL = [
     (number(type="bool", default=1), "must be true or false, not 1"),
     (number(type="list", default=[]), "must be a list of words"),
     (number(type="list", default=["a,b"]), "must be a list of words"),
+    (number(type="list", default=["1"], min=1), "only an int or a float has `min` and `max`"),
+    (number(type="list of int", default=["1", "x"]), "must be a whole number, not 'x'"),
+    (number(type="list of float", default=["2", "0.5"], min=1), "must be at least 1, not 0.5"),
+    (number(type="list of choice", default=["c"], choices=["a", "b"]), "cannot be 'c'"),
+    (number(type="list of choice", default=["c"]), "`type: choice` and a list of `choices`"),
     (number(type="str", default=3), "must be text, not 3"),
 ]  # fmt: skip
 

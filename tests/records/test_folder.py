@@ -219,9 +219,8 @@ def test_find(store: RunStore, plan: Plan) -> None:
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
     with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
-    (store.results / "reference" / "h200" / "toy" / "runs").mkdir(parents=True)
-    with pytest.raises(UsageError, match="did you mean 'h200'"):
-        store.find("toy", "h20")
+    with pytest.raises(UsageError, match=r"'h20' is no run or reference set .*mean 'h200'"):
+        store.find("toy", "h20", {"h200"})
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:

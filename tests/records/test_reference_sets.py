@@ -169,15 +169,27 @@ def test_machine_of(tmp_path: Path, gpu: str | None, count: int | None, name: st
 
 def test_results_are_found_by_machine_folder_and_run(tmp_path: Path) -> None:
     made = run(tmp_path, "01", point("a", "k", 1.0))
-    folder = tmp_path / "reference/h200/toy"
+    folder = tmp_path / "results/reference/h200/toy"
     keep(made, folder)
-    assert reference_sets(tmp_path, "toy") == [folder]
-    assert reference_sets(tmp_path, "other") == []
+    assert reference_sets(tmp_path, "toy") == {"h200": folder}
+    assert reference_sets(tmp_path, "other") == {}
     for name in ("h200", str(folder)):
         assert find_set(tmp_path, "toy", name) == folder
     assert find_set(tmp_path, "toy", "a100") is None
     assert find_set(tmp_path, "dlrm", str(folder)) is None
-    assert find_set(tmp_path, "toy", str(tmp_path)) is None  # results/ itself
+    assert find_set(tmp_path, "toy", str(tmp_path / "results")) is None  # of no recipe
+
+
+def test_sets_of_another_results_folder_stand_beside_those_of_the_recipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, own = run(tmp_path, "01", point("a", "k", 1.0)), tmp_path / "own"
+    for path in (tmp_path / "results", own):
+        keep(made, path / "reference/cpu/toy")
+    keep(made, tmp_path / "results/reference/h200/toy")
+    monkeypatch.setenv("AE_RESULTS", str(own))
+    assert find_set(tmp_path, "toy", "cpu") == own / "reference/cpu/toy"
+    assert [*reference_sets(tmp_path, "toy")] == ["cpu", "h200"]
 
 
 def test_a_point_of_no_run_is_one_sentence(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from ae.report.documents import fill, rounded
 from ae.statistics import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "results"
 KERNEL = "median(kernel_time, experiment=embedding, variant=best, launch=one_table)"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AE_RESULTS", str(ROOT / "results"))
     (tmp_path / "docs").mkdir()
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "images").symlink_to(ROOT / "images")
@@ -25,7 +25,7 @@ def house(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_this_projects_documents() -> None:
-    assert fill(ROOT, RESULTS, write=False) == []
+    assert fill(ROOT, write=False) == []
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_a_number_is_filled_where_a_comment_asks_for_it(house: Path) -> None:
     (house / "README.md").write_text(
         f"Best: {asked}1<!-- / --> us\n\n```\n{asked}1<!-- / -->\n```\n"
     )
-    (change,) = fill(house, RESULTS, write=False)
+    (change,) = fill(house, write=False)
     assert (change.place, change.stands) == ("README.md:1", "1")
     assert 30 < float(change.should) < 40
     assert "1<!-- / --> us" in (house / "README.md").read_text()  # nothing was written
-    fill(house, RESULTS, write=True)
+    fill(house, write=True)
     assert (house / "README.md").read_text() == (
         f"Best: {asked}{change.should}<!-- / --> us\n\n```\n{asked}1<!-- / -->\n```\n"
     )
-    assert fill(house, RESULTS, write=False) == []
+    assert fill(house, write=False) == []
 
 
 def test_a_claims_value_a_table_and_the_scoreboard(house: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_claims_value_a_table_and_the_scoreboard(house: Path) -> None:
         "<!-- ae h200/dlrm B1 --><!-- / -->\n\n<!-- ae\nset: h200/dlrm\nlabel: dataset\n"
         f"columns: {{random: Random}}\nrows: {{Best: '{KERNEL}'}}\n-->\n<!-- / -->\n"
     )
-    fill(house, RESULTS, write=True)
+    fill(house, write=True)
     assert "| dlrm | order |" in (house / "README.md").read_text()
     lines = (house / "docs" / "one.md").read_text().splitlines()
     assert float(lines[0].removeprefix("<!-- ae h200/dlrm B1 -->").removesuffix("<!-- / -->"))
@@ -87,6 +87,6 @@ def test_a_claims_value_a_table_and_the_scoreboard(house: Path) -> None:
 def test_what_is_not_there_is_said_with_its_place(house: Path, asked: str, why: str) -> None:
     (house / "README.md").write_text(f"one\n\n<!-- ae {asked} -->2<!-- / -->\n")
     with pytest.raises(UsageError, match=r"^README.md:3: ") as caught:
-        fill(house, RESULTS, write=True)
+        fill(house, write=True)
     assert why in caught.value.message
     assert "-->2<!--" in (house / "README.md").read_text()
