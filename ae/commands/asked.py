@@ -72,12 +72,12 @@ def settle(
     return Asked(root, recipe, selection, engine, given, run)
 
 
-def choose_engine(asked: Asked, name: str | None, build: BuildOptions | None) -> Engine:
+def choose_engine(asked: Asked, build: BuildOptions | None) -> Engine:
     """The engine that the points run on."""
     names = chosen_experiments(asked.recipe, asked.selection)
     wished = any(asked.recipe.experiments[one].gpu != "none" for one in names)
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(name, gpus=gpus, build=build)
+    return engines.choose(asked.engine, gpus=gpus, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:

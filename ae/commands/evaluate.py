@@ -113,8 +113,8 @@ def oracle(
 
 def _build(recipe: Recipe, name: str | None) -> Iterator[Check]:
     """Whether every image of a plain run is built from this tree, and starts."""
-    asked = settle(recipe.name, Selection(lane=recipe.plain_run()[0]), {})
-    engine = choose_engine(asked, name, None)
+    asked = settle(recipe.name, Selection(lane=recipe.plain_run()[0]), {}, name)
+    engine = choose_engine(asked, None)
     points = plan_for(asked, engine.machine).points
     for point in {point.image.reference: point for point in points}.values():
         image = point.image

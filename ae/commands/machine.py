@@ -66,8 +66,8 @@ def shell(
     secret: SecretOption = None,
 ) -> None:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"))
-    chosen = choose_engine(asked, engine, BuildOptions())
+    asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"), engine)
+    chosen = choose_engine(asked, BuildOptions())
     point = plan_for(asked, chosen.machine).points[0]
     if not chosen.has_image(point.image):
         chosen.prepare(point.image, Display(()))

@@ -141,7 +141,7 @@ def run_recipes(
     codes: list[int] = []
     data = []
     with signals.handled():
-        ready = [(asked, choose_engine(asked, asked.engine, build)) for asked in several]
+        ready = [(asked, choose_engine(asked, build)) for asked in several]
         plans = [plan_for(asked, engine.machine) for asked, engine in ready]
         for (asked, engine), plan in zip(ready, plans, strict=True):
             try:
@@ -163,7 +163,7 @@ def run_against(
     """Run a recipe by turns with the image of another run, and compare the two new runs."""
     other = open_results(asked.recipe.name, against)[2]
     with signals.handled():
-        engine = choose_engine(asked, asked.engine, build)
+        engine = choose_engine(asked, build)
         plan = plan_for(asked, engine.machine)
         made = by_turns(asked.root, asked.secrets, engine, plan, other, verbose=verbose)
     codes = [exit_code(asked, one, outcomes) for one, outcomes in made]

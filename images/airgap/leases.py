@@ -120,7 +120,7 @@ def decided(budget: Budget, took: Mapping[str, float]) -> int:
     return sum(need <= took.keys() for need in budget.needs.values())
 
 
-def run(asked: Asked, engine_name: str | None, limit_s: float, share: tuple[int, int]) -> int:
+def run(asked: Asked, limit_s: float, share: tuple[int, int]) -> int:
     """Run what fits, and plan again while time is left. What fails is not tried twice."""
     if limit_s <= 0:
         raise UsageError("the lease is over before its first point", fix="take a longer one")
@@ -129,7 +129,7 @@ def run(asked: Asked, engine_name: str | None, limit_s: float, share: tuple[int,
     timer.daemon = True
     timer.start()
     while True:
-        engine = choose_engine(asked, engine_name, None)
+        engine = choose_engine(asked, None)
         plan, budget = part(*wanted(asked, engine.machine), share)
         took = of_plan(plan, finished(asked.root, asked.recipe.name))
         left_s = max(0.0, ends - time.monotonic())
@@ -145,9 +145,9 @@ def run(asked: Asked, engine_name: str | None, limit_s: float, share: tuple[int,
         codes.append(measured(asked, engine, plan, names))
 
 
-def again(asked: Asked, engine_name: str | None) -> int:
+def again(asked: Asked) -> int:
     """Measure a tenth of the finished points once more, as a run to compare with the set."""
-    engine = choose_engine(asked, engine_name, None)
+    engine = choose_engine(asked, None)
     plan, _ = wanted(asked, engine.machine)
     took = of_plan(plan, finished(asked.root, asked.recipe.name))
     first = sorted((p for p in plan.points if p.id in took and not p.repeat), key=lambda p: p.key)
@@ -301,10 +301,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.act == "plan":
             return show(args)
         with signals.handled():
-            asked = settle(args.recipe, asked_for(args), {})
+            asked = settle(args.recipe, asked_for(args), {}, args.engine)
             if args.act == "again":
-                return again(asked, args.engine)
-            return run(asked, args.engine, args.seconds, args.share)
+                return again(asked)
+            return run(asked, args.seconds, args.share)
     except AeError as error:
         print(f"error: {error.message}", f"  fix: {error.fix}", sep="\n", file=sys.stderr)
         return int(error.exit_code)
