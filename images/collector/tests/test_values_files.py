@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ class Pipe:
 
     def _read(self) -> None:
         while not (paths := list(self.folder.glob("values-*.payload"))):
-            time.sleep(0.01)
+            if self.over.wait(0.01):
+                return
         self.path = paths[0]
         with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
             while not self.over.is_set():
@@ -71,7 +73,6 @@ class Pipe:
 
     def close(self) -> None:
         """After the program: what was read is the file."""
-        self.over.set()
         self.reader.join(30)
         self.path.unlink()
         self.path.write_bytes(self.got)
@@ -82,7 +83,10 @@ def played(
     **settings: Any,
 ) -> Run:  # fmt: skip
     pipe = Pipe(folder, ready, alarm)
-    run = play(script, folder, "values", preexec=pipe.make, ok=False, **settings)
+    try:
+        run = play(script, folder, "values", preexec=pipe.make, ok=False, **settings)
+    finally:
+        pipe.over.set()  # also of a program that cannot be built here
     pipe.close()
     return run
 
@@ -208,17 +212,22 @@ NEVER = 1 << 8 | 1 << 18 | 1 << 31 | 1 << 32  # SIGKILL, SIGSTOP, and two of the
 def test_one_thread_from_the_first_recorded_launch_on_and_no_signal_is_for_it(
     tmp_path: Path, range_: str, threads: int
 ) -> None:
-    seen: list[list[int]] = []
+    masks: list[int] = []  # when there were the most
+    over = threading.Event()
 
     def look() -> None:
-        time.sleep(0.6)
-        seen.append(threads_of(tmp_path / "out-values-0"))
+        while not over.wait(0.02):
+            with suppress(OSError, ValueError):  # it has not begun, or has ended
+                found = threads_of(tmp_path / "out-values-0")
+                masks[:] = found if len(found) >= len(masks) else masks
 
     looks = threading.Thread(target=look)
     looks.start()
-    played([*START, *launches(N, N), "pause 1500"], tmp_path, later(1), range=range_)
-    looks.join()
-    (masks,) = seen
+    try:
+        played([*START, *launches(N, N), "pause 500"], tmp_path, later(0.3), range=range_)
+    finally:
+        over.set()
+        looks.join()
     assert masks[0] == 0
     assert len(masks) == threads
     assert threads == 1 or masks[1] | NEVER == (1 << 64) - 1
