@@ -189,7 +189,7 @@ def test_the_plain_run_of_a_trial_has_the_room_of_our_arenas(
     tidy(torch.device("cuda"))
     before = torch.cuda.memory_reserved()
     task = Large("large", "cuda", "fp32", 40 * 10**9, LOSS,
-                 planner=lambda graph, _: autotm_plans.kept(graph))  # fmt: skip
+                 planner=lambda graph, *_: autotm_plans.kept(graph))  # fmt: skip
     trial = task.ours(64)
     print(f"{before / 1e9:.2f} GB before, {[each / 1e9 for each in held]} beside plain, {trial}")
     assert trial.why == ""
