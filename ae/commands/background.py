@@ -110,8 +110,8 @@ def cancel(run_name: RunName) -> None:
         _interrupt(run)
         print(f"run {run.name} is cancelled; to go on: ae run {run.record.recipe} --resume")
         return
-    every = [engines.make(name) for name in engines.NAMES]
-    found = _remove([one for one in every if one.available().ok], run.name)
+    engine = engines.choose(run.record.provenance.engine["name"], gpus=False)
+    found = _remove(engine, run.name)
     for one in found:
         print(f"removed {one.kind} {Path(one.id).name[:60]} of run {run.name} ({one.engine})")
     if not found:
@@ -140,18 +140,18 @@ def _goes_on(run: Run) -> bool:
     return is_locked(log) or run.is_claimed() or (here and owner.alive(labels))
 
 
-def _remove(usable: Sequence[Engine], run: str) -> list[Leftover]:
+def _remove(engine: Engine, run: str) -> list[Leftover]:
     """Remove what runs of a run that has no launcher; return it when it is gone."""
     removed: dict[str, Leftover] = {}
     end = time.monotonic() + _GONE_S
-    while found := [(e, one) for e in usable for one in e.leftovers() if one.run == run]:
-        for engine, one in found:
+    while found := [one for one in engine.leftovers() if one.run == run]:
+        for one in found:
             if one.id not in removed:
                 removed[one.id] = one
                 engine.remove(one)
         if time.monotonic() > end:
             raise EnvironmentFault(
-                f"{found[0][1].kind} {found[0][1].id} of {run} does not end", fix="try again"
+                f"{found[0].kind} {found[0].id} of {run} does not end", fix="try again"
             )
         time.sleep(_LOOK_S)
     return list(removed.values())

@@ -23,11 +23,11 @@ def address(svg: str) -> str:
 
 def small(svg: str) -> str:
     """The same picture: styles become classes; comments, ids that nothing refers to, and digits
-    beyond a hundredth of a point go."""
+    beyond a hundredth of a point and last zeros go."""
     styles: dict[str, str] = {}
 
     def shorten(match: re.Match[str]) -> str:
-        name, value = match[1], re.sub(r"(\.\d\d)\d+", r"\1", match[2])
+        name, value = match[1], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[2])
         if name == "style":
             return f" class='{styles.setdefault(value, f's{len(styles)}')}'"
         if name == "d":
