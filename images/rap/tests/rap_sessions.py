@@ -11,7 +11,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
-from rap_training.config import Config
+from rap_training.config import Config, ConfigError
 from rap_training.launcher import run_session
 from rap_training.rank import Rank
 from rap_training.sharing import probes
@@ -93,6 +93,10 @@ def second_raises(rank: Rank, names: Sequence[str]) -> None:
     if rank.rank == 1:
         raise ValueError("the second rank has\nhad enough")
     _for_ever(rank)
+
+
+def all_are_misused(rank: Rank, names: Sequence[str]) -> None:
+    raise ConfigError("the batch is too small; fix: a larger one")
 
 
 def second_is_killed(rank: Rank, names: Sequence[str]) -> None:

@@ -78,8 +78,9 @@ def metrics(out: Path, metric: str) -> dict[str, list[float]]:
     return {r["labels"]["variant"]: r["samples"] for r in records if r["metric"] == metric}
 
 
-def test_the_small_plan_runs(tmp_path: Path, out: Path) -> None:
-    assert main([*with_plan(tmp_path / "mine.json", plan()), "--variants", "rap,stream"]) == 0
+def test_the_small_plan_runs_and_its_name_is_no_code(tmp_path: Path, out: Path) -> None:
+    given = plan(name='a""" + open("/none").read() + """b\\')
+    assert main([*with_plan(tmp_path / "mine.json", given), "--variants", "rap,stream"]) == 0
     assert set(metrics(out, "throughput")) == {"rap", "stream"}
 
 

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from rap_training import exact, reference
+from rap_training.plan.operators import LEAST_LAM
 
 LAMBDAS = (0.0, 0.25, 0.5, 1.0, 2.0, 3.7, -0.5, 1e-3, 50.0)
 
@@ -41,6 +42,16 @@ def test_boxcox_is_its_formula_rounded_once(lam: float) -> None:
         wanted = np.where(x > 0, formula, x).astype(np.float32)
     np.testing.assert_allclose(found, wanted, rtol=2e-7, atol=1e-12)
     assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("lam", [LEAST_LAM, -LEAST_LAM])
+def test_the_least_lam_of_a_plan_costs_no_more_than_rounding(lam: float) -> None:
+    x = values()
+    x = x[np.isfinite(x) & (x > 0)]
+    power = np.longdouble(np.float32(lam))
+    wanted = np.expm1(power * np.log(x.astype(np.longdouble))) / power
+    unit = np.spacing(np.maximum(np.abs(wanted), 1).astype(np.float32))
+    assert (np.abs(reference.boxcox(x, lam) - wanted) / unit).max() < 0.6  # 0.5 is the rounding
 
 
 def chain_of(lam: float):

@@ -62,6 +62,12 @@ def change(*path, to=None, drop=False):
     return edit
 
 
+def operator(column, op, **parameters):
+    """Appends a node behind the filled column."""
+    node = {"name": "more", "op": op, "input": f"{column}f", "parameters": parameters}
+    return lambda data: data["nodes"].append(node)
+
+
 FAULTS = {
     "no name": (change("name", drop=True), "the plan lacks the key name; fix: add it"),
     "empty name": (change("name", to=""), 'the plan: name is ""; fix: a word'),
@@ -143,6 +149,36 @@ FAULTS = {
             },
         ),
         "node sh: map_id cannot work with size 2147483648, seed 0; fix: a map of",
+    ),
+    "first_x beyond int32": (
+        operator("s", "first_x", x=2**31),
+        "first_x cannot work with x 2147483648; fix: x of at least 1 and below 2**31",
+    ),
+    "ngram beyond int32": (
+        operator("s", "ngram", n=2**31),
+        "ngram cannot work with n 2147483648; fix: n of at least 1 and below 2**31",
+    ),
+    "logit up to 1": (operator("d", "logit", eps=2.9e-8), "fix: eps of at least 3e-08 and below"),
+    "boxcox that cancels": (
+        operator("d", "boxcox", lam=-9e-9),
+        "fix: lam 0, which is the logarithm, or from 1e-08",
+    ),
+    "boxcox beyond float32": (operator("d", "boxcox", lam=1e39), "fix: lam 0, which is the"),
+    "clamp beyond float32": (
+        operator("d", "clamp", lo=0, hi=1e39),
+        "fix: lo not above hi, and both within float32",
+    ),
+    "one_hot beyond float32": (
+        operator("d", "one_hot", lo=-1e39, hi=0, k=4),
+        "fix: lo, hi and hi - lo within float32, (hi",
+    ),
+    "one_hot's step is 0": (
+        operator("d", "one_hot", lo=0, hi=1e-46, k=4),
+        "fix: lo, hi and hi - lo within float32, (hi - lo) / k at least 1.2e-38",
+    ),
+    "one_hot's step is infinite": (
+        operator("d", "one_hot", lo=-3e38, hi=3e38, k=1),
+        "fix: lo, hi and hi - lo within float32, (hi",
     ),
     "infinite": (
         change("nodes", 2, "parameters", "value", to=float("inf")),
@@ -226,3 +262,22 @@ def test_files_that_cannot_be_read(tmp_path):
     path.write_bytes('{"name": "é"}'.encode("latin-1"))
     with pytest.raises(PlanError, match=r"cannot be read .*; fix: a readable UTF-8 file"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "op", "parameters"),
+    [
+        ("s", "first_x", {"x": 2**31 - 1}),
+        ("s", "ngram", {"n": 2**31 - 1}),
+        ("d", "logit", {"eps": 3e-8}),
+        ("d", "boxcox", {"lam": 0}),
+        ("d", "boxcox", {"lam": -1e-8}),
+        ("d", "clamp", {"lo": -3e38, "hi": 3e38}),
+        ("s", "clamp", {"lo": -(2**63), "hi": 2**63 - 1}),
+        ("d", "one_hot", {"lo": 0, "hi": 3e38, "k": 1}),
+    ],
+)
+def test_parameters_at_their_limits_are_taken(column, op, parameters):
+    data = good()
+    operator(column, op, **parameters)(data)
+    assert "more" in parse(json.dumps(data)).node

@@ -39,14 +39,22 @@ def test_every_message_arrives_even_right_before_the_end() -> None:
     assert [fact["value"] for fact in told.of("fact")] == list(range(200))
 
 
-def test_a_rank_that_raises_ends_all_with_its_error() -> None:
+def test_a_rank_that_raises_ends_all_with_its_error(capfd: pytest.CaptureFixture[str]) -> None:
     told = Told()
     with pytest.raises(SessionFailed, match=r"^rank 1: the second rank has had enough$") as failed:
         session("second_raises", told)
+    assert "Traceback" in capfd.readouterr().err
     assert failed.value.exit_code == 1
     assert told.since_last < SECONDS
     assert len(told.pids) == 2
     assert not living(told.pids)
+
+
+def test_a_usage_error_in_a_rank_is_its_sentence_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SessionFailed, match=r"^rank 0: the batch is too small; fix: ") as failed:
+        session("all_are_misused", Told(), gpus=1)
+    assert failed.value.exit_code == 2
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_rank_that_is_killed_in_a_collective_ends_all() -> None:

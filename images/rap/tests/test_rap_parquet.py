@@ -158,6 +158,24 @@ def test_a_fault_is_one_sentence_with_a_fix(tmp_path, fault):
     assert "\n" not in str(caught.value)
 
 
+def test_a_column_given_twice_is_a_fault_where_the_plan_reads_it(tmp_path):
+    path = tmp_path / "a"
+    arrays = [pa.array([1.0]), pa.array([2.0]), pa.array([5]), pa.array([1.0])]
+    pq.write_table(pa.Table.from_arrays(arrays, names=["d", "d", "one", "label"]), path)
+    with pytest.raises(DataError, match=r"a: there are two columns d; fix: rename or drop one$"):
+        list(parquet.read(path, (DENSE,)))
+    assert next(parquet.read(path, (ONE,))).sparse["one"][0].tolist() == [[5]]
+
+
+def test_a_column_with_the_labels_name_is_neither_written_nor_read(tmp_path):
+    path = file(tmp_path / "a", d=[1.0])
+    words = r"the plan has a column label, where the file has the labels; fix: rename the"
+    with pytest.raises(DataError, match=words):
+        list(parquet.read(path, (Column(name="label", kind="dense"),)))
+    with pytest.raises(DataError, match=words):
+        parquet.write(path, (Column(name="label", kind="dense"),), [])
+
+
 def test_files_that_are_none(tmp_path):
     with pytest.raises(DataError, match="there is no such file; fix"):
         parquet.row_groups(tmp_path)

@@ -32,14 +32,14 @@ def source(plan: RapPlan, costs: Costs) -> str:
     total = sum(part.us for part in placed)
     capacity = {stage.name: stage for stage in costs.stages[work.rank]}
     lines = [
-        f'"""Generated: preprocessing of {work.plan.name} on rank {work.rank} of {work.world}.',
-        "",
-        f"{len(work.instances)} operators in {len(placed)} launches, {total:.1f} us predicted by "
+        # The plan's name is anybody's words: quoted in a comment it cannot become code.
+        f"# Generated: preprocessing of {work.plan.name!r} on rank {work.rank} of {work.world}.",
+        "#",
+        f"# {len(work.instances)} operators in {len(placed)} launches, {total:.1f} us predicted by "
         "themselves,",
-        f"{plan.schedule.overflow_us:.1f} us of them beyond what the stages hide.",
-        f"Fusion: {plan.fusion.solver}, gap {100 * plan.fusion.gap:.2f} %"
+        f"# {plan.schedule.overflow_us:.1f} us of them beyond what the stages hide.",
+        f"# Fusion: {plan.fusion.solver}, gap {100 * plan.fusion.gap:.2f} %"
         f"{'; ' + plan.fusion.note if plan.fusion.note else ''}.",
-        '"""',
         "",
     ]
     for stage in STAGES:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from reprokit.errors import Failure
+from reprokit.errors import ConfigError, Failure
 
 from rap_training.config import Config
 from rap_training.processes import die_with
@@ -221,13 +221,17 @@ def _begin(parent: int, environment: Mapping[str, str]) -> None:
 
 
 def _guarded(who: str, work: Callable[[], None], messages: Any) -> None:
-    """Run `work`; its error goes to the parent as one line, and as it is to standard error."""
+    """Run `work`; its error goes to the parent as one line, which says all of a usage error.
+
+    Any other goes to standard error too, as it is.
+    """
     try:
         work()
     except KeyboardInterrupt:
         os._exit(130)
     except BaseException as error:  # noqa: BLE001 - handed to the parent, which raises it
-        traceback.print_exc()
+        if not isinstance(error, ConfigError):
+            traceback.print_exc()
         text = " ".join(str(error).split()) or type(error).__name__
         code = error.exit_code if isinstance(error, Failure) else Failure.exit_code
         messages.put((who, "error", {"text": text, "exit_code": code}))

@@ -29,8 +29,9 @@ def write(path: Path, columns: Sequence[Column], batches: Iterable[RawBatch]) ->
     """Write batches, each a row group, and return their rows in all.
 
     The file appears once it is complete. Raises DataError when there is nothing to write, a batch
-    lacks a column, or the file cannot be written.
+    lacks a column, a column has the labels' name, or the file cannot be written.
     """
+    _names(path, columns)
     schema = pa.schema(
         [pa.field(c.name, _arrow_type(c)) for c in columns]
         + [pa.field(LABEL, pa.float32(), nullable=False)]
@@ -67,14 +68,16 @@ def read(path: Path, columns: Sequence[Column]) -> Iterator[RawBatch]:
     Raises DataError for a file or a column that cannot be used.
     """
     with _open(path) as file:
-        known = set(file.schema_arrow.names)
-        for name in (*(column.name for column in columns), LABEL):
+        known = file.schema_arrow.names
+        wanted = _names(path, columns)
+        for name in wanted:
             if name not in known:
                 raise DataError(
                     f"{path}: there is no column {name}; fix: data with the plan's columns and "
-                    f"{LABEL} (it has {', '.join(file.schema_arrow.names) or 'none'})"
+                    f"{LABEL} (it has {', '.join(known) or 'none'})"
                 )
-        wanted = [*(column.name for column in columns), LABEL]
+            if known.count(name) > 1:
+                raise DataError(f"{path}: there are two columns {name}; fix: rename or drop one")
         for group in range(file.num_row_groups):
             try:
                 table = file.read_row_group(group, columns=wanted)
@@ -108,6 +111,17 @@ def id_array(array: pa.Array, where: str) -> tuple[NDArray[np.int64], NDArray[np
     except pa.ArrowInvalid as error:
         raise DataError(f"{where} has ids beyond int64; fix: ids within int64") from error
     return np.array(_numpy(values)), valid  # a copy: what Arrow gives is read-only
+
+
+def _names(path: Path, columns: Sequence[Column]) -> list[str]:
+    """The columns' names in the file, the labels' among them."""
+    names = [column.name for column in columns]
+    if LABEL in names:
+        raise DataError(
+            f"{path}: the plan has a column {LABEL}, where the file has the labels; "
+            "fix: rename the plan's column"
+        )
+    return [*names, LABEL]
 
 
 def _open(path: Path) -> pq.ParquetFile:

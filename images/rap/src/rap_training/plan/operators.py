@@ -34,6 +34,14 @@ class ValueType:
         return words + (" with nulls" if self.nullable else "")
 
 
+# Beyond these float32 does not hold what an operator computes with.
+_FLOAT32 = np.finfo(np.float32)
+_LARGEST = float(_FLOAT32.max)
+_LEAST_EPS = 3e-8  # of logit: 1 - eps is 1 below 2**-25
+# Of boxcox: (x**lam - 1) / lam cancels, by at most 1.1e-16 / lam, which is here a fifth of what
+# rounding to float32 costs next to 1, and almost twice that at 1e-9.
+LEAST_LAM = 1e-8
+
 Result = Callable[[ValueType, Mapping[str, object]], ValueType]
 
 
@@ -102,6 +110,15 @@ def _is(value: object, kind: type) -> bool:
     return isinstance(value, kind)
 
 
+def _one_hot_problem(given: Mapping[str, object]) -> str | None:
+    lo, hi, k = float(given["lo"]), float(given["hi"]), _int(given, "k")  # type: ignore[arg-type]
+    if k < 1 or not lo < hi:
+        return "fix: k of at least 1, and lo below hi"
+    if max(-lo, hi, hi - lo) > _LARGEST or (hi - lo) / k < _FLOAT32.tiny:
+        return f"fix: lo, hi and hi - lo within float32, (hi - lo) / k at least {_FLOAT32.tiny:.2g}"
+    return None
+
+
 def _int(given: Mapping[str, object], name: str) -> int:
     value = given[name]
     assert isinstance(value, int)
@@ -121,15 +138,28 @@ _PROBLEMS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
         if p["borders"] and list(p["borders"]) == sorted(p["borders"])  # type: ignore[call-overload, arg-type]
         else "fix: borders in ascending order"
     ),
-    "logit": lambda p: None if 0 < float(p["eps"]) < 0.5 else "fix: eps between 0 and 0.5",  # type: ignore[arg-type]
-    "clamp": lambda p: None if p["lo"] <= p["hi"] else "fix: lo not above hi",  # type: ignore[operator]
-    "one_hot": lambda p: (
+    "logit": lambda p: (
         None
-        if _int(p, "k") >= 1 and p["lo"] < p["hi"]  # type: ignore[operator]
-        else "fix: k of at least 1, and lo below hi"
+        if _LEAST_EPS <= float(p["eps"]) < 0.5  # type: ignore[arg-type]
+        else f"fix: eps of at least {_LEAST_EPS} and below 0.5"
     ),
-    "ngram": lambda p: None if _int(p, "n") >= 1 else "fix: n of at least 1",
-    "first_x": lambda p: None if _int(p, "x") >= 1 else "fix: x of at least 1",
+    "boxcox": lambda p: (
+        None
+        if p["lam"] == 0 or LEAST_LAM <= abs(p["lam"]) <= _LARGEST  # type: ignore[arg-type]
+        else f"fix: lam 0, which is the logarithm, or from {LEAST_LAM} to float32's largest in size"
+    ),
+    "clamp": lambda p: (
+        None
+        if p["lo"] <= p["hi"] and not any(_LARGEST < abs(p[at]) < math.inf for at in ("lo", "hi"))  # type: ignore[operator, arg-type]
+        else "fix: lo not above hi, and both within float32"
+    ),
+    "one_hot": _one_hot_problem,
+    "ngram": lambda p: (
+        None if 1 <= _int(p, "n") < 2**31 else "fix: n of at least 1 and below 2**31"
+    ),
+    "first_x": lambda p: (
+        None if 1 <= _int(p, "x") < 2**31 else "fix: x of at least 1 and below 2**31"
+    ),
     "map_id": lambda p: (
         None
         if 1 <= _int(p, "size") < 2**31 and _int(p, "seed") >= 0
