@@ -49,7 +49,10 @@ def test_a_file_gives_each_bag_its_length(tmp_path):
     assert [lengths(config, table).tolist() for table in range(2)] == [[0, 3, 1], [200, 7, 0]]
     batches = make_batches(config)
     assert [ids.shape for ids in batches.indices] == [(2, 4), (2, 207), (2, 204)]
-    for content, words in (("", "no lengths"), ("1 -2", "below 0"), ("x", "cannot be read")):
+    for content, words in (
+        ("", "no lengths"), ("1 -2", "below 0"), (f"{2**63 - 1} {2**63 - 1}", r"2\^31 and more"),
+        ("x", "cannot be read"),
+    ):  # fmt: skip
         file.write_text(content)
         with pytest.raises(ConfigError, match=words):
             make_offsets(config, 0)
@@ -65,6 +68,9 @@ def test_a_file_gives_each_bag_its_length(tmp_path):
         (["--bag-file", "x"], "--bags file and --bag-file belong together"),
         (["--shapes", "10x30,x5"], "--shapes has 'x5'; fix: ROWSxDIM"),
         (["--shapes", "10x2000"], "dim up to 1024"),
+        (["--shapes", "99999999999999999999x4"], "a table has over"),
+        (["--distance", "9223372036854775807"], "a distance is over 256 rows"),
+        (["--archs", "80,abc"], "--archs has 'abc'"),
     ],
 )
 def test_what_does_not_fit_together_is_said(argv, words):

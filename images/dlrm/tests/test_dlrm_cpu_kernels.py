@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from dlrm_inference.config import Config
 from dlrm_inference.cpu import kernels
-from dlrm_inference.cpu.variants import Runner, kernel_of
+from dlrm_inference.cpu.variants import Runner, kernel_of, prepare_tables
 from dlrm_inference.reference import embedding_bag
 from numba import njit
+from reprokit.errors import ConfigError
 
 VARIANTS = ("base", "rpf", "l1dpf", "l2p", "rpf_l2p", "best")
 LENGTHS = (0, 1, 2, 149, 150, 151)
@@ -80,6 +81,37 @@ def test_an_index_outside_the_table_is_an_error_and_no_crash(name, bad, threads)
 def test_offsets_that_make_no_sense_are_an_error(offsets):
     with pytest.raises(ValueError, match="offsets must rise"):
         Runner(kernels.base)(table(32), np.zeros(8, dtype=np.int64), np.array(offsets))
+
+
+WRONG = {
+    "float64": lambda w, i, o: (w.astype(np.float64), i, o),
+    "a view": lambda w, i, o: (np.hstack([w, w])[:, : w.shape[1]], i, o),
+    "by columns": lambda w, i, o: (np.asfortranarray(w), i, o),
+    "unsigned ids": lambda w, i, o: (w, i.astype(np.uint16), o),
+    "a column of ids": lambda w, i, o: (w, np.stack([i, i], 1)[:, 0], o),
+    "unsigned offsets": lambda w, i, o: (w, i, o.astype(np.uint64)),
+    "a list": lambda w, i, o: (w, list(i), o),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("name", ["best", "base"])
+def test_arrays_that_a_kernel_would_read_wrongly_are_an_error(name, wrong):
+    arrays = [[each] for each in WRONG[wrong](table(16), *bags(RAGGED, "int64"))]
+    with pytest.raises(ValueError, match=r"float32 in C order|int32 or int64"):
+        prepare_tables(*arrays, name=name)()
+
+
+def test_tables_side_by_side_and_what_is_not_one():
+    weight, (indices, offsets) = table(16), bags(RAGGED, "int64")
+    both = prepare_tables([weight, table(8)], [indices, indices], [offsets, offsets])()
+    np.testing.assert_array_equal(both[:, :16], embedding_bag(weight, indices, offsets))
+    for name in ("stock", "l2p", "fbgemm", "nope"):
+        with pytest.raises(ConfigError, match=name):
+            prepare_tables([weight], [indices], [offsets], name=name)
+    for some in ([], [offsets, offsets[:-1]]):
+        with pytest.raises(ValueError, match="all of one length"):
+            prepare_tables([weight] * len(some), [indices] * len(some), some)
 
 
 def assembly(name):

@@ -25,6 +25,12 @@ def test_an_index_outside_the_table_is_an_index_error(bad):
         check_indices(np.array([0, bad, 9]), 4)
 
 
+@pytest.mark.parametrize(("offsets", "mode"), [([0, 3, 2, 4], "sum"), ([0, 4], "max")])
+def test_bags_that_overlap_and_other_modes_are_an_error(offsets, mode):
+    with pytest.raises(ValueError, match="offsets must rise, and mode is sum or mean"):
+        embedding_bag(np.ones((4, 2)), np.arange(4), np.array(offsets, np.uint64), mode=mode)
+
+
 @pytest.mark.torch
 def test_it_agrees_with_pytorch():
     torch = pytest.importorskip("torch")

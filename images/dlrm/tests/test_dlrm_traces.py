@@ -53,6 +53,7 @@ def test_rows_beyond_the_limit_are_dropped_and_counted(tmp_path):
         ("t.txt", b"500 600", "no id below 100 rows"),
         ("t.txt.gz", gzip.compress(b"1 2 3" * 99, mtime=0)[:-12], "is truncated"),
         ("t.txt.gz", b"1 2 3", "cannot be read"),
+        ("t.txt.gz", gzip.compress(b"1 2 3" * 99, mtime=0)[:10] + b"\xff" * 20, "cannot be read"),
     ],
 )
 def test_an_unusable_text_trace_is_said_in_one_sentence(tmp_path, name, content, words):
@@ -92,7 +93,18 @@ def test_an_unusable_meta_file_is_said_in_one_sentence(tmp_path):
     torch.save((torch.arange(3), torch.tensor([0, 2]), torch.tensor([[2]])), tmp_path / "short.pt")
     torch.save((torch.arange(3), torch.tensor([0, 2]), torch.tensor([[1, 2]])), tmp_path / "off.pt")
     torch.save((torch.arange(3), torch.tensor([0, 3]), torch.tensor([3])), tmp_path / "flat.pt")
+    (tmp_path / "text.pt").write_bytes(b"hello world")
+    none, no_ids = torch.zeros((0, 2), dtype=torch.long), torch.arange(0)
+    torch.save((no_ids, no_ids, none), tmp_path / "none.pt")
+    flags = torch.tensor([True, False, True])
+    torch.save((flags, torch.tensor([0, 3]), torch.tensor([[3]])), tmp_path / "flags.pt")
+    sparse = torch.arange(3).to_sparse()
+    torch.save((sparse, torch.tensor([0, 3]), torch.tensor([[3]])), tmp_path / "sparse.pt")
     for name, words in {
+        "text.pt": "malformed or truncated",
+        "none.pt": "has no table",
+        "flags.pt": "indices is not a tensor of integers",
+        "sparse.pt": "indices is not a tensor of integers",
         "cut.pt": "malformed or truncated",
         "noise.pt": "malformed or truncated",
         "two.pt": "not a tuple of indices, offsets, lengths",

@@ -46,6 +46,7 @@ def _read(path: str) -> NDArray[np.int64]:
         lengths = np.array([int(word) for word in words], np.int64)
     except (OSError, ValueError, OverflowError) as error:
         raise ConfigError(f"bag file '{path}' cannot be read: {error}") from error
-    if not len(lengths) or lengths.min() < 0:
-        raise ConfigError(f"bag file '{path}' has no lengths, or one below 0; fix: whole numbers")
+    if not len(lengths) or lengths.min() < 0 or lengths.max() > INT32_ROWS:
+        said = f"bag file '{path}' has no lengths, or one below 0 or of 2^31 and more"
+        raise ConfigError(f"{said}; fix: whole numbers")
     return lengths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -49,6 +50,8 @@ INT32_ROWS = 2**31 - 1
 BAGS = ("uniform", "ragged", "geometric", "file")
 MODES = ("sum", "mean")
 MOST_DIM = 1024
+MOST_DISTANCE = 256
+MOST_ROWS = 2**40
 
 # Rows ahead, as the artifact ships them (docs/papers/dlrm.md, D9); the combined design uses RPF's.
 DEFAULT_DISTANCE = {"rpf": 2, "smpf": 10, "l1dpf": 2, "lmpf": 2, "rpf_l2p": 2}
@@ -120,6 +123,12 @@ class Config(Options):
                 known = ", ".join(L2_MODES)
                 raise ConfigError(f"--l2-mode {mode} is unknown; fix: all, or some of {known}")
         shapes = self._shapes
+        if max(self.distance, *self.distances, 0) > MOST_DISTANCE:
+            raise ConfigError(f"a distance is over {MOST_DISTANCE} rows; fix: a smaller one")
+        if unknown := [arch for arch in self.archs if not re.fullmatch(r"[1-9]\d{1,2}", arch)]:
+            raise ConfigError(f"--archs has '{unknown[0]:.40}'; fix: numbers, as 80,90")
+        if max(rows for rows, _ in shapes) > MOST_ROWS:
+            raise ConfigError(f"a table has over {MOST_ROWS} rows; fix: fewer")
         if (self.bags == "file") != bool(self.bag_file):
             raise ConfigError("--bags file and --bag-file belong together; fix: give both")
         if self.experiment == "endtoend" and len({dim for _, dim in shapes}) > 1:

@@ -19,9 +19,11 @@ def embedding_bag(
     indices[offsets[i]:offsets[i + 1]], which may be empty and then sums to zero. With float32 the
     result is bitwise what an in-order fp32 kernel without fused operations must give; pass
     np.float64 for a yardstick to measure other orders against. Raises IndexError for an index
-    outside [0, rows).
+    outside [0, rows), ValueError for offsets that fall and for another mode.
     """
     check_indices(indices, weight.shape[0])
+    if (offsets[1:] < offsets[:-1]).any() or mode not in ("sum", "mean"):
+        raise ValueError("offsets must rise, and mode is sum or mean")
     lengths = np.diff(offsets)
     sums = np.zeros((len(lengths), weight.shape[1]), dtype=accumulate)
     for position in range(int(lengths.max(initial=0))):

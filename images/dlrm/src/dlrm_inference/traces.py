@@ -6,6 +6,7 @@ import gzip
 import io
 import pickle
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _content(path: Path) -> bytes:
         return gzip.decompress(raw) if path.name.endswith(".gz") else raw
     except EOFError as error:
         raise TraceError(f"trace '{path}' is truncated: its compressed data end early") from error
-    except (OSError, gzip.BadGzipFile) as error:
+    except (OSError, zlib.error) as error:
         raise TraceError(f"trace '{path}' cannot be read: {error}") from error
 
 
@@ -106,6 +107,8 @@ def _read_meta(path: Path, content: bytes) -> list[NDArray[np.int64]]:
         RuntimeError,
         EOFError,
         ValueError,
+        LookupError,
+        TypeError,
         pickle.UnpicklingError,
         zipfile.BadZipFile,
     ) as error:
@@ -122,7 +125,9 @@ def _read_meta(path: Path, content: bytes) -> list[NDArray[np.int64]]:
 def _integers(path: Path, what: str, part: Any) -> NDArray[np.int64]:
     import torch
 
-    if not isinstance(part, torch.Tensor) or part.is_floating_point() or part.is_complex():
+    whole = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+    dense = isinstance(part, torch.Tensor) and part.layout == torch.strided and not part.is_meta
+    if not dense or part.dtype not in whole:
         raise TraceError(f"trace '{path}': {what} is not a tensor of integers")
     return part.numpy().astype(np.int64)
 
@@ -136,6 +141,8 @@ def _split(
     """Return the ids of each table; lengths (tables, bags), offsets (tables * bags [+ 1],)."""
     if lengths.ndim != 2:
         raise TraceError(f"trace '{path}': lengths has {lengths.ndim} dimensions, not 2")
+    if not len(lengths):
+        raise TraceError(f"trace '{path}' has no table")
     ends = np.cumsum(lengths.sum(axis=1))
     starts = np.concatenate(([0], np.cumsum(lengths.ravel())))
     if (lengths < 0).any() or ends[-1] != len(indices):

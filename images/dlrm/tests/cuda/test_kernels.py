@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, repeat
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from dlrm_inference.config import Config  # noqa: E402
+from dlrm_inference.cuda import best as best_module  # noqa: E402
 from dlrm_inference.cuda.bench import Bench, Stock, all_tables  # noqa: E402
 from dlrm_inference.cuda.fbgemm import Fbgemm, join_offsets  # noqa: E402
 from dlrm_inference.cuda.report import raise_if_out_of_range  # noqa: E402
@@ -119,6 +121,56 @@ def test_joined_ids_give_the_same_bits(tables: int, pooling: int, index: torch.d
     if tables > 1:
         with pytest.raises(UnsupportedError, match="tables \\* bags \\+ 1"):
             best.prepare_joined(best.tables(weights), joined[0], joined[1][:-1])
+
+
+def test_joined_ids_of_any_kind_follow_one_another_on_the_same_tables() -> None:
+    """Nothing that one call has decided is taken for another that differs in one thing."""
+    best, wide = VARIANTS["best"], torch.empty(70, 3 * 128 + 4, device="cuda")
+    weights = [torch.randn(ROWS, 128, device="cuda") for _ in range(3)]
+    tables = best.tables(weights)
+    tables.frame.plans.clear()
+    usual = {
+        "ours": best, "bags": 70, "lengths": [2], "index": torch.int64, "mode": "sum", "out": None
+    }  # fmt: skip
+    changes = [
+        {},
+        {"ours": replace(best, lean=False)},
+        {"bags": 7},
+        {"lengths": [2, 3, 3]},  # of the same average, and there may be a long bag
+        {"lengths": [5]},
+        {"lengths": [1, 900]},
+        {"index": torch.int32},
+        {"mode": "mean"},
+        {"out": wide[:, :-4]},
+        {"out": wide[:, 1:-3]},  # of rows that begin at 4 bytes
+    ]
+    for change in [one for pair in zip(changes, repeat({})) for one in pair]:
+        case = SimpleNamespace(**usual | change)
+        sizes = torch.tensor(case.lengths).repeat(3 * case.bags)[: 3 * case.bags]
+        ends = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)).to("cuda", case.index)
+        ids = torch.randint(ROWS, (int(sizes.sum()),)).to("cuda", case.index)
+        launch = case.ours.prepare_joined(tables, ids, ends, mode=case.mode, out=case.out)
+        shares = not case.ours.lean or len(ids) > best_module._cut(len(ids) // (3 * case.bags))
+        assert isinstance(launch, best_module._Launch) == shares
+        got = launch.checked(True)
+        assert case.out is None or got.data_ptr() == case.out.data_ptr()
+        parts = [ends[t * case.bags : (t + 1) * case.bags + 1] for t in range(3)]
+        want = [reference(w, ids, part, case.mode) for w, part in zip(weights, parts, strict=True)]
+        assert error(got, torch.cat(want, dim=1)) < TOLERANCE[torch.float32], change
+    assert len(tables.frame.plans) == len(changes) - 1  # the first `out` is aligned as our own
+    ids[-1] = ROWS
+    with pytest.raises(IndexError, match="bag 69 is outside its table, table 2 of its launch"):
+        best.prepare_joined(tables, ids, ends).checked(True)
+
+
+def test_a_launch_keeps_what_it_reads_alive() -> None:
+    best, weight = VARIANTS["best"], torch.ones(ROWS, 128, device="cuda")
+    ids, ends = (torch.arange(n, device="cuda") for n in (70, 71))
+    launch = best.prepare_joined(best.tables([weight]), ids, ends)
+    del weight, ids, ends
+    taken = [torch.full(n, 7, device="cuda") for n in ((ROWS, 128), (70,), (71,), (70, 128))]
+    assert len(taken) == 4
+    assert (launch.checked(True) == 1).all()
 
 
 @pytest.mark.parametrize("shape", ["few", "many"])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from reprokit.errors import ConfigError
 from reprokit.records import Evidence
 
 from dlrm_inference import reference
@@ -30,6 +31,7 @@ NO_COUNTERPART = {
     "rpf_l2p_tuned": _TUNED,
 }
 _HOT = ("l2p", "rpf_l2p")
+_INTEGERS = (np.int32, np.int64)
 
 Output = NDArray[np.float32]
 
@@ -97,10 +99,15 @@ def prepare_tables(
     """Return a call that gives all tables' bags side by side, (bags, all columns) float32.
 
     One entry per table in each sequence: weight (rows, dim), ids (accesses,), offsets (bags + 1,);
-    shapes and lengths of bags may differ, the number of bags not. `name` is a variant of a CPU that
-    pins nothing. The call raises IndexError and ValueError as `Runner` does.
+    shapes and lengths of bags may differ, the number of bags not. `name` is a variant of ours for a
+    CPU that pins nothing. Raises ConfigError for another name, and ValueError where the number of
+    bags is not one; the call raises IndexError and ValueError as `Runner` does.
     """
     config = Config(variants=(name,), mode=mode, threads=threads)
+    if name == "stock" or name in _HOT or name in NO_COUNTERPART:
+        raise ConfigError(f"{name} is no kernel of ours for a CPU that pins nothing; fix: best")
+    if len({len(bags) for bags in offsets}) != 1:
+        raise ValueError("offsets: one array for each table, all of one length")
     runs = [Runner(kernel_of(name, config, weight.shape[1]), threads, mode) for weight in weights]
     tables = list(zip(runs, weights, indices, offsets, strict=True))
     return lambda: np.concatenate([run(*arrays) for run, *arrays in tables], axis=1)
@@ -144,8 +151,12 @@ class Runner:
         """Return sums or means (bags, dim) float32. Shapes and types: see `kernels`.
 
         Raises IndexError for an index outside the table, ValueError for offsets that fall, end
-        beyond the indices or start elsewhere than 0.
+        beyond the indices or start elsewhere than 0, and for arrays of another kind.
         """
+        if not _is_array(weight, 2, np.float32):
+            raise ValueError("a table is (rows, dim) float32 in C order: np.ascontiguousarray")
+        if not (_is_array(indices, 1, *_INTEGERS) and _is_array(offsets, 1, *_INTEGERS)):
+            raise ValueError("indices and offsets are int32 or int64 of one dimension, in C order")
         if offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
             raise ValueError("offsets must rise from 0 to the number of indices")
         bags = len(offsets) - 1
@@ -164,6 +175,16 @@ class Runner:
         if self._mode == "mean":
             reference.mean(out, offsets)
         return out
+
+
+def _is_array(found: Any, dimensions: int, *dtypes: type[np.generic]) -> bool:
+    """Whether the kernels, which read memory by address, can read it."""
+    return (
+        isinstance(found, np.ndarray)
+        and found.ndim == dimensions
+        and found.flags.c_contiguous
+        and found.dtype in dtypes
+    )
 
 
 def _stock(config: Config, tables: Tables) -> Callable[[int, int], Output]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,22 +42,39 @@ from dlrm_inference.cuda.tensors import (
 )
 
 ELEMENTS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+_MOST_PLANS = 64  # of a frame
 FEW_WARPS = 16  # per SM: as many as fit with the registers of BEST_FEW
 _Weights = Sequence[torch.Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Launch(Prepared):
     """A launch whose long bags are shared in the place of the stream that it is put on."""
 
-    device: torch.device
-
     def __call__(self, window: launch.Window | None = None) -> None:
-        self.arguments.struct.help = place_of(self.device)
+        self.arguments.struct.help = place_of(self.kernel.device)
         super().__call__(window)
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """All of a launch that addresses and the number of ids do not decide, made once a `Frame`: an
+    eager model's time is the host's."""
+
+    prepared: type[Prepared]
+    shape: Shape | Short
+    kernel: launch.Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    kind: type[ctypes.Structure]  # of its arguments
+    filled: bytes  # the arguments
+
+    def prepare(self, arguments: Any, owners: tuple[object, ...], out: torch.Tensor) -> Prepared:
+        """Return the launch by `arguments`; `owners`: what has to live as long."""
+        held = launch.Arguments(arguments, owners)
+        return self.prepared(self.kernel, self.grid, self.block, held, out)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # each is itself: plans are looked up by it
 class Best(Variant):
     """Ours. Tables of fp32, fp16 or bf16 (summed in fp32), one or all of them in a launch.
 
@@ -129,15 +147,14 @@ class Best(Variant):
         bags = offsets[0].numel() - 1
         totals = [index.numel() for index in indices]
         out = make_out(weights[0], bags, out, len(weights) * frame.dim)
-        case, shape, arguments = self._form(
-            frame, indices[0].dtype, bags, max(totals), max(totals) // max(bags, 1), mode, out
-        )
+        most, kind = max(totals), indices[0].dtype
+        plan, arguments = self._form(frame, kind, bags, most, most // max(bags, 1), mode, out, 0)
         ids = [
             (index.data_ptr(), offset.data_ptr(), total, min(total // (bags or 1), MOST_ROWS))
             for index, offset, total in zip(indices, offsets, totals, strict=True)
         ]
-        fill(arguments, frame, shape, ids)
-        return _prepared(case, shape, bags, arguments, (*weights, *indices, *offsets), out)
+        fill(arguments, frame, plan.shape, ids)
+        return plan.prepare(arguments, (*weights, *indices, *offsets, out), out)
 
     def prepare_joined(
         self,
@@ -161,12 +178,10 @@ class Best(Variant):
             raise UnsupportedError("offsets must hold tables * bags + 1 entries")
         out = make_out(weights[0], bags, out, count * frame.dim)
         average = min(total // max(all_bags, 1), MOST_ROWS)
-        case, shape, arguments = self._form(
-            frame, indices.dtype, bags, total, average, mode, out, tables.filled
-        )
+        plan, arguments = self._form(frame, indices.dtype, bags, total, average, mode, out, 1)
         arguments.indices, arguments.offsets = indices.data_ptr(), offsets.data_ptr()
-        arguments.total, arguments.average = total, average
-        return _prepared(case, shape, bags, arguments, (*weights, indices, offsets), out)
+        arguments.total = total
+        return plan.prepare(arguments, (tables, indices, offsets, out), out)
 
     def _form(
         self,
@@ -177,37 +192,66 @@ class Best(Variant):
         average: int,
         mode: str,
         out: torch.Tensor,
-        filled: dict[Shape | Short, bytes] | None = None,
-    ) -> tuple[Case, Shape | Short, Any]:
-        """Return the compile-time choices for `bags` bags a table, and arguments but for the ids.
+        joined: int,
+    ) -> tuple[_Plan, Any]:
+        """Return the plan for `bags` bags a table, and arguments but for the ids.
 
-        `most`: ids of a table; `average`: of a bag. `filled`: of joined ids, arguments by shape.
+        `most`: ids of a table, of all tables where they are `joined`; `average`: of a bag.
         """
-        count, begin, stride = len(frame.tables), out.data_ptr(), out.stride(0) * frame.size
-        everything = frame.alignment | begin | stride | frame.dim * frame.size
-        cut = min(max(LONG, 4 * average), MOST_ROWS)
+        begin, stride = out.data_ptr(), out.stride(0) * frame.size
+        is_long, alignment = most > _cut(average), (begin | stride) % 16
+        key = (self, kind, bags, average, is_long, mode, alignment, joined)
+        plan = frame.plans.get(key)
+        if plan is None:
+            if len(frame.plans) >= _MOST_PLANS:
+                frame.plans.clear()
+            plan = frame.plans[key] = self._plan(frame, *key[1:], out)
+        arguments = plan.kind.from_buffer_copy(plan.filled)
+        arguments.out, arguments.out_stride = begin, stride
+        return plan, arguments
+
+    def _plan(
+        self,
+        frame: Frame,
+        kind: torch.dtype,
+        bags: int,
+        average: int,
+        is_long: bool,
+        mode: str,
+        alignment: int,
+        joined: int,
+        out: torch.Tensor,
+    ) -> _Plan:
+        count, everything = len(frame.tables), frame.alignment | alignment | frame.dim * frame.size
         case = Case(
             index=INDEX_TYPES[kind],
             element=ELEMENTS[out.dtype],
             dim=frame.dim,
             vector=min(16, everything & -everything),
             tables=_room_for(count),
-            share=int(not self.lean or most > cut),
-            joined=int(filled is not None),
+            share=int(not self.lean or is_long),
+            joined=joined,
         )
         shape = self.shape(bags * count, average, out.device)
-        kind_of = arguments_type(case.tables, case.joined)
-        if filled is None:
-            arguments = kind_of(count=count)
-        else:
-            if shape not in filled:
-                fill(made := kind_of(count=count), frame, shape, [(0, 0, 0, 0)] * count)
-                filled[shape] = bytes(made)
-            arguments = kind_of.from_buffer_copy(filled[shape])
-        arguments.out, arguments.out_stride = begin, stride
-        arguments.report, arguments.bags = report_of(out.device).address, bags
-        arguments.mean, arguments.cut = mode == "mean", cut
-        return case, shape, arguments
+        arguments = arguments_type(case.tables, joined)(
+            report=report_of(out.device).address,
+            bags=bags,
+            mean=mode == "mean",
+            cut=_cut(average),
+            count=count,
+        )
+        if joined:  # no table has ids of its own
+            arguments.average = average
+            fill(arguments, frame, shape, [(0, 0, 0, 0)] * count)
+        return _Plan(
+            prepared=_Launch if case.share else Prepared,
+            shape=shape,
+            kernel=_load(shape, out.device, case),
+            grid=(max(1, -(-bags // shape.block_bags(case))), count, 1),
+            block=(32 * shape.block_warps, 1, 1),
+            kind=type(arguments),
+            filled=bytes(arguments),
+        )
 
     def attributes(self, device: torch.device) -> launch.Attributes:
         """Return registers, local, shared and spill bytes, blocks and warps per SM, occupancy, of
@@ -248,17 +292,9 @@ class Best(Variant):
 _DENSE = (1,)
 
 
-def _prepared(
-    case: Case, shape: Shape | Short, bags: int, arguments: Any, owners: _Weights, out: torch.Tensor
-) -> Prepared:
-    prepared = partial(_Launch, device=out.device) if case.share else Prepared
-    return prepared(
-        kernel=_load(shape, out.device, case),
-        grid=(max(1, -(-bags // shape.block_bags(case))), arguments.count, 1),
-        block=(32 * shape.block_warps, 1, 1),
-        arguments=launch.Arguments(arguments, (*owners, out)),
-        out=out,
-    )
+def _cut(average: int) -> int:
+    """Return the most rows of a bag that a warp sums alone."""
+    return min(max(LONG, 4 * average), MOST_ROWS)
 
 
 @cache

@@ -30,6 +30,7 @@ class Frame:
     size: int  # bytes of an element
     alignment: int  # of every row, in bytes
     tables: tuple[tuple[int, int, int, int, int], ...]  # address, rows, their bits, stride, number
+    plans: dict[Any, Any] = field(default_factory=dict)  # of launches (best.py)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,6 @@ class Tables:
 
     weights: tuple[torch.Tensor, ...]
     frame: Frame
-    filled: dict[Any, bytes] = field(default_factory=dict)  # arguments of a launch, by its shape
 
 
 _frames: dict[tuple[object, ...], Frame] = {}

@@ -53,6 +53,7 @@ class Kernel:
             torch.cuda.current_stream()  # the primary context exists from here on
             torch.cuda.init()
             torch.empty(1, device=device)
+            self._device_index = torch.cuda.current_device()
             module = self._checked(
                 "cuModuleLoadData", self._driver.cuModuleLoadData(compiled.cubin)
             )
@@ -71,7 +72,7 @@ class Kernel:
     ) -> None:
         """Put one launch on the current stream. Does not wait, and does not look at errors that
         happen on the device. Raises LaunchError for a launch the driver refuses."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        stream = stream_of(self._device_index)
         if window is None:
             answer = self._driver.cuLaunchKernel(
                 self._function, *grid, *block, shared_bytes, stream, arguments.address, 0
@@ -152,8 +153,8 @@ class Arguments:
     def __init__(self, struct: ctypes.Structure, owners: Sequence[object] = ()) -> None:
         self.struct = struct
         self._owners = tuple(owners)
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(struct))
-        self.address = ctypes.addressof(self._pointers)
+        self._pointer = ctypes.c_void_p(ctypes.addressof(struct))
+        self.address = ctypes.addressof(self._pointer)
 
 
 class Values:
@@ -177,6 +178,12 @@ def import_driver() -> Any:
             "the kernels need NVIDIA's driver bindings; fix: pip install cuda-bindings"
         ) from error
     return driver
+
+
+def stream_of(device: int) -> int:
+    """Return PyTorch's current stream of a device that is in use, by its number: the handle that
+    `torch.cuda.current_stream` makes an object around."""
+    return torch._C._cuda_getCurrentRawStream(device)
 
 
 def check(driver: Any, call: str, answer: tuple[Any, ...]) -> Any:

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from dlrm_inference.cuda.design import PLACE_BYTES
+from dlrm_inference.cuda.launch import stream_of
 
 _SPARE = 16
 
@@ -27,7 +28,7 @@ class _Places:
             place = self._spare.pop() if self._spare else self._make()
             self._captured.append(place)
             return place.data_ptr()
-        stream = torch.cuda.current_stream(self._device).cuda_stream
+        stream = stream_of(self._device.index)
         found = self._of_stream.get(stream)
         if found is None:
             found = self._of_stream[stream] = self._make()

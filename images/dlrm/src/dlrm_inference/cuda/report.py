@@ -66,12 +66,13 @@ _reports: dict[torch.device, Report] = {}
 
 def report_of(device: torch.device) -> Report:
     """Return the report of `device`, made at first use."""
-    if device not in _reports:
+    found = _reports.get(device)
+    if found is None:
         if not _reports:
             for owner, name in _WAITS:
                 setattr(owner, name, looking(getattr(owner, name)))
-        _reports[device] = Report(device)
-    return _reports[device]
+        found = _reports[device] = Report(device)
+    return found
 
 
 def looking(wait: Callable[..., Any]) -> Callable[..., Any]:

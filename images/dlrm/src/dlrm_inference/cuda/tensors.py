@@ -15,7 +15,7 @@ from dlrm_inference.cuda.report import raise_if_out_of_range, report_of
 INDEX_TYPES = MappingProxyType({torch.int64: "long long", torch.int32: "int"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False)
 class Prepared:
     """One launch, ready to be put on the stream again and again. The tensors stay alive with it.
 
@@ -36,10 +36,10 @@ class Prepared:
         """Launch and return `out`. Raises IndexError for an id that an earlier launch found outside
         its table; with `wait` also for this one's, when the kernel has ended."""
         if not torch.cuda.is_current_stream_capturing():
-            report_of(self.out.device).look()
+            report_of(self.kernel.device).look()
         self()
         if wait:
-            raise_if_out_of_range(self.out.device)
+            raise_if_out_of_range(self.kernel.device)
         return self.out
 
 
@@ -114,7 +114,7 @@ def make_out(
     """Return `out` checked, or a new (bags, columns or dim) tensor of `weight`'s type."""
     columns = columns or weight.shape[1]
     if out is None:
-        return torch.empty((bags, columns), dtype=weight.dtype, device=weight.device)
+        return weight.new_empty(bags, columns)
     fits = out.shape == (bags, columns) and out.dtype == weight.dtype
     if not fits or out.stride(1) != 1 or out.device != weight.device:
         raise UnsupportedError(f"out must be ({bags}, {columns}) of the table's type and device")

@@ -12,8 +12,9 @@ from types import MappingProxyType
 from reprokit.progress import Progress
 from reprokit.records import RecordWriter
 
-from dlrm_inference.config import Config
+from dlrm_inference.config import Config, ConfigError
 from dlrm_inference.cuda import design, wheel21
+from dlrm_inference.cuda.compile import CompileError
 from dlrm_inference.cuda.occupancy import occupancy
 
 # The largest part of the L2 that can be set aside, in bytes, where NVIDIA's documentation (A100)
@@ -52,7 +53,12 @@ def run(config: Config, out: RecordWriter) -> None:
 def _write_built(config: Config, out: RecordWriter, name: str, arch: str) -> None:
     import_module("cuda.bindings.nvrtc")  # the compiler; an image without it cannot run this
     cap = 0 if name == "base" else config.register_cap
-    built = design.build(name, arch, distance=config.distance, registers=cap)
+    try:
+        built = design.build(name, arch, distance=config.distance, registers=cap)
+    except CompileError as error:
+        if "gpu-architecture" not in str(error):
+            raise
+        raise ConfigError(f"the compiler makes no code for {arch}; fix: --archs 80,90") from error
     usage = built.usage
     labels = {"variant": name, "arch": arch}
     note = f"compiled by {built.compiler}"
