@@ -188,6 +188,27 @@ def test_a_forked_child_is_left_alone(program: Path, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("cpu-*.records"))) == 1
 
 
+def test_a_cut_file_is_said(program: Path, tmp_path: Path) -> None:
+    """Between two accesses, and within one."""
+    play(program, "watch 0 4096;" + ";".join(f"w 4 {4 * k}" for k in range(9)), tmp_path)
+    (file,) = tmp_path.glob("cpu-*.records")
+    pid, whole = int(file.stem.removeprefix("cpu-")), file.read_bytes()
+    assert read(tmp_path, pid).gaps() == []
+    for cut, missing in ((4 * len(whole) // 9, 5), (len(whole) - 1, 1)):
+        file.write_bytes(whole[:cut])
+        (gap,) = read(tmp_path, pid).gaps()
+        assert gap.startswith(f"{missing} of 9 accesses are not in the file")
+
+
+def test_a_mode_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    code = "import sys; from accel_trace.cpu.watch import Watch; Watch().start(sys.argv[1], 'nope')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False
+    )
+    words = "ValueError: mode 'nope' is not known; choose of pages, bytes, faults"
+    assert done.stderr.splitlines()[-1] == words
+
+
 def test_threads_are_told_apart_and_a_gap_is_said(program: Path, tmp_path: Path) -> None:
     ran = play(program, "watch 0 4096;w 4 0;thread 4 8 50;thread 8 16 1;w 4 4", tmp_path)
     assert ran.accesses == [(2, 4, 0), *[(2, 4, 8)] * 50, (2, 8, 16), (2, 4, 4)]

@@ -150,6 +150,10 @@ def test_the_report_says_why_launches_were_not_inferred(tmp_path, other, reason)
     )  # fmt: skip
     report = WorkingSet({}, tmp_path).run(opened)
     assert f"  not inferred: 1 launches of {reason}" in report.text.splitlines()
+    said = {record.metric: (record.samples, record.note) for record in report.records}
+    assert said["unmatched"] == ((1,), f"1 of {reason}")
+    assert said["partly_known"] == ((1,), "1"), "an iteration without one of its launches"
+    assert "of these iterations not all launches are known: 1" in report.text
 
 
 def test_a_tensor_map_of_another_place_is_named_as_one(tmp_path):
@@ -216,6 +220,11 @@ def test_every_launch_is_in_one_count_of_the_report(tmp_path):
         "launches were analysed as well, and 0 of them came out otherwise; 3 that were analysed "
         "could not be inferred, and 3 had no analysed iteration before them"
     ) in report.text
+    said = {record.metric: (record.samples, record.note) for record in report.records}
+    assert said["partly_known"] == ((2,), "1, 4")
+    assert "1 of k: the analysed iteration is shorter" in said["unchecked"][1].split("; ")
+    line = "  not checked: 1 launches of k: the analysed iteration is shorter"
+    assert line in report.text.splitlines()
 
 
 def test_the_report_labels_them_and_counts(tmp_path):

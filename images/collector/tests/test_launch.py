@@ -109,13 +109,18 @@ def test_a_library_whose_path_cannot_be_preloaded_is_refused(tmp_path):
     ("fields", "words"),
     [({"launches": "5"}, "write FIRST:LAST"), ({"launches": "5:5"}, "is empty"),
      ({"launches": "-1:3"}, "write"), ({"launches": "a:b"}, "write"),
-     ({"sample": 0}, "at least 1")],
+     ({"sample": 0}, "at least 1"), ({"kernels": "("}, "is no regular expression, missing")],
 )  # fmt: skip
 def test_bad_filters_are_one_sentence(fields, words):
     with pytest.raises(LaunchError, match=words):
         Filters(**fields)
     for good in ("", ":", "1:", ":9", "0:1"):
         Filters(launches=good)
+
+
+def test_classes_of_characters_are_taken_without_a_warning(recwarn):
+    Filters(kernels="^[[:alpha:]_]+<")
+    assert not recwarn.list
 
 
 def test_needs_that_are_not_known_are_refused():

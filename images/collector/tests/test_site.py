@@ -197,3 +197,5 @@ subprocess.run([sys.executable, "-c", "import torch; torch.ones(3)"], check=True
     assert result.returncode == 0
     (events,) = events_of(out).values()  # the parent, which has no torch, has no log
     assert any(isinstance(event, TensorAlloc) and event.size == 512 for event in events)
+    (whose,) = (event.value for event in events if getattr(event, "name", "") == "tensors")
+    assert "the host's as those of device 0" in whose

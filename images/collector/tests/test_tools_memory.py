@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from accel_trace.events import KernelTime, Memcpy, Memset, OperatorEnd, OperatorStart
+from accel_trace.events import Fact, KernelTime, Memcpy, Memset, OperatorEnd, OperatorStart
 from accel_trace.session import Session
 from accel_trace.tools.base import Report, Tool, ToolError
 from accel_trace.tools.hints import (
@@ -252,6 +252,12 @@ def test_the_timeline_of_each_device_and_level(tmp_path):
     with (tmp_path / "memory-timeline.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["change"]) for row in rows if row["level"] == "tensor"] == [60, 20, -60, 5]
+
+
+def test_the_timeline_says_whose_tensors_they_are(tmp_path):
+    words = "storages seen by operators, the host's as those of device 0"
+    opened = session(tmp_path, Fact(name="tensors", value=words), tensor(0x1000, 60, allocated=60))
+    assert f"process 5, tensor: {words}" in run(MemoryTimeline, opened).text.splitlines()
 
 
 def test_a_thinned_curve_keeps_the_peak_and_the_order():

@@ -27,9 +27,12 @@ from accel_trace.tools.access_counts import COUNTERS, AccessCounts
 from accel_trace.tools.base import Option, Record, Report, Tool, ToolError, bytes_text
 from accel_trace.tools.call_stack import CallStack
 from accel_trace.tools.event_trace import EventTrace
+from accel_trace.tools.hints import Hints
 from accel_trace.tools.hotness import Hotness, heat_of
 from accel_trace.tools.kernel_frequency import KernelFrequency, short_name
 from accel_trace.tools.overhead import Overhead
+from accel_trace.tools.uvm_advisor import UvmAdvisor
+from accel_trace.tools.working_set import WorkingSet
 from collector_logs import alloc, launch, session, touched, write
 from test_tools_memory import run, value
 
@@ -134,6 +137,35 @@ def test_the_report_of_hotness(tmp_path):
 def counts(number: int, **found: int) -> Counts:
     zeros = {f.name: 0 for f in fields(Counts) if f.name not in ("clock", "ns")}
     return Counts(**zeros | {"launch": number} | found)
+
+
+@pytest.mark.parametrize(
+    ("tool", "mode"),
+    [(WorkingSet, "touch"), (UvmAdvisor, "touch"), (AccessCounts, "count"), (Hotness, "hot")],
+)
+@pytest.mark.parametrize(
+    ("facts", "recorded"),
+    [
+        ({"mode": "values"}, "values"), ({"source": "replay"}, "values"),
+        ({"mode": "trace", "analysis": "other"}, "other"), ({"mode": "events"}, "events"),
+    ],
+)  # fmt: skip
+def test_launches_that_were_recorded_for_something_else_are_no_zeros(
+    tmp_path, tool, mode, facts, recorded
+):
+    said = [Fact(name=name, value=text) for name, text in facts.items()]
+    opened = session(tmp_path / "other", *said, alloc(4096, 512), launch(0, "a"))
+    with pytest.raises(ToolError, match=f"in mode {recorded}, and this tool reads mode {mode}: "):
+        run(tool, opened)
+    run(tool, session(tmp_path / "own", Fact(name="mode", value=mode), launch(0, "a")))
+    run(tool, session(tmp_path / "idle", *said, alloc(4096, 512)))
+
+
+def test_of_touches_that_were_not_recorded_there_is_no_hint(tmp_path):
+    report = run(Hints, session(tmp_path, Fact(name="mode", value="values"), alloc(4096, 512),
+                                launch(0, "a")), least=1)  # fmt: skip
+    assert "never touched is not looked for" in report.text
+    assert not [one for one in report.records if one.labels.get("hint") == "untouched_pieces"]
 
 
 def test_counts_are_summed_in_all_and_per_kernel(tmp_path):

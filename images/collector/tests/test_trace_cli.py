@@ -214,6 +214,20 @@ def test_a_report_that_cannot_be_written_leaves_the_exit_code(tmp_path, library)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["2>/dev/full", "2>&1 >/dev/null | true", ">&-", "2>&-"])
+def test_a_report_that_cannot_be_printed_leaves_the_exit_code(tmp_path, library, words):
+    command = (
+        f"set -o pipefail; {sys.executable} -m accel_trace run --tool kernel_frequency "
+        f"--out {tmp_path / 'out'} --library {library} -- sh -c 'exit 4' {words}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "Traceback" not in done.stderr
+    assert "nothing was recorded" in (tmp_path / "out" / "report.txt").read_text()
+
+
 def test_ctrl_c_ends_the_target_and_still_gives_a_report(tmp_path, library):
     wait = "for _ in range(600): time.sleep(0.1)"  # a signal just before a sleep ends no sleep
     program = _TARGET.replace("raise SystemExit", "print('ready', flush=True)\nimport time\n"
@@ -296,6 +310,11 @@ def test_the_library_is_built_when_none_is_given(tmp_path, library, monkeypatch)
     def fails(archs: object = None) -> Path:
         raise BuildError("there is no nvcc; install the CUDA toolkit")
 
+    def knows_no_such(archs: object = None) -> Path:
+        raise build.ArchError("nvcc makes no code for sm_13; it knows sm_75")
+
+    monkeypatch.setattr(build, "ensure_built", knows_no_such)
+    assert main("build", "--arch", "13")[0] == 2
     monkeypatch.setattr(build, "ensure_built", fails)
     code, _, errors = main(
         "run", "--tool", "kernel_frequency", "--out", tmp_path / "p", "--", "true"
@@ -319,6 +338,9 @@ def test_the_library_is_built_when_none_is_given(tmp_path, library, monkeypatch)
         (["run", "--tool", "hotness", "--set", "window=a", "--", "true"], "a whole number is"),
         (["run", "--tool", "hotness", "--set", "by=hour", "--", "true"], "choose of accesses"),
         (["run", "--tool", "hotness", "--range", "3:1", "--", "true"], "is empty"),
+        (["run", "--tool", "hotness", "--kernels", "(", "--", "true"], "is no regular expression"),
+        (["run", "--tool", "overhead", "--set", "baseline=-1", "--", "true"], "at least 0 is"),
+        (["build", "--arch", "foo"], "--arch is 'foo'; it must be numbers such as 80,90"),
         (["run", "--tool", "hotness", "--library", "none", "--", "true"], "no libacceltrace.so"),
         (["run", "--", "true"], "required: --tool"),
         (["report", "none"], "is no folder"),

@@ -38,6 +38,10 @@ SOURCES = (
 )  # fmt: skip
 
 
+class ArchError(BuildError):
+    """Architectures that are none, or that nvcc does not know; one sentence."""
+
+
 def native_folder() -> Path:
     """The folder of the C++ and CUDA sources: beside the package, or inside it when installed."""
     here = Path(__file__).resolve()
@@ -59,7 +63,7 @@ def choose_archs(asked: Sequence[int] | None, nvcc: Path) -> list[int]:
         return [arch for arch in DEFAULT_ARCHS if arch in known]
     unknown = sorted(set(asked) - set(known))
     if unknown or not asked:
-        raise BuildError(
+        raise ArchError(
             f"nvcc makes no code for {', '.join(f'sm_{a}' for a in unknown) or 'nothing'}; "
             f"it knows {', '.join(f'sm_{a}' for a in known)}"
         )
@@ -191,11 +195,11 @@ def ensure_built(archs: Sequence[int] | None = None) -> Path:
 
 
 def read_archs(text: str) -> list[int]:
-    """Read compute capabilities such as "80,sm_90,10.0". Raises BuildError."""
+    """Read compute capabilities such as "80,sm_90,10.0". Raises ArchError."""
     try:
         return [int(word.removeprefix("sm_").replace(".", "")) for word in text.split(",") if word]
     except ValueError:
-        raise BuildError(f"--arch is '{text}'; it must be numbers such as 80,90") from None
+        raise ArchError(f"--arch is '{text}'; it must be numbers such as 80,90") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -202,8 +202,7 @@ def _finish(tool: Tool, sessions: Sequence[Session], out: Path) -> None:
     except (ToolError, SessionError, OSError) as error:
         _say(f"no report: {error}; the logs are in {out}")
         return
-    sys.stdout.flush()
-    print(text, end="", file=sys.stderr)
+    _print(text)
     _say(f"report and {RECORDS} are in {out}")
 
 
@@ -240,6 +239,8 @@ def _library(given: Path | None) -> Path:
 def _built(archs: str | None) -> Path:
     try:
         return build.ensure_built(None if archs is None else build.read_archs(archs))
+    except build.ArchError as error:
+        raise LaunchError(str(error)) from error
     except BuildError as error:
         raise CannotRun(f"the library cannot be built: {error}") from error
 
@@ -303,4 +304,13 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"accel-trace: {text}", file=sys.stderr, flush=True)
+    _print(f"accel-trace: {text}\n")
+
+
+def _print(text: str) -> None:
+    """Write to standard error, if there is one; that it cannot be written changes no exit code."""
+    try:
+        if sys.stderr:
+            print(text, end="", file=sys.stderr, flush=True)
+    except OSError:  # what is left of it would be written at the exit, and fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,14 @@ class Filters:
         first, last = found.groups()
         if first and last and int(first) >= int(last):
             raise LaunchError(f"--range {self.launches}: is empty (LAST is not included)")
+        try:
+            with warnings.catch_warnings(action="ignore"):  # of what ECMAScript takes otherwise
+                re.compile(self.kernels)
+        except re.error as error:
+            raise LaunchError(
+                f"--kernels {self.kernels}: is no regular expression, {error}; write a backslash "
+                "before what is meant as it is"
+            ) from None
         if self.sample < 1:
             raise LaunchError(f"--sample {self.sample}: is a number of at least 1")
         if min(self.every, self.distinct) < 0 or (self.every and self.distinct):

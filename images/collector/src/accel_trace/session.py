@@ -110,9 +110,14 @@ class Process:
         return label if self.image == 1 else f"{label}.{self.image}"
 
     @property
+    def mode(self) -> str:
+        """The mode in which it was recorded; "" where its log does not say."""
+        return self.facts.get("mode", "values" if self.facts.get("source") == "replay" else "")
+
+    @property
     def analysis(self) -> str:
-        """What of each launch was recorded: `touch`, `count`, `hot`, or a mode without analysis."""
-        mode = self.facts.get("mode", "touch")
+        """What of each launch was recorded: `touch`, `count`, `hot`, or another mode's name."""
+        mode = self.mode or "touch"
         return self.facts.get("analysis", "touch") if mode == "trace" else mode
 
     def _sampled(self) -> str:

@@ -54,6 +54,10 @@ class CpuAccesses:
         lines = []
         if "accesses" not in self.facts:
             lines.append("the process did not end in order, so call stacks and counts are missing")
+        elif len(self) < int(self.facts["accesses"]):
+            missing = int(self.facts["accesses"]) - len(self)
+            lines.append(f"{missing} of {self.facts['accesses']} accesses are not in the file: it "
+                         "was cut, or the disk was full")  # fmt: skip
         for name, words in (
             ("lost", "accesses found no room"),
             ("failed", "changes of permissions failed, so accesses after them may be missing"),

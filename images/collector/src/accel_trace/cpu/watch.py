@@ -86,7 +86,9 @@ class Watch:
             self._library.accel_trace_cpu_resume()
 
     def start(self, folder: Path, mode: str = "bytes") -> None:
-        """Begin to record into a folder. Raises WatchError."""
+        """Begin to record into a folder. Raises WatchError, or ValueError for no mode of MODES."""
+        if mode not in MODES:
+            raise ValueError(f"mode '{mode}' is not known; choose of {', '.join(MODES)}")
         why = self._library.accel_trace_cpu_start(os.fsencode(folder), MODES[mode])
         if why:
             raise WatchError(f"{folder}: cannot be recorded into: {os.strerror(why)}")

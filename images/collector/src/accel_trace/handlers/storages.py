@@ -61,7 +61,8 @@ class StorageTracker(TorchDispatchMode):
         )
         self._allocated: dict[int, int] = {}  # bytes by device number
         self._next = 0
-        sink.fact("tensors", "storages seen by operators, bytes rounded up to 512; no pool")
+        sink.fact("tensors", "storages seen by operators, the host's as those of device 0; bytes "
+                  "rounded up to 512, no pool")  # fmt: skip
 
     def __torch_dispatch__(
         self,

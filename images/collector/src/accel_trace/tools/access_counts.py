@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from accel_trace.events import Counts, Launch
 from accel_trace.session import Session
-from accel_trace.tools.base import Needs, Option, Record, Report, Tool, write_table
+from accel_trace.tools.base import Needs, Option, Record, Report, Tool, need, write_table
 from accel_trace.tools.kernel_frequency import short_name
 
 COUNTERS = tuple(f.name for f in fields(Counts) if f.name not in ("clock", "ns", "launch"))
@@ -26,6 +26,7 @@ class AccessCounts(Tool):
         kernels: defaultdict[str, Counter[str]] = defaultdict(Counter)
         rows: list[tuple[object, ...]] = []
         for process in session.processes:
+            need(process, "count")
             names: dict[int, str] = {}
             for event in process.events((Launch, Counts)):
                 if isinstance(event, Launch):

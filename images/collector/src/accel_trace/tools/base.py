@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from reprokit.records import Evidence
 
 if TYPE_CHECKING:
-    from accel_trace.session import Session
+    from accel_trace.session import Process, Session
 
 # `none` injects nothing at all: the baseline of a measurement.
 MODES = ("none", "events", "sync", "copies", "empty", "count", "touch", "hot", "trace", "values")
@@ -70,10 +70,13 @@ class Option:
             return words[text.lower()]
         kind = type(self.default)
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             name = "a whole number" if kind is int else "a number"
             raise ToolError(f"{self.name}={text}: {name} is needed") from None
+        if not isinstance(value, str) and float(self.default) >= 0 and not value >= 0:
+            raise ToolError(f"{self.name}={text}: a number of at least 0 is needed")
+        return value
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,15 @@ class Tool:
     def word(self, name: str) -> str:
         """Return an option as text."""
         return str(self.settings[name])
+
+
+def need(process: Process, analysis: str) -> None:
+    """Raise ToolError where the log says that its launches were recorded for something else."""
+    if process.mode and process.coverage.launches and process.analysis != analysis:
+        raise ToolError(
+            f"process {process.label}: its launches were recorded in mode {process.analysis}, and "
+            f"this tool reads mode {analysis}: run the program again with this tool"
+        )
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> Path:

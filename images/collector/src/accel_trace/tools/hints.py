@@ -258,12 +258,12 @@ class Hints(Tool):
             coverage = process.coverage
             found = [finder(process) for finder in finders]
             whole = not (coverage.filtered or coverage.damage or coverage.dropped_events)
-            if whole and coverage.launches:
+            if whole and coverage.launches and process.analysis == "touch":
                 found.append(untouched_pieces(process, least))
             else:
                 lines.append(
                     f"process {process.label}: memory that is never touched is not looked for, "
-                    "since not every launch was analysed"
+                    "since not every launch was analysed for what it touches"
                 )
             for hint in found:
                 labels = {"process": process.label, "hint": hint.name}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from accel_trace.events import Hot, Launch
 from accel_trace.session import Process, Session
-from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, write_file
+from accel_trace.tools.base import Needs, Option, Record, Report, Tool, ToolError, need, write_file
 
 ALWAYS = 0.9
 SELDOM = 0.1
@@ -101,6 +101,7 @@ class Hotness(Tool):
         lines = [f"a launch's accesses are spread evenly over the windows (of {by}) that it spans"]
         files = []
         for process in session.processes:
+            need(process, "hot")
             heat = heat_of(process, by, window, most)
             labels = {"process": process.label, "by": by}
             windows = heat.counts.shape[1]

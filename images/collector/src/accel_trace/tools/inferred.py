@@ -110,15 +110,27 @@ class Inferred:
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     outside: int = 0  # launches in no iteration, or before the first that was analysed
     nodes: int = 0  # of CUDA graphs, without a result of their own
-    checked: int = 0  # launches that were inferred and analysed
+    partly: set[int] = field(default_factory=set)  # iterations of which launches are left out
+    checks: list[LaunchSet] = field(default_factory=list)  # what is inferred of analysed launches
     mismatches: int = 0  # of them
-    unchecked: int = 0  # analysed ones that could not be inferred, or whose own result is lost
+    # Analysed launches that could not be inferred, or whose own result is lost, as `reasons`.
+    doubts: Counter[tuple[str, str]] = field(default_factory=Counter)
     first: int = 0  # analysed ones with no analysed iteration before them
 
     @property
     def unmatched(self) -> int:
         """Launches of iterations that are as none of the analysed one."""
         return self.reasons.total()
+
+    @property
+    def checked(self) -> int:
+        """Launches that were inferred and analysed."""
+        return len(self.checks)
+
+    @property
+    def unchecked(self) -> int:
+        """Launches that were analysed and could not be compared."""
+        return self.doubts.total()
 
 
 def infer(process: Process, sets: LaunchSets) -> Inferred:
@@ -175,6 +187,7 @@ class _Reader:
         self._calls.append(call)
         if call.launch.analysed in (3, 4):
             self.out.nodes += 1
+            self._left_out()
             return
         if self._inside is None or not self._reference:
             self.out.outside += call.launch.analysed == 0
@@ -187,13 +200,19 @@ class _Reader:
         if call.launch.analysed == 0:
             if isinstance(row, str):
                 self.out.reasons[call.launch.name, row] += 1
+                self._left_out()
             else:
                 self.out.rows.append(row)
         elif own is None or isinstance(row, str):
-            self.out.unchecked += 1
+            why = row if isinstance(row, str) else "its own data is lost"
+            self.out.doubts[call.launch.name, why] += 1
         else:
-            self.out.checked += 1
+            self.out.checks.append(row)
             self.out.mismatches += (row.tensors, row.ws) != (own.tensors, own.ws)
+
+    def _left_out(self) -> None:
+        if self._inside is not None and not self._inside.analysed and self._reference:
+            self.out.partly.add(self._inside.iteration)
 
     def _learn(self) -> None:
         """Take in which words of the analysed iteration's arguments named what was touched."""

@@ -17,6 +17,7 @@ from accel_trace.events import (
 )
 from accel_trace.objects import MODULE, OBJECT, MemoryIndex, OwnerHistory
 from accel_trace.session import Process
+from accel_trace.tools.base import need
 from accel_trace.unseen import touched_by_map
 
 _KINDS: tuple[type[Event], ...] = (
@@ -98,8 +99,9 @@ def launch_sets(process: Process) -> LaunchSets:
     """Return the sets of all analysed launches of one process, in order of launches.
 
     Touched events come later than their launch, so the object that holds a tensor is looked up as
-    it was at the launch.
+    it was at the launch. Raises ToolError where it was not recorded what launches touched.
     """
+    need(process, "touch")
     sets = LaunchSets()
     memory = MemoryIndex()
     owners = OwnerHistory()

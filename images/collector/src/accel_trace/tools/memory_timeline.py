@@ -81,6 +81,8 @@ class MemoryTimeline(Tool):
         lines: list[str] = []
         rows: list[tuple[object, ...]] = []
         for process in session.processes:
+            if "tensors" in process.facts:
+                lines.append(f"process {process.label}, tensor: {process.facts['tensors']}")
             for (device, level), line in timelines(process).items():
                 labels = {"process": process.label, "device": device, "level": level}
                 peak = max(line.allocated)

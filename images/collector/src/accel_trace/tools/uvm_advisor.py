@@ -29,7 +29,7 @@ from accel_trace.events import (
 )
 from accel_trace.objects import OBJECT, TENSOR, MemoryIndex, OwnerHistory, Piece, PieceIndex
 from accel_trace.session import Process, Session
-from accel_trace.tools.base import Needs, Option, Record, Report, Tool, bytes_text, write_file
+from accel_trace.tools.base import Needs, Option, Record, Report, Tool, bytes_text, need, write_file
 from accel_trace.unseen import touched_by_map
 from accel_trace.uvm.advice import REGION, THRESHOLD, Advice, Group
 
@@ -212,6 +212,7 @@ class UvmAdvisor(Tool):
         files = []
         alone = len(session.processes) == 1
         for process in session.processes:
+            need(process, "touch")
             region = self.word("region")
             advisor = Advisor(
                 threshold=int(self.number("threshold")),

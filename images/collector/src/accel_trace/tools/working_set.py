@@ -172,7 +172,11 @@ def _add_inferred(
     for name in (
         "unmatched", "outside", "nodes", "checked", "mismatches", "unchecked", "first",
     ):  # fmt: skip
-        records.append(Record(name, "launches", (getattr(found, name),), labels))
+        why = {"unmatched": found.reasons, "unchecked": found.doubts}.get(name, {})
+        note = "; ".join(f"{count} of {of}: {reason}" for (of, reason), count in why.items())
+        records.append(Record(name, "launches", (getattr(found, name),), labels, note=note))
+    numbers = ", ".join(map(str, sorted(found.partly)))
+    records.append(Record("partly_known", "iterations", (len(found.partly),), labels, note=numbers))
     text = (
         f"inferred: {len(found.rows)} launches that were not analysed do as one that was; "
         f"{found.unmatched} are as none of the analysed iteration, {found.outside} lie before or "
@@ -181,9 +185,12 @@ def _add_inferred(
         f"and {found.mismatches} of them came out otherwise; {found.unchecked} that were analysed "
         f"could not be inferred, and {found.first} had no analysed iteration before them"
     )
+    if numbers:
+        text += f"; of these iterations not all launches are known: {numbers}"
     return text, [
-        f"  not inferred: {count} launches of {cut(kernel)}: {reason}"
-        for (kernel, reason), count in found.reasons.most_common(_REASONS)
+        f"  {what}: {count} launches of {cut(kernel)}: {reason}"
+        for what, why in (("not inferred", found.reasons), ("not checked", found.doubts))
+        for (kernel, reason), count in why.most_common(_REASONS)
     ]
 
 
