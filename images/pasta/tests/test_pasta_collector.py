@@ -49,8 +49,9 @@ def test_the_target_under_the_clock(tmp_path: Path) -> None:
 # A process that ends as a traced one does.
 WRITES = """
 import json, pathlib
-record = {{"metric": "dropped_events", "samples": [{lost}], "labels": {{}}}}
-pathlib.Path(r"{folder}", "records.jsonl").write_text(json.dumps(record) + "\\n")
+counts = {{"dropped_events": {lost}, "damaged_logs": 0}}
+lines = [json.dumps({{"metric": m, "samples": [n], "labels": {{}}}}) for m, n in counts.items()]
+pathlib.Path(r"{folder}", "records.jsonl").write_text("\\n".join(lines))
 print("iteration 0 took 1.0 s")
 """
 

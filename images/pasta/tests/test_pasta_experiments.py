@@ -59,18 +59,19 @@ def test_attention_as_a_tool_without_asynchronous_copies_sees_it() -> None:
 def test_inferred_iterations_are_compared_with_an_exact_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every cell, in the iteration that is farthest from it; those that settle do not count."""
+    """Every cell, each iteration with itself: what it holds may be another's by exact analysis."""
     exact = [launch("gemm", 1), launch("gemm", 2), launch("add", 6)]
     other = [launch("gemm", 1), launch("gemm", 2), launch("add", 9)]
-    found = distinct.compare({0: other, 1: [], 2: exact, 3: other, 4: exact}, exact)
+    found = distinct.compare([(exact, exact), (other, exact), (exact, exact)])
     assert found == pytest.approx(
         {"kernels": 0, "footprint": 0, "max": 3, "min": 0, "mean": 1, "median": 0, "p90": 2.4}
     )
-    assert not any(distinct.compare({2: exact}, exact).values())
-    with pytest.raises(RunFailed, match="no iteration was inferred"):
-        distinct.compare({0: exact, 1: exact}, exact)
+    assert not any(distinct.compare([(exact, exact), (other, other)]).values())
+    assert distinct.compare([(exact[:2], exact)])["kernels"] == 1
+    with pytest.raises(RunFailed, match="no iteration was analysed again"):
+        distinct.compare([])
     with pytest.raises(RunFailed, match="has no launch"):
-        distinct.compare({2: exact, 3: []}, exact)
+        distinct.compare([(exact, exact), ([], exact)])
 
     asked = []
 
@@ -81,21 +82,24 @@ def test_inferred_iterations_are_compared_with_an_exact_one(
     def traced(tool: str, folder: Path, command: list[str], *words: Any, **more: Any) -> Ran:
         return ran(command, folder, **more)
 
-    counts = {"inferred": 290.0, "unmatched": 1.0, "checked": 3.0, "mismatches": 0.0}
+    counts = {"inferred": 290.0, "unmatched": 1.0, "checked": 3.0, "mismatches": 0.0,
+              "unchecked": 0.0, "partly_known": 1.0}  # fmt: skip
     for name, stand_in in (
         ("require_gpus", lambda: None), ("require_collector", lambda: None), ("run_alone", ran),
-        ("run_traced", traced), ("check_followed", lambda _: None),
-        ("count_of", lambda _, which: counts[which]), ("launches_of", lambda _: exact),
-        ("iterations_of", lambda _: {1: exact, 2: exact, 3: other}),
+        ("run_traced", traced), ("check_tensors", lambda *_: None),
+        ("count_of", lambda _, which: counts[which]),
+        ("note_of", lambda _, which: "1 of k: why" if which == "unmatched" else None),
+        ("checks_of", lambda _: [(exact, exact), (other, exact)]),
     ):  # fmt: skip
         monkeypatch.setattr(distinct, name, stand_in)
     config = Config(experiment="distinct", modes=("test",), repeats=2)
     distinct.run(config, RecordWriter(tmp_path))
-    assert asked == [("100", ()), ("100", ("--distinct", "50")), ("1", ())] * 2
+    assert asked == [("100", ()), ("100", ("--distinct", "50")), ("100", ("--distinct", "10"))] * 2
     assert samples(tmp_path, "slowdown", variant="distinct", model="bert", mode="test") == [1.5] * 2
     assert samples(tmp_path, "cells_that_differ") == [3, 3]
     assert samples(tmp_path, "cell_difference", cell="max") == [3, 3]
     assert {name: samples(tmp_path, name)[0] for name in counts} == counts
+    assert any(r["metric"] == "unmatched" and "of k" in r["note"] for r in records(tmp_path))
 
 
 def test_series_keep_the_cpu_variants_small() -> None:

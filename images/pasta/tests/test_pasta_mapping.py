@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ from accel_trace import events as ev
 from accel_trace.log_writer import LogWriter
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.mapping import (
+    check_whole,
+    checks_of,
     counts_of,
     heat_of,
-    iterations_of,
     launches_of,
+    own_memory,
     short_name,
     stages_of,
     timelines_of,
@@ -59,26 +62,26 @@ def test_without_any_region_all_launches_count(tmp_path: Path) -> None:
     assert len(launches_of(tmp_path)) == 2
 
 
-def test_iterations_are_those_that_the_collector_tells_apart(tmp_path: Path) -> None:
-    """A launch outside of them belongs to none, one that nothing is known of is left out."""
+def test_iterations_that_were_analysed_again_come_as_inferred_and_as_analysed(
+    tmp_path: Path,
+) -> None:
+    """The first one is what they are inferred from; one that matches nothing is not inferred."""
     names = ("stream", "context", "thread", "device", "grid_x", "grid_y", "grid_z", "block_x",
-             "block_y", "block_z", "analysed")  # fmt: skip
+             "block_y", "block_z")  # fmt: skip
     with LogWriter(tmp_path / "trace-7.atl", pid=7) as log:
-
-        def launched(number: int) -> None:
-            fields: dict[str, int] = dict.fromkeys(names, 0)
-            log.write(ev.Launch(launch=number, name="k", operator="", region="", **fields))
-
-        launched(0)
-        for iteration in range(2):
-            log.write(ev.Iteration(iteration=iteration, began=1, analysed=iteration))
-            launched(1 + 2 * iteration)
-            launched(2 + 2 * iteration)
-            log.write(ev.Iteration(iteration=iteration, began=0, analysed=iteration))
-    rows = [launch(number, "k", number, "iteration") for number in (0, 1, 3, 4)]
-    table(tmp_path / "working-set.csv", SETS, rows)
-    found = iterations_of(tmp_path)
-    assert {n: [one.ws for one in launches] for n, launches in found.items()} == {0: [1], 1: [3, 4]}
+        log.write(ev.Alloc(address=4096, size=4096, clock=1, flags=0, device=0, stream=0))
+        for iteration, second in enumerate(("b", "b", "other")):
+            analysed = int(iteration != 1)
+            log.write(ev.Iteration(iteration=iteration, began=1, analysed=analysed))
+            for number, name in enumerate(("a", second), 2 * iteration):
+                fields: dict[str, int] = dict.fromkeys(names, 0) | {"analysed": analysed}
+                log.write(ev.Launch(launch=number, name=name, operator="", region="", **fields))
+                if analysed:
+                    log.write(ev.Touched(launch=number, address=4096, size=4096, what=0, flags=0))
+            log.write(ev.Iteration(iteration=iteration, began=0, analysed=analysed))
+    ((inferred, exact),) = checks_of(tmp_path)
+    assert [(one.kernel, one.ws, one.footprint) for one in inferred] == [("a", 4096, 4096)]
+    assert [one.kernel for one in exact] == ["a", "other"]
 
 
 def test_no_launch_no_table_and_bad_numbers_are_said(tmp_path: Path) -> None:
@@ -145,6 +148,65 @@ def test_stages(tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text("{")
     with pytest.raises(RunFailed, match="cannot be read"):
         stages_of(tmp_path)
+
+
+def npz() -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, counts=np.ones((2, 3)), window=5)
+    return file.getvalue()
+
+
+def altered(data: bytes, at: int, to: int) -> bytes:
+    return data[:at] + bytes([to]) + data[at + 1 :]
+
+
+def npy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.ones(3))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content"),
+    [
+        (launches_of, "working-set.csv", b"process,launch\n1,2\n"),
+        (launches_of, "working-set.csv", b"kernel,region\n\xff,\xfe\n"),
+        (launches_of, "working-set.csv", b"kernel,region\n" + b"a" * 200_000 + b",\n"),
+        (timelines_of, "memory-timeline.csv", b"a,b\n1,2\n"),
+        (timelines_of, "memory-timeline.csv", b""),
+        (counts_of, "access-counts.csv", b"process,launch\n1,2\n"),
+        (heat_of, "hotness-1.npz", b""),
+        (heat_of, "hotness-1.npz", npz()[:200]),
+        (heat_of, "hotness-1.npz", npz().replace(b"window", b"widths")),
+        (heat_of, "hotness-1.npz", altered(npz(), npz().index(b"counts.npy") + 30, 0xFF)),
+        (heat_of, "hotness-1.npz", altered(npz(), npz().index(b"PK\1\2") + 10, 99)),
+        (heat_of, "hotness-1.npz", npy()),
+        (stages_of, "records.jsonl", b'{"metric": "stage_time", "samples": [1]}\n'),
+        (stages_of, "records.jsonl", b'{"metric": "stage_time", "samples": [1], "labels": []}\n'),
+        (check_whole, "records.jsonl", b'{"metric": "damaged_logs", "labels": {}}\n'),
+        (own_memory, "records.jsonl", b'{"metric": "device_bytes", "samples": ["a"]}\n'),
+    ],
+    ids=lambda value: f"{len(value)} bytes" if isinstance(value, bytes) else None,
+)
+def test_a_cut_or_altered_file_is_named(
+    tmp_path: Path, read: Callable[[Path], object], name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RunFailed, match=rf"{name} cannot be read: ") as failed:
+        read(tmp_path)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_row_that_is_cut_before_its_kernel_is_told(tmp_path: Path) -> None:
+    (tmp_path / "access-counts.csv").write_text("process,launch,kernel,reads\n7,1\n")
+    with pytest.raises(RunFailed, match="no whole number 'reads'"):
+        counts_of(tmp_path)
+
+
+def test_a_log_is_whole_only_where_the_collector_says_so(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").touch()
+    with pytest.raises(RunFailed, match=r"does not say damaged_logs in .*records\.jsonl"):
+        check_whole(tmp_path)
 
 
 def test_short_names_are_the_figures() -> None:

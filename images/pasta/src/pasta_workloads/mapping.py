@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import csv
 import json
+import zipfile
+import zlib
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pasta_workloads.errors import RunFailed
 from pasta_workloads.target import REGION
+
+if TYPE_CHECKING:
+    from accel_trace.tools.launch_sets import LaunchSet
 
 WITHOUT_TENSORS = 0.02  # the share of kernels that may work on a library's own memory alone
 
@@ -62,7 +69,7 @@ def short_name(name: str) -> str:
 
 def launches_of(folder: Path) -> list[Launch]:
     """The launches of the measured iterations, in order; all launches where none has a region."""
-    rows = _table(folder / "working-set.csv")
+    rows = _table(folder / "working-set.csv", "kernel", "region")
     if any(row["region"] for row in rows):
         rows = [row for row in rows if row["region"] == REGION]
     if not rows:
@@ -70,30 +77,44 @@ def launches_of(folder: Path) -> list[Launch]:
     return [_launch(row) for row in rows]
 
 
-def iterations_of(folder: Path) -> dict[int, list[Launch]]:
-    """The launches that were analysed or inferred of each iteration; iterations count from 0."""
+def checks_of(folder: Path) -> list[tuple[list[Launch], list[Launch]]]:
+    """Of each iteration that was analysed again: its launches as inferred, and as analysed.
+
+    A launch that could not be inferred is missing among the first ones. Raises RunFailed where the
+    result of an analysed launch is lost.
+    """
     from accel_trace.events import Iteration
     from accel_trace.events import Launch as Launched
     from accel_trace.session import Session
+    from accel_trace.tools.inferred import infer
+    from accel_trace.tools.launch_sets import launch_sets
 
-    known = {_whole(row, "launch"): _launch(row) for row in _table(folder / "working-set.csv")}
-    found: dict[int, list[Launch]] = {}
+    found: list[tuple[list[Launch], list[Launch]]] = []
     for process in Session(folder).processes:
-        inside: int | None = None
+        sets = launch_sets(process)
+        if sets.lost:
+            raise RunFailed(f"{sets.lost} analysed launches have no result, in {folder}")
+        exact = {row.launch.launch: _of(row) for row in sets.rows}
+        inferred = {row.launch.launch: _of(row) for row in infer(process, sets).checks}
+        numbers: list[list[int]] = []
+        inside = False
         for event in process.events((Iteration, Launched)):
             if isinstance(event, Iteration):
-                inside = event.iteration if event.began else None
-            elif inside is not None:
+                inside = bool(event.began and event.analysed)
+                numbers += [[]] if inside else []
+            elif inside:
                 assert isinstance(event, Launched)
-                launches = found.setdefault(inside, [])
-                launches += [known[event.launch]] if event.launch in known else []
+                numbers[-1].append(event.launch)
+        for part in numbers[1:]:
+            in_order = [[known[n] for n in part if n in known] for known in (inferred, exact)]
+            found.append((in_order[0], in_order[1]))
     return found
 
 
 def timelines_of(folder: Path) -> dict[tuple[str, str], Timeline]:
     """Timelines by device and level (tensor or object), processes put one after another."""
     found: defaultdict[tuple[str, str], Timeline] = defaultdict(Timeline)
-    for row in _table(folder / "memory-timeline.csv"):
+    for row in _table(folder / "memory-timeline.csv", "device", "level"):
         line = found[row["device"], row["level"]]
         line.allocated.append(_whole(row, "allocated"))
         line.changes.append(_whole(row, "change"))
@@ -107,17 +128,15 @@ def heat_of(folder: Path) -> Heat:
     paths = sorted(folder.glob("hotness-*.npz"))
     if len(paths) != 1:
         raise RunFailed(f"{len(paths)} processes have a heat map, expected 1 in {folder}")
-    try:
-        with np.load(paths[0]) as found:
-            return Heat(np.asarray(found["counts"], dtype=float), int(found["window"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise RunFailed(f"{paths[0].name} cannot be read: {error}") from error
+    # Opened here: numpy leaves a file open that is no archive.
+    with _reading(paths[0]), paths[0].open("rb") as file, np.load(file) as found:
+        return Heat(np.asarray(found["counts"], dtype=float), int(found["window"]))
 
 
 def counts_of(folder: Path) -> dict[str, list[dict[str, int]]]:
     """Exact counts of every launch, by short kernel name."""
     found: defaultdict[str, list[dict[str, int]]] = defaultdict(list)
-    for row in _table(folder / "access-counts.csv"):
+    for row in _table(folder / "access-counts.csv", "kernel"):
         counters = [name for name in row if name not in ("process", "launch", "kernel")]
         found[short_name(row["kernel"])].append({name: _whole(row, name) for name in counters})
     return dict(found)
@@ -128,7 +147,7 @@ def stages_of(folder: Path) -> dict[str, float]:
     stages = {
         record["labels"]["stage"]: float(sum(record["samples"]))
         for record in records_of(folder, "stage_time")
-        if record["labels"].get("stage") != "execution"
+        if record["labels"].get("stage") not in (None, "execution")
     }
     if missing := [s for s in ("collection", "transfer", "analysis") if s not in stages]:
         raise RunFailed(f"the collector timed no {', '.join(missing)}")
@@ -138,17 +157,23 @@ def stages_of(folder: Path) -> dict[str, float]:
 def records_of(folder: Path, metric: str) -> list[dict[str, Any]]:
     """The tool's own records of one metric, as records.jsonl has them."""
     path = folder / "records.jsonl"
-    try:
-        found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return [record for record in found if record["metric"] == metric]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFailed(f"{path} cannot be read: {error}") from error
+    with _reading(path):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found = [record for record in lines if record["metric"] == metric]
+        for record in found:
+            float(sum(record["samples"]))
+            if not isinstance(record["labels"], dict):
+                raise TypeError("the labels of a record are no object")
+        return found
 
 
 def check_whole(folder: Path) -> None:
     """Raise RunFailed when the collector says that its log is not whole: no number would hold."""
     for metric in ("damaged_logs", "dropped_events"):
-        lost = sum(sum(record["samples"]) for record in records_of(folder, metric))
+        found = records_of(folder, metric)
+        if not found:
+            raise RunFailed(f"the collector does not say {metric} in {folder / 'records.jsonl'}")
+        lost = sum(sum(record["samples"]) for record in found)
         if lost:
             raise RunFailed(f"the collector's log is not whole: {lost:.0f} {metric} in {folder}")
 
@@ -162,7 +187,11 @@ def check_followed(folder: Path) -> None:
     total, analysed = region_launches(folder)
     if analysed != total:
         raise RunFailed(f"{total - analysed} of {total} launches were not analysed, in {folder}")
-    launches = launches_of(folder)
+    check_tensors(launches_of(folder), folder)
+
+
+def check_tensors(launches: Sequence[Launch], folder: Path) -> None:
+    """Raise RunFailed where kernels touched no tensor, as where tensors were not followed."""
     without = [launch.short for launch in launches if launch.ws_tensor == 0]
     if len(without) > len(launches) * WITHOUT_TENSORS:
         raise RunFailed(
@@ -194,12 +223,32 @@ def region_launches(folder: Path) -> tuple[int, int]:
     return total, analysed
 
 
-def _table(path: Path) -> list[dict[str, str]]:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns what a missing, cut or altered file raises into RunFailed with its path."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise RunFailed(f"the collector left no {path.name}: {error.strerror}") from error
+        yield
+    except (
+        OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, csv.Error,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        words = " ".join(str(error).split())
+        raise RunFailed(f"{path} cannot be read: {type(error).__name__}: {words}") from error
+
+
+def _table(path: Path, *columns: str) -> list[dict[str, str]]:
+    """The rows, which have the `columns`; what a cut one lacks is empty."""
+    if not path.exists():
+        raise RunFailed(f"the collector left no {path.name} in {path.parent}")
+    with _reading(path), path.open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file, restval="")
+        if missing := set(columns).difference(table.fieldnames or ()):
+            raise ValueError(f"it has no column {min(missing)}")
+        return list(table)
+
+
+def _of(row: LaunchSet) -> Launch:
+    return Launch(row.name, row.ws, row.ws_tensor, row.ws_object, row.footprint)
 
 
 def _launch(row: dict[str, str]) -> Launch:
