@@ -137,6 +137,8 @@ def toy(tmp_path: Path) -> Path:
                     import no_such_package
                 if config.how == "file":
                     open("/no/such/file")
+                if config.how == "memory":
+                    raise MemoryError("Unable to allocate 745. GiB")
                 if config.how == "interrupt":
                     raise KeyboardInterrupt
                 if config.how == "own":
@@ -181,6 +183,7 @@ def test_an_experiment_leaves_records_and_facts(toy: Path) -> None:
         ("lacking", 77, "the GPU is too small"),
         ("package", 77, "lacks the Python package 'no_such_package'"),
         ("file", 2, "toy: cannot use '/no/such/file': No such file or directory"),
+        ("memory", 1, "toy: no memory for these sizes: Unable to allocate 745. GiB; fix: smaller"),
         ("interrupt", 130, ""),
     ],
 )

@@ -67,6 +67,10 @@ class Program(Generic[Config]):
             if missing.partition(".")[0] == self.package:
                 raise
             cannot_run(f"this image lacks the Python package '{missing}'; fix: install it there")
+        except MemoryError as error:
+            print(f"{self.package}: no memory for these sizes: {error}; fix: smaller ones",
+                  file=sys.stderr)  # fmt: skip
+            return Failure.exit_code
         except KeyboardInterrupt:
             return 130
         return 0
