@@ -35,10 +35,11 @@ def fronts(frame: pd.DataFrame) -> Plot:
     table["gb"] = peaks["median"].to_numpy()
     table = table.drop_duplicates(["real_net", "variant", "form", "knob", "gb"])  # of several caps
     nets = list(dict.fromkeys(table["real_net"]))
+    names = in_order(table["variant"], list(LOOKS))
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
     for axis, net in zip(shared, nets, strict=True):
         own = table[table["real_net"] == net]
-        for name in in_order(own["variant"], list(LOOKS)):
+        for name in names:  # the first panel's legend is that of all
             colour, mark = LOOKS.get(name, (PALETTE["grey"], "."))
             some = own[own["variant"] == name]
             axis.scatter(some["gb"], some["seconds"], s=70 if name == OURS else 18, color=colour,
@@ -46,8 +47,8 @@ def fronts(frame: pd.DataFrame) -> Plot:
         axis.set_title(_simulated.network(net))
         axis.set_xlabel("measured peak (GB)")
         axis.set_xlim(left=0)
-        axis.set_ylim(bottom=0)
         axis.grid(True)
+    shared[0].set_ylim(bottom=0)  # of all panels, so when all are drawn
     shared[0].set_ylabel("iteration (s)")
     shared[0].legend(fontsize=6.5)
     return Plot(figure=figure, table=table, spread="points: median of an iteration's times")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autotm.graph import ENDS, STAYS, Graph, Plan, Stay, aligned
+from autotm.graph import ENDS, OUTSIDE, STAYS, Graph, Plan, Stay, aligned
 
 Decide = Callable[[int, int], str]  # (tensor, step) -> "keep", "drop" or "save", after a use
 ALIGN = 512
@@ -40,7 +40,7 @@ class Planner:
         for op in self.graph.ops:
             self._run(op.index)
             for tensor in op.operands:
-                if self.graph.tensors[tensor].kind not in ENDS and tensor in self.present:
+                if self.graph.tensors[tensor].kind not in OUTSIDE and tensor in self.present:
                     self._after(tensor, op.index)
         for tensor, still in list(self.present.items()):
             if self.graph.tensors[tensor].kind in ENDS:

@@ -16,13 +16,14 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.budget import bytes_of
 from autotm.executor import kernels, profiling
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError, CaptureError, PinnedError
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned
 from autotm.executor.profiling import Cache, in_backward, profile
-from autotm.fitting import Fitted, bytes_of
+from autotm.fitting import Fitted
 from autotm.graph import Graph, Machine, Plan
 from autotm.networks.modules import module as small_module
 from torch import nn

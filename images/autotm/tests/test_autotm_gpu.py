@@ -23,7 +23,7 @@ from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import CudaLanes, pinned
-from autotm.executor.outside import outside_of, plain
+from autotm.executor.outside import held_by, outside_of, plain
 from autotm.executor.profiling import forget_workspaces
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
@@ -85,10 +85,19 @@ def need(module: nn.Module, sample: tuple[torch.Tensor, ...]) -> tuple[int, int]
 def test_a_small_version_of_each_network_has_the_plain_bits(net: str, precision: str) -> None:
     torch.manual_seed(0)
     found, sample = module(f"{net}_4", "cuda", precision)
-    captured = settled(capture(found, sample, LOSS))
-    graph = arena_graph(captured.graph)
-    plan = autotm_plans.KINDS["both"](graph)
-    step = autotm.fit(found, sample, LOSS, budget="1GB", planner=lambda g, m: plan)
+    both = autotm_plans.KINDS["both"]
+    step = autotm.fit(found, sample, LOSS, budget="1GB", planner=lambda g, m: both(g))
+    assert step.measure(1).differ == ()
+    step.close()
+
+
+def test_gradients_that_nothing_writes_in_place_are_handed_on() -> None:
+    found, sample = module("small-resnet_4", "cuda")
+    step = autotm.fit(found, sample, LOSS, budget="1GB", planner=lambda g, _: autotm_plans.kept(g))
+    tensors = step.iteration.capture.graph.tensors
+    handed = [each.name for each in tensors if each.kind == "handed"]
+    assert any("convolution_backward" in name for name in handed)
+    assert any("native_batch_norm_backward" in name for name in handed)
     assert step.measure(1).differ == ()
     step.close()
 
@@ -129,7 +138,7 @@ def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bi
 def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits() -> None:
     module, sample = large()
     found = settled(capture(module, sample, LOSS))
-    outside = outside_of(found, module, sample)
+    outside = outside_of(found, held_by(module), sample)
     for tensor, (role, _) in found.roles.items():
         if role == "tangent":
             outside[tensor] = torch.ones((), device="cuda")

@@ -14,6 +14,7 @@ from ae.report.chapter import load_figures
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = load_reference(ROOT / "results/reference/cpu/autotm")
+TRAINED = load_reference(ROOT / "results/reference/h100-80gb-hbm3/autotm")
 
 
 @pytest.mark.parametrize("name", ["speedup", "losses", "hardware_cache", "costs", "limits"])
@@ -29,3 +30,17 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
         assert (net in set(plot.table["net"])) == (said in words)
     if name == "hardware_cache":
         assert "Static, misses 20 and 8 GB/s" in words
+
+
+def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
+    plot: Plot = load_figures(ROOT / "recipes/autotm").fronts(TRAINED.frame)
+    shown = 0
+    for axis in plot.figure.axes:
+        (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()
+        for x, y in (point for marks in axis.collections for point in marks.get_offsets()):
+            assert left <= x <= right
+            assert low <= y <= high
+            shown += 1
+    assert shown == len(plot.table)
+    legend = {text.get_text() for text in plot.figure.axes[0].get_legend().get_texts()}
+    assert legend == set(plot.table["variant"])

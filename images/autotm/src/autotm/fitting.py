@@ -9,7 +9,6 @@ print(step.report())
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,19 +17,30 @@ from typing import Any
 import torch
 from torch import nn
 
+from autotm.budget import bytes_of, meets, remaining
 from autotm.check import check
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
-from autotm.executor.capture import Loss, capture, whole
+from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
+from autotm.executor.handing import handing, room
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
-from autotm.executor.outside import named_tensors
-from autotm.executor.profiling import Cache, Link, forget_workspaces, in_backward, link, profile
+from autotm.executor.lossy import Loss, whole
+from autotm.executor.outside import Held, held_by
+from autotm.executor.profiling import (
+    Cache,
+    Link,
+    forget_workspaces,
+    in_backward,
+    link,
+    profile,
+)
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.executor.timeline import chrome, measured, predicted
+from autotm.executor.trying import unchanged_random
 from autotm.graph import Graph, Machine, Plan, aligned
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
@@ -38,19 +48,6 @@ from autotm.report import Measurement, page, size
 
 HALVINGS = 6
 Planner = Callable[[Graph, Machine], Plan]
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-
-def bytes_of(budget: str | int) -> int:
-    """ "12GiB", "10.2 GB" or a number of bytes, in bytes. Raises ValueError."""
-    if isinstance(budget, int):
-        return budget
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]i?)?b?\s*", budget.lower())
-    try:
-        assert found is not None
-        return int(float(found[1]) * _UNITS[found[2] or ""])
-    except (AssertionError, ValueError):
-        raise ValueError(f"{budget!r} is no size: write it as 12GiB or 10.2GB") from None
 
 
 def fit(
@@ -92,7 +89,7 @@ class Timed:
 
     def machine(self, budget: int) -> Machine:
         """What a budget leaves to the arena. Raises BudgetError."""
-        return _machine(self.capture, self.graph, budget, self.outside, self.rates)
+        return remaining(self.capture, self.graph, budget, self.outside, self.rates)
 
     def fitted(self, plan: Plan, budget: int) -> Fitted:
         """The module as the plan runs it. Raises BudgetError, PlanError, PinnedError."""
@@ -118,17 +115,18 @@ def timed(
     found = capture(module, inputs, loss)
     forget_workspaces(found.device)
     before = _allocated(found.device)
-    found = settled(found)
+    with unchanged_random(found.device):
+        found = handing(settled(found))
     if budget is not None:
-        _meets(found, arena_graph(found.graph), budget, 0)
+        meets(found, arena_graph(found.graph), budget, 0)
     known = Cache(Path(cache) if cache is not None else None)
-    times = in_backward(found.device, lambda: profile(found, known))
+    with unchanged_random(found.device):
+        times = in_backward(found.device, lambda: profile(found, known))
     graph = arena_graph(found.graph, [each.seconds for each in times])
     # What libraries keep from their first call on is workspace too. By now every kind of call ran
     # in this thread, the forward's, and in autograd's.
     kept = max(0, _allocated(found.device) - before)
-    outside = kept + max((each.outside for each in times), default=0)
-    return Timed(module, loss, found, graph, outside, link(found.device))
+    return Timed(module, loss, found, graph, kept + room(found, times), link(found.device))
 
 
 @dataclass(frozen=True)
@@ -144,30 +142,6 @@ class Fit:
 
 def _allocated(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-
-
-def least(found: Capture, graph: Graph, outside: int) -> int:
-    """Bytes below which no plan can be: all that stays outside, and the largest operator."""
-    sizes = [aligned(tensor.bytes, BLOCK) for tensor in graph.tensors]
-    largest = max((sum(sizes[each] for each in op.operands) for op in graph.ops), default=0)
-    return found.resident_bytes + outside + largest
-
-
-def _meets(found: Capture, graph: Graph, cap: int, outside: int) -> None:
-    lowest, work = least(found, graph, outside), f" {size(outside)} of workspace," * bool(outside)
-    if cap < lowest:
-        raise BudgetError(
-            f"a budget of {size(cap)} cannot be met: the step needs at least {size(lowest)} "
-            f"({size(found.resident_bytes)} of parameters, inputs and gradients,{work} the rest "
-            "for its largest operator); raise it or take a smaller batch",
-            lowest,
-        )
-
-
-def _machine(found: Capture, graph: Graph, cap: int, outside: int, rates: Link) -> Machine:
-    _meets(found, graph, cap, outside)
-    capacity = (cap - found.resident_bytes - outside) // BLOCK * BLOCK
-    return Machine(capacity, rates.to_host, rates.from_host, rates.duplex, align=BLOCK)
 
 
 def _planned(graph: Graph, machine: Machine, planner: Planner, cap: int) -> Plan:
@@ -194,9 +168,11 @@ class _Step(torch.autograd.Function):
     """Both halves of a planned iteration, as autograd sees them."""
 
     @staticmethod
-    def forward(ctx: Any, fitted: Fitted, inputs: Any, *parameters: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, fitted: Fitted, held: Held, inputs: Any, *parameters: torch.Tensor
+    ) -> torch.Tensor:
         ctx.fitted = fitted
-        ctx.turn, loss, read = fitted.iteration.forward(fitted.module, inputs)
+        ctx.turn, loss, read = fitted.iteration.forward(held, inputs)
         ctx.read = [(each, each._version) for each in read]
         return loss
 
@@ -209,7 +185,7 @@ class _Step(torch.autograd.Function):
                 "the optimizer after backward"
             )
         found = ctx.fitted.iteration.backward(ctx.turn, tangents[0])
-        return None, None, *(found[name] for name in ctx.fitted.trained)
+        return None, None, None, *(found[name] for name in ctx.fitted.trained)
 
 
 class Fitted(nn.Module):
@@ -230,37 +206,32 @@ class Fitted(nn.Module):
         self.trained = tuple(iteration.capture.gradients)
         self.measurement: Measurement | None = None
         self._like = [_likeness(each) for each in iteration.capture.inputs]
-        self._state = self._states()
+        self._cast = _casting(iteration.capture.device)
+        self._state = _state(held_by(module))
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
         if not (self.training and torch.is_grad_enabled()):
             return whole(self.module, self._loss[0], inputs)
+        if any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
+            raise ValueError(
+                "an input requires a gradient, and only parameters get one; pass x.detach()"
+            )
         if [_likeness(each) for each in inputs] != self._like:
-            got = ", ".join(str(tuple(each.shape)) for each in inputs)
+            got = ", ".join(str(tuple(getattr(each, "shape", (type(each),)))) for each in inputs)
             want = ", ".join(str(tuple(each[0])) for each in self._like)
             raise ValueError(
                 f"this step was fitted for inputs {want}, and got {got} (or another type, layout "
                 "or device); fit again for other inputs"
             )
-        if self._states() != self._state:
+        held = held_by(self.module)
+        if _state(held) != self._state:
             raise ValueError("the module has changed since it was fitted; fit it again")
-        named, _ = named_tensors(self.module)
-        parameters = [named[name] for name in self.trained]
-        loss: torch.Tensor = _Step.apply(self, inputs, *parameters)  # type: ignore[no-untyped-call]
+        if _casting(self.iteration.capture.device) != self._cast:
+            raise ValueError("autocast is not what it was when the step was fitted; fit it again")
+        parameters = [held.parameters[name] for name in self.trained]
+        loss: torch.Tensor = _Step.apply(self, held, inputs, *parameters)  # type: ignore[no-untyped-call]
         return loss
-
-    def _states(self) -> list[Any]:
-        """What a captured graph depends on: modes, shapes, what is trained."""
-        found: list[Any] = []
-        todo: list[nn.Module] = [self.module]
-        while todo:
-            each = todo.pop()
-            found.append(each.training)
-            found += [(*_likeness(own), own.requires_grad)
-                      for own in each._parameters.values() if own is not None]  # fmt: skip
-            todo += [child for child in each._modules.values() if child is not None]
-        return found
 
     def measure(self, repeats: int = 5, close: bool = False) -> Measurement:
         """Times and peaks of the sample's iteration, and whether its gradients are the plain
@@ -289,10 +260,35 @@ class Fitted(nn.Module):
         expected = predicted(fit.graph, fit.machine, fit.plan)
         Path(path).write_text(chrome({"measured": spans, "predicted": expected}))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a fitted step has arenas and streams, and cannot be copied or saved; keep "
+            "step.module.state_dict(), and fit again"
+        )
+
     def close(self) -> None:
         """Give the arenas back; only plain runs are possible afterwards."""
         self.iteration.session.close()
 
 
-def _likeness(value: torch.Tensor) -> tuple[Any, ...]:
-    return value.shape, value.stride(), value.dtype, value.device
+def _state(held: Held) -> tuple[Any, ...]:
+    """What a captured graph depends on: modes, shapes, what is trained, what has two names."""
+    first: dict[int, int] = {}
+    found: list[Any] = []
+    for named in (held.parameters, held.buffers):
+        for each in named.values():
+            shared = first.setdefault(id(each), len(first))
+            found.append((shared, each.requires_grad, _likeness(each)))
+    return held.training, found
+
+
+def _casting(device: torch.device) -> tuple[Any, ...]:
+    on = torch.is_autocast_enabled(device.type)
+    return on, torch.get_autocast_dtype(device.type) if on else None
+
+
+def _likeness(value: Any) -> tuple[Any, ...]:
+    """What a graph needs of a tensor. One of `inference_mode` has no versions to be compared."""
+    if not isinstance(value, torch.Tensor):
+        return (type(value),)
+    return value.shape, value.stride(), value.dtype, value.device, value.is_inference()

@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-Kind = Literal["parameter", "input", "activation", "gradient", "output"]
+Kind = Literal["parameter", "input", "activation", "gradient", "handed", "output"]
 Source = Literal["start", "op", "host"]
 Choice = Literal["keep", "recompute", "offload", "both"]
 STAYS: tuple[Kind, ...] = ("parameter", "input")  # there before the first op, never moved
 ENDS: tuple[Kind, ...] = ("parameter", "input", "output")  # there after the last op
+OUTSIDE: tuple[Kind, ...] = (*ENDS, "handed")  # of a captured graph: never in its arena
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class Tensor:
 
     kind: `parameter` and `input` have no producer and are there all the time; an `output` (the
     loss, a parameter's gradient that is returned) is there from its op to the end; `activation`
-    and `gradient` (of an activation) die after their last use. Scratch memory of an op is an
-    activation that nothing reads.
+    and `gradient` (of an activation) die after their last use; a `handed` one is a gradient that
+    only the next op reads. Scratch memory of an op is an activation that nothing reads.
     """
 
     id: int

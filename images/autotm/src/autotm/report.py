@@ -61,6 +61,7 @@ def page(
     replay = check(graph, machine, plan)
     moved = _moved(graph, plan)
     again = _again(graph, plan)
+    handed = [each.bytes for each in found.graph.tensors if each.kind == "handed"]
     forward = sum(
         op.seconds for op, call in zip(graph.ops, found.calls, strict=True) if call.forward
     )
@@ -70,6 +71,7 @@ def page(
         f"  outside the arena  {size(found.resident_bytes)} parameters, buffers, inputs, gradients",
         f"  workspace          {size(outside)} at most"
         + ("" if found.device.type == "cuda" else " (results only; a CPU does not tell more)"),
+        f"  handed on          {len(handed)} gradients to the next operator, {size(sum(handed))}",
         f"  arena              {size(plan.peak_bytes)} of {size(machine.capacity)}",
         f"  leave and return   {len(moved)} tensors, {size(replay.out_bytes)} out, "
         f"{size(replay.in_bytes)} in",
@@ -92,7 +94,7 @@ def page(
 
 
 def _measured(plan: Plan, expected: float, found: Measurement | None) -> list[str]:
-    if found is None:
+    if found is None or not found.seconds:
         return ["  measured nothing yet: call measure()"]
     error = 100 * (expected - found.best) / found.best
     peaks = [f"arena {size(found.arena)} (predicted {size(plan.peak_bytes)})"]

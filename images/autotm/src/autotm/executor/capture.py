@@ -7,50 +7,24 @@ at the same storage (`View`), so that every operand of every call is a view of a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch._functorch._aot_autograd import descriptors as aot
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch.func import functional_call
 
 from autotm.executor.calls import Call, Capture, Role, View, views_of
 from autotm.executor.errors import CaptureError
+from autotm.executor.lossy import Loss, Lossy, check_sample, why
 from autotm.graph import STAYS, Graph, Kind, Op, Tensor
 
-Loss = Callable[..., torch.Tensor]
-_DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
-
-
-class _Lossy(nn.Module):
-    """A module and its loss as one module, in which a tensor with two names stands once."""
-
-    def __init__(self, module: nn.Module, loss: Loss | None) -> None:
-        super().__init__()
-        self._pair = (module, loss)  # not a child: its parameters have their names here
-        self.names: dict[str, str] = {}
-        for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
-            for position, (name, value) in enumerate(named):
-                if kind == "p":
-                    self.register_parameter(f"p{position}", value)  # type: ignore[arg-type]
-                else:
-                    self.register_buffer(f"b{position}", value)
-                self.names[f"{kind}{position}"] = name
-
-    def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        module, loss = self._pair
-        state = {name: getattr(self, mine) for mine, name in self.names.items()}
-        if loss is None:
-            found: torch.Tensor = functional_call(module, state, args)
-            return found
-        return loss(functional_call(module, state, args[:-1]), args[-1])
-
-
-def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The plain loss, as a person writes it. Raises nothing of its own."""
-    return module(*args) if loss is None else loss(module(*args[:-1]), args[-1])
+# Views that are a flag on the same bytes: a View has none, so they are made.
+_FLAGS = {
+    torch.ops.aten._conj.default: torch.ops.aten._conj_physical.default,
+    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
+}
 
 
 def capture(
@@ -60,40 +34,28 @@ def capture(
 ) -> Capture:
     """The joint graph of `loss(module(*sample[:-1]), sample[-1])`, or of `module(*sample)`.
 
-    Nothing is computed and no buffer changes. Raises CaptureError where the graph is not static.
+    Nothing is computed, and no buffer and no attribute of the module changes. Raises CaptureError
+    where the graph is not static.
     """
-    _check_sample(module, sample)
-    lossy = _Lossy(module, loss)
+    check_sample(module, sample)
+    lossy = Lossy(module, loss)
+    before = [(each, dict(vars(each))) for each in module.modules()]
     with contextlib.ExitStack() as stack:
         try:
             exported = aot_export_joint_with_descriptors(stack, lossy, tuple(sample))
+        except CaptureError:
+            raise
         except Exception as error:
-            raise CaptureError(_why(error)) from error
+            raise CaptureError(why(error)) from error
+        finally:
+            for each, attributes in before:  # what forward kept there is traced, and no number
+                vars(each).clear()
+                vars(each).update(attributes)
         graph_module = exported.graph_module
+    for node in graph_module.graph.nodes:
+        node.target = _FLAGS.get(node.target, node.target)
     graph_module.graph.eliminate_dead_code()
     return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
-
-
-def _check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
-    if not all(isinstance(each, torch.Tensor) for each in sample):
-        raise CaptureError("the sample must be tensors alone: pass other arguments by a lambda")
-    devices = {each.device for each in (*module.parameters(), *module.buffers(), *sample)}
-    if len(devices) != 1:
-        names = ", ".join(sorted(map(str, devices)))
-        raise CaptureError(f"module and sample must be on one device, and are on {names or 'none'}")
-    if not any(each.requires_grad for each in module.parameters()):
-        raise CaptureError("no parameter of the module requires a gradient: nothing to train")
-
-
-def _why(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    text = f"{type(error).__name__} {error}".lower()
-    if any(word in text for word in _DATA_DEPENDENT) or "guard on" in text:
-        return (
-            "the module's control flow or shapes depend on the values of tensors, so it has no "
-            f"static graph; take that part out of the module ({type(error).__name__})"
-        )
-    return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
 
 
 class _Storages(fx.Interpreter):
@@ -161,12 +123,14 @@ class _Flattening:
         held = kind in STAYS
         size = value.numel() * value.itemsize if held else value.untyped_storage().nbytes()
         self._tensors.append(Tensor(tensor, size, kind, name))
-        self._origin.append(value.storage_offset() if held else 0)
+        self._origin.append(value.storage_offset() * value.itemsize if held else 0)
         return self._view(tensor, value)
 
     def _view(self, tensor: int, value: torch.Tensor) -> View:
-        offset = value.storage_offset() - self._origin[tensor]
-        return View(tensor, value.dtype, tuple(value.shape), value.stride(), offset)
+        skipped = value.storage_offset() * value.itemsize - self._origin[tensor]
+        return View(
+            tensor, value.dtype, tuple(value.shape), value.stride(), skipped // value.itemsize
+        )
 
     def _hold(self, node: fx.Node) -> None:
         value = node.meta["val"]
@@ -184,7 +148,10 @@ class _Flattening:
         elif isinstance(desc, aot.TangentAOTInput):
             role = ("tangent", 0)
         else:
-            raise CaptureError(f"the module has an input of a kind that is not supported: {desc}")
+            raise CaptureError(
+                "the module has an operator that does more than to give a result (as "
+                f"torch.linalg.inv, which looks at its input): {type(desc).__name__}"
+            )
         view = self._new(value, kind, str(role[1]) if role[0] != "tangent" else "tangent")
         self._views[node] = view
         self._roles[view.tensor] = role
@@ -203,6 +170,9 @@ class _Flattening:
             raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
         value = self._values[node]
         many = isinstance(value, (tuple, list))
+        for each in value if many else (value,):
+            if isinstance(each, torch.Tensor) and each.layout != torch.strided:
+                raise CaptureError(f"{node.target} gives a sparse tensor, which no arena can hold")
         base = self._base(node, value if many else (value,))
         if base is not None:
             parts = tuple(self._view(base, each) for each in (value if many else (value,)))
@@ -254,6 +224,8 @@ class _Flattening:
         for node, desc in zip(self._end.args[0], self._end.meta["desc"], strict=True):
             if node is None:
                 continue
+            if not isinstance(node, fx.Node):
+                raise CaptureError("the loss is a number that no parameter has a part in")
             view = self._views[node]
             if isinstance(desc, aot.PlainAOTOutput):
                 losses.append(view)

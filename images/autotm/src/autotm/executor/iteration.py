@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,9 +14,9 @@ from torch import nn
 
 from autotm.executor.calls import Capture, View
 from autotm.executor.lanes import Lanes
-from autotm.executor.outside import look, named_tensors, outside_of, plain
-from autotm.executor.profiling import unchanged_random
+from autotm.executor.outside import Held, held_by, look, outside_of, plain
 from autotm.executor.session import Session
+from autotm.executor.trying import unchanged_random
 from autotm.graph import STAYS
 from autotm.report import Measurement
 
@@ -30,45 +32,63 @@ class Iteration:
         ends = Counter(each.tensor for each in (found.loss, *found.gradients.values()))
         tensors = found.graph.tensors
         self._shared = {t for t, count in ends.items() if count > 1 or tensors[t].kind in STAYS}
+        program = session.program
+        late = {tensor for step in program.steps[program.split :]
+                for tensor in found.graph.ops[step.op].inputs}  # fmt: skip
         self._guarded = [
-            t for t, (role, _) in found.roles.items() if role in ("parameter", "input")
+            t
+            for t, (role, _) in found.roles.items()
+            if role in ("parameter", "input")
+            or (role == "buffer" and t in late and t not in found.changing)
         ]
+        self._free = threading.Lock()
         self._turn = 0
         self._waiting: int | None = None
         self._tangent = next(
             (tensor for tensor, (role, _) in found.roles.items() if role == "tangent"), None
         )
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time: there is one arena. Raises RuntimeError."""
+        if not self._free.acquire(blocking=False):
+            raise RuntimeError("this step runs in another thread; fit one for each thread")
+        try:
+            yield
+        finally:
+            self._free.release()
+
     def forward(
-        self, module: nn.Module, inputs: Sequence[torch.Tensor]
+        self, held: Held, inputs: Sequence[torch.Tensor]
     ) -> tuple[int, torch.Tensor, list[torch.Tensor]]:
         """A turn's number, the loss, and what must not change until its backward.
 
         Buffers that the module changes have their new values.
         """
-        self._turn += 1
-        self._waiting = None
-        outside = outside_of(self.capture, module, inputs)
-        given = self.session.forward(outside)
-        self._waiting = self._turn
-        if self.capture.updates:
-            _, buffers = named_tensors(module)
-            changed = [buffers[name] for name in self.capture.updates]
-            values = [look(given[view.tensor], view) for view in self.capture.updates.values()]
-            torch._foreach_copy_(changed, values)  # one kernel, or a few, for all
-        read = [outside[tensor] for tensor in self._guarded]
-        return self._turn, self._own(given, self.capture.loss), read
+        with self._alone():
+            self._turn += 1
+            self._waiting = None
+            outside = outside_of(self.capture, held, inputs)
+            given = self.session.forward(outside)
+            self._waiting = self._turn
+            if self.capture.updates:
+                changed = [held.buffers[name] for name in self.capture.updates]
+                values = [look(given[view.tensor], view) for view in self.capture.updates.values()]
+                torch._foreach_copy_(changed, values)  # one kernel, or a few, for all
+            read = [outside[tensor] for tensor in self._guarded]
+            return self._turn, self._own(given, self.capture.loss), read
 
     def backward(self, turn: int, tangent: torch.Tensor) -> dict[str, torch.Tensor]:
         """The gradients by name. Raises RuntimeError where another forward came between."""
-        if turn != self._waiting:
-            raise RuntimeError(
-                "the activations of this loss are gone: call backward once, and before the next "
-                "forward (for a loss alone, wrap the call in torch.no_grad())"
-            )
-        self._waiting = None
-        given = self.session.backward({} if self._tangent is None else {self._tangent: tangent})
-        return {name: self._own(given, view) for name, view in self.capture.gradients.items()}
+        with self._alone():
+            if turn != self._waiting:
+                raise RuntimeError(
+                    "the activations of this loss are gone: call backward once, and before the "
+                    "next forward (for a loss alone, wrap the call in torch.no_grad())"
+                )
+            self._waiting = None
+            given = self.session.backward({} if self._tangent is None else {self._tangent: tangent})
+            return {name: self._own(given, view) for name, view in self.capture.gradients.items()}
 
     def _own(self, given: dict[int, torch.Tensor], view: View) -> torch.Tensor:
         """A result that shares its memory with nothing else that is given back."""
@@ -77,7 +97,7 @@ class Iteration:
 
     def once(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gradients by name, and the loss as ``; no buffer of the module changes."""
-        given = self.session.forward(outside_of(self.capture, module, inputs))
+        given = self.session.forward(outside_of(self.capture, held_by(module), inputs))
         found = {"": self._own(given, self.capture.loss)}
         self._waiting = self._turn
         found.update(self.backward(self._turn, torch.ones_like(found[""])))
@@ -85,7 +105,7 @@ class Iteration:
 
     def plainly(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The same without a plan: everything is kept."""
-        outside = outside_of(self.capture, module, inputs)
+        outside = outside_of(self.capture, held_by(module), inputs)
         if self._tangent is not None:
             loss = self.capture.loss
             outside[self._tangent] = torch.ones(
@@ -159,19 +179,26 @@ def _differ(
     """What is not the plain run's, bit for bit; and of it, what the plain run does not repeat."""
     try:
         theirs = _on_host(iteration, iteration.plainly, module, inputs)
-        differ = [name for name in mine if not torch.equal(mine[name], theirs[name])]
+        differ = [name for name in mine if not _same(mine[name], theirs[name])]
         unsteady: set[str] = set()
         for _ in range(AGAIN if differ else 0):
             again = _on_host(iteration, iteration.plainly, module, inputs)
             unsteady |= {
                 name
                 for name in differ
-                if not torch.equal(again[name], theirs[name]) and _close(mine[name], theirs[name])
+                if not _same(again[name], theirs[name]) and _close(mine[name], theirs[name])
             }
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return None, ()
     return tuple(each or "loss" for each in differ), tuple(sorted(n or "loss" for n in unsteady))
+
+
+def _same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Equal in every element; where one is not a number the other is none either."""
+    return torch.equal(mine, theirs) or bool(
+        ((mine == theirs) | (mine.isnan() & theirs.isnan())).all()
+    )
 
 
 def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:

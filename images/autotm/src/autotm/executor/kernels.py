@@ -184,7 +184,13 @@ def _convolution_backward(call: Call) -> Partly | None:
 
 @cache
 def out_variant(target: Any, device: str) -> tuple[Any, tuple[str, ...]] | None:
-    """The out variant of `target` with a kernel of its own on `device`, and its outputs' names."""
+    """The out variant of `target` with a kernel of its own on `device`, and its outputs' names.
+
+    Not of losses: some first make room in the output for one element of each input, and write it.
+    """
+    arguments = {each.name for each in target._schema.arguments}
+    if "reduction" in arguments and "backward" not in target._schema.name:
+        return None
     wanted = [(each.name, str(each.type)) for each in target._schema.arguments]
     for name in target.overloadpacket.overloads():
         found = getattr(target.overloadpacket, name)
@@ -255,12 +261,12 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0, tried=tried)
-    count, partly = _PARTLY.get(call.target, (0, None))
+    (count, partly), outside = _PARTLY.get(call.target, (0, None)), 0
     if call.target == _aten.convolution_backward.default and device == "cuda":
-        count, partly = 1, _convolution_backward(call)
+        count, partly, outside = 1, _convolution_backward(call), PART
     lie = [view is not None and inside(view) for view in call.outputs]
     if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
-        return Kernel(call, None, 0, partly, tried)
+        return Kernel(call, None, outside, partly, tried)
     outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
     return Kernel(call, None, outside)
 

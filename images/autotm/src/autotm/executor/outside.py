@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,10 @@ from autotm.graph import ENDS
 
 def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
     """A tensor outside the arena, seen as the graph sees it. `tensor` begins where it begins."""
+    if tensor.dtype != view.dtype:
+        begin = tensor.storage_offset() * tensor.itemsize // view.dtype.itemsize + view.offset
+        bytes_ = tensor.untyped_storage()
+        return tensor.new_empty(0, dtype=view.dtype).set_(bytes_, begin, view.size, view.stride)  # type: ignore[call-overload, no-any-return]
     if tensor.shape == view.size and tensor.stride() == view.stride and view.offset == 0:
         return tensor
     return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
@@ -125,36 +129,41 @@ class _Waiting:
         return torch.as_strided(whole, self.size, self.stride, self.offset)
 
 
+class Held(NamedTuple):
+    """A module's parameters and buffers under each of their names; the mode of each part."""
+
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+    training: list[bool]
+
+
 def outside_of(
-    capture: Capture, module: torch.nn.Module, inputs: Sequence[torch.Tensor]
+    capture: Capture, held: Held, inputs: Sequence[torch.Tensor]
 ) -> dict[int, torch.Tensor]:
     """Parameters, buffers, inputs and constants of a graph, from a module; no tangent."""
     found = dict(capture.constants)
-    parameters, buffers = named_tensors(module)
     for tensor, (role, name) in capture.roles.items():
         if role == "parameter":
-            found[tensor] = parameters[name].detach()
+            found[tensor] = held.parameters[name].detach()
         elif role == "buffer":
-            found[tensor] = buffers[name]
+            found[tensor] = held.buffers[name]
         elif role == "input":
             found[tensor] = inputs[name]
     return found
 
 
-def named_tensors(
-    module: torch.nn.Module,
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Parameters and buffers under each of their names, quicker than PyTorch lists them."""
-    parameters: dict[str, torch.Tensor] = {}
-    buffers: dict[str, torch.Tensor] = {}
+def held_by(module: torch.nn.Module) -> Held:
+    """What a module has now, in one walk: at each iteration the GPU waits for it."""
+    found = Held({}, {}, [])
     todo = [("", module)]
     while todo:
         prefix, each = todo.pop()
-        for own, found in ((each._parameters, parameters), (each._buffers, buffers)):
+        found.training.append(each.training)
+        for own, named in ((each._parameters, found.parameters), (each._buffers, found.buffers)):
             for name, value in own.items():
                 if value is not None:
-                    found[prefix + name] = value
+                    named[prefix + name] = value
         todo += [
             (f"{prefix}{n}.", child) for n, child in each._modules.items() if child is not None
         ]
-    return parameters, buffers
+    return found

@@ -10,11 +10,12 @@ that a killed process leaves nothing behind that matters.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,7 +26,9 @@ import torch
 from autotm.executor.calls import Call, Capture, View
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
-from autotm.graph import ENDS
+from autotm.executor.outside import laid
+from autotm.executor.trying import tried, unchanged_random
+from autotm.graph import OUTSIDE
 
 REPEATS = 5
 Found = TypeVar("Found")
@@ -42,18 +45,18 @@ class Measured:
 
 
 class Cache:
-    """Times by key, in a JSON-lines file or in memory. A torn last line is left out."""
+    """Times by key, in a JSON-lines file or in memory. A line that is none is left out."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._found: dict[str, Measured] = {}
         if path is not None and path.is_file():
-            for line in path.read_text().splitlines():
-                try:
+            for line in path.read_text(errors="replace").splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
-                    self._found[entry["key"]] = Measured(entry["seconds"], entry["outside"])
-                except (ValueError, KeyError, TypeError):
-                    continue
+                    found = Measured(float(entry["seconds"]), int(entry["outside"]))
+                    if 0 <= found.seconds < float("inf") and found.outside >= 0:
+                        self._found[entry["key"]] = found
 
     def __len__(self) -> int:
         return len(self._found)
@@ -110,7 +113,7 @@ def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Meas
     Each kind of call runs at least once: what libraries keep from then on, and what is tried but
     once, is no part of an iteration.
     """
-    inside = {each.id for each in capture.graph.tensors if each.kind not in ENDS}
+    inside = {each.id for each in capture.graph.tensors if each.kind not in OUTSIDE}
     here: dict[str, Measured] = {}
     names = []
     for call in capture.calls:
@@ -127,25 +130,25 @@ def _measure(
 ) -> Measured:
     """A call's time, or what is known of it, after a first run, which tells how it is done."""
     call, device = kernel.call, capture.device
-    made: dict[int, torch.Tensor] = {}
-    args = operands(call.args, device, made, capture.hosted)
-    kwargs = operands(call.kwargs, device, made, capture.hosted)
-    outs = [
-        operands(view, device, made, capture.hosted)
-        if view is not None and view.tensor in inside
-        else None
-        for view in call.outputs
-    ]
+    sizes = [each.bytes for each in capture.graph.tensors]
+    wanted = [None if v is None or v.tensor not in inside else v for v in call.outputs]
+    given = {view.tensor for view in call.outputs if view is not None} - inside
 
-    def run() -> None:
-        kernel.run(outs, args, kwargs)
+    def once(args: Any, kwargs: Any, outs: Any) -> Callable[[], None]:
+        def run() -> None:
+            results = kernel.run(outs, args, kwargs)
+            if results is not None:
+                laid(call, results, sizes, given)
+
+        run()
+        return run
 
     with (
         torch.no_grad(),
         torch.autocast(device.type, enabled=False),
         unchanged_random(device),
     ):
-        run()
+        run = tried(once, call, device, capture.hosted, wanted)
         name = key(kernel, device)
         found = cache.get(name)
         if found is None:
@@ -156,28 +159,6 @@ def _measure(
                 found = Measured(seconds_of(run, repeats), kernel.outside)
             cache.put(name, found)
         return found
-
-
-def operands(
-    value: Any, device: torch.device, made: dict[int, torch.Tensor], hosted: Set[int]
-) -> Any:
-    """Operands with numbers in them: zeros where they are indices, else small random ones."""
-    if isinstance(value, View):
-        last = sum((size - 1) * step for size, step in zip(value.size, value.stride, strict=True))
-        count = value.offset + last + 1 if prod(value.size) else 0
-        old = made.get(value.tensor)
-        if old is None or old.numel() < count or old.dtype != value.dtype:
-            where = torch.device("cpu") if value.tensor in hosted else device
-            old = torch.zeros(count, dtype=value.dtype, device=where)
-            if value.dtype.is_floating_point:
-                old.normal_()
-            made[value.tensor] = old
-        return torch.as_strided(old, value.size, value.stride, value.offset)
-    if isinstance(value, dict):
-        return {name: operands(each, device, made, hosted) for name, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(operands(each, device, made, hosted) for each in value)
-    return value
 
 
 def forget_workspaces(device: torch.device) -> None:
@@ -211,11 +192,6 @@ def in_backward(device: torch.device, work: Callable[[], Found]) -> Found:
         out = _Backward.apply(seed, lambda: found.append(work()))  # type: ignore[no-untyped-call]
         out.backward()
     return found[0]
-
-
-def unchanged_random(device: torch.device) -> Any:
-    """Within, random numbers may be drawn; afterwards they go on as if none had been."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def seconds_of(run: Callable[[], object], repeats: int) -> float:

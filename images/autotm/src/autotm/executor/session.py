@@ -6,6 +6,7 @@ buffers, inputs, gradients, the loss) is looked up at each run.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
 from autotm.executor.outside import laid, look
 from autotm.executor.program import Copy, Program, Step
-from autotm.graph import ENDS
+from autotm.graph import OUTSIDE
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class _Transfer:
 class _Prepared:
     """A step with its operands made, but for those outside the arena.
 
-    gives: some results stay outside. drawn: it draws random numbers and runs again, now or later.
+    gives: some results stay outside. last: what was handed to it. drawn: it draws random numbers
+    and runs again, now or later.
     """
 
     step: Step
@@ -45,6 +47,7 @@ class _Prepared:
     kwargs: Callable[[dict[int, torch.Tensor]], dict[str, Any]]
     outs: tuple[torch.Tensor | None, ...]
     gives: bool
+    last: tuple[int, ...]
     drawn: bool
     copies: tuple[_Transfer, ...]
 
@@ -67,8 +70,9 @@ class Session:
         self._capture = capture
         self._program = program
         self._lanes = lanes
-        self._sizes = [each.bytes for each in capture.graph.tensors]
-        self._ends = {each.id for each in capture.graph.tensors if each.kind in ENDS}
+        tensors = capture.graph.tensors
+        self._sizes = [each.bytes for each in tensors]
+        self._outside = {each.id for each in tensors if each.kind in OUTSIDE}
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
@@ -79,6 +83,8 @@ class Session:
             for number, step in enumerate(program.steps)
         ]
         self._run: _Run | None = None
+        self.closed = False
+        self._process = os.getpid()  # a fork has neither the lanes' threads nor a GPU
 
     @property
     def program(self) -> Program:
@@ -87,10 +93,14 @@ class Session:
     def forward(self, outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """Run to the loss. outside: a tensor for each parameter, buffer, input and constant.
 
-        Gives the tensors outside the arena back, with the outputs added.
+        Gives the tensors outside the arena back, with the outputs added. Raises RuntimeError.
         """
+        if self.closed:
+            raise RuntimeError("this step is closed, and its memory given back: fit it again")
+        if os.getpid() != self._process:
+            raise RuntimeError("this step is of the process that was forked: fit one in this one")
         self._run = _Run(dict(outside))
-        self._go(self._run, 0, self._program.split)
+        self._whole(self._run, 0, self._program.split)
         given = dict(self._run.outside)
         for tensor in self._late:
             self._run.outside[tensor] = outside[tensor].clone()
@@ -102,19 +112,27 @@ class Session:
             raise RuntimeError("backward without a forward before it")
         run, self._run = self._run, None
         run.outside.update(outside)
-        self._go(run, self._program.split, len(self._steps))
+        self._whole(run, self._program.split, len(self._steps))
         for mark in run.marks.values():  # copies out that nothing waited for
             self._lanes.wait(mark)
         return run.outside
 
     def close(self) -> None:
         """Give the arenas back."""
-        self._run = None
+        self._run, self.closed = None, True
         self._steps = []
         self._lanes.close()
 
     def _inside(self, view: View) -> bool:
-        return view.tensor not in self._ends
+        return view.tensor not in self._outside
+
+    def _whole(self, run: _Run, first: int, last: int) -> None:
+        """Run steps; where that is interrupted, no copy of them is left for what comes next."""
+        try:
+            self._go(run, first, last)
+        except BaseException:
+            self._lanes.idle()
+            raise
 
     def _go(self, run: _Run, first: int, last: int) -> None:
         lanes, marks, outside, trace = self._lanes, run.marks, run.outside, self._lanes.trace
@@ -148,7 +166,9 @@ class Session:
             prepared.outs, prepared.args(outside), prepared.kwargs(outside)
         )
         if prepared.gives and results is not None and not prepared.step.again:
-            outside.update(laid(prepared.kernel.call, results, self._sizes, self._ends))
+            outside.update(laid(prepared.kernel.call, results, self._sizes, self._outside))
+        for tensor in prepared.last:
+            del outside[tensor]
 
     def _draw(self, run: _Run, prepared: _Prepared) -> None:
         """Run a step that draws random numbers: made again, it draws the same."""
@@ -169,6 +189,7 @@ class Session:
             for view in call.outputs
         )
         args, kwargs = self._fixed(call.args, step), self._fixed(call.kwargs, step)
+        tensors, reads = self._capture.graph.tensors, self._capture.graph.ops[step.op].inputs
         return _Prepared(
             step,
             kernel,
@@ -176,6 +197,7 @@ class Session:
             _filled(kwargs) if kwargs else _nothing,
             outs,
             any(view is not None and not self._inside(view) for view in call.outputs),
+            tuple(each for each in reads if tensors[each].kind == "handed"),
             step.op in self._draws,
             tuple(self._transfer(copy) for copy in copies),
         )

@@ -15,7 +15,7 @@ import torch
 
 from autotm.executor.calls import Call, Capture, View, mapped
 from autotm.executor.errors import CaptureError
-from autotm.executor.profiling import operands, unchanged_random
+from autotm.executor.trying import tried, unchanged_random
 from autotm.graph import Graph
 
 
@@ -67,14 +67,15 @@ def _like(view: View) -> Any:
 
 def _given(call: Call, device: torch.device, hosted: Set[int]) -> list[Any]:
     """Type and kind of device of what a call gives back, None where it is no tensor."""
-    made: dict[int, torch.Tensor] = {}
     with unchanged_random(device):
-        results = call.target(
-            *operands(call.args, device, made, hosted),
-            **operands(call.kwargs, device, made, hosted),
-        )
+        results = tried(lambda args, kwargs, _: call.target(*args, **kwargs), call, device, hosted)
     many = results if isinstance(results, (tuple, list)) else [results]
     for view, result in zip(call.outputs, many, strict=True):
+        if view is not None and not isinstance(result, torch.Tensor):
+            raise CaptureError(
+                f"{call.target} gives back no tensor where PyTorch foretells one (as an nn.LSTM on "
+                "a CPU): it has no place in a plan"
+            )
         if view is not None and tuple(result.shape) != view.size:
             raise CaptureError(
                 f"{call.target} gives back {tuple(result.shape)} and was expected to give "

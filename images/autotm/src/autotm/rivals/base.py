@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotm.executor.profiling import unchanged_random
+from autotm.executor.trying import unchanged_random
 
 Run = Callable[[], torch.Tensor]
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from autotm.check import check
-from autotm.executor.capture import Loss
 from autotm.executor.errors import AutotmError, BudgetError
+from autotm.executor.lossy import Loss
 from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Plan
 from autotm.planner.apart import THREADS, once_planned

@@ -26,7 +26,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from autotm.executor.capture import Loss, whole
+from autotm.executor.lossy import Loss, whole
 from autotm.rivals.base import Rival, Run, blocks, iterate, wrapped
 
 OFFLOADING = ("enable_activation_offloading",)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from autotm.executor.capture import Loss
+from autotm.executor.lossy import Loss
 from autotm.fitting import Fitted, timed
 from autotm.networks.modules import module
 from autotm.planner.apart import Aimed, once_planned

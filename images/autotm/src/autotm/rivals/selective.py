@@ -26,7 +26,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from autotm.executor.capture import Loss, whole
+from autotm.executor.lossy import Loss, whole
 from autotm.planner.model import Model
 from autotm.rivals.base import Run, blocks, iterate, unchanged, wrapped
 

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-from autotm.executor.capture import Loss, whole
+from autotm.executor.lossy import Loss, whole
 from autotm.executor.outside import host_room
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals

@@ -15,8 +15,9 @@ import torch
 from autotm.executor.calls import Capture, View
 from autotm.executor.capture import capture
 from autotm.executor.kernels import Kernel, kernel
-from autotm.executor.profiling import Cache, operands, profile
+from autotm.executor.profiling import Cache, profile
 from autotm.executor.settling import settled
+from autotm.executor.trying import operands
 from autotm.graph import ENDS, Graph
 from autotm.planner.formulations import FREE, Placement
 from autotm.sim.tiers import Host

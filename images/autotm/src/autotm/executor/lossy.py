@@ -1,0 +1,98 @@
+"""A module and its loss as one module to be captured, and what of it no graph can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from autotm.executor.errors import CaptureError
+
+Loss = Callable[..., torch.Tensor]
+_DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamicoutputshape")
+
+
+class Lossy(nn.Module):
+    """A module and its loss as one module, in which a tensor with two names stands once."""
+
+    def __init__(self, module: nn.Module, loss: Loss | None) -> None:
+        super().__init__()
+        self._pair = (module, loss)  # not a child: its parameters have their names here
+        self.names: dict[str, str] = {}
+        for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
+            for position, (name, value) in enumerate(named):
+                if kind == "p":
+                    self.register_parameter(f"p{position}", value)  # type: ignore[arg-type]
+                else:
+                    self.register_buffer(f"b{position}", value)
+                self.names[f"{kind}{position}"] = name
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        module, loss = self._pair
+        state = {name: getattr(self, mine) for mine, name in self.names.items()}
+
+        def written_in_place(*_: Any) -> None:
+            for name, each in module.named_buffers():
+                if each is not state.get(name):
+                    raise CaptureError(
+                        f"the module assigns its buffer '{name}', which is lost in a graph; write "
+                        f"it in place (self.{name.rpartition('.')[2]}.copy_(...))"
+                    )
+
+        hook = module.register_forward_hook(written_in_place)
+        try:
+            found: torch.Tensor = functional_call(
+                module, state, args if loss is None else args[:-1]
+            )
+        finally:
+            hook.remove()
+        return found if loss is None else loss(found, args[-1])
+
+
+def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The plain loss, as a person writes it. Raises nothing of its own."""
+    return module(*args) if loss is None else loss(module(*args[:-1]), args[-1])
+
+
+def check_sample(module: nn.Module, sample: Sequence[torch.Tensor]) -> None:
+    """Raises CaptureError for what can be seen before a graph is made."""
+    if not isinstance(module, nn.Module):
+        raise CaptureError(f"a torch.nn.Module is needed, and got {type(module).__name__}")
+    if not sample or not all(isinstance(each, torch.Tensor) for each in sample):
+        raise CaptureError("the sample must be tensors alone: pass other arguments by a lambda")
+    if any(each.is_inference() for each in sample):
+        raise CaptureError("the sample must be made outside of torch.inference_mode()")
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase) and part.training and part.dropout and part.num_layers > 1:
+            raise CaptureError(
+                f"PyTorch loses the dropout between the layers of {type(part).__name__} in a "
+                "graph; put nn.Dropout between modules of one layer each"
+            )
+    devices = {each.device for each in (*module.parameters(), *module.buffers(), *sample)}
+    if len(devices) != 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise CaptureError(f"module and sample must be on one device, and are on {names or 'none'}")
+    if sample[0].is_meta:
+        raise CaptureError("module and sample are on device meta, which has no numbers to train on")
+    if not any(each.requires_grad for each in module.parameters()):
+        raise CaptureError("no parameter of the module requires a gradient: nothing to train")
+
+
+def why(error: Exception) -> str:
+    """In a sentence why PyTorch made no graph."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    text = f"{type(error).__name__} {error}".lower()
+    if any(word in text for word in _DATA_DEPENDENT) or "guard on" in text:
+        return (
+            "the module's control flow or shapes depend on the values of tensors, so it has no "
+            f"static graph; take that part out of the module ({type(error).__name__})"
+        )
+    if "convert all tensors to faketensors" in text:
+        return (
+            "the step reads a tensor that is neither the module's nor the sample's, as the weights "
+            "of a loss, or one in an attribute: register it as a buffer of the module"
+        )
+    return f"the module could not be captured as one graph: {first} ({type(error).__name__})"

@@ -1,0 +1,408 @@
+"""What a captured graph could lose without a word: kept, or refused in one sentence."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import autotm
+import autotm_plans
+import pytest
+import torch
+from autotm.budget import bytes_of
+from autotm.executor.capture import capture
+from autotm.executor.errors import CaptureError
+from autotm.executor.kernels import kernel
+from autotm.executor.lanes import CpuLanes
+from autotm.executor.profiling import Cache
+from autotm.executor.trying import operands, tried
+from autotm.fitting import Fitted
+from autotm.graph import OUTSIDE
+from torch import nn
+from torch.nn import functional as F
+
+LOSS = F.cross_entropy
+
+
+class Made(nn.Module):
+    """A module of tensors by name and a function of them."""
+
+    def __init__(self, forward: Callable[..., torch.Tensor], **tensors: torch.Tensor) -> None:
+        super().__init__()
+        self._forward = forward
+        self.weight = nn.Parameter(torch.randn(6, 8))
+        for name, value in tensors.items():
+            self.register_buffer(name, value)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self._forward(self, *inputs)
+
+
+def fitted(
+    module: nn.Module, *sample: torch.Tensor, loss: Any = None, plan: str = "keep"
+) -> Fitted:
+    planner = autotm_plans.KINDS[plan]
+    return autotm.fit(module, sample, loss, budget="1GB", planner=lambda g, m: planner(g))
+
+
+def trains_as_plain(module: nn.Module, *sample: torch.Tensor) -> None:
+    step = fitted(module, *sample)
+    plain = module(*sample)
+    plain.backward()
+    want = {name: each.grad.clone() for name, each in module.named_parameters()}
+    module.zero_grad()
+    loss = step(*sample)
+    loss.backward()
+    assert torch.equal(loss, plain)
+    for name, each in module.named_parameters():
+        assert torch.equal(each.grad, want[name]), name
+    assert step.measure(1).differ == ()
+    step.close()
+
+
+def rotated(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    pairs = torch.view_as_complex((x * module.weight).reshape(6, 4, 2))
+    return torch.view_as_real(pairs * module.turn).pow(3).mean()
+
+
+def conjugate(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    z = torch.complex(x * module.weight, x + module.weight)
+    return (z * z.conj() + z.conj().imag).real.pow(2).mean()
+
+
+def spectrum(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return torch.fft.rfft(x * module.weight).abs().mean()
+
+
+def bits(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return (module.weight * (x.view(torch.int32) % 7).float()).mean()
+
+
+@pytest.mark.parametrize("forward", [rotated, conjugate, spectrum, bits])
+def test_views_with_a_flag_or_another_type_are_what_they_are(forward: Any) -> None:
+    torch.manual_seed(0)
+    turn = torch.polar(torch.ones(6, 4), torch.arange(24.0).view(6, 4))
+    trains_as_plain(Made(forward, turn=turn), torch.randn(6, 8))
+
+
+def test_a_part_of_an_input_is_read_from_where_it_begins() -> None:
+    torch.manual_seed(0)
+    trains_as_plain(Made(bits), torch.randn(9, 8)[3:])
+
+
+REDUCED = {
+    "huber_loss": F.huber_loss,
+    "smooth_l1_loss": F.smooth_l1_loss,
+    "mse_loss": F.mse_loss,
+    "binary_cross_entropy": lambda a, b: F.binary_cross_entropy(a.sigmoid(), b.sigmoid()),
+    "with_logits": lambda a, b: F.binary_cross_entropy_with_logits(a, b.sigmoid()),
+    "soft_margin_loss": lambda a, b: F.soft_margin_loss(a, b.sign()),
+    "nll_loss": lambda a, b: F.cross_entropy(a, torch.arange(6)),
+    "std": lambda a, b: a.std(0).sum() + a.var(),
+    "norm": lambda a, b: a.norm() + torch.linalg.vector_norm(b - a, 3) + a.logsumexp(1).sum(),
+    "scans": lambda a, b: a.cumsum(0).amax() + a.prod(1).sum() + a.sort(1)[0][:, 0].sum(),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_an_operator_writes_its_own_result_and_nothing_beside_it(name: str) -> None:
+    """Some out variants use the room of their result for one element of each input."""
+    module = Made(lambda m, x: 0.5 * REDUCED[name](x * m.weight, x))
+    found = capture(module, (torch.randn(6, 8),))
+    inside = {each.id for each in found.graph.tensors if each.kind not in OUTSIDE}
+    directly = 0
+    for call in found.calls:
+        one = kernel(call, lambda view: view.tensor in inside, "cpu")
+        guarded = [
+            torch.full((4096,), 7, dtype=torch.uint8)
+            if v is not None and v.tensor in inside
+            else None
+            for v in call.outputs
+        ]
+        outs = [
+            None if g is None else torch.as_strided(g[512:].view(v.dtype), v.size, v.stride)
+            for g, v in zip(guarded, call.outputs, strict=True)
+        ]
+
+        def run(args: Any, kwargs: Any, _: Any, one: Any = one, outs: Any = outs) -> None:
+            one.run(outs, args, kwargs)
+            want = one.call.target(*args, **kwargs)
+            many = want if isinstance(want, (tuple, list)) else [want]
+            assert all(o is None or torch.equal(o, w) for o, w in zip(outs, many, strict=True))
+
+        tried(run, call, found.device, found.hosted)
+        for guard, out in zip(guarded, outs, strict=True):
+            if guard is not None and out is not None:
+                used = 512 + out.nbytes
+                assert guard.untyped_storage().nbytes() == 4096
+                assert (guard[:512] == 7).all()
+                assert (guard[used:] == 7).all()
+        directly += one.direct
+    assert directly
+
+
+def assigned(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    module.seen = 0.9 * module.seen + 0.1 * x.detach().mean(0)
+    return (module.weight * x * module.seen).mean()
+
+
+def remembered(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    module.last = y = module.weight * x
+    return y.mean()
+
+
+def test_what_forward_leaves_in_the_module() -> None:
+    with pytest.raises(CaptureError, match=r"assigns its buffer 'seen'.*in place"):
+        fitted(Made(assigned, seen=torch.zeros(8)), torch.randn(6, 8))
+    module = Made(remembered)
+    fitted(module, torch.randn(6, 8)).close()
+    assert not hasattr(module, "last")
+    copy.deepcopy(module)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "dropout between layers": (
+        lambda: capture(Sequence(nn.GRU(8, 8, 2, dropout=0.5)), (torch.randn(3, 6, 8),)),
+        "loses the dropout between the layers of GRU",
+    ),
+    "a result that is none": (
+        lambda: fitted(Sequence(nn.LSTM(8, 8)), torch.randn(3, 6, 8)), "LSTM on a CPU",
+    ),
+    "weights of a loss": (
+        lambda: capture(
+            nn.Linear(8, 3), (torch.randn(6, 8), torch.zeros(6, dtype=torch.long)),
+            nn.CrossEntropyLoss(weight=torch.ones(3)),
+        ),
+        "register it as a buffer",
+    ),
+    "a check": (
+        lambda: capture(
+            Made(lambda m, x: torch.linalg.inv(m.weight[:, :6]).mean() * x.mean()),
+            (torch.randn(6, 8),),
+        ),
+        "does more than to give a result",
+    ),
+    "a sparse gradient": (
+        lambda: capture(Bag(), (torch.zeros(4, dtype=torch.long),)), "sparse tensor",
+    ),
+    "no module": (lambda: capture(torch.relu, (torch.ones(1),)), "a torch.nn.Module is needed"),  # type: ignore[arg-type]
+    "of no numbers": (
+        lambda: capture(nn.Linear(8, 3, device="meta"), (torch.ones(2, 8, device="meta"),)),
+        "device meta",
+    ),
+    "no versions": (lambda: capture(nn.Linear(8, 3), (inference(),)), "outside of torch.inference"),
+    "no sample": (lambda: capture(nn.Linear(8, 3), ()), "must be tensors"),
+    "no loss": (
+        lambda: capture(nn.Linear(8, 3), (torch.ones(2, 8), torch.ones(1)), lambda y, t: 3.0),
+        "no parameter has a part in",
+    ),
+}  # fmt: skip
+
+
+def inference() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.ones(2, 8)
+
+
+class Sequence(nn.Module):
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)[0].mean()
+
+
+class Bag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4, sparse=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table(x).mean()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_place_in_a_plan_is_refused_in_a_sentence(name: str) -> None:
+    make, words = REFUSED[name]
+    with pytest.raises(CaptureError, match=words) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def drawn(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    kept = torch.bernoulli((x * module.weight).sigmoid())
+    return F.binary_cross_entropy((x * module.weight).sigmoid(), kept) + (kept.long() // 3).sum()
+
+
+def test_operators_that_look_at_their_operands_are_tried_on_what_they_take() -> None:
+    torch.manual_seed(0)
+    step = fitted(Made(drawn), torch.randn(6, 8))
+    assert step.measure(1).differ == ()
+    divided = Made(lambda m, x: (m.weight * (7 // (x.abs().long() + 1))).mean())
+    trains_as_plain(divided, torch.randn(6, 8))
+
+
+def linear() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    module.register_buffer("scale", torch.ones(8))
+    return module, torch.randn(6, 8), torch.arange(6) % 3
+
+
+def test_random_numbers_go_on_as_if_nothing_had_been_fitted() -> None:
+    module, *sample = linear()
+    torch.manual_seed(5)
+    want = torch.rand(4)
+    torch.manual_seed(5)
+    fitted(module, *sample, loss=LOSS).close()
+    assert torch.equal(torch.rand(4), want)
+
+
+def test_what_is_not_as_it_was_when_the_step_was_fitted_is_refused() -> None:
+    module = Made(lambda m, x: (x * m.weight * m.scale).pow(2).mean(), scale=torch.ones(8))
+    x = torch.randn(6, 8)
+    step = fitted(module, x)
+    for other in (torch.ones(1), torch.ones(8).double(), torch.ones(8, 8).t()[0]):
+        module.scale = other
+        with pytest.raises(ValueError, match="the module has changed"):
+            step(x)
+    module.scale = torch.full((8,), 2.0)
+    loss = step(x)
+    assert torch.equal(loss, module(x))
+    module.scale.mul_(3)
+    with pytest.raises(RuntimeError, match="changed in place between"):
+        loss.backward()
+    with pytest.raises(ValueError, match=r"an input requires a gradient.*detach"):
+        step(x.clone().requires_grad_())
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="autocast"):
+        step(x)
+    for wrong in (3, None):
+        with pytest.raises(ValueError, match="was fitted for inputs"):
+            step(wrong)
+    with pytest.raises(TypeError, match=r"cannot be copied or saved.*state_dict"):
+        copy.deepcopy(step)
+    assert "measured nothing yet" in step.report()
+    step.close()
+    with pytest.raises(RuntimeError, match="this step is closed"):
+        step(x)
+
+
+def test_a_weight_that_is_no_longer_shared_is_noticed() -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    module[1].weight = module[0].weight
+    sample = torch.randn(6, 8), torch.arange(6)
+    step = fitted(module, *sample, loss=LOSS)
+    module[1].weight = nn.Parameter(module[0].weight.detach().clone())
+    with pytest.raises(ValueError, match="the module has changed"):
+        step(*sample)
+
+
+def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word it would wait for threads that it does not have."""
+    module, *sample = linear()
+    step = fitted(module, *sample, loss=LOSS)
+    child = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    with pytest.raises(RuntimeError, match="fit one in this one"):
+        step(*sample)
+
+
+def test_a_second_thread_is_refused() -> None:
+    module, *sample = linear()
+    step = fitted(module, *sample, loss=LOSS)
+    inside, go = threading.Event(), threading.Event()
+    true = step.iteration.session.forward
+
+    def slow(outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        inside.set()
+        go.wait(60)
+        return true(outside)
+
+    step.iteration.session.forward = slow  # type: ignore[method-assign]
+    first = threading.Thread(target=step, args=sample)
+    first.start()
+    assert inside.wait(60)
+    with pytest.raises(RuntimeError, match="another thread"):
+        step(*sample)
+    go.set()
+    first.join()
+    assert step(*sample).isfinite()
+
+
+def test_no_copy_of_an_interrupted_backward_is_left_for_the_next_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = {"in": 0.05, "out": 0.0}
+    true, copy_ = CpuLanes.__init__, CpuLanes.copy
+    monkeypatch.setattr(CpuLanes, "__init__", lambda s, a, h, _=None: true(s, a, h, late.get))
+    module, *sample = linear()
+    step = fitted(module, *sample, loss=LOSS, plan="offload")
+    compute, steps, marks = step.iteration.session._compute, [0], []
+
+    def interrupted(outside: Any, prepared: Any) -> None:
+        steps[0] -= 1
+        if not steps[0]:
+            raise KeyboardInterrupt
+        compute(outside, prepared)
+
+    def noted(*args: Any) -> Any:
+        marks.append(copy_(*args))
+        return marks[-1]
+
+    step.iteration.session._compute = interrupted  # type: ignore[method-assign]
+    monkeypatch.setattr(CpuLanes, "copy", noted)
+    pending = 0
+    for count in range(1, sum(not each.forward for each in step.iteration.capture.calls) + 1):
+        loss, marks[:] = step(*sample), []
+        steps[0] = count
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+        assert all(each._event.is_set() for each in marks)
+        pending += len(marks)
+    assert pending
+
+
+def test_gradients_that_are_no_numbers_are_the_plain_runs_where_they_are_the_same() -> None:
+    module = Made(lambda m, x: (m.weight - m.weight).sqrt().mean() * x.mean())
+    step = fitted(module, torch.randn(6, 8))
+    step(torch.randn(6, 8)).backward()
+    assert module.weight.grad.isnan().any()
+    assert step.measure(1).differ == ()
+
+
+@pytest.mark.parametrize(
+    ("budget", "size"), [(1e9, 10**9), ("12TiB", 12 * 2**40), ("1.5 GB", 1_500_000_000)]
+)
+def test_a_budget_is_a_size(budget: Any, size: int) -> None:
+    assert bytes_of(budget) == size
+    for wrong in (None, "12 GiBB", "", "GB"):
+        with pytest.raises(ValueError, match="is no size: write it as 12GiB"):
+            bytes_of(wrong)  # type: ignore[arg-type]
+
+
+def test_lines_of_a_cache_that_are_no_times_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "times.jsonl"
+    whole = '{"key": "a", "seconds": 0.5, "outside": 3}'
+    wrong = [
+        '{"key": "b", "seconds": %s, "outside": %s}' % each  # noqa: UP031
+        for each in (("NaN", 0), ("-1", 0), ('"abc"', 0), ("null", 0), ("1", -1))
+    ]
+    path.write_bytes("\n".join([whole, *wrong]).encode() + b"\n\xff\xfe\x00\n[1]\n")
+    found = Cache(path)
+    assert len(found) == 1
+    assert found.get("a") is not None
+
+
+def test_made_up_operands_may_be_probabilities() -> None:
+    made = operands(capture(*linear_pair()).calls[0].args, torch.device("cpu"), {}, frozenset())
+    assert all(0 <= each.min() <= each.max() < 1 for each in made if isinstance(each, torch.Tensor))
+
+
+def linear_pair() -> tuple[nn.Module, tuple[torch.Tensor, ...], Any]:
+    module, *sample = linear()
+    return module, tuple(sample), LOSS
