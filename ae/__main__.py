@@ -11,7 +11,7 @@ import traceback
 from io import TextIOWrapper
 from typing import NoReturn
 
-from ae.errors import AeError, ExitCode
+from ae.errors import ExitCode, told
 
 
 def main() -> NoReturn:
@@ -41,8 +41,9 @@ def guarded(argv: list[str]) -> int:
             return int(ExitCode.BROKEN_PIPE)
         if "--debug" in argv:
             traceback.print_exception(error)
-        code, message, fix = _told(error)
-        print(message, *([f"  fix: {fix}"] if fix else []), sep="\n", file=sys.stderr)
+        code, message, fix = told(error)
+        said = message if code == ExitCode.INTERRUPTED else f"error: {message}"
+        print(said, *([f"  fix: {fix}"] if fix else []), sep="\n", file=sys.stderr)
         return int(code)
 
 
@@ -52,20 +53,6 @@ def _unread() -> bool:
     for number in (1, 2):
         poll.register(number, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
-def _told(error: BaseException) -> tuple[ExitCode, str, str]:
-    """A failure as exit code, sentence and fix."""
-    if isinstance(error, AeError):
-        return error.exit_code, f"error: {error.message}", error.fix
-    if isinstance(error, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED, "interrupted; what had finished is kept", ""
-    if isinstance(error, OSError):
-        where = f" ({error.filename})" if error.filename else ""
-        said = f"error: the system refused: {error.strerror or error}{where}"
-        return ExitCode.ENVIRONMENT, said, "check the path, its permissions and the free disk"
-    said = f"error: a fault in ae itself: {type(error).__name__}: {error}".splitlines()[0]
-    return ExitCode.FAULT, said, "report it with its traceback, which --debug prints"
 
 
 if __name__ == "__main__":

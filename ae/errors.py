@@ -51,10 +51,23 @@ class WorkloadError(AeError):
     exit_code = ExitCode.WORKLOAD
 
 
+def told(error: BaseException) -> tuple[ExitCode, str, str]:
+    """A failure as exit code, sentence and fix."""
+    if isinstance(error, AeError):
+        return error.exit_code, error.message, error.fix
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED, "interrupted; what had finished is kept", ""
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        said = f"the system refused: {error.strerror or error}{where}"
+        return ExitCode.ENVIRONMENT, said, "check the path, its permissions and the free disk"
+    said = f"a fault in ae itself: {type(error).__name__}: {error}".splitlines()[0]
+    return ExitCode.FAULT, said, "report it with its traceback, which --debug prints"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint naming the nearest known word, else all of them."""
     names = sorted(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.5)
-    if close:
+    if close := get_close_matches(word, names, n=1, cutoff=0.5):
         return f"did you mean '{close[0]}'?"
     return f"known: {', '.join(names)}" if names else "there is none"

@@ -137,6 +137,10 @@ WRONG = [
     (("plot", "toy", "nosuch"), "'nosuch' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
     (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
+    (("run", "toy", "--samples", "3", "--set", "samples=5"), "samples is given", ExitCode.USAGE),
+    (("run", "toy", "--set", "samples=3", "--set", "samples=5"), "'3' and '5'", ExitCode.USAGE),
+    (("run", "toy", "--samples", "3", "--samples", "5"), "samples is given twice", ExitCode.USAGE),
+    (("run", "toy", "--words", "a", "--words", "b"), "words is given twice", ExitCode.USAGE),
 ]
 
 
@@ -164,6 +168,35 @@ def test_wrong_input_gets_one_sentence_a_fix_and_its_code(
     assert "fix: " in err
     assert "Traceback" not in err
     assert out == ""
+
+
+@pytest.mark.parametrize("command", [("run",), ("run", "--dry-run"), ("shell",)])
+def test_an_image_is_for_an_engine_of_containers(
+    ae: Ae, root: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.delattr(os, "execvpe")  # by which a shell would take the place of this process
+    code, out, err = ae(*command, "toy", "--engine", "local", "--image", "foo")
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith("error: --image foo needs a container, and --engine local has none\n")
+    assert "fix: leave one of the two out" in err
+    if "--dry-run" not in command:  # nor does it become local where there is no Docker
+        code, _, err = ae(*command, "toy", "--image", "foo")
+        assert code == ExitCode.ENVIRONMENT
+        assert "engine docker: no Docker daemon" in err
+    assert not (root / "results").exists()
+
+
+def test_wrong_words_for_slurm_are_refused(ae: Ae, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("run", "toy", "--engine", "slurm", "--experiment", "noop", "--dry-run")
+    assert ae(*words)[0] == 0
+    monkeypatch.setenv("AE_SLURM_RUNTIME", "foo")
+    code, out, err = ae(*words)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith("error: AE_SLURM_RUNTIME=foo: input should be 'pyxis', 'apptainer', ")
+    assert "fix: " in err
+    code, _, err = ae("clean", "--dry-run")  # asks no job, so that the others are cleaned
+    assert code != ExitCode.USAGE
+    assert "AE_SLURM_RUNTIME" not in err
 
 
 def test_debug_adds_the_traceback(ae: Ae) -> None:
@@ -452,6 +485,9 @@ def test_a_recipes_axes_and_parameters_are_options(ae: Ae, root: Path) -> None:
     points = json.loads(out)["points"]
     assert len(points) == 6
     assert points[0]["argv"][points[0]["argv"].index("--gpu-name") + 1] == "G"
+    for words in (("--set", "dataset=ones", "--set", "dataset=ramp"),
+                  ("--dataset", "ones", "--set", "dataset=ramp")):  # fmt: skip
+        assert len(json.loads(ae("run", "toy", *words, "--dry-run", "--json")[1])["points"]) == 6
     for wrong in ("--datset", "--sample"):
         code, _, err = ae("run", "toy", wrong, "ones")
         assert code == ExitCode.USAGE

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ae.engines.slurm.engine import SlurmEngine
 from tests.conftest import Reached, forbidden
 
 
@@ -31,6 +32,11 @@ def test_what_is_forbidden(family: int, address: object, expected: bool) -> None
 
 def test_unmarked_code_finds_no_daemon() -> None:
     assert "nonexistent" in os.environ["DOCKER_HOST"]
+
+
+def test_unmarked_code_finds_no_cluster() -> None:
+    """Another worker's tests have jobs there that `ae clean` would take for a dead launcher's."""
+    assert not SlurmEngine().available().ok
 
 
 pytest_plugins = ["pytester"]

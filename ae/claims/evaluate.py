@@ -12,7 +12,7 @@ import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 from ae import statistics
 from ae.claims.expressions import (
@@ -76,8 +76,9 @@ class _Evaluator:
         self._rows = rows
         self._evidence = evidence
         self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
+        self._cells = cache(self._by_labels)
 
-    def visit(self, node: ast.expr, bound: Mapping[str, str]) -> Values:  # noqa: PLR0911, PLR0912
+    def visit(self, node: ast.expr, bound: Mapping[str, str]) -> Values:  # noqa: PLR0911
         import numpy as np
 
         match node:
@@ -91,16 +92,16 @@ class _Evaluator:
                 if isinstance(op, ast.Div):
                     self._divisor(below, right)
                 return ARITHMETIC[type(op)](above, below)
-            case ast.BoolOp(op=ast.And(), values=nodes):
-                return reduce(operator.and_, [self.visit(one, bound) for one in nodes])
-            case ast.BoolOp(values=nodes):  # a side that holds in every draw is enough
-                found, faults = np.zeros(1 + statistics.RESAMPLES, dtype=bool), list[NoAnswer]()
+            case ast.BoolOp(op=op, values=nodes):  # a side that decides it in every draw is enough
+                both, faults = isinstance(op, ast.And), list[NoAnswer]()
+                found = np.full(1 + statistics.RESAMPLES, both)
                 for one in nodes:
                     try:
-                        found = found | self.visit(one, bound)
+                        side = self.visit(one, bound)
+                        found = found & side if both else found | side
                     except (WrongEvidence, NoRecords) as reason:
                         faults.append(reason)
-                if faults and not found.all():
+                if faults and (found == both).any():
                     raise faults[0]
                 return found
             case ast.Compare(left=left, ops=ops, comparators=others):
@@ -137,9 +138,7 @@ class _Evaluator:
         listed = {str(k.arg): words_of(k.value) for k in call.keywords}
         open_ = [word_of(one) for one in labels] + [k for k, v in listed.items() if v == [FOUND]]
         closed = {label: words for label, words in listed.items() if label not in open_}
-        values: list[Values] = []
-        faults: list[NoAnswer] = []
-        others: list[NoAnswer] = []
+        values, faults, others = list[Values](), list[NoAnswer](), list[NoAnswer]()
         for outer in self._found(open_, bound):
             before, bad = len(values), []
             for words in itertools.product(*closed.values()):
@@ -166,21 +165,25 @@ class _Evaluator:
         if not labels:
             yield dict(bound)
             return
-        here = (_label(row, labels[0]) for row in self._rows if _matches(row, bound))
-        for value in dict.fromkeys(here):
+        cells = (row for row in self._rows if all(_label(row, k) == v for k, v in bound.items()))
+        for value in dict.fromkeys(_label(row, labels[0]) for row in cells):
             if value is not None:
                 yield from self._found(labels[1:], {**bound, labels[0]: value})
 
+    def _by_labels(self, metric: str, *names: str) -> dict[tuple[str | None, ...], dict[int, Row]]:
+        found: dict[tuple[str | None, ...], dict[int, Row]] = {}
+        for index, row in enumerate(self._rows):
+            if row.metric == metric:
+                found.setdefault(tuple(_label(row, name) for name in names), {})[index] = row
+        return found
+
     def _select(self, name: str, metric: str, wanted: Mapping[str, str]) -> Values:
-        matching = [
-            (index, row) for index, row in enumerate(self._rows)
-            if row.metric == metric and _matches(row, wanted)
-        ]  # fmt: skip
-        serving = [(index, row) for index, row in matching if row.evidence in self._evidence]
+        matching = self._cells(metric, *wanted).get(tuple(wanted.values()), {})
+        serving = [one for one in matching.items() if one[1].evidence in self._evidence]
         about = ", ".join(f"{key} {value}" for key, value in wanted.items())
         words = f"{metric} ({about})" if about else metric
         if matching and not serving:
-            given = ", ".join(sorted({row.evidence for _, row in matching}))
+            given = ", ".join(sorted({row.evidence for row in matching.values()}))
             raise WrongEvidence(f"the records of {words} are {given}")
         if not serving:
             raise NoRecords(f"no records of {words}")
@@ -200,10 +203,6 @@ class _Evaluator:
 
 def _label(row: Row, name: str) -> str | None:
     return row.labels.get(name, row.experiment if name == "experiment" else None)
-
-
-def _matches(row: Row, wanted: Mapping[str, str]) -> bool:
-    return all(_label(row, name) == value for name, value in wanted.items())
 
 
 def _refuse_several(rows: Sequence[Row], words: str) -> None:

@@ -68,6 +68,9 @@ def settle(
                     "without --resume a new run starts",
                 )
         selection, engine = check_selection(recipe, before), ours["engine"]
+    if engine == "local" and (image := selection.image_override):
+        said = f"--image {image} needs a container, and --engine local has none"
+        raise UsageError(said, fix="leave one of the two out")
     given = resolve(recipe.secrets(), secrets, os.environ)
     return Asked(root, recipe, selection, engine, given, run)
 
@@ -77,7 +80,8 @@ def choose_engine(asked: Asked, build: BuildOptions | None) -> Engine:
     names = chosen_experiments(asked.recipe, asked.selection)
     wished = any(asked.recipe.experiments[one].gpu != "none" for one in names)
     gpus = None if wished and asked.selection.gpus != 0 else False  # None: where there are any
-    return engines.choose(asked.engine, gpus=gpus, build=build)
+    name = asked.engine or ("docker" if asked.selection.image_override else None)
+    return engines.choose(name, gpus=gpus, build=build)
 
 
 def plan_for(asked: Asked, machine: Machine) -> Plan:

@@ -62,9 +62,8 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
         while child.poll() is None and _stamp(path) == before:
             time.sleep(_LOOK_S)
         if _stamp(path) == before:  # it has ended without
-            sys.stderr.write(
-                (path / "launcher.log").read_bytes()[begin:].decode("utf-8", "replace")
-            )
+            said = (path / "launcher.log").read_bytes()[begin:]
+            sys.stderr.write(said.decode("utf-8", "replace"))
             return int((path / "exit").read_text())
     except BaseException:
         processes.stop_group(child.pid, reap=child.poll)
@@ -150,9 +149,8 @@ def _remove(engine: Engine, run: str) -> list[Leftover]:
                 removed[one.id] = one
                 engine.remove(one)
         if time.monotonic() > end:
-            raise EnvironmentFault(
-                f"{found[0].kind} {found[0].id} of {run} does not end", fix="try again"
-            )
+            said = f"{found[0].kind} {found[0].id} of {run} does not end"
+            raise EnvironmentFault(said, fix="try again")
         time.sleep(_LOOK_S)
     return list(removed.values())
 

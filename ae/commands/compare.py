@@ -103,6 +103,6 @@ def _repeats(root: Path, a: Results, b: Results) -> list[Results]:
     for run in RunStore(results_dir(root)).list(a.recipe):
         if run.name not in ours and known & {point.key for point in run.record.plan.points}:
             read = load_run(run.path)
-            same = tuple(point for point in read.points if point.status.key in known)
-            found.append(replace(read, points=same))
+            if same := tuple(p for p in read.points if p.done and p.status.key in known):
+                found.append(replace(read, points=same))
     return found

@@ -20,9 +20,8 @@ from ae.claims.judge import Verdict, verdict_lines
 from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
-from ae.commands.results import open_results
 from ae.engines.base import Check, Job
-from ae.errors import AeError, WorkloadError
+from ae.errors import AeError, WorkloadError, told
 from ae.host import owner
 from ae.host.git import git
 from ae.model import RuntimeNeeds, Status
@@ -48,11 +47,10 @@ CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says 
 def review(run_name: AnyRun) -> None:
     """Print a run as text to paste into a review form: machine, verdicts, deviations, hashes."""
     root = find_root()
-    machine, _, name = run_name.rpartition("/")
-    if machine and name in list_recipes(root):
-        results = open_results(name, machine)[2]
-    else:
-        results = load_run(RunStore(results_dir(root)).find("*", run_name).path)
+    found = (path for n in list_recipes(root) for path in measured.reference_sets(root, n).values())
+    sets = {"/".join(path.parts[-2:]): path for path in found}
+    store, kept = RunStore(results_dir(root)), sets.get(run_name)
+    results = load_reference(kept) if kept else load_run(store.find("*", run_name, sets).path)
     print(reviewing.review(_subject(results)))
 
 
@@ -96,8 +94,8 @@ def oracle(
     }
     try:
         found = list(judges[judge]())
-    except AeError as error:
-        found = [Check(judge, "fail", error.message, error.fix)]
+    except (AeError, OSError) as error:
+        found = [Check(judge, "fail", *told(error)[1:])]
     passed = all(one.verdict != "fail" for one in found)
     code = 0 if passed else CODES[judge]
     plain = [one if one.verdict != "ok" else Check(one.name, "ok", "") for one in found]
@@ -146,8 +144,8 @@ def _data(root: Path, recipe: Recipe, run_name: str | None) -> Iterator[Check]:
         fix = "take it back with git, or make it again: ae run, then ae keep"
         try:
             said = fault()
-        except AeError as error:
-            said, fix = error.message, error.fix
+        except (AeError, OSError) as error:
+            _, said, fix = told(error)
         yield Check(name, "fail" if said else "ok", said or "whole", fix)
 
 
@@ -162,7 +160,8 @@ def _changed(root: Path, recipe: Recipe, sets: Mapping[str, Path]) -> str:
 def _stale(root: Path, recipe: Recipe, path: Path) -> str:
     """Whether a set's verdicts are other ones than its records and the claims give."""
     judged = verdict_lines(judge_results(root, recipe, load_reference(path)))
-    same = judged == (path / "verdicts.txt").read_text(encoding="utf-8")
+    kept = path / "verdicts.txt"
+    same = kept.is_file() and kept.read_bytes() == judged.encode()
     return "" if same else "verdicts.txt is not what the records give with the claims of this tree"
 
 
@@ -170,11 +169,10 @@ def _unlike(root: Path, run: Run) -> str:
     """What follows from the seed alone and differs from the reference set of the run's machine:
     static records of the same command. Raises WorkloadError where records are gone."""
     results = load_run(run.path)
-    ended = {point.status.key: point.status.status for point in results.points}
+    ended = {point.status.key for point in results.points}
     origins = [run.record.provenance, *(one.provenance for one in run.record.resumed)]
-    budget = any(word.startswith("--budget") for word in origins[-1].command)
-    gone = {Status.DONE} if budget else {Status.DONE, None}  # what a budget left out has none
-    if names := [one.id for one in results.missing if ended.get(one.key) in gone]:
+    budget = any(w.startswith("--budget") for w in origins[-1].command)  # what it left out has none
+    if names := [one.id for one in results.missing if one.key in ended or not budget]:
         fix = f"where it is the latest run: ae run {results.recipe} --resume"
         raise WorkloadError(f"there are no records of {', '.join(names)}", fix=fix)
     known = measured.find_set(root, results.recipe, machine_of(results))

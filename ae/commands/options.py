@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial, update_wrapper
 from pathlib import Path
 from shutil import get_terminal_size
@@ -51,14 +51,18 @@ LaneOption = Annotated[str | None, option("native or upstream; default: the reci
 DryRun = Annotated[bool, option("only say what would be done", "--dry-run")]
 
 
-def pairs(words: Sequence[str] | None, name: str) -> dict[str, str]:
-    """Read a repeatable option of the form NAME=VALUE. Raises UsageError."""
-    found = {}
+def pairs(words: Sequence[str] | None, name: str, several: Container[str] = ()) -> dict[str, str]:
+    """Read a repeatable option of the form NAME=VALUE; the values of a name among `several` are
+    joined, and no other name may be there twice. Raises UsageError."""
+    found: dict[str, str] = {}
     for word in words or ():
-        key, equals, value = word.partition("=")
+        key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not key:
             raise UsageError(f"{name} {word}: not of the form NAME=VALUE", fix=f"{name} NAME=VALUE")
-        found[key.strip()] = value.strip()
+        if key in found and key not in several:
+            said = f"{key} is given twice: '{found[key]}' and '{value}'"
+            raise UsageError(said, fix="leave one of them out")
+        found[key] = f"{found[key]},{value}" if key in found else value
     return found
 
 
@@ -87,10 +91,8 @@ def with_options_of_recipes(run: Callable[..., int], words: Sequence[str]) -> Ca
     for name, text in _what_may_change(words).items():
         if _option(name) not in taken:
             kind = Annotated[Words, typer.Option(_option(name), metavar="VALUE", help=text)]
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            parameters.append(
-                inspect.Parameter(f"own_{name}", keyword, default=None, annotation=kind)
-            )
+            own = parameters[0].replace(name=f"own_{name}", default=None, annotation=kind)
+            parameters.append(own)
     command = update_wrapper(partial(run), run)
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}

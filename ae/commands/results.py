@@ -5,6 +5,7 @@ They read a run or a reference set and never write into it; what they draw goes 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -143,6 +144,9 @@ def keep(
     ] = None,
 ) -> None:
     """Put a run's finished points among the reference results of its machine and judge them."""
+    if machine is not None and not re.fullmatch(r"[a-zA-Z0-9][\w.-]*", machine, re.ASCII):
+        said = f"--machine '{machine}': not letters, digits, '.', '_' and '-', as in h200x2"
+        raise UsageError(said, fix="--machine NAME, or without it the GPU's name is taken")
     root = find_root()
     results = results_dir(root)
     run = load_run(RunStore(results).find("*", run_name).path)
@@ -152,7 +156,8 @@ def keep(
     judged = chapter.judge_results(root, recipe, measured.load_reference(folder))
     (folder / "verdicts.txt").write_text(verdict_lines(judged), encoding="utf-8")
     count = sum(point.done for point in run.points)
-    print(f"kept {count} points in {folder}, {len(replaced)} of them instead of older ones")
+    points = f"{count} point{'s' * (count != 1)}"
+    print(f"kept {points} in {folder}, {len(replaced)} of them instead of older ones")
     print(text.verdict_counts(judged))
 
 

@@ -93,12 +93,13 @@ def run(
     """
     if detach and not dry_run:
         return background.detach(recipe, resume=resume, as_json=as_json)
-    changed = {name.removeprefix("own_"): ",".join(v) for name, v in own.items() if v}
+    given = [f"{name.removeprefix('own_')}={v}" for name, each in own.items() for v in each or ()]
+    axes = {name for one in options.recipes_among(recipe) for name in one.axes}
     wanted = Selection(
         variants=tuple(variant or ()),
         experiments=tuple(experiment or ()),
         figures=tuple(figure or ()),
-        settings=pairs(settings, "--set") | changed,
+        settings=pairs([*(settings or ()), *given], "--set", axes),
         repeat=repeat,
         quick=quick,
         gpus=parse_gpus(gpus),

@@ -21,6 +21,7 @@ OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says i
 SKIP_EXIT_CODE = 77
 GRACE_S = 10.0  # between TERM and KILL
 Kind = Literal["container", "process", "job"]
+Shell = tuple[tuple[str, ...], dict[str, str]]  # its command and its environment
 
 
 class Check(NamedTuple):
@@ -127,9 +128,7 @@ class Engine(ABC):
         """The command a person could type to do the same by hand, as argv. Asks nobody."""
 
     @abstractmethod
-    def shell(
-        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
-    ) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(self, point: Point, out: Path, files: Mapping[str, Path] | None = None) -> Shell:
         """Command and environment of a shell with a point's GPUs, folders and secrets (`files`);
         without a terminal it reads commands from its input."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ae.daemon.connection import endpoint_of, refuse_elsewhere
@@ -14,12 +14,8 @@ from ae.engines.slurm.engine import SlurmEngine
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.images.content import BuildOptions
 
-_ENGINES: Mapping[str, type[Engine]] = {
-    "docker": DockerEngine,
-    "podman": PodmanEngine,
-    "local": LocalEngine,
-    "slurm": SlurmEngine,
-}
+_KINDS: Sequence[type[Engine]] = (DockerEngine, PodmanEngine, LocalEngine, SlurmEngine)
+_ENGINES = {kind.name: kind for kind in _KINDS}
 NAMES = tuple(_ENGINES)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ae.daemon.faults import refused
 from ae.engines import spec as container
-from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Sink
+from ae.engines.base import OUT_DIR, Engine, Job, Leftover, Outcome, Shell, Sink
 from ae.engines.output import Kept, LastWords, classify
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import ContainerSpec, GpuGrant, honoured, seconds_between
@@ -126,9 +126,7 @@ class ContainerEngine(Engine):
         spec = container.spec_of(job, name="", labels={}, user=user, gpus=grant)
         return self._line(spec, "run", "--rm")
 
-    def shell(
-        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
-    ) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(self, point: Point, out: Path, files: Mapping[str, Path] | None = None) -> Shell:
         terminal = sys.stdin.isatty()
         labels = {owner.RUN: "shell", owner.RECIPE: point.recipe}
         point = replace(point, argv=("sh", "-i") if terminal else ("sh",))

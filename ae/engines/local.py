@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ae.engines.base import OUT_DIR, Availability, Engine, Job, Leftover, Outcome, Sink
+from ae.engines.base import OUT_DIR, Availability, Engine, Job, Leftover, Outcome, Shell, Sink
 from ae.engines.output import LastWords, classify
+from ae.engines.spec import refused_by
 from ae.errors import EnvironmentFault
 from ae.host import owner, processes
 from ae.host.machine import oom_kills, require_disk
@@ -129,9 +130,7 @@ class LocalEngine(Engine):
         env = self._own_environment(job)
         return ("env", *(f"{key}={value}" for key, value in env.items()), *self._argv(job))
 
-    def shell(
-        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
-    ) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(self, point: Point, out: Path, files: Mapping[str, Path] | None = None) -> Shell:
         """Command and environment of a shell with the environment's programs on PATH."""
         job = Job(point=point, out=out.resolve(), labels={})
         programs = str(environments.interpreter(point.image).parent)
@@ -161,11 +160,8 @@ class LocalEngine(Engine):
         return env | dict(point.env)
 
     def _environment(self, job: Job, home: str) -> dict[str, str]:
-        kept = {
-            key: value
-            for key, value in os.environ.items()
-            if key in _KEPT or key.startswith(_KEPT_PREFIXES)
-        }
+        about = os.environ.items()
+        kept = {key: v for key, v in about if key in _KEPT or key.startswith(_KEPT_PREFIXES)}
         stamp = owner.to_environment(owner.stamp(job.labels))
         own = self._own_environment(job)
         # Kernels compiled in one point serve the next: caches are kept per environment.
@@ -181,11 +177,7 @@ class LocalEngine(Engine):
 
     def _honoured(self, job: Job, python: Path) -> dict[str, object]:
         needs = job.point.needs
-        refused = [f"capability {cap}" for cap in needs.cap_add]
-        refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
-        refused += [f"mount {mount.target}" for mount in needs.mounts]
-        refused += [f"secret {secret.name}" for secret in needs.secrets]
-        refused += ["network none"] if needs.network == "none" else []
+        refused = refused_by("none", job.point)
         facts: dict[str, object] = {"engine": "local", "python": str(python), "refused": refused}
         if needs.gpus is not None:
             facts["gpus"] = [gpu.name for gpu in needs.gpus.devices]

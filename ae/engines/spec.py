@@ -111,6 +111,17 @@ def _settings(spec: ContainerSpec) -> dict[str, tuple[str, int | str]]:
     return {option: (key, value) for option, (key, value) in asked.items() if value is not None}
 
 
+def refused_by(runtime: str, point: Point) -> list[str]:
+    """What of a point's needs a runtime does not give; none: a process without a container."""
+    needs = point.needs
+    refused = [f"capability {cap}" for cap in needs.cap_add]
+    refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
+    refused += [f"mount {mount.target}" for mount in needs.mounts if runtime == "none"]
+    refused += [f"secret {one.name}" for one in needs.secrets if runtime == "none"]
+    refused += ["network none"] * (needs.network == "none" and runtime != "apptainer")
+    return refused if runtime != "podman" else []
+
+
 def to_argv(spec: ContainerSpec, head: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
     """The command line of a client: `head` begins it, `extra` are options that it needs on top."""
     words = [*head, *(("--name", spec.name) if spec.name else ()), *extra]

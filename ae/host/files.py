@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import IO, Any
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write `text` as UTF-8 beside `path` and rename it, so that a reader never sees half of it.
+def write_atomic(path: Path, text: str | bytes) -> None:
+    """Write `text` (as UTF-8) or bytes beside `path` and rename it: no reader ever sees half of it.
 
     Raises OSError; what `path` held before is then still there.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(text if isinstance(text, bytes) else text.encode())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

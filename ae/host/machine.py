@@ -78,8 +78,7 @@ def free_disk(path: Path) -> int:
 
 def require_disk(path: Path, needed: int, what: str, fix: str = "") -> None:
     """Raise EnvironmentFault when fewer than `needed` bytes are free at `path`."""
-    free = free_disk(path)
-    if free < needed:
+    if (free := free_disk(path)) < needed:
         raise EnvironmentFault(
             f"{what} needs {format_size(needed)} of disk, and {path} has {format_size(free)} free",
             fix=fix

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from ae.host.files import lock
 from ae.host.machine import cache_dir
 
 RUN, RECIPE, HOST, PID = "ae.run", "ae.recipe", "ae.host", "ae.pid"
@@ -64,9 +64,7 @@ def measuring(name: str) -> Iterator[str]:
         yield ""
         return
     with opened as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock(file):
             file.seek(0)
             yield file.read().strip() or "another run"
             return

@@ -207,8 +207,7 @@ def _opened(path: Path) -> Iterator[tuple[_Bounded, tarfile.TarFile]]:
 
 def _members(tar: tarfile.TarFile, most: int = _MOST_FILES) -> Iterator[tarfile.TarInfo]:
     for count in range(most + 1):
-        member = tar.next()
-        if member is None:
+        if (member := tar.next()) is None:
             return
         if count == most or member.size < 0 or member.issparse():
             raise tarfile.ReadError(f"more than {most} files, or a size that cannot be")

@@ -118,8 +118,7 @@ def labels_of(found: Mapping[str, Any] | None) -> dict[str, str]:
 
 def find_client(endpoint: str) -> str:
     """The path of the docker client, which must have buildx. Raises EnvironmentFault."""
-    client = shutil.which("docker")
-    if client is None:
+    if (client := shutil.which("docker")) is None:
         raise EnvironmentFault(
             "images are built with the docker client, and there is none on PATH",
             fix="install docker-cli and docker-buildx, or use --engine local",

@@ -110,8 +110,7 @@ def _nobodys(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def _require_committed(root: Path, images: Sequence[ImageRef]) -> None:
     """Raise UsageError where what runs here, or what the images are built from, is not in it."""
-    held = git(root, "ls-files", "-z")
-    if not held:
+    if not (held := git(root, "ls-files", "-z")):
         raise UsageError(f"{root} is no git checkout", fix="make the bundle in a clone")
     folders = ("ae", "images", "recipes", "results/reference")
     said = git(root, "status", "--porcelain", "--untracked-files=all", "--", *folders) or ""

@@ -41,7 +41,7 @@ def choices_of(
     on_cpu = dict.fromkeys(values, GpuChoice())
     if wanted == 0 and wish == "required":
         raise EnvironmentFault(
-            f"{name} needs a GPU and the run was told to use the CPU",
+            f"{name} cannot run without a GPU, and the run was told to use the CPU",
             fix="run it without `--gpus none`, or choose other experiments; `--gpus 0` says how "
             "many, too: the GPU of that number is `--gpus device=0`",
         )
@@ -77,8 +77,7 @@ def _fitting(
     """The values of the GPU axis that so many GPUs are enough for, and what is left out."""
     axis = recipe.gpu_axis(name)
     fitting = [value for value in values if int(value) <= here]
-    left = [value for value in values if int(value) > here]
-    if not left:
+    if not (left := [value for value in values if int(value) > here]):
         return fitting, None
     least = min(int(value) for value in left)
     why = f"{least} GPUs are needed and there {'is' if here == 1 else 'are'} {here}{each}"
@@ -166,8 +165,7 @@ def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:
         return list(gpus)
     found = []
     for device in devices:
-        match = [gpu for gpu in gpus if device in (str(gpu.index), gpu.uuid)]
-        if not match:
+        if not (match := [gpu for gpu in gpus if device in (str(gpu.index), gpu.uuid)]):
             known = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in gpus) or "none"
             raise EnvironmentFault(f"there is no GPU {device}", fix=f"GPUs here: {known}")
         found += [gpu for gpu in match if gpu not in found]

@@ -156,8 +156,7 @@ def _ranges(recipe: Recipe, selection: Selection, name: str) -> dict[str, tuple[
     replaced = {recipe.parameters[key].replaces for key in used if selection.settings.get(key)}
     for axis in recipe.experiments[name].axes:
         there, asked = recipe.possible_values(name, axis), selection.axes.get(axis)
-        found = tuple(value for value in there if asked is None or value in asked)
-        if not found:
+        if not (found := tuple(value for value in there if asked is None or value in asked)):
             raise UsageError(
                 f"{name} has no point with {axis} {', '.join(asked or ())}",
                 fix=f"it has: {', '.join(there)}",

@@ -224,13 +224,14 @@ class RunStore:
             if run := self.latest(recipe):
                 return run
             raise UsageError(f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}")
-        found = self.results.glob(f"runs/{recipe}/*/run.json")
-        known = {one.parent.name: one.parent for one in found}
-        path = known.get(name) or Path(name).resolve()
+        found = [one.parent for one in self.results.glob("runs/*/*/run.json")]
+        known = [path for path in found if recipe in ("*", path.parent.name)]
+        path = {one.name: one for one in (*found, *known)}.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
-            of = "" if sets is None else f" or reference set of {recipe}"
+            of = "" if sets is None else " or reference set" + f" of {recipe}" * (recipe != "*")
+            names = [*(one.name for one in known), *(sets or ())]
             raise UsageError(
-                f"'{name}' is no run{of}; {nearest(name, [*known, *(sets or ())])}",
+                f"'{name}' is no run{of}; {nearest(name, names)}",
                 fix=f"runs lie in {self.results / 'runs'}",
             )
         run = Run(path)

@@ -183,8 +183,7 @@ def assemble(
     points = []
     for path in sorted((folder / "points").glob("[!.]*/status.json")):
         status = read_object(path, StatusRecord)
-        origin = by_key.get(status.key, stray)
-        if origin is None:
+        if (origin := by_key.get(status.key, stray)) is None:
             raise RecordsFault(
                 f"{path.parent.name}: no file in {folder / 'runs'} says which run it is of",
                 fix="take the point away, and `ae keep` its run again",
@@ -223,8 +222,7 @@ def find_set(root: Path, recipe: str, name: str) -> Path | None:
 
 def machine_of(run: Results) -> str:
     """What a set is called: the GPU's model and how many a point was given; `cpu` without."""
-    gpu = run.environment.gpu_name
-    if gpu is None:
+    if (gpu := run.environment.gpu_name) is None:
         return "cpu"
     word = re.sub(r"[^a-z0-9]+", "-", gpu.lower().removeprefix("nvidia")).strip("-")
     count = run.origins[0].gpus
@@ -238,8 +236,7 @@ def keep(run: Results, folder: Path) -> list[str]:
     that the new one has not: then both stay, and `Results.rows` says what counts. Raises
     UsageError where the run has no done point, or was not made from a clean revision.
     """
-    done = [point for point in run.points if point.done]
-    if not done:
+    if not (done := [point for point in run.points if point.done]):
         raise UsageError(f"{run.name} has no finished point", fix="ae run --resume finishes it")
     origin = run.origins[0].model_copy(
         update={

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ae.claims.tables import load_claims
 from ae.errors import AeError, RecipeError
 from ae.figures.draw import STYLE, NoData, Plot
 from ae.figures.summary import ASKED, Row, rows_of
+from ae.host.files import write_atomic
 from ae.recipe.code import function_of, load_code
 from ae.recipe.models import Recipe
 from ae.records.files import COLUMNS, Environment, flat
@@ -264,11 +266,13 @@ def _finish(
     if engine := plot.figure.get_layout_engine():  # solved once for all files
         engine.execute(plot.figure)
         plot.figure.set_layout_engine("none")
-    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in (*formats, "csv")}
-    parts = {suffix: path.with_name(f".{path.name}.part") for suffix, path in files.items()}
+    made = {}
     for suffix in formats:  # no dates inside: the same records give the same bytes
-        plot.figure.savefig(parts[suffix], format=suffix, metadata={FORMATS[suffix]: None})
-    without_ends(plot.table).to_csv(parts["csv"], index=False, float_format="%.9g")
-    for suffix, part in parts.items():
-        part.replace(files[suffix])
+        image = BytesIO()  # on a full disk matplotlib would hide what the system says
+        plot.figure.savefig(image, format=suffix, metadata={FORMATS[suffix]: None})
+        made[suffix] = image.getvalue()
+    made["csv"] = without_ends(plot.table).to_csv(index=False, float_format="%.9g").encode()
+    files = {suffix: out_dir / f"{name}.{suffix}" for suffix in made}
+    for suffix, path in files.items():
+        write_atomic(path, made[suffix])
     return Drawn(name=name, table=plot.table, files=files)

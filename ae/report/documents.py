@@ -33,7 +33,7 @@ from ae.report.chapter import judge_results
 from ae.statistics import Interval, interval
 
 _FILLED = re.compile(  # or a block of code, in which nothing is filled
-    r"^ *(?:```|~~~).*?^ *(?:```|~~~) *$|(<!-- ae\s(.*?)-->)(.*?)(<!-- / -->)",
+    r"^ *(?:```|~~~).*?^ *(?:```|~~~) *$|(<!--\s+ae\s(.*?)-->)(.*?)(<!-- / -->)",
     re.MULTILINE | re.DOTALL,
 )
 _CLAIM = re.compile(r"[\w.-]+")

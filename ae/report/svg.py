@@ -3,59 +3,59 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
 
 _LEFT_OUT = re.compile(
-    r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
-    r'| transform="rotate\(-?0 [^"]*"|(?<=>)\s+(?=<)',
-    re.DOTALL,
+    r"(?s)<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
+    r'| transform="rotate\(-?0 [^"]*"|(?<=>)\s+(?=<)'
 )
 _SHORTENED = re.compile(r' (d|x|y|width|height|transform|style)="([^"]*)"')
 _REFERRED = re.compile(r"#([\w.-]+)(?=[\")])")
-_GROUP = r"<g/>|<g></g>|<g>(<[^<>]*/>|<(\w+)\b[^<>]*>[^<>]*</\2>)</g>"
-_SAFE = "".join(chr(code) for code in range(32, 127) if chr(code) not in '"#%&')
+_IN, _AT = r"((?:[^<]|<(?!/?g\b))*+)</g>", r" x='\S*' y='\S*'"
+_GROUPS = ((f"<g/>|<g>{_IN}", r"\1"), (rf"(<g clip-path='[^']*'>){_IN}\1", r"\1\2"))
+_SHAPES = r"(<path d='[^']*)'((?: clip-path='[^']*')? class='s\d+'/>)<path d='([^']*)'\2"
+_RUN = re.compile(rf"<use( href='\S*'){_AT}( class='\w*'/>)(?:<use\1{_AT}\2){{2,}}")
 
 
 def address(svg: str) -> str:
     """A data URL, fit for an attribute in double quotes: shorter by a third than base64."""
-    return "data:image/svg+xml," + quote(small(svg), safe=_SAFE)
+    return "data:image/svg+xml," + re.sub(r'["#%&\n]', lambda c: f"%{ord(c[0]):02X}", small(svg))
 
 
 def small(svg: str) -> str:
-    """The same picture: styles become classes; comments, ids that nothing refers to, and digits
-    beyond a hundredth of a point and last zeros go."""
-    styles: dict[str, str] = {}
+    """The same picture, without digits beyond a hundredth of a point. Class s1 is solid, o1 not."""
+    looks: dict[str, str] = {}
 
     def shorten(match: re.Match[str]) -> str:
         name, value = match[1], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[2])
         if name == "style":
-            return f" class='{styles.setdefault(value, f's{len(styles)}')}'"
-        if name == "d":
-            value = _straight(re.sub(r"\s*([A-Za-z])\s*", r"\1", value.strip()))
-        return f" {name}='{value}'"
+            return f" class='{looks.setdefault(value, 'so'['opacity' in value] + str(len(looks)))}'"
+        return f" {name}='{_straight(value) if name == 'd' else value}'"
 
-    svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg))
-    rules = [f".{name}{{{rule}}}" for rule, name in styles.items()]
-    solid = "|".join(name for rule, name in styles.items() if "opacity" not in rule)
-    svg = svg.replace("</style>", "".join(["text{white-space:pre}", *rules, "</style>"]), 1)
-    ids = set(re.findall(r' id="([^"]*)"', svg))
-    used = [name for name in dict.fromkeys(_REFERRED.findall(svg)) if name in ids]  # no colours
-    names = {name: f"i{at}" for at, name in enumerate(used)}
+    svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg)).replace(" xlink:href=", " href=")
+    rules = (f".{name}{{{rule}}}" for rule, name in looks.items())
+    sheet = "".join(["text{white-space:pre}marker{overflow:visible}", *rules, "</style>"])
+    svg = svg.replace("</style>", sheet, 1)
+    used = {*_REFERRED.findall(svg)} & {*re.findall(r' id="([^"]*)"', svg)}  # no colours
+    names = {name: f"i{at}" for at, name in enumerate(sorted(used))}
     svg = re.sub(r' id="([^"]*)"', lambda m: f" id='{names[m[1]]}'" if m[1] in names else "", svg)
     svg = _REFERRED.sub(lambda match: f"#{names.get(match[1], match[1])}", svg)
-    svg = re.sub(r'="([^"\']*)"', r"='\1'", svg)
-    # Groups of one thing go, and shapes of one look, one after the other, are one.
-    shape = rf"(<path d='[^']*)'((?: clip-path='[^']*')? class='(?:{solid})'/>)<path d='([^']*)'\2"
-    for pattern, by in ((_GROUP, r"\1"), (shape, r"\1\3'\2")):
-        while (shorter := re.sub(pattern, by, svg)) != svg:
+    for old, new in ((r'="([^"\']*)"', r"='\1'"), *_GROUPS, (_SHAPES, r"\1\3'\2")):
+        while (shorter := re.sub(old, new, svg)) != svg:
             svg = shorter
-    return svg
+    return _RUN.sub(_marked, svg)
+
+
+def _marked(run: re.Match[str]) -> str:
+    """Of one thing in many places: a line that has it as the marker of its corners."""
+    name, places = f"m{run.start()}", " ".join(re.findall(r" [xy]='(\S*)'", run[0]))
+    line = f"<path d='M{places}' style='fill:none;marker:url(#{name})'/>"
+    return f"<marker id='{name}' markerUnits='userSpaceOnUse'><use{run[1]}{run[2]}</marker>{line}"
 
 
 def _straight(path: str) -> str:
     """Level and upright lines by the one coordinate that they change."""
     here, found = ["", ""], []
-    for letter, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+    for letter, numbers in re.findall(r"([A-Za-z])\s*([^A-Za-z]*[^A-Za-z\s])?", path):
         there = numbers.split()[-2:] or ["", ""]
         across, down = (letter == "L" and there[at] == here[at] for at in (1, 0))
         found.append(f"V{there[1]}" if down else f"H{there[0]}" if across else letter + numbers)

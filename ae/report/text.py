@@ -11,7 +11,7 @@ from math import isfinite
 from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean, without_ends
 
-_MISSING = re.compile(r"(?:0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
+_MISSING = re.compile(r"(?:(?<!\d)0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:

@@ -108,14 +108,15 @@ def judgements(results: Results) -> list[Judgement]:
 def test_the_deciding_points_alone_give_the_same_verdict(
     results: Results, judgements: list[Judgement]
 ) -> None:
-    """Of every claim of every recipe that the reference decides, to the last digit."""
+    """Of every claim of every recipe that the reference decides, to the last digit; but what one
+    cell breaks is broken, also where others have no point."""
     points, wrote, decided = spots(results), writers(results.rows), 0
     for one in judgements:
         if one.verdict in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):
             continue
         need = deciding(one.claim, points, wrote)
         rows = [row for row in results.rows if row.process.split("/")[1] in need]
-        assert judge([one.claim], rows) == [one]
+        assert judge([one.claim], rows) == [one] if need else one.verdict is Verdict.NOT_REPRODUCED
         decided += 1
     assert decided
 

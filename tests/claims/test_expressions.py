@@ -246,16 +246,20 @@ def test_a_cell_that_breaks_a_rule_of_every_cell_is_enough() -> None:
     assert value(text) is False
 
 
-def test_one_side_of_an_or_that_holds_in_every_draw_needs_no_other() -> None:
+def test_one_side_that_decides_in_every_draw_needs_no_other() -> None:
+    """Of `or` one that holds; of `and` one that does not: else leaving out a cell hides it."""
     rows = [*ROWS, *(row("spread", each, process=str(each)) for each in (1.0, 2.0, 3.0, 4.0, 5.0))]
     lone = "median(time, variant=fast, dataset=lone) > 1"
     assert value("median(spread) > 2", rows=rows)
     assert value(f"median(time, variant=fast, dataset=hot) > 1 or {lone}")
     assert value(f"{lone} or median(time, variant=fast, dataset=hot) > 1")
     assert value("median(energy) == 3 or median(time, variant=fast, dataset=hot) > 1")
+    assert value(f"median(time, variant=fast, dataset=hot) > 6 and {lone}") is False
+    assert value(f"{lone} and median(time, variant=fast, dataset=hot) > 6") is False
     for text in (
         f"median(time, variant=fast, dataset=hot) > 6 or {lone}",
         f"median(spread) > 2 or {lone}",  # not so in every draw
+        f"median(spread) < 2 and {lone}",
         f"median(time, variant=fast, dataset=hot) > 1 and {lone}",
         f"{lone} or {lone}",
     ):

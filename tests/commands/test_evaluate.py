@@ -151,9 +151,13 @@ def test_a_run_becomes_a_review_and_a_recipe_an_appendix(root: Path, ae: Ae) -> 
     assert "- T3: Fast is a thousand times as fast as slow. Here: ours " in out
     code, _, err = ae("review", "nosuch")
     assert code == ExitCode.USAGE
-    assert "'nosuch' is no run" in err
+    assert "'nosuch' is no run or reference set; " in err
     assert ae("keep", folder.name, "--machine", "toys")[0] == 0
     assert "Results: toys, judged by ae." in ae("review", "toys/toy")[1]
+    for wrong in ("toys/nosuch", "toyz/toy"):
+        code, _, err = ae("review", wrong)
+        assert code == ExitCode.USAGE
+        assert f"'{wrong}' is no run or reference set; did you mean 'toys/toy'?" in err
     code, out, _ = ae("appendix", "toy")
     assert code == 0
     assert r"\section{Artifact Appendix}" in out
@@ -236,6 +240,34 @@ def test_the_oracles_of_data_and_run(root: Path, ae: Ae) -> None:
     found = bad(judged(ae, "data"))
     assert set(found) == {"sources", "reference toy-gpu-1"}
     assert found["sources"] == " M results/reference/toy-gpu-1/toy/verdicts.txt"
+    (kept / "verdicts.txt").write_bytes(b"T1 \xff\n")
+    assert set(bad(judged(ae, "data"))) == {"sources", "reference toy-gpu-1"}
+    (kept / "verdicts.txt").unlink()
+    assert set(bad(judged(ae, "data"))) == {"sources", "reference toy-gpu-1"}
+    (records.parent / "status.json").unlink()
+    (records.parent / "status.json").mkdir()  # which no system reads as a file
+    found = bad(judged(ae, "data"))
+    assert found[f"run {folder.name}"].startswith("the system refused: Is a directory")
+    assert bad(judged(ae, "run"))["run"].startswith("the system refused: Is a directory")
+
+
+@pytest.mark.parametrize("ended", ["failed", "timeout", "oom", "interrupted", "skipped"])
+@pytest.mark.parametrize("budget", [False, True])
+def test_a_point_that_ended_without_records_is_not_whole(
+    root: Path, ae: Ae, ended: str, budget: bool
+) -> None:
+    assert run(*(["--budget", "4s"] if budget else ["--experiment", "together"])).returncode == 0
+    assert judged(ae, "data")["pass"]
+    (folder,) = (root / "results/runs/toy").iterdir()
+    point = folder / "points/together-ones"
+    status = json.loads((point / "status.json").read_text())
+    (point / "status.json").write_text(json.dumps(status | {"status": ended}))
+    (point / "records.jsonl").unlink()
+    name = f"run {folder.name}"
+    wanted = {} if ended == "skipped" else {name: "there are no records of together-ones"}
+    assert bad(judged(ae, "data")) == wanted
+    if not budget:
+        assert ae("keep", folder.name, "--machine", "x")[1].startswith("kept 1 point in ")
 
 
 @pytest.mark.parametrize("left", ["an empty file", "no file", "no folder"])

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,33 @@ def test_keep_then_judge_the_set_by_its_machine(made: Path, ae: Ae, tmp_path: Pa
     assert state(folder) == before
     assert "2 of them instead" in ae("keep", str(run), "--machine", "toy-gpu")[1]
     assert ae("keep", "nosuch")[0] == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("name", ["../../x", "/tmp/x", "a b", "", "..", ".x", "a/b", "x\n", "é"])
+def test_a_set_has_a_plain_name(made: Path, ae: Ae, name: str) -> None:
+    before = sorted(made.parent.rglob("*"))
+    code, out, err = ae("keep", the_run(made).name, "--machine", name)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert err.startswith(f"error: --machine '{name}': not letters, digits")
+    assert "fix: --machine NAME" in err
+    assert sorted(made.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", [("plot", "toy", "-o"), ("report", "toy", "-o")])
+def test_figures_that_do_not_fit_the_disk(ae: Ae, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Here no file may be larger than 3 kB; a full disk says another word."""
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    assert ae(*words, str(whole))[0] == 0
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, limits[1]))
+    try:
+        code, out, err = ae(*words, str(part))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (code, out) == (ExitCode.ENVIRONMENT, "")
+    assert err.startswith("error: the system refused: File too large")
+    assert "free disk" in err
+    assert not [path for path in part.rglob("*") if path.is_file()]
 
 
 def test_records_and_recipe_are_read_once(ae: Ae, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,6 +306,14 @@ def test_repeats_of_a_widen_what_is_the_same(ae: Ae, made: Make) -> None:
     assert re.search(r"^same: within 1%; work_time 3\.\d%; from run-again$", out, re.MULTILINE)
     assert out.splitlines()[-1] == "2 same"
 
+    def failed(file: str, one: dict[str, Any]) -> None:
+        if file == "status.json":
+            one["status"] = "failed"
+
+    shutil.rmtree(made("run-never") / "points")  # what gave nothing is no source
+    made("run-failed", failed)
+    assert ae("compare", "toy", "run-a", "run-b")[:2] == (code, out)
+
     def key(file: str, one: dict[str, Any]) -> None:
         if file == "status.json":
             one["key"] = "0" * 64

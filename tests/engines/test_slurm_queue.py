@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ae.engines.slurm import queue
-from ae.errors import EnvironmentFault
+from ae.errors import EnvironmentFault, UsageError
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,37 @@ def test_what_a_person_chose_of_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACCOUNT", "CONSTRAINT", "RESERVATION"):
         monkeypatch.delenv(f"SBATCH_{name}", raising=False)
     assert queue.choices() == {"SBATCH_PARTITION": "gpu"}
+
+
+def test_what_a_person_asks_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNTIME", "SHARED", "POLL_S"):
+        monkeypatch.setenv(f"AE_SLURM_{name}", "")
+    asked = queue.wanted()
+    assert (asked.runtime, asked.shared, asked.poll_s) == (None, False, 30)
+    for name, word in (("RUNTIME", "podman"), ("SHARED", "0"), ("POLL_S", "0.5")):
+        monkeypatch.setenv(f"AE_SLURM_{name}", word)
+    asked = queue.wanted()
+    assert (asked.runtime, asked.shared, asked.poll_s) == ("podman", False, 0.5)
+    monkeypatch.setenv("AE_SLURM_SHARED", "1")
+    assert queue.wanted().shared
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "said"),
+    [
+        ("RUNTIME", "foo", "input should be 'pyxis', 'apptainer', 'podman' or 'none'"),
+        ("SHARED", "perhaps", "input should be a valid boolean"),
+        ("POLL_S", "abc", "input should be a valid number"),
+        ("POLL_S", "-1", "input should be greater than 0"),
+        ("POLL_S", "0", "input should be greater than 0"),
+        ("POLL_S", "nan", "input should be "),
+        ("POLL_S", "inf", "input should be a finite number"),
+    ],
+)
+def test_what_nobody_can_ask_of_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, word: str, said: str
+) -> None:
+    monkeypatch.setenv(f"AE_SLURM_{name}", word)
+    with pytest.raises(UsageError, match=f"^AE_SLURM_{name}={word}: {said}") as caught:
+        queue.wanted()
+    assert caught.value.fix

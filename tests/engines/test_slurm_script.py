@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ae.engines.slurm.probe import Found
+from ae.engines.slurm.probe import Found, findings
 from ae.engines.slurm.script import RUNTIMES, Batch, Share, asked_in, identity, line, script, shell
 from ae.model import GpuRequest, Mount, RuntimeNeeds
 from tests.engines.acts import make_job
@@ -107,3 +107,24 @@ def test_what_a_probe_printed() -> None:
     gpus = node.machine().gpus
     assert [gpu.index for gpu in gpus] == list(range(8))
     assert {(gpu.name, gpu.uuid, gpu.driver) for gpu in gpus} == {("NVIDIA H200", "", "580.65.06")}
+
+
+def test_the_doctor_speaks_of_the_runtime_that_is_asked_for() -> None:
+    lines = ("runtime apptainer apptainer version 1.4.5", "cache /there")
+    node = Found(node="n", cpus=96, memory=2048, kind="", count=8, lines=lines)
+
+    def said(runtime: str | None) -> tuple[str, str]:
+        (found,) = [one for one in findings(node, {}, runtime) if one.name == "runtime"]
+        return found.verdict, found.sentence
+
+    assert said(None) == said("apptainer")
+    assert said(None)[0] == "ok"
+    assert said("none") == (
+        "warn", "apptainer apptainer version 1.4.5: points run as plain processes"
+    )  # fmt: skip
+    assert said("pyxis") == ("fail", "n has no pyxis (apptainer apptainer version 1.4.5)")
+
+
+def test_what_a_probe_leaves_is_none_of_git() -> None:
+    words = ["git", "check-ignore", "--quiet", "--no-index", "results/slurm/probe.json"]
+    assert subprocess.run(words, cwd=Path(__file__).parents[2], check=False).returncode == 0

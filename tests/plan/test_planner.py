@@ -233,6 +233,10 @@ def test_the_cpu_can_be_asked_for(toy: Recipe) -> None:
     assert made.points[0].image.flavour is Flavour.CPU
     with pytest.raises(EnvironmentFault, match="was told to use the CPU"):
         plan(toy, ONE, experiments=("gpu_only",), gpus=0)
+    two = changed(changed(toy, "apart", gpu="required"), "together", gpu="required")
+    two = changed(two, "noop", default=True)
+    (note,) = plan(two, ONE, gpus=0).notes
+    assert note.startswith("left out: together, apart cannot run without a GPU, and the run was")
 
 
 def test_gpu_none_gets_no_gpu_in_the_image_that_other_points_use(toy: Recipe) -> None:

@@ -212,8 +212,9 @@ def test_find(store: RunStore, plan: Plan) -> None:
     assert store.find("toy").path == run.path
     assert store.find("toy", run.name).path == run.path
     assert store.find("toy", str(run.path)).path == run.path
-    with pytest.raises(UsageError, match="is a run of toy, not of other"):
-        store.find("other", str(run.path))
+    for word in (run.name, str(run.path)):
+        with pytest.raises(UsageError, match="is a run of toy, not of other"):
+            store.find("other", word)
     with pytest.raises(UsageError, match=f"did you mean '{run.name}'"):
         store.find("toy", run.name[:-1])
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
@@ -221,6 +222,8 @@ def test_find(store: RunStore, plan: Plan) -> None:
         store.find("*", "1")
     with pytest.raises(UsageError, match=r"'h20' is no run or reference set .*mean 'h200'"):
         store.find("toy", "h20", {"h200"})
+    with pytest.raises(UsageError, match=r"'x' is no run or reference set; known: .*h200/toy"):
+        store.find("*", "x", {"h200/toy"})
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
@@ -295,7 +298,7 @@ def test_a_full_disk_leaves_no_half_status(
     def full(self: Path, *_: object, **__: object) -> int:
         raise OSError(28, "No space left on device", str(self))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(EnvironmentFault, match="No space left on device"):
         run.finish(point, DONE)
     assert folder.exists()

@@ -43,8 +43,9 @@ def test_digits_are_those_that_the_spread_allows(value: Interval, said: str) -> 
     assert rounded(value) == said
 
 
-def test_a_number_is_filled_where_a_comment_asks_for_it(house: Path) -> None:
-    asked = f"<!-- ae h200/dlrm {KERNEL.replace('best', 'best, dataset=random')} -->"
+@pytest.mark.parametrize("space", [" ", "\n"])  # a long line is broken anywhere
+def test_a_number_is_filled_where_a_comment_asks_for_it(house: Path, space: str) -> None:
+    asked = f"<!--{space}ae h200/dlrm {KERNEL.replace('best', 'best, dataset=random')} -->"
     (house / "README.md").write_text(
         f"Best: {asked}1<!-- / --> us\n\n```\n{asked}1<!-- / -->\n```\n"
     )

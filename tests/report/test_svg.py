@@ -31,26 +31,42 @@ def svg() -> str:
 
 
 def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
-    """What is drawn, in its order: the tag with all of its style, its text, its corners.
+    """What is drawn, in its order: the tag with all of its style, its text, its corners. A line
+    with a marker counts as the marker, at each of its corners.
 
     Paths of one look, one after the other, count as one, but for those that shine through.
     """
     root = ElementTree.fromstring(svg)
     sheet = "".join(style.text or "" for style in root.iterfind(".//{*}style"))
-    rules = dict(re.findall(r"\.(s\d+)\{([^}]*)\}", sheet))
+    rules = dict(re.findall(r"\.([so]\d+)\{([^}]*)\}", sheet))
     found = []
+    inside = {id(one) for marker in root.iterfind(".//{*}marker") for one in marker.iter()}
     for one in root.iter():
         tag = one.tag.partition("}")[2]
+        if id(one) in inside:
+            continue
+        if marked := re.search(r"marker:url\(#(\w+)\)", one.get("style", "")):
+            (used,) = root.iterfind(f".//{{*}}marker[@id='{marked[1]}']/{{*}}use")
+            look = (f"use {rules[used.get('class', '')]} None False", "")
+            found += [(*look, [place]) for place in places(one.get("d", ""))]
+            continue
         if tag in ("path", "text", "use", "rect"):
             style = one.get("style") or rules.get(one.get("class", ""), "")
             style = re.sub(r"url\(#\w+\)", "url", style)
+            at = [(float(one.get("x", 0)), float(one.get("y", 0)))] if tag == "use" else []
             about = f"{tag} {style} {one.get('fill')} {'rotate(-30' in one.get('transform', '')}"
             look = (about, "".join(one.itertext()))
             if tag == "path" and "opacity" not in style and found and found[-1][:2] == look:
                 found[-1][2].extend(corners(one.get("d", "")))
             else:
-                found.append((*look, corners(one.get("d", ""))))
+                found.append((*look, at or corners(one.get("d", ""))))
     return found
+
+
+def places(path: str) -> list[tuple[float, float]]:
+    """The corners of a line that is written as M and numbers only."""
+    numbers = [float(number) for number in path.removeprefix("M").split()]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def corners(path: str) -> list[tuple[float, float]]:
@@ -82,7 +98,7 @@ def test_the_picture_is_the_same(svg: str) -> None:
 def test_every_reference_has_its_target(svg: str) -> None:
     one = small(svg)
     ids = re.findall(r" id='([^']*)'", one)
-    assert len(ids) == len(set(ids)) == 5  # the clip, the hatch, two ticks, the marker
+    assert len(ids) == len(set(ids)) == 6  # the clip, the hatch, two ticks, the marker's shape, it
     assert set(re.findall(r"(?:url\(|href=')#(\w+)", one)) == set(ids)
 
 

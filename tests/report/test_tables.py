@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from ae.report.text import (
     result_csv,
     result_latex,
     result_text,
+    short_reason,
     skip_text,
     span,
     verdict_text,
@@ -314,6 +317,25 @@ def test_claims_of_one_reason_are_one_line() -> None:
         "4 claims: 1 reproduced, 2 not run, 1 not transcribed",
     ]  # fmt: skip
     assert verdict_text([]) == "no claims"
+
+
+def test_a_count_of_cells_is_left_whole_before_what_is_missing() -> None:
+    why = "no records of kernel_time (model=a, experiment times, gpus=2)"
+    short = "no records of kernel_time in times"
+    for told, said in (
+        (f"0 of 5 cells: 30 of 45 cells: {why}", f"0 of 5 cells: 30 of 45 cells: {short}"),
+        (f"10 of 45 cells: {why}", f"10 of 45 cells: {short}"),
+        (f"0 of 5 cells: 0 of 45 cells: {why}", short),
+        (f"1 of 5 cells: 0 of 45 cells: {why}", f"1 of 5 cells: {short}"),
+    ):
+        assert short_reason(judged("D5", Verdict.NOT_RUN, told)) == said
+
+
+def test_every_verdict_is_in_the_design() -> None:
+    design = (Path(__file__).parents[2] / "docs/design.md").read_text()
+    listed = re.search(r"Verdicts: (.*?)\. ", " ".join(design.split()))
+    assert listed
+    assert set(re.findall("`(.*?)`", listed[1])) == {str(word) for word in Verdict}
 
 
 def test_every_verdict_is_counted() -> None:

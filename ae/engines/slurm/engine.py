@@ -17,23 +17,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ae.engines.base import Availability, Check, Engine, Job, Leftover, Outcome, Sink
+from ae.engines.base import Availability, Check, Engine, Job, Leftover, Outcome, Shell, Sink
 from ae.engines.local import LocalEngine
 from ae.engines.output import LastWords, classify
 from ae.engines.slurm import folder as files
-from ae.engines.slurm import probe, queue
+from ae.engines.slurm import probe, queue, script
 from ae.engines.slurm.follow import Follower
 from ae.engines.slurm.images import Images
-from ae.engines.slurm.script import (
-    Batch,
-    Share,
-    asked_in,
-    identity,
-    interactive,
-    options,
-    refused_by,
-    script,
-)
+from ae.engines.slurm.script import Batch, Share
+from ae.engines.spec import refused_by
 from ae.errors import EnvironmentFault
 from ae.host import owner
 from ae.host.files import write_atomic
@@ -43,7 +35,6 @@ from ae.model import ImageRef, Machine, Point
 from ae.records.folder import Run
 
 AHEAD = 50  # jobs that are handed in at a time
-_POLL_S = 30.0
 
 
 class SlurmEngine(Engine):
@@ -58,10 +49,12 @@ class SlurmEngine(Engine):
 
     def __init__(self, *, build: BuildOptions | None = None, grace_s: float = 10.0) -> None:
         super().__init__(build=build, grace_s=grace_s)
-        poll_s = float(os.environ.get("AE_SLURM_POLL_S") or _POLL_S)
-        self._follower = Follower(poll_s)
         self._coming: list[Job] = []  # may be handed in before they are asked for
         self._open: dict[Path, Batch] = {}  # by the point's folder: its outcome is not kept yet
+
+    @cached_property
+    def _follower(self) -> Follower:
+        return Follower(queue.wanted().poll_s)
 
     # -- the cluster -----------------------------------------------------------------------------
 
@@ -93,13 +86,13 @@ class SlurmEngine(Engine):
 
     def findings(self) -> list[Check]:
         self._found = self._look(fresh=True)
-        return list(probe.findings(self._found, self.available().facts))
+        return list(probe.findings(self._found, self.available().facts, queue.wanted().runtime))
 
     # -- images ----------------------------------------------------------------------------------
 
     @cached_property
     def _runtime(self) -> str:
-        return os.environ.get("AE_SLURM_RUNTIME") or self._found.runtimes[0]
+        return queue.wanted().runtime or self._found.runtimes[0]
 
     @cached_property
     def _images(self) -> Images:
@@ -165,7 +158,7 @@ class SlurmEngine(Engine):
         earlier = self._batch(job, top / f"{stem}-{last}", timeout_s)
         path = earlier.folder / "job.sh"
         if path.is_file() and not files.is_closed(earlier.folder):
-            if identity(path.read_text()) == identity(script(earlier)):
+            if script.identity(path.read_text()) == script.identity(script.script(earlier)):
                 self._open[job.out] = earlier
                 self._follower.hand_in(earlier)
                 return earlier
@@ -173,7 +166,7 @@ class SlurmEngine(Engine):
         batch = replace(earlier, folder=top / f"{stem}-{last + 1}")
         batch.folder.mkdir(parents=True)
         self._open[job.out] = batch
-        write_atomic(batch.folder / "job.sh", script(batch))
+        write_atomic(batch.folder / "job.sh", script.script(batch))
         self._follower.hand_in(batch)
         return batch
 
@@ -202,7 +195,6 @@ class SlurmEngine(Engine):
     def _batch(self, job: Job, folder: Path, timeout_s: float) -> Batch:
         point, image, ident = job.point, "", ""
         gpus = point.needs.gpus.count if point.needs.gpus else 0
-        shared = bool(os.environ.get("AE_SLURM_SHARED"))
         if self._runtime != "none":
             image, ident, _ = self._images.about(point.image)
         elif needed := [one.name for one in point.needs.secrets if not one.optional]:
@@ -210,7 +202,7 @@ class SlurmEngine(Engine):
                 f"{point.id} needs the secret '{needed[0]}', which only a container can be given",
                 fix="use nodes with apptainer, pyxis or podman; see `ae doctor --engine slurm`",
             )
-        share = self._found.share(gpus, point.needs.memory_bytes, shared=shared)
+        share = self._found.share(gpus, point.needs.memory_bytes, shared=queue.wanted().shared)
         return Batch(
             job=job, folder=folder, share=share, runtime=self._runtime, image=image,
             image_id=ident, timeout_s=timeout_s, grace_s=self._grace_s,
@@ -242,7 +234,7 @@ class SlurmEngine(Engine):
         if stopped and not late:
             why = f"stopped by Slurm{f' ({state})' * bool(state)}: cancelled, or the node is needed"
         files.fetch(batch.folder, job.out)
-        asked = asked_in((batch.folder / "job.sh").read_text())
+        asked = script.asked_in((batch.folder / "job.sh").read_text())
         facts: dict[str, object] = {
             "engine": f"Slurm {self.available().facts['version']}",
             "runtime": batch.runtime,
@@ -290,14 +282,12 @@ class SlurmEngine(Engine):
             share=Share(gpus=gpus, cpus=1, memory=0), timeout_s=job.point.timeout_s,
             grace_s=self._grace_s, beat_s=self._follower.poll_s,
         )  # fmt: skip
-        return ("srun", *options(batch), *LocalEngine().equivalent(job))
+        return ("srun", *script.options(batch), *LocalEngine().equivalent(job))
 
-    def shell(
-        self, point: Point, out: Path, files: Mapping[str, Path] | None = None
-    ) -> tuple[tuple[str, ...], dict[str, str]]:
+    def shell(self, point: Point, out: Path, files: Mapping[str, Path] | None = None) -> Shell:
         terminal = sys.stdin.isatty()
         point = replace(point, argv=("sh", "-i") if terminal else ("sh",))
         job = Job(point=point, out=out.resolve(), labels={}, secrets=files or {})
         batch = self._batch(job, out.resolve() / f"ae-shell-{os.getpid()}", 0)
         (batch.folder / "out").mkdir(parents=True)
-        return interactive(batch, terminal=terminal), dict(queue.environment())
+        return script.interactive(batch, terminal=terminal), dict(queue.environment())

@@ -117,8 +117,7 @@ class Follower:
                 with suppress(EnvironmentFault):
                     away += 1
                     seen = queue.jobs()
-                    left = {folder for folder in left if folder in seen and not seen[folder].over}
-                    if not left:
+                    if not (left := {one for one in left if one in seen and not seen[one].over}):
                         return True
                     if looks % 20 == 0:
                         queue.cancel({one for one in left if looks or not read_end(one)})

@@ -42,7 +42,7 @@ class Images:
                 f"the image {image.reference} was not made into a file for {self._runtime} yet",
                 fix="run without --no-build",
             )
-        note = _note(path)
+        note = Path(f"{path}.json")
         about = json.loads(note.read_text()) if note.is_file() else {"sha256": _digest(path)}
         return str(path), about.get("id", ""), about["sha256"]
 
@@ -71,7 +71,7 @@ class Images:
                     saved.rename(part)
                 saved.unlink(missing_ok=True)
             about = {"id": ident, "sha256": _digest(part)}
-            write_atomic(_note(path), json.dumps(about) + "\n")
+            write_atomic(Path(f"{path}.json"), json.dumps(about) + "\n")
             part.rename(path)
 
     def _convert(self, *argv: str) -> None:
@@ -100,8 +100,3 @@ class Images:
             "there is no Docker Engine and no podman here to make the image's file with",
             fix="make it where there is one and name it: --image FILE; see docs/slurm.md",
         )
-
-
-def _note(path: Path) -> Path:
-    """Where it stands what a file was made of."""
-    return path.with_name(path.name + ".json")

@@ -100,7 +100,8 @@ def look(follower: Follower, *, gpus: bool, fresh: bool = False) -> Found:
     )  # fmt: skip
     lines = Kept()
     try:
-        folder.mkdir(parents=True)
+        for path in (folder, cache_dir()):  # what a node is to see must be there
+            path.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / "job.sh", script(batch))
         follower.hand_in(batch)
         end = follower.end_of(batch, lines) or {"why": "Slurm has lost the job"}
@@ -127,15 +128,18 @@ def look(follower: Follower, *, gpus: bool, fresh: bool = False) -> Found:
     return found
 
 
-def findings(found: Found, facts: Mapping[str, str]) -> Iterator[Check]:
-    """What to say of it, each with its fix."""
+def findings(found: Found, facts: Mapping[str, str], wanted: str | None) -> Iterator[Check]:
+    """What to say of it, each with its fix; `wanted` is the runtime that the person named."""
     listed, chosen = found.of("listed"), queue.choices()
     said = f"a job ran on {found.node}: {found.cpus} CPUs, {found.memory} MB, {found.count} GPUs"
     where = ", ".join(f"{key}={value}" for key, value in chosen.items()) or "Slurm's defaults"
     yield Check("node", "ok", f"{said} ({where}); results are on a shared disk")
-    runtime = found.runtimes[0]
+    runtime = wanted or found.runtimes[0]
     versions = ", ".join(found.of("runtime")) or "no pyxis, apptainer or podman"
-    if runtime == "none":
+    if runtime not in found.runtimes:
+        fix = f"AE_SLURM_RUNTIME names one of: {', '.join(found.runtimes)}"
+        yield Check("runtime", "fail", f"{found.node} has no {runtime} ({versions})", fix)
+    elif runtime == "none":
         fix = "have one of them installed; without, points run in an environment of yours"
         yield Check("runtime", "warn", f"{versions}: points run as plain processes", fix)
     else:

@@ -12,7 +12,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ae.errors import EnvironmentFault
+from pydantic import BaseModel, Field, ValidationError
+
+from ae.engines.slurm.script import Runtime
+from ae.errors import EnvironmentFault, UsageError
 from ae.host import processes, signals
 
 TIMEOUT_S = 60.0
@@ -52,6 +55,14 @@ _REFUSED = (
     ("node configuration", "no node has so much: see `sinfo -o '%N %G %c %m'`; name another "
      "partition with SBATCH_PARTITION"),
 )  # fmt: skip
+
+
+class Wanted(BaseModel):
+    """What a person asks of this engine; a variable that is empty counts as not set."""
+
+    runtime: Runtime | None = Field(None, alias="AE_SLURM_RUNTIME")  # None: a node's first
+    shared: bool = Field(False, alias="AE_SLURM_SHARED")
+    poll_s: float = Field(30.0, alias="AE_SLURM_POLL_S", gt=0, allow_inf_nan=False)
 
 
 class Away(EnvironmentFault):
@@ -162,6 +173,16 @@ def cancel(folders: Container[Path]) -> None:
 def choices() -> dict[str, str]:
     """What the person chose of Slurm, by sbatch's own variables."""
     return {key: value for key, value in os.environ.items() if value and _CHOICE.fullmatch(key)}
+
+
+def wanted() -> Wanted:
+    """What the person chose of this engine. Raises UsageError, which says what may be there."""
+    try:
+        return Wanted.model_validate({key: word for key, word in os.environ.items() if word})
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"{first['loc'][0]}={first['input']}: {first['msg'].lower()}"
+        raise UsageError(said, fix="unset it for the default; see docs/slurm.md") from error
 
 
 def environment() -> Mapping[str, str]:

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote, split
+from typing import Literal, get_args
 
 from ae.engines.base import OUT_DIR, Job
 from ae.engines.local import LocalEngine
 from ae.engines.secrets import mounts_of
 from ae.engines.spec import HOME, GpuGrant, spec_of, to_argv
-from ae.model import Point
 
-RUNTIMES = ("pyxis", "apptainer", "podman", "none")  # the first that a node has is taken
+Runtime = Literal["pyxis", "apptainer", "podman", "none"]  # the first that a node has is taken
+RUNTIMES = get_args(Runtime)
 _DEVICES = "@devices@"
 _TEXT = Path(__file__).with_name("job.sh").read_text(encoding="utf-8")
 _PODMAN = """\
@@ -177,16 +178,6 @@ scratch=$(mktemp -d) && trap 'rm -rf "$scratch"' EXIT; cd {quote(str(batch.folde
 {shell((*words, *argv))}"""
     asked = [word for word in options(batch) if not word.startswith("--time=")]  # the partition's
     return ("srun", *asked, *(("--pty",) if terminal else ()), "bash", "-c", text)
-
-
-def refused_by(runtime: str, point: Point) -> list[str]:
-    """What of a point's needs a runtime does not give."""
-    needs = point.needs
-    refused = [f"capability {cap}" for cap in needs.cap_add]
-    refused += [f"ulimit {limit.name}" for limit in needs.ulimits]
-    refused += [f"mount {mount.target}" for mount in needs.mounts if runtime == "none"]
-    refused += ["network none"] * (needs.network == "none" and runtime != "apptainer")
-    return refused if runtime != "podman" else []
 
 
 def shell(words: Iterable[str]) -> str:
