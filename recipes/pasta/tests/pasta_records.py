@@ -234,7 +234,12 @@ def counts(records: Records, off: float = 0) -> None:
 
 
 def distinct(
-    records: Records, slow: float = 1.2, wrong: float = 0, checked: float = 900, off: float = 0
+    records: Records,
+    slow: float = 1.2,
+    wrong: float = 0,
+    checked: float = 900,
+    off: float = 0,
+    unmatched: float = 0,
 ) -> None:
     """One in fifty analysed; the last model is as the arguments say."""
     for mode in ("test", "train"):
@@ -245,6 +250,7 @@ def distinct(
                         **where)  # fmt: skip
             for metric, value, usual in (
                 ("mismatches", wrong, 0), ("checked", checked, 900), ("cells_that_differ", off, 0),
+                ("unmatched", unmatched, 0),
             ):  # fmt: skip
                 records.add("distinct", metric, value if last else usual, "launches", **where)
 

@@ -178,7 +178,7 @@ def test_with_the_drivers_prefetch_on_only_what_survives_it_is_judged() -> None:
 @pytest.mark.parametrize(
     ("claim", "off"),
     [("slowdown", {"slow": 1.51}), ("mismatches", {"wrong": 1}), ("mismatches", {"checked": 0}),
-     ("cells", {"off": 1})],
+     ("cells", {"off": 1}), ("cells", {"unmatched": 1})],
 )  # fmt: skip
 def test_one_model_whose_inferred_launches_are_wrong_or_slow_fails_the_claim(
     claim: str, off: dict[str, float]
