@@ -31,7 +31,6 @@ from autotm.rivals.steps import rivals
 OURS = "Ours"
 FAILURES = 2  # knobs of a form that fail, before it is left out
 SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what was asked for
-TIMES = 3  # iterations of a point that are timed
 
 
 @dataclass
@@ -170,7 +169,7 @@ class Comparison:
         ]
 
     def measured(self, rival: Rival, knob: float) -> tuple[int, float] | None:
-        """Peak and median seconds; None where it does not fit, or fails otherwise."""
+        """Peak and seconds; None where it does not fit, or fails otherwise."""
         name = rival.name, rival.form, knob
         if name not in self._known:
             self._known[name] = self._run(rival, knob)
@@ -227,7 +226,7 @@ class Comparison:
                 self.module.zero_grad()
                 peak = peak_bytes(run, self.device) + self.held
                 clean = self._clean(run)
-                times = [seconds_of(clean, self.device) for _ in range(TIMES)]
+                seconds = seconds_of(clean, self.device)
         except Exception as error:
             if no_memory(error):
                 return None
@@ -237,7 +236,7 @@ class Comparison:
             return None
         finally:
             self._tidy()
-        return peak, statistics.median(times)
+        return peak, seconds
 
     def _clean(self, run: Run) -> Run:
         def clean() -> torch.Tensor:

@@ -6,7 +6,6 @@ reaches within the same budget.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from autotm.networks.modules import module
 from autotm.planner.apart import Aimed, once_planned
 from autotm.planner.model import Aim
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import OURS, SPARE, TIMES, Comparison
+from autotm.rivals.compare import OURS, SPARE, Comparison
 from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
 
@@ -124,8 +123,7 @@ class Task:
             net.zero_grad()
             peak = peak_bytes(run, where) + held_bytes(net, sample)
             peak += step.fit.plan.peak_bytes if where.type != "cuda" else 0  # made before
-            times = [seconds_of(run, where) for _ in range(TIMES)]
-            trial = self._judged(batch, peak, statistics.median(times) / batch)
+            trial = self._judged(batch, peak, seconds_of(run, where) / batch)
             if trial.why:
                 return trial
             net.zero_grad()

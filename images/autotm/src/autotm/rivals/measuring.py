@@ -18,6 +18,8 @@ from autotm.executor.errors import AutotmError
 from autotm.executor.profiling import forget_workspaces
 from autotm.rivals.base import Run
 
+IN_A_ROW = 3  # iterations that are timed as one
+
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
     """The most bytes allocated on a device while `run()` runs, with what was there before.
@@ -50,12 +52,16 @@ def held_bytes(module: nn.Module, sample: Sequence[torch.Tensor]) -> int:
 
 
 def seconds_of(run: Run, device: torch.device) -> float:
-    """Seconds of an iteration, from an idle device to an idle one."""
+    """Seconds of an iteration: of some in a row, from an idle device to an idle one.
+
+    So a host that is ahead of its GPU prepares the next one meanwhile, as in training.
+    """
     begin = time.perf_counter()
-    run()
+    for _ in range(IN_A_ROW):
+        run()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - begin
+    return (time.perf_counter() - begin) / IN_A_ROW
 
 
 def tidy(device: torch.device) -> None:
