@@ -114,10 +114,24 @@ class Decay(nn.Module):
         return self.last(torch.sigmoid(h * h))
 
 
+class Norms(nn.Module):
+    """One batch normalisation, used twice: the second time it starts with what the first gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(n, 8, 3, padding=1) for n in (3, 8))
+        self.norm, self.last = nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = F.relu(self.norm(self.first(x)))
+        return self.last(F.relu(self.norm(self.second(h))).mean((2, 3)))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "decay": (Decay, lambda: (torch.randn(6, 12), torch.randint(0, 5, (6,)))),
     "mlp": (Mlp, lambda: (torch.randn(6, 12), torch.randint(0, 5, (6,)))),
     "conv": (ConvNet, _image),
+    "norms": (Norms, _image),
     "residual": (resnet, _image),
     "transformer": (Transformer, _words),
     "unet": (UNet, lambda: (torch.randn(2, 3, 16, 16), torch.randint(0, 2, (2,)))),

@@ -135,9 +135,18 @@ def test_other_shapes_and_a_changed_module_are_refused() -> None:
     step, module, sample = fitted("mlp")
     with pytest.raises(ValueError, match=r"\(6, 12\), \(6,\), and got \(3, 12\), \(3,\)"):
         step(sample[0][:3], sample[1][:3])
-    module.get_parameter("0.weight").requires_grad_(False)
+    weight = module.get_parameter("0.weight")
+    weight.requires_grad_(False)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="has changed"):
+            step(*sample)
+    weight.requires_grad_(True)
+    step(*sample)
+    kept, weight.data = weight.data, weight.data.t().contiguous().t()  # in other strides
     with pytest.raises(ValueError, match="has changed"):
         step(*sample)
+    weight.data = kept.clone()
+    step(*sample)
 
 
 class Branches(nn.Module):
@@ -189,7 +198,7 @@ def test_a_budget_that_cannot_be_met_names_the_least() -> None:
     with pytest.raises(BudgetError, match="at least") as error:
         autotm.fit(module, sample, LOSS, budget="1kB", planner=both)
     assert 1000 < error.value.least < 1e6
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # those of earlier steps may end meanwhile
 
 
 @pytest.mark.parametrize(

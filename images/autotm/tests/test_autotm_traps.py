@@ -18,7 +18,7 @@ from autotm.executor.capture import capture
 from autotm.executor.errors import CaptureError
 from autotm.executor.kernels import kernel
 from autotm.executor.lanes import CpuLanes
-from autotm.executor.profiling import Cache
+from autotm.executor.profiling import Cache, Measured, paced
 from autotm.executor.trying import operands, tried
 from autotm.fitting import Fitted
 from autotm.graph import OUTSIDE
@@ -387,15 +387,25 @@ def test_a_budget_is_a_size(budget: Any, size: int) -> None:
 
 def test_lines_of_a_cache_that_are_no_times_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl"
-    whole = '{"key": "a", "seconds": 0.5, "outside": 3}'
+    whole = '{"key": "a", "seconds": 0.5, "outside": 3, "host": 0.1}'
     wrong = [
-        '{"key": "b", "seconds": %s, "outside": %s}' % each  # noqa: UP031
+        '{"key": "b", "seconds": %s, "outside": %s, "host": 0}' % each  # noqa: UP031
         for each in (("NaN", 0), ("-1", 0), ('"abc"', 0), ("null", 0), ("1", -1))
     ]
     path.write_bytes("\n".join([whole, *wrong]).encode() + b"\n\xff\xfe\x00\n[1]\n")
     found = Cache(path)
     assert len(found) == 1
     assert found.get("a") is not None
+
+
+def test_an_operator_takes_what_it_lets_a_gpu_wait_as_well() -> None:
+    quick, slow = Measured(1.0, 0, host=0.1), Measured(0.1, 0, host=1.0)
+    assert paced([quick] * 3) == pytest.approx(
+        [1.1, 1.0, 1.0]
+    )  # only the first launch is waited for
+    assert paced([slow] * 3) == pytest.approx([1.1, 1.0, 1.0])
+    # What a long one takes hides the launches behind it, until the host is behind.
+    assert paced([quick, slow, slow]) == pytest.approx([1.1, 0.1, 1.0])
 
 
 def test_made_up_operands_may_be_probabilities() -> None:

@@ -34,6 +34,7 @@ from autotm.executor.profiling import (
     forget_workspaces,
     in_backward,
     link,
+    paced,
     profile,
 )
 from autotm.executor.program import compile_plan
@@ -122,7 +123,7 @@ def timed(
     known = Cache(Path(cache) if cache is not None else None)
     with unchanged_random(found.device):
         times = in_backward(found.device, lambda: profile(found, known))
-    graph = arena_graph(found.graph, [each.seconds for each in times])
+    graph = arena_graph(found.graph, paced(times))
     # What libraries keep from their first call on is workspace too. By now every kind of call ran
     # in this thread, the forward's, and in autograd's.
     kept = max(0, _allocated(found.device) - before)
@@ -207,7 +208,7 @@ class Fitted(nn.Module):
         self.measurement: Measurement | None = None
         self._like = [_likeness(each) for each in iteration.capture.inputs]
         self._cast = _casting(iteration.capture.device)
-        self._state = _state(held_by(module))
+        self._state = _State(held_by(module))
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
@@ -225,7 +226,7 @@ class Fitted(nn.Module):
                 "or device); fit again for other inputs"
             )
         held = held_by(self.module)
-        if _state(held) != self._state:
+        if not self._state.same(held):
             raise ValueError("the module has changed since it was fitted; fit it again")
         if _casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")
@@ -271,15 +272,44 @@ class Fitted(nn.Module):
         self.iteration.session.close()
 
 
-def _state(held: Held) -> tuple[Any, ...]:
-    """What a captured graph depends on: modes, shapes, what is trained, what has two names."""
+class _State:
+    """What a captured graph depends on: modes, shapes, what is trained, what has two names.
+
+    It is looked at before each iteration, while the GPU waits: so first whether all tensors are the
+    very same as the last time.
+    """
+
+    def __init__(self, held: Held) -> None:
+        self._training, self._tied = held.training, _tied(held)
+        self._seen = _seen(held)
+
+    def same(self, held: Held) -> bool:
+        if held.training != self._training:
+            return False
+        now = _seen(held)
+        if len(now) == len(self._seen) and all(
+            one[0] is other[0] and one[1:] == other[1:]
+            for one, other in zip(now, self._seen, strict=True)
+        ):
+            return True
+        if _tied(held) != self._tied:
+            return False
+        self._seen = now
+        return True
+
+
+def _seen(held: Held) -> list[tuple[Any, ...]]:
+    every = (*held.parameters.values(), *held.buffers.values())
+    return [(t, t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in every]
+
+
+def _tied(held: Held) -> list[Any]:
     first: dict[int, int] = {}
-    found: list[Any] = []
-    for named in (held.parameters, held.buffers):
-        for each in named.values():
-            shared = first.setdefault(id(each), len(first))
-            found.append((shared, each.requires_grad, _likeness(each)))
-    return held.training, found
+    return [
+        (first.setdefault(id(each), len(first)), each.requires_grad, _likeness(each))
+        for named in (held.parameters, held.buffers)
+        for each in named.values()
+    ]
 
 
 def _casting(device: torch.device) -> tuple[Any, ...]:

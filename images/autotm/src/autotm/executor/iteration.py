@@ -41,6 +41,11 @@ class Iteration:
             if role in ("parameter", "input")
             or (role == "buffer" and t in late and t not in found.changing)
         ]
+        # Buffers of one type, with their new values: they are copied by one kernel, or a few.
+        by_type: dict[torch.dtype, list[tuple[str, View]]] = {}
+        for name, view in found.updates.items():
+            by_type.setdefault(view.dtype, []).append((name, view))
+        self._updates = list(by_type.values())
         self._free = threading.Lock()
         self._turn = 0
         self._waiting: int | None = None
@@ -71,10 +76,10 @@ class Iteration:
             outside = outside_of(self.capture, held, inputs)
             given = self.session.forward(outside)
             self._waiting = self._turn
-            if self.capture.updates:
-                changed = [held.buffers[name] for name in self.capture.updates]
-                values = [look(given[view.tensor], view) for view in self.capture.updates.values()]
-                torch._foreach_copy_(changed, values)  # one kernel, or a few, for all
+            for alike in self._updates:
+                changed = [held.buffers[name] for name, _ in alike]
+                values = [look(given[view.tensor], view) for _, view in alike]
+                torch._foreach_copy_(changed, values)
             read = [outside[tensor] for tensor in self._guarded]
             return self._turn, self._own(given, self.capture.loss), read
 

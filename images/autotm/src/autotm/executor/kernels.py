@@ -76,10 +76,14 @@ Partly = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]]
 
 
 def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The result and its statistics in place; the new running statistics are given back."""
+    """The result and its statistics in place; the new running statistics are given back.
+
+    These are updated in place: in a copy of the old ones, which a caller may have made already.
+    """
     x, weight, bias, mean, variance, *rest = args
-    mean, variance = mean.clone(), variance.clone()
-    result, saved, scale = outs[:3]
+    result, saved, scale, new_mean, new_variance = outs
+    mean = mean.clone() if new_mean is None else new_mean
+    variance = variance.clone() if new_variance is None else new_variance
     _aten._native_batch_norm_legit.out(
         x, weight, bias, mean, variance, *rest, out=result, save_mean=saved, save_invstd=scale
     )
@@ -90,6 +94,10 @@ def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
 _PARTLY: dict[Any, tuple[int, Partly]] = {
     _aten._native_batch_norm_legit_functional.default: (3, _batch_norm),
 }
+
+
+# Of those the results that are updated in place, and the arguments with the old values.
+UPDATING = {_aten._native_batch_norm_legit_functional.default: {3: 3, 4: 4}}
 
 
 # Convolution -> whether cuDNN, written in place, or in parts of the batch, gives the same bits.
@@ -271,6 +279,13 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     return Kernel(call, None, outside)
 
 
+def _named(target: Any, name: str) -> Into:
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        target(*args, **kwargs, **{name: outs[0]})
+
+    return into
+
+
 def _into(call: Call, device: str) -> Into | None:
     if call.target in _KNOWN:
         return _KNOWN[call.target]
@@ -280,6 +295,8 @@ def _into(call: Call, device: str) -> Into | None:
     if found is None or call.seeded:
         return None
     target, names = found
+    if len(names) == 1:
+        return _named(target, names[0])
 
     def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         target(*args, **kwargs, **dict(zip(names, outs, strict=True)))

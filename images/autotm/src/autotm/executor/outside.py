@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,18 +24,22 @@ def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
     return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
 
 
-def laid(
-    call: Call, results: Sequence[Any], sizes: Sequence[int], wanted: set[int] | None = None
-) -> dict[int, torch.Tensor]:
+Staying = tuple[tuple[int, View], ...]
+
+
+def staying(call: Call, wanted: Container[int]) -> Staying:
+    """Which results of a call are of the tensors `wanted`, with their places among them."""
+    every = enumerate(call.outputs)
+    return tuple((n, view) for n, view in every if view is not None and view.tensor in wanted)
+
+
+def laid(which: Staying, results: Sequence[Any], sizes: Sequence[int]) -> dict[int, torch.Tensor]:
     """Results by tensor, laid out as the graph expects; copied only where they are not."""
     found: dict[int, torch.Tensor] = {}
-    for view, result in zip(call.outputs, results, strict=True):
-        if view is None or (wanted is not None and view.tensor not in wanted):
-            continue
+    for place, view in which:
+        result = results[place]
         if result.stride() == view.stride and result.storage_offset() == view.offset:
-            whole = result.untyped_storage().nbytes() // result.itemsize
-            base = result if not view.offset else torch.as_strided(result, (whole,), (1,), 0)
-            found.setdefault(view.tensor, base)
+            found.setdefault(view.tensor, _whole(result) if view.offset else result)
             continue
         count = sizes[view.tensor] // view.dtype.itemsize
         base = found.get(view.tensor)
@@ -43,6 +47,12 @@ def laid(
             base = found[view.tensor] = result.new_empty(count)
         torch.as_strided(base, view.size, view.stride, view.offset).copy_(result)
     return found
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements of its storage."""
+    count = tensor.untyped_storage().nbytes() // tensor.itemsize
+    return torch.as_strided(tensor, (count,), (1,), 0)
 
 
 def plain(
@@ -84,7 +94,7 @@ def plain(
                 torch.cuda.empty_cache()
                 results = run(call)
             many = results if isinstance(results, (tuple, list)) else [results]
-            found.update(laid(call, many, sizes))
+            found.update(laid(staying(call, range(len(sizes))), many, sizes))
             del results, many
             for tensor in set(op.operands) - ends:
                 if capture.graph.life(tensor)[1] == op.index:
@@ -119,9 +129,7 @@ class _Waiting:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Waiting:
-        count = tensor.untyped_storage().nbytes() // tensor.itemsize
-        whole = torch.as_strided(tensor, (count,), (1,), 0)
-        return cls(whole.to("cpu", copy=True), tuple(tensor.shape), tensor.stride(),
+        return cls(_whole(tensor).to("cpu", copy=True), tuple(tensor.shape), tensor.stride(),
                    int(tensor.storage_offset()))  # fmt: skip
 
     def back(self, device: torch.device) -> torch.Tensor:
@@ -144,7 +152,7 @@ def outside_of(
     found = dict(capture.constants)
     for tensor, (role, name) in capture.roles.items():
         if role == "parameter":
-            found[tensor] = held.parameters[name].detach()
+            found[tensor] = held.parameters[name]
         elif role == "buffer":
             found[tensor] = held.buffers[name]
         elif role == "input":

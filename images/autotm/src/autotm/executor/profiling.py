@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ import torch
 from autotm.executor.calls import Call, Capture, View
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
-from autotm.executor.outside import laid
+from autotm.executor.outside import laid, staying
 from autotm.executor.trying import tried, unchanged_random
 from autotm.graph import OUTSIDE
 
@@ -37,11 +37,26 @@ Found = TypeVar("Found")
 @dataclass(frozen=True)
 class Measured:
     """Median seconds; bytes outside the arena while it runs (results that are copied in, and on a
-    GPU the kernel's workspace; on a CPU the workspace is not known).
+    GPU the kernel's workspace; on a CPU the workspace is not known). host: seconds that a GPU's
+    host takes to launch it, which others of the GPU may hide; 0 on a CPU.
     """
 
     seconds: float
     outside: int
+    host: float = 0.0
+
+
+def paced(times: Sequence[Measured]) -> list[float]:
+    """Seconds by which each operator puts off the end, where all are launched one after another:
+    its own, and those in which a GPU has nothing to do, as the host is behind."""
+    launched = ended = 0.0
+    found = []
+    for each in times:
+        launched += each.host
+        begun = max(ended, launched)
+        found.append(begun + each.seconds - ended)
+        ended = begun + each.seconds
+    return found
 
 
 class Cache:
@@ -54,8 +69,10 @@ class Cache:
             for line in path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
-                    found = Measured(float(entry["seconds"]), int(entry["outside"]))
-                    if 0 <= found.seconds < float("inf") and found.outside >= 0:
+                    host = float(entry["host"])
+                    found = Measured(float(entry["seconds"]), int(entry["outside"]), host)
+                    times = found.seconds, host
+                    if 0 <= min(times) <= max(times) < float("inf") and found.outside >= 0:
                         self._found[entry["key"]] = found
 
     def __len__(self) -> int:
@@ -69,7 +86,7 @@ class Cache:
         self._found[key] = measured
         if self._path is None:
             return
-        entry = {"key": key, "seconds": measured.seconds, "outside": measured.outside}
+        entry = {"key": key, **asdict(measured)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         target = os.open(self._path, flags, 0o644)
@@ -132,13 +149,13 @@ def _measure(
     call, device = kernel.call, capture.device
     sizes = [each.bytes for each in capture.graph.tensors]
     wanted = [None if v is None or v.tensor not in inside else v for v in call.outputs]
-    given = {view.tensor for view in call.outputs if view is not None} - inside
+    given = staying(call, {view.tensor for view in call.outputs if view is not None} - inside)
 
     def once(args: Any, kwargs: Any, outs: Any) -> Callable[[], None]:
         def run() -> None:
             results = kernel.run(outs, args, kwargs)
             if results is not None:
-                laid(call, results, sizes, given)
+                laid(given, results, sizes)
 
         run()
         return run
@@ -154,7 +171,8 @@ def _measure(
         if found is None:
             run()
             if device.type == "cuda":
-                found = Measured(_cuda_seconds(run, repeats), _cuda_outside(run, call, inside))
+                seconds, host = _cuda_seconds(run, repeats)
+                found = Measured(seconds, _cuda_outside(run, call, inside), host)
             else:
                 found = Measured(seconds_of(run, repeats), kernel.outside)
             cache.put(name, found)
@@ -204,8 +222,8 @@ def seconds_of(run: Callable[[], object], repeats: int) -> float:
     return statistics.median(found)
 
 
-def _cuda_seconds(run: Callable[[], object], repeats: int) -> float:
-    """Median of the device's time, or of the host's to launch it where that is longer."""
+def _cuda_seconds(run: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Medians of the device's seconds, and of the host's to launch it."""
     events = [[torch.cuda.Event(enable_timing=True) for _ in "be"] for _ in range(repeats)]
     torch.cuda._sleep(2_000_000)  # about a millisecond, so that launches wait in line
     host = []
@@ -217,7 +235,7 @@ def _cuda_seconds(run: Callable[[], object], repeats: int) -> float:
         end.record()
     torch.cuda.synchronize()
     device = statistics.median(begin.elapsed_time(end) for begin, end in events) / 1e3
-    return max(device, statistics.median(host))
+    return device, statistics.median(host)
 
 
 def _cuda_outside(run: Callable[[], object], call: Call, inside: set[int]) -> int:

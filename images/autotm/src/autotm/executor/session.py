@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from autotm.executor.calls import Capture, View, mapped, views_of
-from autotm.executor.kernels import Kernel, kernel
+from autotm.executor.calls import Call, Capture, View, mapped, views_of
+from autotm.executor.kernels import UPDATING, Kernel, kernel
 from autotm.executor.lanes import Lanes, Mark
-from autotm.executor.outside import laid, look
+from autotm.executor.outside import Staying, laid, look, staying
 from autotm.executor.program import Copy, Program, Step
 from autotm.graph import OUTSIDE
 
@@ -37,7 +37,7 @@ class _Transfer:
 class _Prepared:
     """A step with its operands made, but for those outside the arena.
 
-    gives: some results stay outside. last: what was handed to it. drawn: it draws random numbers
+    gives: results that stay outside. last: what was handed to it. drawn: it draws random numbers
     and runs again, now or later.
     """
 
@@ -46,7 +46,7 @@ class _Prepared:
     args: Callable[[dict[int, torch.Tensor]], Sequence[Any]]
     kwargs: Callable[[dict[int, torch.Tensor]], dict[str, Any]]
     outs: tuple[torch.Tensor | None, ...]
-    gives: bool
+    gives: Staying
     last: tuple[int, ...]
     drawn: bool
     copies: tuple[_Transfer, ...]
@@ -73,9 +73,12 @@ class Session:
         tensors = capture.graph.tensors
         self._sizes = [each.bytes for each in tensors]
         self._outside = {each.id for each in tensors if each.kind in OUTSIDE}
+        held = ("parameter", "buffer")  # by the module: they are the same in most iterations
+        self._held = {t for t, (role, _) in capture.roles.items() if role in held}
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
+        self._copies: list[tuple[torch.Tensor, View]] = []  # of buffers, made when it begins
         kernels = [kernel(call, self._inside, capture.device.type) for call in capture.calls]
         copies = program.copies_after()
         self._steps = [
@@ -100,6 +103,9 @@ class Session:
         if os.getpid() != self._process:
             raise RuntimeError("this step is of the process that was forked: fit one in this one")
         self._run = _Run(dict(outside))
+        if self._copies:
+            olds = [look(outside[view.tensor], view) for _, view in self._copies]
+            torch._foreach_copy_([copy for copy, _ in self._copies], olds)
         self._whole(self._run, 0, self._program.split)
         given = dict(self._run.outside)
         for tensor in self._late:
@@ -120,7 +126,7 @@ class Session:
     def close(self) -> None:
         """Give the arenas back."""
         self._run, self.closed = None, True
-        self._steps = []
+        self._steps, self._copies = [], []
         self._lanes.close()
 
     def _inside(self, view: View) -> bool:
@@ -166,7 +172,7 @@ class Session:
             prepared.outs, prepared.args(outside), prepared.kwargs(outside)
         )
         if prepared.gives and results is not None and not prepared.step.again:
-            outside.update(laid(prepared.kernel.call, results, self._sizes, self._outside))
+            outside.update(laid(prepared.gives, results, self._sizes))
         for tensor in prepared.last:
             del outside[tensor]
 
@@ -188,19 +194,33 @@ class Session:
             None if view is None or not self._inside(view) else self._at(view, step.writes)
             for view in call.outputs
         )
+        if call.target in UPDATING and kernel.partly is not None and not step.again:
+            outs = self._with_copies(call, outs)
         args, kwargs = self._fixed(call.args, step), self._fixed(call.kwargs, step)
         tensors, reads = self._capture.graph.tensors, self._capture.graph.ops[step.op].inputs
         return _Prepared(
             step,
             kernel,
-            _filled(args),
-            _filled(kwargs) if kwargs else _nothing,
+            self._filled(args),
+            self._filled(kwargs) if kwargs else _nothing,
             outs,
-            any(view is not None and not self._inside(view) for view in call.outputs),
+            staying(call, self._outside),
             tuple(each for each in reads if tensors[each].kind == "handed"),
             step.op in self._draws,
             tuple(self._transfer(copy) for copy in copies),
         )
+
+    def _with_copies(
+        self, call: Call, outs: tuple[torch.Tensor | None, ...]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """With a copy of each buffer that the operator updates; one kernel copies them all."""
+        found = list(outs)
+        for place, argument in UPDATING[call.target].items():
+            view = call.args[argument]
+            if self._capture.roles.get(view.tensor, ("",))[0] == "buffer":
+                found[place] = torch.empty(view.size, dtype=view.dtype, device=self._capture.device)
+                self._copies.append((found[place], view))
+        return tuple(found)
 
     def _transfer(self, copy: Copy) -> _Transfer:
         device = self._lanes.arena[copy.address : copy.address + copy.bytes]
@@ -211,6 +231,29 @@ class Session:
     def _fixed(self, value: Any, step: Step) -> Any:
         """Arguments with the operands in the arena made; the others are still views."""
         return mapped(value, lambda v: self._at(v, step.reads) if self._inside(v) else v)
+
+    def _filled(self, fixed: Any) -> Callable[[dict[int, torch.Tensor]], Any]:
+        """Arguments at a run, with what lies outside the arena looked up; little work for each."""
+        if not views_of(fixed):
+            return lambda outside: fixed
+        holes = [(place, each) for place, each in enumerate(fixed) if isinstance(each, View)]
+        if not isinstance(fixed, tuple) or len(holes) != len(views_of(fixed)):  # some in a list
+            return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
+        last: list[torch.Tensor | None] = [None for _ in holes]  # that was taken as it is
+
+        def fill(outside: dict[int, torch.Tensor]) -> list[Any]:
+            found = list(fixed)
+            for number, (place, view) in enumerate(holes):
+                tensor = outside[view.tensor]
+                if tensor is not last[number]:
+                    seen = look(tensor, view)
+                    if seen is tensor and view.tensor in self._held:
+                        last[number] = tensor
+                    tensor = seen
+                found[place] = tensor
+            return found
+
+        return fill
 
     def _at(self, view: View, addresses: dict[int, int]) -> torch.Tensor:
         size = self._sizes[view.tensor]
@@ -224,23 +267,6 @@ class Session:
 
 def _nothing(outside: dict[int, torch.Tensor]) -> dict[str, Any]:
     return {}
-
-
-def _filled(fixed: Any) -> Callable[[dict[int, torch.Tensor]], Any]:
-    """Arguments at a run, with what lies outside the arena looked up; little work for each."""
-    if not views_of(fixed):
-        return lambda outside: fixed
-    holes = [(place, each) for place, each in enumerate(fixed) if isinstance(each, View)]
-    if isinstance(fixed, tuple) and len(holes) == len(views_of(fixed)):  # none in a list
-
-        def fill(outside: dict[int, torch.Tensor]) -> list[Any]:
-            found = list(fixed)
-            for place, view in holes:
-                found[place] = look(outside[view.tensor], view)
-            return found
-
-        return fill
-    return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
 
 
 def _late_buffers(capture: Capture, program: Program) -> set[int]:
