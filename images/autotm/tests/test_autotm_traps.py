@@ -292,6 +292,25 @@ def test_what_is_not_as_it_was_when_the_step_was_fitted_is_refused() -> None:
         step(x)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_batch_normalisation_of_each_kind(
+    affine: bool, track: bool, layout: torch.memory_format
+) -> None:
+    norm = nn.BatchNorm2d(8, affine=affine, track_running_stats=track)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+                           nn.Flatten(), nn.Linear(8, 5))  # fmt: skip
+    x, y = torch.randn(4, 3, 9, 9).contiguous(memory_format=layout), torch.arange(4)
+    step = fitted(module, x, y, loss=LOSS)
+    step(x, y).backward()
+    got = [each.grad.clone() for each in module.parameters()]
+    module.zero_grad()
+    LOSS(module(x), y).backward()
+    for mine, parameter in zip(got, module.parameters(), strict=True):
+        torch.testing.assert_close(mine, parameter.grad)
+
+
 def test_a_weight_that_is_no_longer_shared_is_noticed() -> None:
     module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     module[1].weight = module[0].weight

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from autotm.executor.calls import Call, Capture, Role, View, views_of
 from autotm.executor.errors import CaptureError
+from autotm.executor.kernels import ABSOLUTE
 from autotm.executor.lossy import Loss, Lossy, check_sample, why
 from autotm.graph import STAYS, Graph, Kind, Op, Tensor
 
@@ -27,13 +29,8 @@ _FLAGS = {
 }
 # AOTAutograd has batch normalisation by ATen's own kernels. Its gradient is better had by the
 # operator that takes cuDNN where eager PyTorch does: 19 ms in place of 25 in an iteration of
-# ResNet-200 (batch 64, H100). Of channels first cuDNN reserves nothing in the forward.
+# ResNet-200 (batch 64, H100).
 _NORM_BACKWARD = torch.ops.aten.native_batch_norm_backward.default
-
-
-def _channels_first(value: torch.Tensor) -> bool:
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(value.dim())
-    return value.is_contiguous() and not (last and value.is_contiguous(memory_format=last))
 
 
 def capture(
@@ -198,11 +195,24 @@ class _Flattening:
         args = fx.node.map_arg(node.args, self._views.__getitem__)
         kwargs = fx.node.map_arg(node.kwargs, self._views.__getitem__)
         target, args = node.target, tuple(args)
+        if target == ABSOLUTE and not self._is_whole(args[0]):
+            raise CaptureError(f"the graph has {target} of a part of a tensor")
         seeded = torch.Tag.nondeterministic_seeded in target.tags
-        if target == _NORM_BACKWARD and args[7] and _channels_first(self._values[node.args[1]]):
+        if target == _NORM_BACKWARD and self._by_library(node):
             target = torch.ops.aten.batch_norm_backward.default
             args = (*args, torch.empty(0, dtype=torch.uint8, device=self._device))
         return Call(target, args, dict(kwargs), outputs, forward, seeded)
+
+    def _is_whole(self, view: View) -> bool:
+        return self._tensors[view.tensor].bytes == prod(view.size) * view.dtype.itemsize
+
+    def _by_library(self, node: fx.Node) -> bool:
+        """Whether that operator can give this gradient: of training, with a weight, and channels
+        first, where cuDNN reserves nothing in the forward."""
+        weight, training, x = node.args[2], node.args[7], self._values[node.args[1]]
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+        first = x.is_contiguous() and not (last and x.is_contiguous(memory_format=last))
+        return bool(training) and weight is not None and first
 
     def _output(
         self, node: fx.Node, value: Any, forward: bool, shared: dict[Any, int]

@@ -20,6 +20,9 @@ import torch
 from autotm.executor.calls import Call, View, mapped
 
 _aten = torch.ops.aten
+# Its offset counts from the first byte of its operand's storage, and it copies all of that: so the
+# operand must not lie in the arena. (The gradient of flatten, of channels last, has it.)
+ABSOLUTE = _aten.as_strided_scatter.default
 Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
 
 
@@ -252,6 +255,8 @@ class Kernel:
             return None
         if self.partly is not None:
             return self.partly(outs, args, kwargs)
+        if self.call.target == ABSOLUTE:
+            args = [args[0].clone(), *args[1:]]
         found = self.call.target(*args, **kwargs)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
         for out, result in zip(outs, results, strict=True):
