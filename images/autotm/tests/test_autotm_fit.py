@@ -309,7 +309,7 @@ def test_a_convolution_that_is_done_in_another_way_has_a_time_of_its_own(
     first = kept(outcome := {})
     assert kept({}) == first  # another process finds out the same
     calls = [each for each in found.calls if "convolution_backward" in str(each.target)]
-    parts = outcome.keys() & {kernels._convolution_name(each) for each in calls}
+    parts = outcome.keys() & {kernels._trial(each) for each in calls}
     assert parts
     other = {name: came_out ^ (name in parts) for name, came_out in outcome.items()}
     assert kept(other) == first + len(parts)

@@ -147,7 +147,7 @@ def test_a_convolutions_gradient_in_parts_of_the_batch_has_the_same_bits_or_is_c
     assert kernels._convolution_backward(calls[-1]) is None
     assert kernels._convolution_backward(calls[0]) is None  # it is small
     monkeypatch.setattr(kernels, "PART", 5_000)
-    same = {} if known is None else {kernels._convolution_name(calls[0]): known}
+    same = {} if known is None else {kernels._trial(calls[0]): known}
     monkeypatch.setattr(kernels, "_SAME", same)
     partly = kernels._convolution_backward(calls[0])
     assert partly is not None

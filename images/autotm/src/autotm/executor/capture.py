@@ -61,7 +61,12 @@ def capture(
     for node in graph_module.graph.nodes:
         node.target = _FLAGS.get(node.target, node.target)
     graph_module.graph.eliminate_dead_code()
-    return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
+    try:
+        return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
+    except CaptureError:
+        raise
+    except Exception as error:  # PyTorch cannot run its own graph
+        raise CaptureError(why(error)) from error
 
 
 class _Storages(fx.Interpreter):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autotm.executor.calls import Call, View, mapped
+from autotm.executor.calls import Call, View, mapped, views_of
 
 _aten = torch.ops.aten
 # Its offset counts from the first byte of its operand's storage, and it copies all of that: so the
@@ -103,7 +103,8 @@ _PARTLY: dict[Any, tuple[int, Partly]] = {
 UPDATING = {_aten._native_batch_norm_legit_functional.default: {3: 3, 4: 4}}
 
 
-# Convolution -> whether cuDNN, written in place, or in parts of the batch, gives the same bits.
+# A call's name -> whether it gives the same bits when it writes where it should: a convolution by
+# cuDNN, or in parts of the batch; a result that does not lie row by row.
 _SAME: dict[str, bool] = {}
 _TRIED = (_aten.convolution.default, _aten.convolution_backward.default)
 PART = 1 << 28  # bytes of a convolution's gradient that lie outside the arena at a time
@@ -120,7 +121,7 @@ def _convolution(call: Call) -> Into | None:
     x, _, _, stride, padding, dilation, transposed, _, groups = call.args
     if transposed or len(x.size) != 4:
         return None
-    dnn, name = torch.backends.cudnn, _convolution_name(call)
+    dnn, name = torch.backends.cudnn, _trial(call)
 
     def direct(out: torch.Tensor, args: Sequence[Any]) -> None:
         exact = dnn.deterministic or torch.are_deterministic_algorithms_enabled()
@@ -138,7 +139,7 @@ def _convolution(call: Call) -> Into | None:
         want = call.target(*args)
         if name not in _SAME:
             try:
-                direct(outs[0], args)
+                direct(outs[0].view_as(outs[0]), args)
                 _SAME[name] = torch.equal(outs[0], want)
             except RuntimeError:
                 _SAME[name] = False
@@ -147,12 +148,13 @@ def _convolution(call: Call) -> Into | None:
     return into
 
 
-def _convolution_name(call: Call) -> str:
+def _trial(call: Call) -> str:
+    """A name for what the bits of a call may depend on, beside its operands'."""
     dnn = torch.backends.cudnn
     shapes = mapped(
-        (*call.args, call.outputs[0]), lambda view: (view.dtype, view.size, view.stride)
+        (call.args, call.kwargs, call.outputs), lambda view: (view.dtype, view.size, view.stride)
     )
-    return repr((shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+    return repr((str(call.target), shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
 
 
 def _convolution_backward(call: Call) -> Partly | None:
@@ -165,7 +167,7 @@ def _convolution_backward(call: Call) -> Partly | None:
     size = prod(view.size) * view.dtype.itemsize if view is not None else 0
     if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or size <= PART or call.kwargs:
         return None
-    name, count = _convolution_name(call), -(-size // PART)
+    name, count = _trial(call), -(-size // PART)
 
     def parts(out: torch.Tensor, args: Sequence[Any]) -> list[Any]:
         grad, x, *rest, mask = args
@@ -268,13 +270,16 @@ class Kernel:
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
-    tried = _convolution_name(call) if call.target in _TRIED and device == "cuda" else ""
+    on_trial = device == "cuda" if call.target in _TRIED else not _row_by_row(call)
+    tried = _trial(call) if on_trial else ""
     apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
     if views and apart and all(map(inside, views)):
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0, tried=tried)
-    (count, partly), outside = _PARTLY.get(call.target, (0, None)), 0
+    count, partly, outside = 0, None, 0
+    if call.target in _PARTLY and _row_by_row(call):
+        count, partly = _PARTLY[call.target]
     if call.target == _aten.convolution_backward.default and device == "cuda":
         count, partly, outside = 1, _convolution_backward(call), PART
     lie = [view is not None and inside(view) for view in call.outputs]
@@ -282,6 +287,46 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         return Kernel(call, None, outside, partly, tried)
     outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
     return Kernel(call, None, outside)
+
+
+def _row_by_row(call: Call) -> bool:
+    """Whether all that it reads and gives lies so."""
+    return all(
+        torch.empty_strided(view.size, view.stride, device="meta").is_contiguous()
+        for view in views_of((call.args, call.kwargs, call.outputs))
+    )
+
+
+def _tried(call: Call, into: Into) -> Into:
+    """`into` where it gives the operator's own bits, which is tried once; else a copy of these.
+
+    Some out variants lay a result out anew: that of log_sigmoid, and the gradient of
+    replication_pad2d, of channels last.
+    """
+    name = _trial(call)
+
+    def tried(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if _SAME.get(name):
+            into(outs, args, kwargs)
+            return
+        mine = [out.view_as(out) for out in outs]  # whose strides it may change
+        try:
+            found = call.target(*args, **kwargs)
+        except torch.OutOfMemoryError:  # beside ours, which a plan for less has not
+            if name in _SAME:
+                raise
+            into(mine, args, kwargs)
+            if any(each.stride() != out.stride() for each, out in zip(mine, outs, strict=True)):
+                raise
+            return
+        want = found if isinstance(found, (tuple, list)) else [found]
+        if name not in _SAME:
+            into(mine, args, kwargs)
+            _SAME[name] = all(map(torch.equal, outs, want))
+        for out, result in zip(outs, want, strict=True):
+            out.copy_(result)
+
+    return tried
 
 
 def _named(target: Any, name: str) -> Into:
@@ -300,10 +345,9 @@ def _into(call: Call, device: str) -> Into | None:
     if found is None or call.seeded:
         return None
     target, names = found
-    if len(names) == 1:
-        return _named(target, names[0])
 
     def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         target(*args, **kwargs, **dict(zip(names, outs, strict=True)))
 
-    return into
+    into = _named(target, names[0]) if len(names) == 1 else into
+    return into if _row_by_row(call) else _tried(call, into)

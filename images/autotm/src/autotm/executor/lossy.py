@@ -22,6 +22,7 @@ class Lossy(nn.Module):
         super().__init__()
         self._pair = (module, loss)  # not a child: its parameters have their names here
         self.names: dict[str, str] = {}
+        mine: dict[int, str] = {}  # tensor -> its name here
         for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
             for position, (name, value) in enumerate(named):
                 if kind == "p":
@@ -29,10 +30,18 @@ class Lossy(nn.Module):
                 else:
                     self.register_buffer(f"b{position}", value)
                 self.names[f"{kind}{position}"] = name
+                mine[id(value)] = f"{kind}{position}"
+        # Each place of a tensor once: two names of a module are one place.
+        self._places = {
+            f"{prefix}.{own}".lstrip("."): mine[id(value)]
+            for prefix, part in module.named_modules()
+            for own, value in (*part._parameters.items(), *part._buffers.items())
+            if value is not None
+        }
 
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
         module, loss = self._pair
-        state = {name: getattr(self, mine) for mine, name in self.names.items()}
+        state = {name: getattr(self, mine) for name, mine in self._places.items()}
 
         def written_in_place(*_: Any) -> None:
             for name, each in module.named_buffers():
@@ -45,7 +54,7 @@ class Lossy(nn.Module):
         hook = module.register_forward_hook(written_in_place)
         try:
             found: torch.Tensor = functional_call(
-                module, state, args if loss is None else args[:-1]
+                module, state, args if loss is None else args[:-1], tie_weights=False
             )
         finally:
             hook.remove()
