@@ -268,12 +268,12 @@ def _replaces(new: PointResult, old: PointResult) -> bool:
 def _clean(provenance: Provenance, run: str) -> Provenance:
     """A run's provenance with its revision, and without what a local change left there."""
     source = provenance.source
-    revision = source.stated_revision or source.revision
-    if not revision or (source.dirty and not source.stated_revision):
+    revision = source.stated_revision or source.revision or ""
+    if not re.fullmatch("[0-9a-f]{40}", revision) or (source.dirty and not source.stated_revision):
         raise UsageError(
             f"{run} was not made from a clean revision, so nobody could make it again",
             fix="commit what differs and run again; where there is only a copy of a revision, "
-            "set AE_REVISION to it before the run",
+            "set AE_REVISION to it, all 40 digits, before the run",
         )
     return provenance.model_copy(update={"source": Source(revision=revision)})
 

@@ -137,8 +137,12 @@ def test_points_that_did_not_finish_are_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", [{}, {"revision": None, "dirty": None}, {"revision": "b" * 40, "dirty": True}]
-)
+    "source",
+    [
+        {}, {"revision": None, "dirty": None}, {"revision": "b" * 40, "dirty": True},
+        {"revision": "b" * 8}, {"revision": "b" * 40, "stated_revision": "main"},
+    ],
+)  # fmt: skip
 def test_a_run_of_no_clean_revision_is_refused(tmp_path: Path, source: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="clean revision"):
         keep(run(tmp_path, "01", point("a", "k", 1.0), source=source), tmp_path / "set")

@@ -11,19 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 
-from autotm.executor.calls import Call, View, mapped, views_of
+from autotm.executor.calls import Call, View, mapped
+from autotm.executor.variants import Into, named, out_variant, row_by_row
 
 _aten = torch.ops.aten
 # Its offset counts from the first byte of its operand's storage, and it copies all of that: so the
 # operand must not lie in the arena. (The gradient of flatten, of channels last, has it.)
 ABSOLUTE = _aten.as_strided_scatter.default
-Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
 
 
 def _relu(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -148,13 +147,14 @@ def _convolution(call: Call) -> Into | None:
     return into
 
 
-def _trial(call: Call) -> str:
+def _trial(call: Call, device: str = "cuda") -> str:
     """A name for what the bits of a call may depend on, beside its operands'."""
     dnn = torch.backends.cudnn
     shapes = mapped(
         (call.args, call.kwargs, call.outputs), lambda view: (view.dtype, view.size, view.stride)
     )
-    return repr((str(call.target), shapes, dnn.benchmark, dnn.deterministic, dnn.allow_tf32))
+    flags = dnn.benchmark, dnn.deterministic, dnn.allow_tf32
+    return repr((device, str(call.target), shapes, flags))
 
 
 def _convolution_backward(call: Call) -> Partly | None:
@@ -193,29 +193,6 @@ def _convolution_backward(call: Call) -> Partly | None:
         return want
 
     return partly
-
-
-@cache
-def out_variant(target: Any, device: str) -> tuple[Any, tuple[str, ...]] | None:
-    """The out variant of `target` with a kernel of its own on `device`, and its outputs' names.
-
-    Not of losses: some first make room in the output for one element of each input, and write it.
-    """
-    arguments = {each.name for each in target._schema.arguments}
-    if "reduction" in arguments and "backward" not in target._schema.name:
-        return None
-    wanted = [(each.name, str(each.type)) for each in target._schema.arguments]
-    for name in target.overloadpacket.overloads():
-        found = getattr(target.overloadpacket, name)
-        outs = tuple(each.name for each in found._schema.arguments if each.is_out)
-        rest = [(each.name, str(each.type)) for each in found._schema.arguments if not each.is_out]
-        if len(outs) != len(target._schema.returns) or rest != wanted:
-            continue
-        key = {"cpu": "CPU", "cuda": "CUDA"}.get(device, "")
-        if key and torch._C._dispatch_has_kernel_for_dispatch_key(str(found._schema.name)
-                                                                  + f".{name}", key):  # fmt: skip
-            return found, outs
-    return None
 
 
 @dataclass(frozen=True)
@@ -270,15 +247,15 @@ class Kernel:
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
-    on_trial = device == "cuda" if call.target in _TRIED else not _row_by_row(call)
-    tried = _trial(call) if on_trial else ""
+    on_trial = device == "cuda" if call.target in _TRIED else not row_by_row(call)
+    tried = _trial(call, device) if on_trial else ""
     apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
     if views and apart and all(map(inside, views)):
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0, tried=tried)
     count, partly, outside = 0, None, 0
-    if call.target in _PARTLY and _row_by_row(call):
+    if call.target in _PARTLY and row_by_row(call):
         count, partly = _PARTLY[call.target]
     if call.target == _aten.convolution_backward.default and device == "cuda":
         count, partly, outside = 1, _convolution_backward(call), PART
@@ -289,21 +266,13 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     return Kernel(call, None, outside)
 
 
-def _row_by_row(call: Call) -> bool:
-    """Whether all that it reads and gives lies so."""
-    return all(
-        torch.empty_strided(view.size, view.stride, device="meta").is_contiguous()
-        for view in views_of((call.args, call.kwargs, call.outputs))
-    )
-
-
-def _tried(call: Call, into: Into) -> Into:
+def _tried(call: Call, into: Into, device: str) -> Into:
     """`into` where it gives the operator's own bits, which is tried once; else a copy of these.
 
     Some out variants lay a result out anew: that of log_sigmoid, and the gradient of
     replication_pad2d, of channels last.
     """
-    name = _trial(call)
+    name = _trial(call, device)
 
     def tried(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if _SAME.get(name):
@@ -329,13 +298,6 @@ def _tried(call: Call, into: Into) -> Into:
     return tried
 
 
-def _named(target: Any, name: str) -> Into:
-    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        target(*args, **kwargs, **{name: outs[0]})
-
-    return into
-
-
 def _into(call: Call, device: str) -> Into | None:
     if call.target in _KNOWN:
         return _KNOWN[call.target]
@@ -349,5 +311,5 @@ def _into(call: Call, device: str) -> Into | None:
     def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         target(*args, **kwargs, **dict(zip(names, outs, strict=True)))
 
-    into = _named(target, names[0]) if len(names) == 1 else into
-    return into if _row_by_row(call) else _tried(call, into)
+    into = named(target, names[0]) if len(names) == 1 else into
+    return into if row_by_row(call) else _tried(call, into, device)
