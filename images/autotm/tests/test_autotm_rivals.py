@@ -403,7 +403,7 @@ def with_saved_plan() -> Comparison:
     module, sample = autotm_networks.network("residual")
     return Comparison(
         module, sample, LOSS, repeats=2, only=["plain"],
-        planner=lambda graph, machine: autotm_plans.saved(graph),
+        planner=lambda graph, machine: autotm_plans.mixed(graph),
     )  # fmt: skip
 
 
@@ -489,7 +489,7 @@ def test_what_ours_has_no_plan_for_and_a_rival_trains_in_dominates_it() -> None:
 def test_a_rival_that_fails_keeps_its_points_and_is_not_taken_for_one_that_needs_more() -> None:
     module, sample = autotm_networks.network("residual")
     found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], most=2,
-                       planner=lambda graph, machine: autotm_plans.saved(graph))  # fmt: skip
+                       planner=lambda graph, machine: autotm_plans.mixed(graph))  # fmt: skip
     need, whole = found.plain().peak, found.rivals["checkpoint", ""]
 
     @contextmanager
@@ -518,7 +518,7 @@ def test_the_operators_are_timed_once_and_plans_are_made_before_any_turn(
 
     def planner(graph: Graph, machine: Machine) -> Plan:
         done.append("plan")
-        return autotm_plans.saved(graph)
+        return autotm_plans.mixed(graph)
 
     found = Comparison(module, sample, LOSS, only=["plain"], planner=planner, repeats=1)
     original = Comparison._turns

@@ -19,7 +19,7 @@ from autotm.executor import kernels
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import Call, Capture, views_of
 from autotm.executor.capture import capture
-from autotm.executor.handing import handing, room
+from autotm.executor.handing import handing, joined, room
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import CpuLanes
 from autotm.executor.lossy import whole
@@ -210,12 +210,17 @@ def test_what_was_copied_into_the_arena_is_gone_when_the_next_step_begins(
     assert sum(counts) > 0
 
 
-HANDED = {"transformer": "native_layer_norm_backward", "unet": "_unsafe_index_put"}
+HANDED = {
+    "conv": "native_batch_norm_backward", "norms": "native_batch_norm_backward",
+    "residual": "native_batch_norm_backward", "transformer": "native_layer_norm_backward",
+    "unet": "_unsafe_index_put",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_handed_on_takes_no_more_room_than_the_copies_did(name: str) -> None:
-    """Beside the next operator, and beside one that is made again before that."""
+    """Beside the next operator, and beside one that is made again before that; that may be two that
+    are joined, with what lies between them."""
     before = capture(*autotm_networks.network(name), LOSS)
     after = handing(before)
     handed = [each for each in after.graph.tensors if each.kind == "handed"]
@@ -225,7 +230,8 @@ def test_what_is_handed_on_takes_no_more_room_than_the_copies_did(name: str) -> 
         inside = {each.id for each in found.graph.tensors if each.kind not in OUTSIDE}
         every = [kernel(call, lambda v, i=inside: v.tensor in i, "cpu") for call in found.calls]
         rooms.append(room(found, [Measured(0.0, each.outside) for each in every]))
-    assert rooms[1] <= rooms[0] + 512 * len(handed)  # of a block
+    between = max((each.outside for each in every if joined(each)), default=0)
+    assert rooms[1] <= rooms[0] + between + 512 * len(handed)  # of a block
     for each in handed:
         assert arena_graph(after.graph).tensors[each.id].bytes == 0
         [reader] = after.graph.uses[each.id]
@@ -233,13 +239,10 @@ def test_what_is_handed_on_takes_no_more_room_than_the_copies_did(name: str) -> 
         assert not any(after.graph.ops[op].recomputable for op in (reader - 1, reader))
 
 
-def test_of_the_bytes_that_docs_say_were_copied_most_are_handed_on(
+def test_of_the_bytes_that_would_be_copied_most_are_handed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """GB of a step of ResNet-200, by the graph, with convolutions written in place as on a GPU.
-
-    docs/autotm.md has these numbers.
-    """
+    """GB of a step of ResNet-200, by the graph, with convolutions written in place as on a GPU."""
 
     def on_a_gpu(call: Call, inside: Any, device: str) -> Kernel:
         found = kernel(call, inside, device)
@@ -252,8 +255,9 @@ def test_of_the_bytes_that_docs_say_were_copied_most_are_handed_on(
     for found in (before, handing(before)):
         inside = {each.id for each in found.graph.tensors if each.kind not in OUTSIDE}
         every = [on_a_gpu(call, lambda v, i=inside: v.tensor in i, "cpu") for call in found.calls]
-        outside.append(round(sum(each.outside for each in every) / 1e9, 1))
-    assert outside == [16.4, 2.2]
+        copied = sum(each.outside for each in every if not joined(each))
+        outside.append(round(copied / 1e9, 1))
+    assert outside == [16.4, 0.4]
 
 
 def test_what_was_handed_on_is_gone_when_its_reader_has_ended(

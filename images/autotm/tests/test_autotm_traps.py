@@ -311,6 +311,60 @@ def test_batch_normalisation_of_each_kind(
         torch.testing.assert_close(mine, parameter.grad)
 
 
+def flat(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
+    """With both running statistics in one storage, as some libraries lay them."""
+    both = torch.cat([norm.running_mean, norm.running_var])
+    norm.running_mean, norm.running_var = both[:8], both[8:]
+    return norm
+
+
+NORMED = {  # what reads the result, and the running statistics
+    "once": lambda m, x: m.norm(x).relu(),
+    "twice": lambda m, x: m.norm(m.norm(x).relu() * 2).relu(),
+    "summed": lambda m, x: x + m.norm(x),
+    "with itself": lambda m, x: m.norm(x) * m.norm(x),
+    "by two": lambda m, x: m.norm(x).relu() + m.norm(x).sin(),
+    "scaled": lambda m, x: torch.add(m.norm(x), x, alpha=3),
+    "statistics read before": lambda m, x: m.norm.running_mean.view(1, -1, 1, 1) + m.norm(x).relu(),
+    "statistics read after": lambda m, x: m.norm(x).relu() + m.norm.running_var.view(1, -1, 1, 1),
+    "frozen": lambda m, x: F.batch_norm(x, m.norm.running_mean, m.norm.running_var, m.norm.weight,
+                                        m.norm.bias, False).relu(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("laid", [nn.Sequential, flat])
+@pytest.mark.parametrize("plan", autotm_plans.KINDS)
+@pytest.mark.parametrize("read", NORMED)
+def test_running_statistics_are_eager_pytorchs_after_each_step(
+    read: str, plan: str, laid: Any
+) -> None:
+    """And gradients; neither a measurement nor what is made again counts as a step."""
+
+    def forward(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return NORMED[read](module, module.conv(x)).pow(2).mean()
+
+    torch.manual_seed(1)
+    module = Made(forward)
+    module.conv, module.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+    if laid is flat:
+        flat(module.norm)
+    other = copy.deepcopy(module)
+    x = torch.randn(4, 3, 9, 9)
+    kind = autotm_plans.KINDS[plan]
+    step = autotm.fit(module, x, budget="1GB", planner=lambda graph, _: kind(graph))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (module, other)]
+    for _ in range(3):
+        for each, optimizer in zip((step, other), optimizers, strict=True):
+            optimizer.zero_grad()
+            each(x).backward()
+            optimizer.step()
+        assert step.measure(1).differ == ()
+        for mine, theirs in zip(module.state_dict().values(), other.state_dict().values(),
+                                strict=True):  # fmt: skip
+            torch.testing.assert_close(mine, theirs)
+    step.close()
+
+
 def test_a_weight_that_is_no_longer_shared_is_noticed() -> None:
     module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     module[1].weight = module[0].weight

@@ -18,6 +18,7 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from autotm.executor.calls import Call, Capture, Role, View, views_of
 from autotm.executor.errors import CaptureError
+from autotm.executor.joining import Joined, by_library, is_backward, join
 from autotm.executor.kernels import ABSOLUTE
 from autotm.executor.lossy import Loss, Lossy, check_sample, why
 from autotm.graph import STAYS, Graph, Kind, Op, Tensor
@@ -60,6 +61,7 @@ def capture(
     for node in graph_module.graph.nodes:
         node.target = _FLAGS.get(node.target, node.target)
     graph_module.graph.eliminate_dead_code()
+    join(graph_module.graph)
     try:
         return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
     except CaptureError:
@@ -108,7 +110,7 @@ class _Flattening:
         self._values = interpreter.values
         self._body = [node for node in nodes if node.op not in ("placeholder", "output")]
         # A stable order with everything before the loss first; nothing there needs a tangent.
-        self._body.sort(key=_is_backward)
+        self._body.sort(key=is_backward)
         self._end = next(node for node in nodes if node.op == "output")
 
     def result(self, name: str) -> Capture:
@@ -176,7 +178,7 @@ class _Flattening:
         if node.target.__name__ == "getitem":
             self._views[node] = self._views[node.args[0]][node.args[1]]
             return None
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, (torch._ops.OpOverload, Joined)):
             raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
         value = self._values[node]
         many = isinstance(value, (tuple, list))
@@ -189,10 +191,9 @@ class _Flattening:
             self._views[node] = parts if many else parts[0]
             return None
         read = {user.args[1] for user in node.users} if many else {0}
-        forward = not _is_backward(node)
         shared: dict[Any, int] = {}  # storage -> tensor: results may be parts of one
         outputs = tuple(
-            self._output(node, each, forward, shared) if place in read else None
+            self._output(node, each, place, shared) if place in read else None
             for place, each in enumerate(value if many else (value,))
         )
         self._views[node] = outputs if many else outputs[0]
@@ -202,33 +203,26 @@ class _Flattening:
         if target == ABSOLUTE and not self._is_whole(args[0]):
             raise CaptureError(f"the graph has {target} of a part of a tensor")
         seeded = torch.Tag.nondeterministic_seeded in target.tags
-        if target == _NORM_BACKWARD and self._by_library(node):
+        if target == _NORM_BACKWARD and by_library(
+            self._values[node.args[1]], node.args[2], node.args[7]
+        ):
             target = torch.ops.aten.batch_norm_backward.default
             args = (*args, torch.empty(0, dtype=torch.uint8, device=self._device))
-        return Call(target, args, dict(kwargs), outputs, forward, seeded)
+        return Call(target, args, dict(kwargs), outputs, not is_backward(node), seeded)
 
     def _is_whole(self, view: View) -> bool:
         return self._tensors[view.tensor].bytes == prod(view.size) * view.dtype.itemsize
 
-    def _by_library(self, node: fx.Node) -> bool:
-        """Whether that operator can give this gradient: of training, with a weight, and channels
-        first, where cuDNN reserves nothing in the forward."""
-        weight, training, x = node.args[2], node.args[7], self._values[node.args[1]]
-        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-        first = x.is_contiguous() and not (last and x.is_contiguous(memory_format=last))
-        return bool(training) and weight is not None and first
-
-    def _output(
-        self, node: fx.Node, value: Any, forward: bool, shared: dict[Any, int]
-    ) -> View | None:
+    def _output(self, node: fx.Node, value: Any, place: int, shared: dict[Any, int]) -> View | None:
         if not isinstance(value, torch.Tensor):
             return None
         storage = value.untyped_storage()._cdata
         if storage in shared:
             return self._view(shared[storage], value)
-        # A few numbers on another device (a random state) are not worth a place in the arena.
-        elsewhere = value.device != self._device
-        kind: Kind = "output" if elsewhere else "activation" if forward else "gradient"
+        # A few numbers are not worth a place in the arena: on another device (a random state), or
+        # where no operator writes them into a place (a batch's statistics).
+        few = value.device != self._device or (isinstance(node.target, Joined) and place > 0)
+        kind: Kind = "output" if few else "gradient" if is_backward(node) else "activation"
         view = self._new(value, kind, node.name)
         shared[storage] = view.tensor
         return view
@@ -282,10 +276,6 @@ class _Flattening:
 def _mode(fake: list[Any]) -> Any:
     modes = [each.fake_mode for each in fake if hasattr(each, "fake_mode")]
     return modes[0] if modes else contextlib.nullcontext()
-
-
-def _is_backward(node: fx.Node) -> bool:
-    return node.meta.get("partitioner_tag") == "is_backward"
 
 
 def _op(index: int, call: Call) -> Op:

@@ -2,7 +2,8 @@
 
 What PyTorch cannot write in place would be copied into the arena, to be read once by the very next
 operator: most of what a backward copies. It is handed on as it lies instead, wherever that takes no
-more room at a time than the largest of those copies. Workspace comes on top, and is not known here.
+more room at a time than the largest of those copies and what lies between two operators that are
+joined. Workspace comes on top, and is not known here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotm.executor.calls import BLOCK, Capture
+from autotm.executor.joining import Joined
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.profiling import Measured
 from autotm.graph import OUTSIDE, Op, aligned
@@ -22,7 +24,10 @@ def handing(capture: Capture) -> Capture:
     inside = {each.id for each in graph.tensors if each.kind not in OUTSIDE}
     kernels = [kernel(call, lambda v: v.tensor in inside, capture.device.type)
                for call in capture.calls]  # fmt: skip
-    most = max((each.outside for each in kernels), default=0)
+    most = sum(
+        max((each.outside for each in kernels if joined(each) is it), default=0)
+        for it in (False, True)
+    )
     again = max((each.outside for each in kernels if each.call.forward), default=0)
     tensors, ops = list(graph.tensors), list(graph.ops)
     for op, mine, following in zip(graph.ops, kernels, kernels[1:], strict=False):
@@ -34,6 +39,10 @@ def handing(capture: Capture) -> Capture:
             for index in (op.index, op.index + 1):
                 ops[index] = replace(ops[index], recomputable=False)
     return replace(capture, graph=replace(graph, tensors=tuple(tensors), ops=tuple(ops)))
+
+
+def joined(kernel: Kernel) -> bool:
+    return isinstance(kernel.call.target, Joined)
 
 
 def _candidates(capture: Capture, op: Op, mine: Kernel) -> list[int]:

@@ -44,7 +44,8 @@ class Iteration:
         # Buffers of one type, with their new values: they are copied by one kernel, or a few.
         by_type: dict[torch.dtype, list[tuple[str, View]]] = {}
         for name, view in found.updates.items():
-            by_type.setdefault(view.dtype, []).append((name, view))
+            if view.tensor not in session.updated:
+                by_type.setdefault(view.dtype, []).append((name, view))
         self._updates = list(by_type.values())
         self._free = threading.Lock()
         self._turn = 0
@@ -102,7 +103,12 @@ class Iteration:
 
     def once(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Gradients by name, and the loss as ``; no buffer of the module changes."""
-        given = self.session.forward(outside_of(self.capture, held_by(module), inputs))
+        held, updated = held_by(module), self.session.updated
+        mine = [held.buffers[n] for n, v in self.capture.updates.items() if v.tensor in updated]
+        before = torch._foreach_add(mine, 0) if mine else []  # copies, by few kernels
+        given = self.session.forward(outside_of(self.capture, held, inputs))
+        if mine:
+            torch._foreach_copy_(mine, before)
         found = {"": self._own(given, self.capture.loss)}
         self._waiting = self._turn
         found.update(self.backward(self._turn, torch.ones_like(found[""])))

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from autotm.executor.calls import Call, View, mapped
+from autotm.executor.joining import NORM, Joined, normed
 from autotm.executor.variants import Into, named, out_variant, row_by_row
 
 _aten = torch.ops.aten
@@ -78,28 +79,32 @@ Partly = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]]
 
 
 def _batch_norm(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The result and its statistics in place; the new running statistics are given back.
-
-    These are updated in place: in a copy of the old ones, which a caller may have made already.
-    """
-    x, weight, bias, mean, variance, *rest = args
-    result, saved, scale, new_mean, new_variance = outs
-    mean = mean.clone() if new_mean is None else new_mean
-    variance = variance.clone() if new_variance is None else new_variance
-    _aten._native_batch_norm_legit.out(
-        x, weight, bias, mean, variance, *rest, out=result, save_mean=saved, save_invstd=scale
-    )
-    return [result, saved, scale, mean, variance]
+    """The result and its statistics in place."""
+    result, saved, scale, _, _ = outs
+    _aten._native_batch_norm_legit.out(*args, out=result, save_mean=saved, save_invstd=scale)
+    return [result, saved, scale, *args[3:5]]
 
 
-# Operators of which the first so many results are written in place, and the rest given back.
-_PARTLY: dict[Any, tuple[int, Partly]] = {
-    _aten._native_batch_norm_legit_functional.default: (3, _batch_norm),
-}
+def _joined(call: Call, device: str) -> Partly | None:
+    """Both in one; see there. The statistics of the batch are given back as well."""
+    # What lies between the two is laid out as the input is.
+    rest = tuple(call.target.rest(call.args, call.args[0]))
+    into = _into(Call(call.target.then, rest, {}, call.outputs[:1], True, False), device)
+    if into is None:
+        return None
+
+    def partly(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        between, *statistics = normed(args, *args[3:5])
+        into(outs[:1], tuple(call.target.rest(args, between)), kwargs)
+        return [outs[0], *statistics, *args[3:5]]
+
+    return partly
 
 
-# Of those the results that are updated in place, and the arguments with the old values.
-UPDATING = {_aten._native_batch_norm_legit_functional.default: {3: 3, 4: 4}}
+def updating(call: Call) -> dict[int, int]:
+    """Of running statistics: places of the new ones among the results, of the old ones among the
+    arguments. `partly` writes the new ones over the old ones."""
+    return {3: 3, 4: 4} if call.target == NORM or isinstance(call.target, Joined) else {}
 
 
 # A call's name -> whether it gives the same bits when it writes where it should: a convolution by
@@ -164,7 +169,7 @@ def _convolution_backward(call: Call) -> Partly | None:
     beside the arena's own. Tried once against the operator's own bits, as above.
     """
     view = call.outputs[0]
-    size = prod(view.size) * view.dtype.itemsize if view is not None else 0
+    size = _size(view) if view is not None else 0
     if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or size <= PART or call.kwargs:
         return None
     name, count = _trial(call), -(-size // PART)
@@ -244,6 +249,10 @@ class Kernel:
         return results
 
 
+def _size(view: View) -> int:
+    return prod(view.size) * view.dtype.itemsize
+
+
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
@@ -255,14 +264,16 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         if into is not None:
             return Kernel(call, into, 0, tried=tried)
     count, partly, outside = 0, None, 0
-    if call.target in _PARTLY and row_by_row(call):
-        count, partly = _PARTLY[call.target]
+    if call.target == NORM and row_by_row(call):
+        count, partly = 3, _batch_norm
+    if isinstance(call.target, Joined) and row_by_row(call):
+        count, partly, outside = 1, _joined(call, device), _size(call.args[0])
     if call.target == _aten.convolution_backward.default and device == "cuda":
         count, partly, outside = 1, _convolution_backward(call), PART
     lie = [view is not None and inside(view) for view in call.outputs]
     if partly is not None and not call.kwargs and all(lie[:count]) and not any(lie[count:]):
         return Kernel(call, None, outside, partly, tried)
-    outside = sum(prod(view.size) * view.dtype.itemsize for view in views if inside(view))
+    outside = sum(_size(view) for view in views if inside(view))
     return Kernel(call, None, outside)
 
 

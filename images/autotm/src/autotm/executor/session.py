@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from autotm.executor.calls import Call, Capture, View, mapped, views_of
-from autotm.executor.kernels import UPDATING, Kernel, kernel
+from autotm.executor.kernels import Kernel, kernel, updating
 from autotm.executor.lanes import Lanes, Mark
 from autotm.executor.outside import Staying, laid, look, staying
 from autotm.executor.program import Copy, Program, Step
@@ -78,7 +78,8 @@ class Session:
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
-        self._copies: list[tuple[torch.Tensor, View]] = []  # of buffers, made when it begins
+        self._spare: dict[Any, torch.Tensor] = {}  # for running statistics that nobody reads
+        self.updated: set[int] = set()  # results that lie in the module's own buffers
         kernels = [kernel(call, self._inside, capture.device.type) for call in capture.calls]
         copies = program.copies_after()
         self._steps = [
@@ -96,16 +97,14 @@ class Session:
     def forward(self, outside: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """Run to the loss. outside: a tensor for each parameter, buffer, input and constant.
 
-        Gives the tensors outside the arena back, with the outputs added. Raises RuntimeError.
+        Gives the tensors outside the arena back, with the outputs added. Buffers whose new values
+        are in `updated` have them then. Raises RuntimeError.
         """
         if self.closed:
             raise RuntimeError("this step is closed, and its memory given back: fit it again")
         if os.getpid() != self._process:
             raise RuntimeError("this step is of the process that was forked: fit one in this one")
         self._run = _Run(dict(outside))
-        if self._copies:
-            olds = [look(outside[view.tensor], view) for _, view in self._copies]
-            torch._foreach_copy_([copy for copy, _ in self._copies], olds)
         self._whole(self._run, 0, self._program.split)
         given = dict(self._run.outside)
         for tensor in self._late:
@@ -126,7 +125,7 @@ class Session:
     def close(self) -> None:
         """Give the arenas back."""
         self._run, self.closed = None, True
-        self._steps, self._copies = [], []
+        self._steps, self._spare = [], {}
         self._lanes.close()
 
     def _inside(self, view: View) -> bool:
@@ -194,14 +193,15 @@ class Session:
             None if view is None or not self._inside(view) else self._at(view, step.writes)
             for view in call.outputs
         )
-        if call.target in UPDATING and kernel.partly is not None and not step.again:
-            outs = self._with_copies(call, outs)
         args, kwargs = self._fixed(call.args, step), self._fixed(call.kwargs, step)
+        fill = self._filled(args)
+        if kernel.partly is not None and updating(call):
+            fill = self._updated(step, call, args)
         tensors, reads = self._capture.graph.tensors, self._capture.graph.ops[step.op].inputs
         return _Prepared(
             step,
             kernel,
-            self._filled(args),
+            fill,
             self._filled(kwargs) if kwargs else _nothing,
             outs,
             staying(call, self._outside),
@@ -210,17 +210,38 @@ class Session:
             tuple(self._transfer(copy) for copy in copies),
         )
 
-    def _with_copies(
-        self, call: Call, outs: tuple[torch.Tensor | None, ...]
-    ) -> tuple[torch.Tensor | None, ...]:
-        """With a copy of each buffer that the operator updates; one kernel copies them all."""
-        found = list(outs)
-        for place, argument in UPDATING[call.target].items():
-            view = call.args[argument]
-            if self._capture.roles.get(view.tensor, ("",))[0] == "buffer":
-                found[place] = torch.empty(view.size, dtype=view.dtype, device=self._capture.device)
-                self._copies.append((found[place], view))
-        return tuple(found)
+    def _updated(
+        self, step: Step, call: Call, args: tuple[Any, ...]
+    ) -> Callable[[dict[int, torch.Tensor]], Any]:
+        """Arguments at a run, with what the kernel writes running statistics over.
+
+        The module's own buffers, as in eager PyTorch, where nobody else reads these; else copies.
+        A step that is made again writes over what nobody reads.
+        """
+        found, capture, copied = list(args), self._capture, []
+        for result, place in updating(call).items():
+            view, new, uses = call.args[place], call.outputs[result], capture.graph.uses
+            _, name = capture.roles.get(view.tensor, ("", None))
+            if step.again:
+                size = place, view.dtype, view.size
+                if size not in self._spare:
+                    spare = torch.zeros(view.size, dtype=view.dtype, device=capture.device)
+                    self._spare[size] = spare
+                found[place] = self._spare[size]
+            elif (
+                new is not None
+                and capture.updates.get(name) == new
+                and (uses[view.tensor], uses[new.tensor]) == ((step.op,), ())
+            ):
+                self.updated.add(new.tensor)
+            else:
+                copied.append(place)
+        fill = self._filled(tuple(found))
+
+        def filled(outside: dict[int, torch.Tensor]) -> list[Any]:
+            return [a.clone() if n in copied else a for n, a in enumerate(fill(outside))]
+
+        return filled if copied else fill
 
     def _transfer(self, copy: Copy) -> _Transfer:
         device = self._lanes.arena[copy.address : copy.address + copy.bytes]
@@ -271,8 +292,13 @@ def _nothing(outside: dict[int, torch.Tensor]) -> dict[str, Any]:
 
 def _late_buffers(capture: Capture, program: Program) -> set[int]:
     """Buffers that change after the forward, and whose old values a recomputed step reads."""
-    late = (capture.graph.ops[step.op].inputs for step in program.steps[program.split :])
-    return capture.changing & {tensor for inputs in late for tensor in inputs}
+    late = set()
+    for step in program.steps[program.split :]:
+        call = capture.calls[step.op]
+        over = updating(call).values()
+        read = [each for place, each in enumerate(call.args) if place not in over]
+        late.update(view.tensor for view in views_of((read, call.kwargs)))
+    return capture.changing & late
 
 
 def _generator(device: torch.device) -> torch.Generator:
