@@ -23,11 +23,12 @@ from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
+from autotm.executor.guard import Guard, casting, likeness
 from autotm.executor.handing import handing, room
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
 from autotm.executor.lossy import Loss, whole
-from autotm.executor.outside import Held, held_by
+from autotm.executor.outside import Held
 from autotm.executor.profiling import (
     Cache,
     Link,
@@ -206,9 +207,9 @@ class Fitted(nn.Module):
         self.iteration = iteration
         self.trained = tuple(iteration.capture.gradients)
         self.measurement: Measurement | None = None
-        self._like = [_likeness(each) for each in iteration.capture.inputs]
-        self._cast = _casting(iteration.capture.device)
-        self._state = _State(held_by(module))
+        self._like = [likeness(each) for each in iteration.capture.inputs]
+        self._cast = casting(iteration.capture.device)
+        self._guard = Guard(module)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
@@ -218,17 +219,17 @@ class Fitted(nn.Module):
             raise ValueError(
                 "an input requires a gradient, and only parameters get one; pass x.detach()"
             )
-        if [_likeness(each) for each in inputs] != self._like:
+        if [likeness(each) for each in inputs] != self._like:
             got = ", ".join(str(tuple(getattr(each, "shape", (type(each),)))) for each in inputs)
             want = ", ".join(str(tuple(each[0])) for each in self._like)
             raise ValueError(
                 f"this step was fitted for inputs {want}, and got {got} (or another type, layout "
                 "or device); fit again for other inputs"
             )
-        held = held_by(self.module)
-        if not self._state.same(held):
+        held = self._guard.held(self.module)
+        if held is None:
             raise ValueError("the module has changed since it was fitted; fit it again")
-        if _casting(self.iteration.capture.device) != self._cast:
+        if casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")
         parameters = [held.parameters[name] for name in self.trained]
         loss: torch.Tensor = _Step.apply(self, held, inputs, *parameters)  # type: ignore[no-untyped-call]
@@ -270,55 +271,3 @@ class Fitted(nn.Module):
     def close(self) -> None:
         """Give the arenas back; only plain runs are possible afterwards."""
         self.iteration.session.close()
-
-
-class _State:
-    """What a captured graph depends on: modes, shapes, what is trained, what has two names.
-
-    It is looked at before each iteration, while the GPU waits: so first whether all tensors are the
-    very same as the last time.
-    """
-
-    def __init__(self, held: Held) -> None:
-        self._training, self._tied = held.training, _tied(held)
-        self._seen = _seen(held)
-
-    def same(self, held: Held) -> bool:
-        if held.training != self._training:
-            return False
-        now = _seen(held)
-        if len(now) == len(self._seen) and all(
-            one[0] is other[0] and one[1:] == other[1:]
-            for one, other in zip(now, self._seen, strict=True)
-        ):
-            return True
-        if _tied(held) != self._tied:
-            return False
-        self._seen = now
-        return True
-
-
-def _seen(held: Held) -> list[tuple[Any, ...]]:
-    every = (*held.parameters.values(), *held.buffers.values())
-    return [(t, t.shape, t.stride(), t.dtype, t.device, t.requires_grad) for t in every]
-
-
-def _tied(held: Held) -> list[Any]:
-    first: dict[int, int] = {}
-    return [
-        (first.setdefault(id(each), len(first)), each.requires_grad, _likeness(each))
-        for named in (held.parameters, held.buffers)
-        for each in named.values()
-    ]
-
-
-def _casting(device: torch.device) -> tuple[Any, ...]:
-    on = torch.is_autocast_enabled(device.type)
-    return on, torch.get_autocast_dtype(device.type) if on else None
-
-
-def _likeness(value: Any) -> tuple[Any, ...]:
-    """What a graph needs of a tensor. One of `inference_mode` has no versions to be compared."""
-    if not isinstance(value, torch.Tensor):
-        return (type(value),)
-    return value.shape, value.stride(), value.dtype, value.device, value.is_inference()
