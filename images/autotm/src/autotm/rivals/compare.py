@@ -280,7 +280,8 @@ class Comparison:
     def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
 
-        Where the rival does not fit beside our arena, it keeps those that it took alone.
+        Where the rival does not fit beside our arena, it keeps those that it took alone. A first
+        round is not counted: what was made just now is slow at first.
         """
         runs, order = {OURS: ours}, [OURS]
         found: dict[str, list[float]] = {OURS: []}
@@ -291,9 +292,10 @@ class Comparison:
                 if other is None:
                     found[name] = [beside.seconds]
                     self._tidy()
-                    ours()
                 else:
                     runs[name], order = self._clean(other), [OURS, name, name, OURS]
+            for run in runs.values():
+                seconds_of(run, self.device)
             for _ in range(self.repeats):
                 for name in order:
                     found[name].append(seconds_of(runs[name], self.device))
