@@ -318,18 +318,30 @@ def flat(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
     return norm
 
 
-NORMED = {  # what reads the result, and the running statistics
-    "once": lambda m, x: m.norm(x).relu(),
-    "twice": lambda m, x: m.norm(m.norm(x).relu() * 2).relu(),
-    "summed": lambda m, x: x + m.norm(x),
-    "with itself": lambda m, x: m.norm(x) * m.norm(x),
-    "by two": lambda m, x: m.norm(x).relu() + m.norm(x).sin(),
-    "scaled": lambda m, x: torch.add(m.norm(x), x, alpha=3),
-    "statistics read before": lambda m, x: m.norm.running_mean.view(1, -1, 1, 1) + m.norm(x).relu(),
-    "statistics read after": lambda m, x: m.norm(x).relu() + m.norm.running_var.view(1, -1, 1, 1),
-    "frozen": lambda m, x: F.batch_norm(x, m.norm.running_mean, m.norm.running_var, m.norm.weight,
-                                        m.norm.bias, False).relu(),
-}  # fmt: skip
+def by_two(y: torch.Tensor) -> torch.Tensor:
+    return y.relu() + y.sin()
+
+
+def frozen(norm: nn.BatchNorm2d, x: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False)
+
+
+def channels(statistics: torch.Tensor) -> torch.Tensor:
+    return statistics.view(1, -1, 1, 1)
+
+
+# What reads the result and the running statistics, and how many of these are updated in place.
+NORMED = {
+    "once": (lambda norm, x: norm(x).relu(), 2),
+    "twice": (lambda norm, x: norm(norm(x).relu() * 2).relu(), 0),
+    "summed": (lambda norm, x: x + norm(x), 2),
+    "with itself": (lambda norm, x: norm(x) * norm(x), 0),
+    "by two": (lambda norm, x: by_two(norm(x)), 2),
+    "scaled": (lambda norm, x: torch.add(norm(x), x, alpha=3), 2),
+    "mean read before": (lambda norm, x: channels(norm.running_mean) + norm(x).relu(), 1),
+    "variance read after": (lambda norm, x: norm(x).relu() + channels(norm.running_var), 1),
+    "frozen": (lambda norm, x: frozen(norm, x).relu(), 0),
+}
 
 
 @pytest.mark.parametrize("laid", [nn.Sequential, flat])
@@ -340,8 +352,10 @@ def test_running_statistics_are_eager_pytorchs_after_each_step(
 ) -> None:
     """And gradients; neither a measurement nor what is made again counts as a step."""
 
+    reading, in_place = NORMED[read]
+
     def forward(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return NORMED[read](module, module.conv(x)).pow(2).mean()
+        return reading(module.norm, module.conv(x)).pow(2).mean()
 
     torch.manual_seed(1)
     module = Made(forward)
@@ -352,6 +366,7 @@ def test_running_statistics_are_eager_pytorchs_after_each_step(
     x = torch.randn(4, 3, 9, 9)
     kind = autotm_plans.KINDS[plan]
     step = autotm.fit(module, x, budget="1GB", planner=lambda graph, _: kind(graph))
+    assert len(step.iteration.session.updated) == in_place
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (module, other)]
     for _ in range(3):
         for each, optimizer in zip((step, other), optimizers, strict=True):

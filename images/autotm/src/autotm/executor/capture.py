@@ -203,11 +203,11 @@ class _Flattening:
         if target == ABSOLUTE and not self._is_whole(args[0]):
             raise CaptureError(f"the graph has {target} of a part of a tensor")
         seeded = torch.Tag.nondeterministic_seeded in target.tags
-        if target == _NORM_BACKWARD and by_library(
-            self._values[node.args[1]], node.args[2], node.args[7]
-        ):
-            target = torch.ops.aten.batch_norm_backward.default
-            args = (*args, torch.empty(0, dtype=torch.uint8, device=self._device))
+        if target == _NORM_BACKWARD and args[7]:  # in training, no running statistics are needed
+            args = (*args[:3], None, None, *args[5:])
+            if by_library(self._values[node.args[1]], args[2], args[7]):
+                target = torch.ops.aten.batch_norm_backward.default
+                args = (*args, torch.empty(0, dtype=torch.uint8, device=self._device))
         return Call(target, args, dict(kwargs), outputs, not is_backward(node), seeded)
 
     def _is_whole(self, view: View) -> bool:
