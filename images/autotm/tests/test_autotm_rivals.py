@@ -398,8 +398,8 @@ def test_a_point_that_is_faster_and_smaller_dominates() -> None:
     assert dominating(points[0], points) == []
 
 
-def with_saved_plan() -> Comparison:
-    """The plain run alone as a rival, and a plan of ours by which all leaves after each use."""
+def with_mixed_plan() -> Comparison:
+    """The plain run alone as a rival, and a plan of ours that keeps, makes again and moves."""
     module, sample = autotm_networks.network("residual")
     return Comparison(
         module, sample, LOSS, repeats=2, only=["plain"],
@@ -408,7 +408,7 @@ def with_saved_plan() -> Comparison:
 
 
 def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
-    found = with_saved_plan()
+    found = with_mixed_plan()
     need = found.plain().peak
     [cell] = found.cells([need], "plain")
     assert {point.rival for point in cell.points} == {"plain", "Ours"}
@@ -429,7 +429,7 @@ def test_a_cell_holds_a_rival_and_ours_at_its_best_peak() -> None:
 
 
 def test_beside_the_plain_step_ours_has_the_cap_itself() -> None:
-    found = with_saved_plan()
+    found = with_mixed_plan()
     need = found.plain().peak
     [cell] = found.cells([need - 1], "plain")
     assert cell.best is None
@@ -441,7 +441,7 @@ def test_beside_the_plain_step_ours_has_the_cap_itself() -> None:
 
 def test_a_rival_without_room_beside_our_arena_keeps_the_time_it_took_alone() -> None:
     """Some rivals run a forward before their step: that may be too much as well."""
-    found = with_saved_plan()
+    found = with_mixed_plan()
     need = found.plain().peak  # alone it has room, and is not run alone again
 
     @contextmanager
@@ -455,6 +455,22 @@ def test_a_rival_without_room_beside_our_arena_keeps_the_time_it_took_alone() ->
     assert cell.best is not None
     assert cell.turns["plain"] == [cell.best.seconds]
     assert len(cell.turns[OURS]) == 2
+
+
+@pytest.mark.parametrize(("seconds", "dominated"), [(2.0, 0), (0.5, 1)])
+def test_a_point_dominates_only_where_it_is_faster_in_turns_as_well(
+    seconds: float, dominated: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was searched minutes before was on another machine, as far as clocks are concerned."""
+    found = with_mixed_plan()
+    need = found.plain().peak
+    found._known["plain", "", 0.0] = need, 0.1  # faster than anything in turns
+    turns = {OURS: [1.0], "plain": [seconds]}
+    monkeypatch.setattr(Comparison, "_turns", lambda *_: turns)
+    [cell] = found.cells([need], "plain")
+    assert cell.ours is not None
+    assert cell.ours.peak > need  # a CPU's workspace comes on top
+    assert len(cell.dominated_by) == dominated
 
 
 def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
