@@ -157,7 +157,7 @@ class _Evaluator:
         if not reasons:
             raise NoRecords(f"no records with a {', '.join(open_)}")
         if isinstance(reasons[0], NoRecords) and faults:
-            raise NoRecords(f"{len(values)} of {len(values) + len(faults)} cells: {reasons[0]}")
+            raise NoRecords(f"{len(faults)} of {len(values) + len(faults)} cells: {reasons[0]}")
         raise reasons[0]
 
     def _found(self, labels: Sequence[str], bound: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -11,7 +11,7 @@ from math import isfinite
 from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean, without_ends
 
-_MISSING = re.compile(r"(?:(?<!\d)0 of \d+ cells: )*no records of (\S+) \(.*?experiment (\w+).*")
+_MISSING = re.compile(r"(?:(?<!\d)(\d+) of \1 cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 
 
 def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
@@ -150,7 +150,7 @@ def by_reason(judgements: Iterable[Judgement]) -> dict[tuple[Verdict, str], list
 
 def short_reason(one: Judgement) -> str:
     """Why, and of records that are missing only the metric and the experiment."""
-    return _MISSING.sub(r"no records of \1 in \2", one.reason)
+    return _MISSING.sub(r"no records of \2 in \3", one.reason)
 
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:

@@ -323,10 +323,10 @@ def test_a_count_of_cells_is_left_whole_before_what_is_missing() -> None:
     why = "no records of kernel_time (model=a, experiment times, gpus=2)"
     short = "no records of kernel_time in times"
     for told, said in (
-        (f"0 of 5 cells: 30 of 45 cells: {why}", f"0 of 5 cells: 30 of 45 cells: {short}"),
-        (f"10 of 45 cells: {why}", f"10 of 45 cells: {short}"),
-        (f"0 of 5 cells: 0 of 45 cells: {why}", short),
-        (f"1 of 5 cells: 0 of 45 cells: {why}", f"1 of 5 cells: {short}"),
+        (f"5 of 5 cells: 15 of 45 cells: {why}", f"5 of 5 cells: 15 of 45 cells: {short}"),
+        (f"35 of 45 cells: {why}", f"35 of 45 cells: {short}"),
+        (f"5 of 5 cells: 45 of 45 cells: {why}", short),
+        (f"4 of 5 cells: 45 of 45 cells: {why}", f"4 of 5 cells: {short}"),
     ):
         assert short_reason(judged("D5", Verdict.NOT_RUN, told)) == said
 
