@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,9 +176,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "weights of a loss": (
         lambda: capture(
             nn.Linear(8, 3), (torch.randn(6, 8), torch.zeros(6, dtype=torch.long)),
-            nn.CrossEntropyLoss(weight=torch.ones(3)),
+            partial(F.cross_entropy, weight=torch.ones(3)),
         ),
         "register it as a buffer",
+    ),
+    "a loss that is trained": (
+        lambda: capture(nn.Linear(8, 3), (torch.randn(6, 8), torch.ones(6, 3)), Learnt()),
+        "the loss has parameters: make it a part",
+    ),
+    "a loss that remembers": (
+        lambda: capture(nn.Linear(8, 3), (torch.randn(6, 8), torch.ones(6, 3)), Counting()),
+        "or its loss a buffer",
     ),
     "a check": (
         lambda: capture(
@@ -201,6 +210,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "no parameter has a part in",
     ),
 }  # fmt: skip
+
+
+class Learnt(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return self.scale * (y - target).pow(2).mean()
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.seen.add_(1)
+        return (y - target).pow(2).mean()
 
 
 def inference() -> torch.Tensor:
@@ -377,6 +405,42 @@ def test_running_statistics_are_eager_pytorchs_after_each_step(
         for mine, theirs in zip(module.state_dict().values(), other.state_dict().values(),
                                 strict=True):  # fmt: skip
             torch.testing.assert_close(mine, theirs)
+    step.close()
+
+
+@pytest.mark.parametrize("plan", autotm_plans.KINDS)
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [
+        (lambda w: nn.CrossEntropyLoss(weight=w, label_smoothing=0.1), torch.tensor([0, 2, 1, 2])),
+        (lambda w: nn.BCEWithLogitsLoss(pos_weight=w), torch.ones(4, 3)),
+    ],
+)
+def test_a_loss_that_is_a_module_has_its_own_weights(
+    plan: str, make: Callable[[torch.Tensor], nn.Module], target: torch.Tensor
+) -> None:
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(4, 8)
+    weights = torch.rand(3)
+    loss = make(weights)
+    step = fitted(module, x, target, loss=loss, plan=plan)
+    for _ in range(2):
+        module.zero_grad()
+        found = step(x, target)
+        found.backward()
+        mine = [found, *(each.grad.clone() for each in module.parameters())]
+        module.zero_grad()
+        plain = loss(module(x), target)
+        plain.backward()
+        assert all(map(torch.equal, mine, [plain, *(p.grad for p in module.parameters())]))
+        weights.mul_(2)  # what is written in place is seen
+    found = step(x, target)
+    weights.mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        found.backward()
+    setattr(loss, next(name for name, _ in loss.named_buffers()), torch.rand(3))
+    with pytest.raises(ValueError, match="has changed since it was fitted, or its loss"):
+        step(x, target)
     step.close()
 
 

@@ -209,7 +209,7 @@ class Fitted(nn.Module):
         self.measurement: Measurement | None = None
         self._like = [likeness(each) for each in iteration.capture.inputs]
         self._cast = casting(iteration.capture.device)
-        self._guard = Guard(module)
+        self._guard = Guard(module, loss)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The loss. Raises ValueError where shapes, types or the module are not the sample's."""
@@ -228,7 +228,9 @@ class Fitted(nn.Module):
             )
         held = self._guard.held(self.module)
         if held is None:
-            raise ValueError("the module has changed since it was fitted; fit it again")
+            raise ValueError(
+                "the module has changed since it was fitted, or its loss; fit it again"
+            )
         if casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")
         parameters = [held.parameters[name] for name in self.trained]

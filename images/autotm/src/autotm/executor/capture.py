@@ -63,7 +63,7 @@ def capture(
     graph_module.graph.eliminate_dead_code()
     join(graph_module.graph)
     try:
-        return _Flattening(graph_module, tuple(sample), lossy.names).result(type(module).__name__)
+        return _Flattening(graph_module, tuple(sample), lossy).result(type(module).__name__)
     except CaptureError:
         raise
     except Exception as error:  # PyTorch cannot run its own graph
@@ -90,10 +90,10 @@ class _Flattening:
     """A joint graph on its way to calls on storages."""
 
     def __init__(
-        self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...], names: dict[str, str]
+        self, module: fx.GraphModule, sample: tuple[torch.Tensor, ...], lossy: Lossy
     ) -> None:
         self._module = module
-        self._names = names
+        self._names, self._fixed = lossy.names, lossy.fixed
         self._sample = sample
         self._device = sample[0].device
         self._tensors: list[Tensor] = []
@@ -153,6 +153,8 @@ class _Flattening:
         role: Role
         if isinstance(desc, aot.ParamAOTInput):
             kind, role = "parameter", ("parameter", self._names[desc.target])
+        elif isinstance(desc, aot.BufferAOTInput) and desc.target in self._fixed:
+            kind, role = "parameter", ("constant", desc.target)
         elif isinstance(desc, aot.BufferAOTInput):
             kind, role = "parameter", ("buffer", self._names[desc.target])
         elif isinstance(desc, aot.PlainAOTInput):
@@ -167,6 +169,8 @@ class _Flattening:
         view = self._new(value, kind, str(role[1]) if role[0] != "tangent" else "tangent")
         self._views[node] = view
         self._roles[view.tensor] = role
+        if role[0] == "constant":
+            self._constants[view.tensor] = self._fixed[role[1]]
 
     def _visit(self, node: fx.Node) -> Call | None:
         if node.op == "get_attr":
@@ -254,13 +258,16 @@ class _Flattening:
                 desc.grad_of, aot.ParamAOTInput
             ):
                 gradients[self._names[desc.grad_of.target]] = view
-            elif isinstance(desc, aot.InputMutationAOTOutput) and isinstance(
-                desc.mutated_input, aot.BufferAOTInput
+            elif (
+                isinstance(desc, aot.InputMutationAOTOutput)
+                and isinstance(desc.mutated_input, aot.BufferAOTInput)
+                and desc.mutated_input.target in self._names
             ):
                 updates[self._names[desc.mutated_input.target]] = view
             elif isinstance(desc, aot.InputMutationAOTOutput):
                 raise CaptureError(
-                    "the module writes an input or a parameter in place; clone it first (x.clone())"
+                    "the module writes an input or a parameter in place (or its loss a buffer); "
+                    "clone it first (x.clone())"
                 )
             elif isinstance(desc, aot.GradAOTOutput):
                 raise CaptureError(

@@ -16,18 +16,22 @@ from autotm.executor.outside import Held, held_by
 
 
 class Guard:
-    """A module's modes, shapes, what is trained, what has two names.
+    """A module's modes, shapes, what is trained, what has two names; a loss that is a module.
 
     First whether every part is the very same as the last time: that takes little.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, loss: Any = None) -> None:
         found = held_by(module)
         self._training, self._tied = found.training, _tied(found)
         self._keep(module, found)
+        self._loss = list(loss.modules()) if isinstance(loss, nn.Module) else []
+        self._of_loss = _parts(self._loss)
 
     def held(self, module: nn.Module) -> Held | None:
-        """What the module has now, where it is as it was captured."""
+        """What the module has now, where it and its loss are as they were captured."""
+        if not _same(_parts(self._loss), self._of_loss):
+            return None
         if module is self._parts[0] and _same(_parts(self._modules), self._parts):
             if [each.training for each in self._modules] != self._modes:
                 return None
@@ -47,9 +51,9 @@ class Guard:
 
 
 def _parts(modules: Sequence[nn.Module]) -> list[Any]:
-    """The first, and all that is directly in one."""
+    """The modules, and all that is directly in one."""
     inner = [(each._modules, each._parameters, each._buffers) for each in modules]
-    return [modules[0], *(part for three in inner for each in three for part in each.values())]
+    return [*modules, *(part for three in inner for each in three for part in each.values())]
 
 
 def _same(some: list[Any], others: list[Any]) -> bool:

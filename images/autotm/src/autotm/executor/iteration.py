@@ -38,7 +38,7 @@ class Iteration:
         self._guarded = [
             t
             for t, (role, _) in found.roles.items()
-            if role in ("parameter", "input")
+            if role in ("parameter", "input", "constant")
             or (role == "buffer" and t in late and t not in found.changing)
         ]
         # Buffers of one type, with their new values: they are copied by one kernel, or a few.

@@ -16,7 +16,12 @@ _DATA_DEPENDENT = ("data-dependent", "datadependent", "dynamic shape", "dynamico
 
 
 class Lossy(nn.Module):
-    """A module and its loss as one module, in which a tensor with two names stands once."""
+    """A module and its loss as one module, in which a tensor with two names stands once.
+
+    names: of the module's tensors, by their names here. fixed: the tensors of a loss that is a
+    module itself (the weights of classes), by their names here. Raises CaptureError for a loss with
+    parameters.
+    """
 
     def __init__(self, module: nn.Module, loss: Loss | None) -> None:
         super().__init__()
@@ -31,6 +36,15 @@ class Lossy(nn.Module):
                     self.register_buffer(f"b{position}", value)
                 self.names[f"{kind}{position}"] = name
                 mine[id(value)] = f"{kind}{position}"
+        self.fixed = {}
+        if isinstance(loss, nn.Module):
+            if any(True for _ in loss.parameters()):
+                raise CaptureError(
+                    "the loss has parameters: make it a part of the module, and pass no loss"
+                )
+            self.fixed = {f"l{n}": value for n, value in enumerate(loss.buffers())}
+            for name, value in self.fixed.items():
+                self.register_buffer(name, value)
         # Each place of a tensor once: two names of a module are one place.
         self._places = {
             f"{prefix}.{own}".lstrip("."): mine[id(value)]
@@ -58,7 +72,13 @@ class Lossy(nn.Module):
             )
         finally:
             hook.remove()
-        return found if loss is None else loss(found, args[-1])
+        if loss is None:
+            return found
+        if not isinstance(loss, nn.Module):
+            return loss(found, args[-1])
+        names = (name for name, _ in loss.named_buffers())
+        state = {name: getattr(self, mine) for name, mine in zip(names, self.fixed, strict=True)}
+        return functional_call(loss, state, (found, args[-1]))  # type: ignore[no-any-return]
 
 
 def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -102,6 +122,7 @@ def why(error: Exception) -> str:
     if "convert all tensors to faketensors" in text:
         return (
             "the step reads a tensor that is neither the module's nor the sample's, as the weights "
-            "of a loss, or one in an attribute: register it as a buffer of the module"
+            "in a loss that is no module, or one in an attribute: register it as a buffer of the "
+            "module"
         )
     return f"the module could not be captured as one graph: {first} ({type(error).__name__})"
