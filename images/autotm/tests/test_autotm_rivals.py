@@ -457,22 +457,6 @@ def test_a_rival_without_room_beside_our_arena_keeps_the_time_it_took_alone() ->
     assert len(cell.turns[OURS]) == 2
 
 
-@pytest.mark.parametrize(("seconds", "dominated"), [(2.0, 0), (0.5, 1)])
-def test_a_point_dominates_only_where_it_is_faster_in_turns_as_well(
-    seconds: float, dominated: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was searched minutes before was on another machine, as far as clocks are concerned."""
-    found = with_mixed_plan()
-    need = found.plain().peak
-    found._known["plain", "", 0.0] = need, 0.1  # faster than anything in turns
-    turns = {OURS: [1.0], "plain": [seconds]}
-    monkeypatch.setattr(Comparison, "_turns", lambda *_: turns)
-    [cell] = found.cells([need], "plain")
-    assert cell.ours is not None
-    assert cell.ours.peak > need  # a CPU's workspace comes on top
-    assert len(cell.dominated_by) == dominated
-
-
 def test_a_cell_in_which_ours_has_no_room_says_so() -> None:
     module, sample = autotm_networks.network("residual")
 

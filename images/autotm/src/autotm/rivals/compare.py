@@ -40,8 +40,7 @@ class Cell:
     expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
     (capture, times of the operators and plan), in s. unsteady: gradients that the plain run does
     not repeat, and ours are but close to. note: why ours is not there. unplanned: there is no plan
-    for its budget. least: bytes that its largest operator needs, where the budget is below. slower:
-    points that were faster than ours when they were searched, minutes before, and not in turns.
+    for its budget. least: bytes that its largest operator needs, where the budget is below.
     """
 
     cap: int
@@ -52,7 +51,6 @@ class Cell:
     note: str = ""
     unplanned: bool = False
     least: int = 0
-    slower: list[Point] = field(default_factory=list)
 
     @property
     def budget(self) -> int:
@@ -90,7 +88,7 @@ class Cell:
 
         Where ours has no plan, they are all that train within its budget.
         """
-        others = [each for each in self.points if each.rival != OURS and each not in self.slower]
+        others = [each for each in self.points if each.rival != OURS]
         if self.unplanned:
             return [each for each in others if each.peak <= self.budget]
         return dominating(self.ours, others) if self.ours is not None else []
@@ -275,14 +273,9 @@ class Comparison:
             if cuda and peak > cell.budget:  # a CPU's workspace is not known when it is planned
                 cell.note = f"void: it takes {peak / 1e9:.4f} GB, over {cell.budget / 1e9:.4f} GB"
                 return
-            clean = self._clean(run)
-            cell.turns = self._turns(beside, clean)
+            cell.turns = self._turns(beside, self._clean(run))
             seconds = statistics.median(cell.turns[OURS])
             cell.points.append(Point(OURS, cell.budget / 1e9, peak, seconds))
-            for point in cell.dominated_by:
-                turns = cell.turns if point == beside else self._turns(point, clean)
-                if statistics.median(turns[point.rival]) >= statistics.median(turns[OURS]):
-                    cell.slower.append(point)
 
     def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
