@@ -162,6 +162,7 @@ def test_ours_keeps_the_cap_by_its_measured_peak_whatever_ran_before() -> None:
     assert cell.best is not None
     print([(each.rival, each.knob, each.peak / 1e9, each.seconds) for each in cell.points])
     assert cell.ours.peak <= cell.best.peak <= cell.cap
+    assert (cell.smaller is not None) == bool(cell.against)
 
 
 class Large(Task):

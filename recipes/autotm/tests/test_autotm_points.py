@@ -40,7 +40,7 @@ def training(gain: Gain = lambda net, cap, rival: 1.2) -> list[Row]:
         rows += [
             row("iteration_time", 1.0, "rivals", variant="Ours", **point),
             row("prediction_error", -2.0, "rivals", variant="Ours", **point),
-            row("dominated_by", 0.0, "rivals", **point),
+            row("dominated", 0.0, "rivals", **point),
             row("comparable", 1.0, "rivals", **point),
         ]
         if rival == "plain":
@@ -90,10 +90,10 @@ def cell(found: Row, metric: str) -> bool:
 
 
 def test_one_point_that_ours_is_dominated_in_is_enough() -> None:
-    rows = [one for one in training() if not cell(one, "dominated_by")]
+    rows = [one for one in training() if not cell(one, "dominated")]
     assert verdicts(rows)["R-front"] == "not run"  # ours was void beside that rival
     point = {"real_net": NETS[-1], "cap": "0.4", "rival": "checkpoint"}
-    assert verdicts([*rows, row("dominated_by", 1.0, "rivals", **point)])["R-front"] == (
+    assert verdicts([*rows, row("dominated", 1.0, "rivals", **point)])["R-front"] == (
         "not reproduced"
     )
 
@@ -129,7 +129,7 @@ def test_a_cap_that_nobody_trains_at_decides_nothing() -> None:
     assert {missing[name] for name in ("R-front", "R-faster", "R-error")} == {"not run"}
     for rival in RIVALS:
         point = {"real_net": NETS[0], "cap": "0.2", "rival": rival}
-        rows += [row(name, 0.0, "rivals", **point) for name in ("dominated_by", "comparable")]
+        rows += [row(name, 0.0, "rivals", **point) for name in ("dominated", "comparable")]
     found = verdicts(rows)
     assert {found[name] for name in ("R-front", "R-faster", "R-error")} == {"reproduced"}
 
@@ -137,7 +137,7 @@ def test_a_cap_that_nobody_trains_at_decides_nothing() -> None:
 def test_where_ours_has_no_plan_and_a_rival_trains_it_is_told() -> None:
     there = {"real_net": NETS[0], "cap": "0.3", "rival": "checkpoint"}
     rows = [one for one in training() if not there.items() <= one.labels.items()]
-    rows += [row("rival_time", 1.2, "rivals", **there), row("dominated_by", 1.0, "rivals", **there)]
+    rows += [row("rival_time", 1.2, "rivals", **there), row("dominated", 1.0, "rivals", **there)]
     found = verdicts(rows)
     assert (found["R-front"], found["R-faster"]) == ("not reproduced", "not run")
 

@@ -1,10 +1,11 @@
 """Real training under caps: ours against a rival, at equal measured peak. Needs a GPU.
 
 A cap is a share of what the plain step needs. The rival's knob is searched until its measured peak
-is within 1 % below the cap; ours gets that peak as its budget; both then run in turns. Beside
-`plain`, the step without a cap, ours gets the cap itself. What was measured of a rival at a cap
-serves at the next, the operators are timed once, and the plans for all caps are made at the same
-time. A CPU runs a small network for a look: its peaks are what PyTorch's profiler saw.
+is within 1 % below the cap; ours gets that peak as its budget; both then run in turns, and so do
+ours and the rival's fastest smaller point (`smaller_time`). Beside `plain`, the step without a cap,
+ours gets the cap itself. What was measured of a rival at a cap serves at the next, the operators
+are timed once, and the plans for all caps are made at the same time. A CPU runs a small network for
+a look: its peaks are what PyTorch's profiler saw.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
         out.write("of_cap", "%", [100 * point.peak / cell.cap], labels, "measured")
     for name, seconds in cell.turns.items():
         out.write("iteration_time", "s", seconds, {**which, "variant": name}, "measured")
+    for name, seconds in cell.against.items():
+        out.write("smaller_time", "s", seconds, {**which, "variant": name}, "measured")
     ours = {**which, "variant": OURS}
     for metric, value in cell.expected.items():
         kind: Evidence = "simulated" if metric in ("predicted_time", "bound") else "measured"
@@ -90,6 +93,6 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
     if ran or cell.impossible:
         out.write("comparable", "1", [ran], which, "measured", note=note)
     if ran or cell.impossible or (cell.unplanned and cell.best is not None):
-        out.write("dominated_by", "1", [len(cell.dominated_by)], which, "measured", note=note)
+        out.write("dominated", "1", [cell.dominated], which, "measured", note=note)
     if cell.note:
         out.skip(ours, cell.note)

@@ -25,7 +25,7 @@ from autotm.graph import Plan
 from autotm.planner.apart import THREADS, once_planned
 from autotm.rivals.base import Rival, Run, iterate
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
-from autotm.rivals.search import TRIES, Point, at_cap, dominating, search, thinned
+from autotm.rivals.search import TRIES, Point, at_cap, search, thinned
 from autotm.rivals.steps import rivals
 
 OURS = "Ours"
@@ -37,15 +37,17 @@ SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what 
 class Cell:
     """A rival at a cap. points: everything that was measured; turns: seconds by name, in turns.
 
-    expected: what our plan says an iteration takes, its bound, and what it took to solve and to fit
-    (capture, times of the operators and plan), in s. unsteady: gradients that the plain run does
-    not repeat, and ours are but close to. note: why ours is not there. unplanned: there is no plan
-    for its budget. least: bytes that its largest operator needs, where the budget is below.
+    against: the same of ours and the rival's fastest smaller point. expected: what our plan says an
+    iteration takes, its bound, and what it took to solve and to fit (capture, times of the
+    operators and plan), in s. unsteady: gradients that the plain run does not repeat, and ours are
+    but close to. note: why ours is not there. unplanned: there is no plan for its budget. least:
+    bytes that its largest operator needs, where the budget is below.
     """
 
     cap: int
     points: list[Point] = field(default_factory=list)
     turns: dict[str, list[float]] = field(default_factory=dict)
+    against: dict[str, list[float]] = field(default_factory=dict)
     expected: dict[str, float] = field(default_factory=dict)
     unsteady: int = 0
     note: str = ""
@@ -83,15 +85,22 @@ class Cell:
         return list(found.values())
 
     @property
-    def dominated_by(self) -> list[Point]:
-        """The rival's points that are both faster and smaller than ours.
+    def smaller(self) -> Point | None:
+        """The rival's fastest point with a smaller peak than ours."""
+        if self.ours is None:
+            return None
+        return at_cap((each for each in self.points if each.rival != OURS), self.ours.peak - 1)
 
-        Where ours has no plan, they are all that train within its budget.
+    @property
+    def dominated(self) -> bool:
+        """Whether the rival's fastest smaller point is also faster than ours, in turns with it.
+
+        Where ours has no plan: whether the rival trains within the cap.
         """
-        others = [each for each in self.points if each.rival != OURS]
         if self.unplanned:
-            return [each for each in others if each.peak <= self.budget]
-        return dominating(self.ours, others) if self.ours is not None else []
+            return self.best is not None
+        middle = {name: statistics.median(times) for name, times in self.against.items()}
+        return any(seconds < middle[OURS] for seconds in middle.values())
 
 
 class Comparison:
@@ -104,7 +113,7 @@ class Comparison:
 
     def __init__(
         self, module: nn.Module, sample: Sequence[torch.Tensor], loss: Loss | None, *,
-        backend: str = "inductor", repeats: int = 5, planner: Planner | None = None,
+        backend: str = "inductor", repeats: int = 3, planner: Planner | None = None,
         only: Sequence[str] = (), most: int = 0,
     ) -> None:  # fmt: skip
         self.module, self.sample, self.loss = module, tuple(sample), loss
@@ -276,6 +285,8 @@ class Comparison:
             cell.turns = self._turns(beside, self._clean(run))
             seconds = statistics.median(cell.turns[OURS])
             cell.points.append(Point(OURS, cell.budget / 1e9, peak, seconds))
+            if cell.smaller is not None:
+                cell.against = self._turns(cell.smaller, self._clean(run))
 
     def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.

@@ -101,8 +101,3 @@ def at_cap(points: Iterable[Point], cap: int) -> Point | None:
     """The fastest point that keeps the cap."""
     fitting = [point for point in points if point.peak <= cap]
     return min(fitting, key=lambda point: point.seconds, default=None)
-
-
-def dominating(ours: Point, others: Iterable[Point]) -> list[Point]:
-    """Those that are both faster and smaller than ours: there must be none."""
-    return [each for each in others if each.peak < ours.peak and each.seconds < ours.seconds]
