@@ -136,6 +136,22 @@ def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bi
     assert outside[1 << 24] < outside[1 << 40]
 
 
+@pytest.mark.parametrize("classes", [21, 1000, 50257])
+def test_the_gradient_of_a_loss_lies_over_the_one_that_it_reads(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch has other kernels for few classes than for many."""
+    monkeypatch.setattr(kernels, "_SAME", same := {})
+    torch.manual_seed(0)
+    net = nn.Linear(16, classes, device="cuda")
+    x, y = torch.randn(2048, 16, device="cuda"), torch.randint(classes, (2048,), device="cuda")
+    step = autotm.fit(net, (x, y), LOSS, budget="8GB", planner=lambda g, m: autotm_plans.kept(g))
+    assert step.measure(1).differ == ()
+    step.close()
+    [over] = [name for name in same if "_log_softmax_backward_data" in name]
+    assert same[over]
+
+
 def test_a_plain_run_that_does_not_fit_waits_on_the_host_and_has_the_same_bits() -> None:
     module, sample = large()
     found = settled(capture(module, sample, LOSS))

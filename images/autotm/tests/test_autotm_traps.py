@@ -15,10 +15,12 @@ import autotm_plans
 import pytest
 import torch
 from autotm.budget import bytes_of
+from autotm.executor import kernels
 from autotm.executor.capture import capture
 from autotm.executor.errors import CaptureError
 from autotm.executor.kernels import kernel
 from autotm.executor.lanes import CpuLanes
+from autotm.executor.overwriting import Over
 from autotm.executor.profiling import Cache, Measured, paced
 from autotm.executor.trying import operands, tried
 from autotm.fitting import Fitted
@@ -568,3 +570,52 @@ def test_made_up_operands_may_be_probabilities() -> None:
 def linear_pair() -> tuple[nn.Module, tuple[torch.Tensor, ...], Any]:
     module, *sample = linear()
     return module, tuple(sample), LOSS
+
+
+def of_pixels(x: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(x.view(2, 6, 2, 2), torch.arange(8).view(2, 2, 2) % 6)
+
+
+# What has a softmax, and how many of its gradients lie over those that they read.
+SOFT = {
+    "classes": (lambda x: F.cross_entropy(x, torch.arange(6), ignore_index=2, reduction="sum"), 1),
+    "of pixels": (of_pixels, 1),
+    "smooth": (lambda x: F.cross_entropy(x, torch.arange(6), label_smoothing=0.1), 1),
+    "weights": (lambda x: F.softmax(x @ x.t(), 1).matmul(x).pow(2).mean(), 1),
+    "by columns": (lambda x: (F.softmax(x, 0) * x).sum(), 1),
+    "read twice": (lambda x: (x.softmax(1) + x).pow(2).mean(), 0),  # and added to the other part
+}
+
+
+@pytest.mark.parametrize("plan", autotm_plans.KINDS)
+@pytest.mark.parametrize("soft", SOFT)
+def test_a_softmaxs_gradient_lies_over_the_one_that_it_reads(soft: str, plan: str) -> None:
+    compute, count = SOFT[soft]
+    torch.manual_seed(0)
+    module = Made(lambda module, x: compute(x * module.weight))
+    x = torch.randn(6, 8)
+    found = capture(module, [x])
+    over = [each for each in found.calls if isinstance(each.target, Over)]
+    assert len(over) == count
+    for call in over:
+        assert kernel(call, lambda view: True, "cpu").direct
+    trains_as_plain(module, x)
+    step = fitted(module, x, plan=plan)
+    assert step.measure(1).differ == ()
+
+
+def test_a_softmaxs_gradient_that_cannot_lie_there_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever writes an element before another one has read it gives other bits."""
+    monkeypatch.setattr(kernels, "_SAME", {})
+    monkeypatch.setattr(kernels, "over", lambda call, device: lambda outs, *rest: outs[0].fill_(0))
+    found = capture(Made(lambda module, x: of_pixels(x * module.weight)), [torch.randn(6, 8)])
+    [call] = [each for each in found.calls if isinstance(each.target, Over)]
+    args = operands(call.args, torch.device("cpu"), {}, frozenset())
+    want = call.target(*args)
+    for _ in range(2):
+        out = torch.full_like(want, float("nan"))
+        kernel(call, lambda view: True, "cpu").run([out], args, {})
+        assert torch.equal(out, want)
+    assert list(kernels._SAME.values()) == [False]

@@ -21,6 +21,7 @@ from autotm.executor.errors import CaptureError
 from autotm.executor.joining import Joined, by_library, is_backward, join
 from autotm.executor.kernels import ABSOLUTE
 from autotm.executor.lossy import Loss, Lossy, check_sample, why
+from autotm.executor.overwriting import Over, overwrite
 from autotm.graph import STAYS, Graph, Kind, Op, Tensor
 
 # Views that are a flag on the same bytes: a View has none, so they are made.
@@ -62,6 +63,7 @@ def capture(
         node.target = _FLAGS.get(node.target, node.target)
     graph_module.graph.eliminate_dead_code()
     join(graph_module.graph)
+    overwrite(graph_module.graph)
     try:
         return _Flattening(graph_module, tuple(sample), lossy).result(type(module).__name__)
     except CaptureError:
@@ -182,7 +184,7 @@ class _Flattening:
         if node.target.__name__ == "getitem":
             self._views[node] = self._views[node.args[0]][node.args[1]]
             return None
-        if not isinstance(node.target, (torch._ops.OpOverload, Joined)):
+        if not isinstance(node.target, (torch._ops.OpOverload, Joined, Over)):
             raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
         value = self._values[node]
         many = isinstance(value, (tuple, list))

@@ -96,11 +96,11 @@ def _joinable(norm: fx.Node, result: fx.Node, then: fx.Node) -> bool:
     if then.kwargs or then.args.count(result) != 1 or is_backward(then) or is_backward(norm):
         return False
     x, value, between = (node.meta.get("val") for node in (norm.args[0], then, result))
-    same = isinstance(value, torch.Tensor) and _likeness(value) == _likeness(between)
+    same = isinstance(value, torch.Tensor) and likeness(value) == likeness(between)
     return same and by_library(x, norm.args[1], norm.args[5])
 
 
-def _likeness(value: torch.Tensor) -> tuple[Any, ...]:
+def likeness(value: torch.Tensor) -> tuple[Any, ...]:
     return value.dtype, value.shape, value.stride()
 
 

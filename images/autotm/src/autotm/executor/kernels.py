@@ -18,61 +18,13 @@ import torch
 
 from autotm.executor.calls import Call, View, mapped
 from autotm.executor.joining import NORM, Joined, normed
-from autotm.executor.variants import Into, named, out_variant, row_by_row
+from autotm.executor.overwriting import Over, over
+from autotm.executor.variants import KNOWN, Into, named, out_variant, row_by_row
 
 _aten = torch.ops.aten
 # Its offset counts from the first byte of its operand's storage, and it copies all of that: so the
 # operand must not lie in the arena. (The gradient of flatten, of channels last, has it.)
 ABSOLUTE = _aten.as_strided_scatter.default
-
-
-def _relu(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    torch.clamp_min(args[0], 0, out=outs[0])
-
-
-def _copy(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    outs[0].copy_(args[0])
-
-
-def _fill(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    outs[0].fill_(args[1])
-
-
-def _ones(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    outs[0].fill_(1)
-
-
-def _zeros(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    outs[0].zero_()
-
-
-def _stack(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    torch.stack(*args, **kwargs, out=outs[0])
-
-
-def _scalar(function: Callable[..., Any]) -> Into:
-    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        function(*args, **kwargs, out=outs[0])
-
-    return into
-
-
-# Operators whose functional kernel is these very calls.
-_KNOWN: dict[Any, Into] = {
-    _aten.relu.default: _relu,
-    _aten.clone.default: _copy,
-    _aten._to_copy.default: _copy,
-    _aten.full_like.default: _fill,
-    _aten.full.default: _fill,
-    _aten.ones_like.default: _ones,
-    _aten.zeros_like.default: _zeros,
-    _aten.zeros.default: _zeros,
-    _aten.stack.default: _stack,
-    _aten.add.Scalar: _scalar(torch.add),
-    _aten.sub.Scalar: _scalar(torch.sub),
-    _aten.mul.Scalar: _scalar(torch.mul),
-    _aten.div.Scalar: _scalar(torch.div),
-}
 
 
 Partly = Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]]
@@ -256,7 +208,8 @@ def _size(view: View) -> int:
 def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
     """How `call` runs. inside: whether a result lies in the arena, else it is given back."""
     views = [view for view in call.outputs if view is not None]
-    on_trial = device == "cuda" if call.target in _TRIED else not row_by_row(call)
+    unsure = isinstance(call.target, Over) or not row_by_row(call)
+    on_trial = device == "cuda" if call.target in _TRIED else unsure
     tried = _trial(call, device) if on_trial else ""
     apart = len({view.tensor for view in views}) == len(call.outputs)  # none unread, none shared
     if views and apart and all(map(inside, views)):
@@ -310,8 +263,11 @@ def _tried(call: Call, into: Into, device: str) -> Into:
 
 
 def _into(call: Call, device: str) -> Into | None:
-    if call.target in _KNOWN:
-        return _KNOWN[call.target]
+    if isinstance(call.target, Over):
+        into = over(call, device)
+        return into and _tried(call, into, device)
+    if call.target in KNOWN:
+        return KNOWN[call.target]
     if call.target == _aten.convolution.default and device == "cuda":
         return _convolution(call)
     found = out_variant(call.target, device)

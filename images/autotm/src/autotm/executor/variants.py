@@ -11,6 +11,56 @@ import torch
 from autotm.executor.calls import Call, views_of
 
 Into = Callable[[Sequence[torch.Tensor], tuple[Any, ...], dict[str, Any]], None]
+_aten = torch.ops.aten
+
+
+def _relu(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    torch.clamp_min(args[0], 0, out=outs[0])
+
+
+def _copy(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].copy_(args[0])
+
+
+def _fill(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].fill_(args[1])
+
+
+def _ones(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].fill_(1)
+
+
+def _zeros(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    outs[0].zero_()
+
+
+def _stack(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    torch.stack(*args, **kwargs, out=outs[0])
+
+
+def _scalar(function: Callable[..., Any]) -> Into:
+    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        function(*args, **kwargs, out=outs[0])
+
+    return into
+
+
+# Operators whose functional kernel is these very calls.
+KNOWN: dict[Any, Into] = {
+    _aten.relu.default: _relu,
+    _aten.clone.default: _copy,
+    _aten._to_copy.default: _copy,
+    _aten.full_like.default: _fill,
+    _aten.full.default: _fill,
+    _aten.ones_like.default: _ones,
+    _aten.zeros_like.default: _zeros,
+    _aten.zeros.default: _zeros,
+    _aten.stack.default: _stack,
+    _aten.add.Scalar: _scalar(torch.add),
+    _aten.sub.Scalar: _scalar(torch.sub),
+    _aten.mul.Scalar: _scalar(torch.mul),
+    _aten.div.Scalar: _scalar(torch.div),
+}
 
 
 @cache
