@@ -124,6 +124,34 @@ def test_a_look_counts_what_would_leave_and_moves_nothing(
     assert sum(moved) == looks[0].left == every.left
 
 
+def test_views_with_gaps_leave_as_their_whole_storage_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The host would gather and scatter their elements one by one."""
+    moved: list[torch.Tensor] = []
+    original = OffloadActivations._leave
+    monkeypatch.setattr(
+        OffloadActivations, "_leave",
+        lambda self, tensor, source: moved.append(tensor) or original(self, tensor, source),
+    )  # fmt: skip
+    weight = torch.randn(64, 3, 64, requires_grad=True)
+
+    def step() -> torch.Tensor:
+        joint = weight * 2
+        queries, keys, values = joint.unbind(1)
+        loss = ((queries * keys).tanh() * values.t().t().expand(2, 64, 64)).sum()
+        (found,) = torch.autograd.grad(loss, weight)
+        return found
+
+    want = step()
+    with OffloadActivations([weight]):
+        got = step()
+    assert torch.equal(got, want)
+    sizes = sorted(each.nbytes for each in moved)
+    assert sizes == [64 * 64 * 4, 64 * 3 * 64 * 4]  # the result of tanh; all three, once
+    assert all(each.is_contiguous() for each in moved)
+
+
 def test_a_look_lets_go_of_what_it_has_counted() -> None:
     module, sample = autotm_networks.network("deep")
 

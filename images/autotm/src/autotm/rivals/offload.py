@@ -3,8 +3,10 @@
 Written anew after their description: tensors of at least a KiB that are no parameters go to pinned
 memory on a stream of their own and are fetched ahead of their use; a few stay alive until their
 copy has ended. One object serves a whole step, so that a few are a few of all its blocks, and what
-several operators save is moved once. Pinned memory comes from PyTorch's cache. The knob, which is
-ours, is a share of the bytes: those that are saved first, and needed last, leave.
+several operators save is moved once. A view with gaps (the queries among keys and values) would be
+gathered by the host: its whole storage moves instead, once for all views of it. Pinned memory comes
+from PyTorch's cache. The knob, which is ours, is a share of the bytes: those that are saved first,
+and needed last, leave.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 LEAST, STASH, AHEAD = 1024, 5, 2
+
+
+Look = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]  # of a storage, in elements
 
 
 @dataclass(eq=False)
@@ -37,6 +42,12 @@ class _Away:
 def pinned_bytes(size: int) -> int:
     """What PyTorch pins for a tensor of `size` bytes: the next power of two."""
     return 1 << (size - 1).bit_length() if size else 0
+
+
+def _gaps(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has fewer elements than its storage between its first and last, or more."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return sum((size - 1) * step for size, step in steps) + 1 != tensor.numel()
 
 
 class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
@@ -65,16 +76,20 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         if small or tensor.untyped_storage()._cdata in self._keep:
             return tensor
         source = StorageWeakRef(tensor.untyped_storage())
-        name = (source.cdata, tensor._version, tensor.dtype, tensor.storage_offset(),
-                tuple(tensor.shape), tensor.stride())  # fmt: skip
+        look = tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride()
+        name: tuple[Any, ...] = (source.cdata, tensor._version, look)
+        moved, seen = tensor.detach(), None
+        if _gaps(tensor):
+            moved = torch.empty(0, dtype=torch.uint8, device=tensor.device)
+            moved.set_(tensor.untyped_storage())  # type: ignore[call-overload]
+            name, seen = name[:2], look
         if name not in self._same:
-            if self.room is not None and self.left + tensor.nbytes > self.room:
+            if self.room is not None and self.left + moved.nbytes > self.room:
                 return tensor
-            self.left += tensor.nbytes
-            away = self._leave(tensor.detach(), source)
+            self.left += moved.nbytes
+            away = self._leave(moved, source)
             self._same[name] = self._away[away.number] = away
-            return away
-        return self._same[name]
+        return self._same[name], seen
 
     def _leave(self, tensor: torch.Tensor, source: StorageWeakRef) -> _Away:
         self._next += 1
@@ -102,7 +117,9 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
     def _unpack(self, packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):
             return packed
-        away: _Away = packed
+        away: _Away
+        seen: Look | None
+        away, seen = packed
         self._fetch(away)
         for number in range(away.number - 1, away.number - 1 - AHEAD, -1):
             if number in self._away:
@@ -110,7 +127,11 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         assert away.back is not None
         if away.arrived is not None:
             torch.cuda.current_stream(away.device).wait_event(away.arrived)
-        return away.back
+        if seen is None:
+            return away.back
+        dtype, *where = seen
+        found = torch.empty(0, dtype=dtype, device=away.device)
+        return found.set_(away.back.untyped_storage(), *where)  # type: ignore[call-overload, no-any-return]
 
     def _fetch(self, away: _Away) -> None:
         if away.back is not None:
