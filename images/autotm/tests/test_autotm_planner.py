@@ -18,7 +18,7 @@ from autotm.planner.formulations import FREE, TwoTiers, fixed_bytes
 from autotm.planner.model import Aim, Model, NoPlan
 from autotm.planner.overlapped import Overlapped
 from autotm.planner.packing import height_at_least, pack
-from autotm.planner.points import Limits
+from autotm.planner.points import Limits, lines_of
 from autotm.planner.programme import Programme
 from autotm.planner.realise import Decisions, Held, realise
 from autotm.sim.tiers import Gpu, timed_on_gpu
@@ -429,3 +429,18 @@ def test_what_is_asked_for_is_found_where_the_best_plan_is_it(data: st.DataObjec
 def test_what_cannot_be_met_is_named() -> None:
     with pytest.raises(NoPlan, match=r"c \(op 2\) needs 16 bytes"):
         ours.plan(CHAIN, replace(ROOM, capacity=15))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_what_is_always_kept_of_a_large_graph_is_little_of_its_memory(share: float) -> None:
+    """DenseNet-264 has thousands of tensors that are small beside its need."""
+    graph = build("densenet264_64")
+    machine = replace(ROOM, capacity=int(share * graph.peak_bytes))
+    found = lines_of(graph, ours.limits_for(graph, machine))
+    kept = [0] * len(graph.ops)
+    for each in graph.tensors:
+        if each.kind in FREE and each.id not in found.lines:
+            begin, end = graph.life(each.id)
+            for op in range(begin, max(end, found.last.get(each.id, end)) + 1):
+                kept[op] += each.bytes
+    assert max(kept) < 0.05 * machine.capacity

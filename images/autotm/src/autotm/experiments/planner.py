@@ -64,7 +64,7 @@ def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Pla
         return paper.plan(
             graph, machine, formulation, seconds=seconds, gap=gap, window=config.window
         )
-    limits = ours.limits_for(graph)
+    limits = ours.limits_for(graph, machine)
     if variant == "OursOffload":
         limits = replace(limits, depth=0)
     if variant == "OursRecompute":

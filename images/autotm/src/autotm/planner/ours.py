@@ -45,7 +45,7 @@ def plan(
     least, op = least_bytes(graph, machine)
     if least > machine.capacity:
         raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
-    known = limits or limits_for(graph)
+    known = limits or limits_for(graph, machine)
     found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap, aim)
     if len(graph.ops) <= FEW and known.offload and bound and not _done(found, bound, gap, aim):
         left = seconds - (time.perf_counter() - began)
@@ -68,13 +68,14 @@ def outside(
     pack, limits of single kernels are lowered and all is solved again.
     """
     began, bound = time.perf_counter(), 0.0
+    known = limits or limits_for(graph, machine)
     rooms, problem = [machine.capacity] * len(graph.ops), NoPlan("no plan was found in time")
     for turn in range(paper.RETRIES):
         left = seconds - (time.perf_counter() - began)
         if turn and left < 1:
             break
         try:
-            chosen = Programme(graph, machine, limits or limits_for(graph), rooms).solve(left, gap)
+            chosen = Programme(graph, machine, known, rooms).solve(left, gap)
             bound = bound or chosen.bound
             found = realise(graph, machine, chosen, "ours, addresses outside", 1, began + seconds)
         except NoPlan as error:
@@ -228,8 +229,8 @@ def _planned(
     return best, decided, bound, problem
 
 
-def limits_for(graph: Graph) -> Limits:
-    """All of a small graph; of a large one tensors and gaps that are worth a copy."""
+def limits_for(graph: Graph, machine: Machine) -> Limits:
+    """All of a small graph; of a large one tensors that the memory feels, gaps worth a copy."""
     if len(graph.ops) <= SMALL:
         return Limits(depth=8, reach=len(graph.ops))
-    return Limits(least_bytes=graph.peak_bytes // 5000, least_ops=8)
+    return Limits(least_bytes=machine.capacity // 5000, least_ops=8)
