@@ -96,7 +96,9 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
         accepted=_accepted,
         order=[str(word) for word in Verdict],
         image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
-        csv=lambda drawn: html.escape(drawn.files["csv"].read_text("utf-8"), quote=False),
+        csv=lambda drawn: drawn.files["csv"].read_text("utf-8"),
+        within=lambda said: html.escape(said, quote=False),  # an element: `&#34;` has five bytes
+        alike=lambda one, last: {k for k, v in one if last and getattr(last, k) == v},
         view=_view,
         scripts=[path.name for one in _SCRIPTS for path in VENDOR.glob(f"{one}-[0-9]*.js")],
     )
@@ -104,13 +106,11 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
 
 def _scores(chapters: Sequence[Chapter]) -> tuple[list[str], list[list[str]]]:
     """Verdicts that occur; of every chapter and tag, how many facts got each."""
-    boards = [
-        (one, tag, row) for one in chapters for tag, row in scoreboard(one.judgements).items()
-    ]
+    boards = [(c, tag, row) for c in chapters for tag, row in scoreboard(c.judgements).items()]
     words = [str(word) for word in Verdict if any(row[word] for _, _, row in boards)]
     return words, [
-        [one.recipe.name, one.results.name, tag, *(str(row[word] or "") for word in words)]
-        for one, tag, row in boards
+        [c.recipe.name, c.results.name, tag, *(str(row[word] or "") for word in words)]
+        for c, tag, row in boards
         if any(row.values())
     ]
 
