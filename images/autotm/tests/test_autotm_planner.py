@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, product
+from typing import Any
 
 import pytest
 from autotm.check import PlanError, Replay, check
@@ -444,3 +445,28 @@ def test_what_is_always_kept_of_a_large_graph_is_little_of_its_memory(share: flo
             for op in range(begin, max(end, found.last.get(each.id, end)) + 1):
                 kept[op] += each.bytes
     assert max(kept) < 0.05 * machine.capacity
+
+
+def test_where_addresses_take_too_much_a_little_more_than_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = timed_on_gpu(build("resnet200_32"), Gpu())
+    machine = Machine(int(0.8 * graph.peak_bytes), 12e9, 12e9)
+    rooms, missing = [], [machine.capacity // 20]
+
+    class Seen(Programme):
+        def __init__(self, graph: Graph, machine: Machine, *rest: Any, **more: Any) -> None:
+            rooms.append(machine.capacity / graph.peak_bytes)
+            super().__init__(graph, machine, *rest, **more)
+
+    def missed(*args: Any, **more: Any) -> Plan:
+        if missing:
+            raise NoPlan("too high", over=missing.pop())
+        return realise(*args, **more)
+
+    monkeypatch.setattr(ours, "Programme", Seen)
+    monkeypatch.setattr(ours, "realise", missed)
+    found = ours.plan(graph, machine, seconds=60, gap=0.02)
+    assert rooms[:2] == pytest.approx([0.8, 0.8 * (1 - 1.25 / 20)])
+    assert all(rooms[1] < room < 0.8 for room in rooms[2:])  # halved towards what was too much
+    assert check(graph, machine, found).seconds == found.seconds

@@ -26,6 +26,8 @@ PACKING = 0.1  # of a solve's seconds: for addresses
 EXACT = 45.0  # s of branch and bound over wholes
 SOLVE = 20.0  # s of each of the paper's
 SHORTER = (0.0, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.22)  # of the capacity, when solved again
+MORE = 1.25  # times what addresses took too much, at least
+CLOSE = 0.005  # of the capacity
 BEST = Aim()
 
 
@@ -193,16 +195,18 @@ def _planned(
     """The best plan of the programme, its bound, and what was in the way where there is none.
 
     After a first one that is enough by the programme but not by the replay, all others are made as
-    good as they can be.
+    good as they can be. Where addresses take more than there is, as much more is left out; what is
+    then enough is halved towards what was not.
     """
     began, bound, problem = time.perf_counter(), 0.0, NoPlan("no plan was found in time")
     best: Plan | None = None
     decided: Decisions | None = None
-    for turn, share in enumerate(SHORTER):
+    share, little, enough = 0.0, 0.0, INFINITY  # of the capacity: what is left out of it
+    for turn, next_ in enumerate((*SHORTER[1:], 1.0)):
         left = seconds - (time.perf_counter() - began)
         if turn == 1 and best is None:
             left = max(left, seconds)  # the first one misses often by little
-        if turn and (left < 1 or _done(best, bound, gap, aim)):
+        if turn and (left < 1 or _done(best, bound, gap, aim) or 0 < enough < little + CLOSE):
             break
         until, room = time.perf_counter() + left, int(machine.capacity * (1 - share))
         try:
@@ -215,13 +219,21 @@ def _planned(
             chosen = programme.solve(max(rest, 1.0), close)
         except NoPlan as error:
             problem = problem if turn else error
-            break
+            if not turn or best is not None:
+                break
+            share = (little + share) / 2
+            continue
         bound = bound or chosen.bound
         try:
             found = realise(graph, machine, chosen, "ours", until=until)
         except NoPlan as error:
             problem = problem if turn else error
+            little = share
+            more = share + max(MORE * error.over / machine.capacity, CLOSE)
+            share = max(more, next_) if enough == INFINITY else (little + enough) / 2
             continue
+        enough = min(enough, share)
+        share = (little + enough) / 2 if enough else next_
         ran = check(graph, machine, found)
         if best is None or ran.seconds < best.seconds:
             notes = {**found.notes, "programme": chosen.seconds, "turn": float(turn)}

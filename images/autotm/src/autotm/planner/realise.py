@@ -164,8 +164,7 @@ class Schedule:
                 last = max([step, *readers])
                 if any(w.stay.begin <= step and last <= w.stay.end for w in self._of(tensor)):
                     last = step
-                stay = Stay(tensor, 0, step, last, "op", step)
-                self.windows.append(Window(stay))
+                self.windows.append(Window(Stay(tensor, 0, step, last, "op", step)))
 
     def _of(self, tensor: int) -> Iterable[Window]:
         if not hasattr(self, "_index"):
@@ -240,9 +239,7 @@ class Schedule:
             coming = [w for w in coming + backs.get(step, []) if w.stay.ready > step]
             while live > room:
                 late = max(coming, key=lambda w: w.stay.ready, default=None)
-                old = next(
-                    (w for w in going if w.stay.saved is not None and w.stay.saved < step), None
-                )
+                old = next((w for w in going if (w.stay.saved or 0) < step), None)
                 if late is not None and (old is None or self._cheaper(late, old, step)):
                     size = self.size(late.stay.tensor)
                     late.stay = replace(late.stay, begin=step + 1)
@@ -265,9 +262,7 @@ class Schedule:
 
     def _starts(self, out: bool) -> dict[int, list[Window]]:
         found: dict[int, list[Window]] = {}
-        for w in sorted(
-            self.windows, key=lambda w: w.stay.saved if w.stay.saved is not None else 0
-        ):
+        for w in sorted(self.windows, key=lambda w: w.stay.saved or 0):
             if out and w.out and w.stay.saved is not None and w.stay.end > w.stay.saved:
                 found.setdefault(w.stay.saved + 1, []).append(w)
             if not out and w.back and w.stay.begin < w.stay.ready:
@@ -292,12 +287,17 @@ def realise(
     """Stays, windows and addresses within the machine's capacity. Raises NoPlan.
 
     Where the packing is too high, copies are given less time, so that less lies beside each other,
-    unless it is `until` (of `time.perf_counter`).
+    as far as that goes, unless it is `until` (of `time.perf_counter`).
     """
     room = machine.capacity
     schedule = Schedule(graph, machine, chosen)
     for turn in range(rounds):
-        schedule.fit(room)
+        try:
+            schedule.fit(room)
+        except NoPlan:
+            if not turn:
+                raise
+            break
         stays, height, least = schedule.placed(machine.capacity, until)
         if height <= machine.capacity:
             return Plan(
