@@ -18,10 +18,10 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from autotm.executor.calls import Call, Capture, Role, View, views_of
 from autotm.executor.errors import CaptureError
-from autotm.executor.joining import Joined, by_library, is_backward, join
+from autotm.executor.joining import Joined, Pair, by_library, is_backward, join
 from autotm.executor.kernels import ABSOLUTE
 from autotm.executor.lossy import Loss, Lossy, check_sample, why
-from autotm.executor.overwriting import Over, overwrite
+from autotm.executor.overwriting import overwrite
 from autotm.graph import STAYS, Graph, Kind, Op, Tensor
 
 # Views that are a flag on the same bytes: a View has none, so they are made.
@@ -184,7 +184,7 @@ class _Flattening:
         if node.target.__name__ == "getitem":
             self._views[node] = self._views[node.args[0]][node.args[1]]
             return None
-        if not isinstance(node.target, (torch._ops.OpOverload, Joined, Over)):
+        if not isinstance(node.target, (torch._ops.OpOverload, Pair)):
             raise CaptureError(f"the graph has {node.target}, which is no operator of PyTorch")
         value = self._values[node]
         many = isinstance(value, (tuple, list))

@@ -16,26 +16,34 @@ from typing import Any
 import torch
 from torch import fx
 
+from autotm.executor.guard import likeness
+
 NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 ARGUMENTS = 8  # of NORM
 _BY_LIBRARY = torch.ops.aten._batch_norm_with_update.default
 
 
 @dataclass(frozen=True)
-class Joined:
+class Pair:
+    """Two operators as one node of a graph: `then` alone reads what the first one gives."""
+
+    then: Any
+    __name__ = "pair"  # for FX
+
+    @property
+    def tags(self) -> Any:
+        return self.then.tags
+
+
+@dataclass(frozen=True)
+class Joined(Pair):
     """NORM and `then`, which reads its result as argument number `place`.
 
     Called with NORM's arguments, and after them the others of `then`. Gives the result of `then`
     and, as NORM, the statistics of the batch and the new running statistics.
     """
 
-    then: Any
     place: int
-    __name__ = "joined"  # for FX
-
-    @property
-    def tags(self) -> Any:
-        return self.then.tags
 
     def __str__(self) -> str:
         return f"aten.batch_norm+{str(self.then).removeprefix('aten.')}"
@@ -98,10 +106,6 @@ def _joinable(norm: fx.Node, result: fx.Node, then: fx.Node) -> bool:
     x, value, between = (node.meta.get("val") for node in (norm.args[0], then, result))
     same = isinstance(value, torch.Tensor) and likeness(value) == likeness(between)
     return same and by_library(x, norm.args[1], norm.args[5])
-
-
-def likeness(value: torch.Tensor) -> tuple[Any, ...]:
-    return value.dtype, value.shape, value.stride()
 
 
 def is_backward(node: fx.Node) -> bool:

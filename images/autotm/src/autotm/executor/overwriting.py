@@ -14,7 +14,8 @@ import torch
 from torch import fx
 
 from autotm.executor.calls import Call
-from autotm.executor.joining import is_backward, likeness
+from autotm.executor.guard import likeness
+from autotm.executor.joining import Pair, is_backward
 from autotm.executor.variants import Into, named, out_variant
 
 _aten = torch.ops.aten
@@ -22,20 +23,14 @@ _OVER = (_aten._log_softmax_backward_data.default, _aten._softmax_backward_data.
 
 
 @dataclass(frozen=True)
-class Over:
-    """`first`, and `then` which alone reads its result, as its first argument.
+class Over(Pair):
+    """`first`, and `then` which reads its result as its first argument.
 
     Called with the `count` arguments of `first`, and after them the others of `then`.
     """
 
     first: Any
-    then: Any
     count: int
-    __name__ = "over"  # for FX
-
-    @property
-    def tags(self) -> Any:
-        return self.then.tags
 
     def __str__(self) -> str:
         return f"{self.first}+{str(self.then).removeprefix('aten.')}"
@@ -51,7 +46,7 @@ def overwrite(graph: fx.Graph) -> None:
         if then.kwargs or not is_backward(then) or not _overwritable(first, then):
             continue
         with graph.inserting_before(then):
-            over = Over(first.target, then.target, len(first.args))
+            over = Over(then.target, first.target, len(first.args))
             node = graph.call_function(over, (*first.args, *rest))
         node.meta = dict(then.meta)
         then.replace_all_uses_with(node)

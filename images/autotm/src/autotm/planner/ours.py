@@ -201,12 +201,13 @@ def _planned(
     began, bound, problem = time.perf_counter(), 0.0, NoPlan("no plan was found in time")
     best: Plan | None = None
     decided: Decisions | None = None
-    share, little, enough = 0.0, 0.0, INFINITY  # of the capacity: what is left out of it
-    for turn, next_ in enumerate((*SHORTER[1:], 1.0)):
+    share, low, high = 0.0, 0.0, INFINITY  # of the capacity, left out; too little; enough
+    for turn, least in enumerate(SHORTER):
+        share = (low + high) / 2 if 0 < high < INFINITY else max(share, least)
         left = seconds - (time.perf_counter() - began)
         if turn == 1 and best is None:
             left = max(left, seconds)  # the first one misses often by little
-        if turn and (left < 1 or _done(best, bound, gap, aim) or 0 < enough < little + CLOSE):
+        if turn and (left < 1 or _done(best, bound, gap, aim) or 0 < high < low + CLOSE):
             break
         until, room = time.perf_counter() + left, int(machine.capacity * (1 - share))
         try:
@@ -221,19 +222,17 @@ def _planned(
             problem = problem if turn else error
             if not turn or best is not None:
                 break
-            share = (little + share) / 2
+            high = share
             continue
         bound = bound or chosen.bound
         try:
             found = realise(graph, machine, chosen, "ours", until=until)
         except NoPlan as error:
             problem = problem if turn else error
-            little = share
-            more = share + max(MORE * error.over / machine.capacity, CLOSE)
-            share = max(more, next_) if enough == INFINITY else (little + enough) / 2
+            low = share
+            share += max(MORE * error.over / machine.capacity, CLOSE)
             continue
-        enough = min(enough, share)
-        share = (little + enough) / 2 if enough else next_
+        high = min(high, share)
         ran = check(graph, machine, found)
         if best is None or ran.seconds < best.seconds:
             notes = {**found.notes, "programme": chosen.seconds, "turn": float(turn)}
