@@ -27,7 +27,8 @@ from autotm.networks.modules import module
 from autotm.planner import ours
 from autotm.planner.apart import once_planned
 from autotm.planner.model import Aim, NoPlan
-from autotm.rivals.compare import OURS, Comparison
+from autotm.rivals.cell import OURS
+from autotm.rivals.compare import Comparison
 from autotm.rivals.largest import Task, Trial, largest
 from autotm_random import MIB
 from torch import nn

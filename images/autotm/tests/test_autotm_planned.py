@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ import autotm_plans
 import pytest
 import torch
 from autotm.executor.errors import BudgetError
-from autotm.fitting import Fitted
+from autotm.executor.profiling import Measured
+from autotm.executor.workspace import Width
+from autotm.fitting import Fitted, timed
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
@@ -97,3 +100,27 @@ def test_a_budget_for_which_no_plan_is_found_names_the_least_one() -> None:
         autotm.fit(module, sample, LOSS, budget=least, planner=only_kept)
     assert most - 512 < error.value.least <= most  # addresses are multiples of 512
     autotm.fit(module, sample, LOSS, budget=most, planner=only_kept).close()
+
+
+def test_workspace_is_what_makes_a_step_fastest_within_its_budget() -> None:
+    """By an estimate: what does not fit leaves and comes back."""
+    module, sample = autotm_networks.network("unet")
+    found = timed(module, sample, LOSS)
+    most, count = found.graph.peak_bytes, len(found.capture.calls)
+
+    def width(seconds: float, workspace: int) -> Width:
+        times = [Measured(seconds / count, workspace) for _ in range(count)]
+        return Width([None for _ in times], times)
+
+    every = [width(1.0, most), width(0.9, most // 4), width(0.901, most // 8), width(1.2, 0)]
+    link = replace(found.rates, to_host=most, from_host=most, duplex=True)
+    tried = replace(found, widths=every, rates=link)
+    slow = replace(tried, rates=replace(link, to_host=most / 10))
+    fits = found.capture.resident_bytes + most + most // 8
+    assert tried.best_width(math.inf) == 2  # as fast as the fastest, with less
+    assert tried.best_width(fits) == slow.best_width(fits) == 2
+    assert tried.best_width(fits - most // 8) == 2  # an eighth of a second, mostly hidden
+    assert slow.best_width(fits - most // 8) == 3  # more than a second
+    assert tried.best_width(1) == 3  # none fits: the one that needs the least
+    assert tried.narrowed(3).graph.seconds == pytest.approx(1.2)
+    assert tried.narrowed(3).outside == tried.narrowed(0).outside - most

@@ -23,7 +23,8 @@ from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
 from autotm.rivals import compare, steps
 from autotm.rivals.base import Rival, Run, blocks, wrapped
-from autotm.rivals.compare import OURS, Cell, Comparison
+from autotm.rivals.cell import OURS, Cell
+from autotm.rivals.compare import Comparison
 from autotm.rivals.measuring import peak_bytes
 from autotm.rivals.offload import Counted, OffloadActivations
 from autotm.rivals.search import (
@@ -427,15 +428,16 @@ def test_a_rivals_fastest_smaller_point_dominates_when_it_is_faster_in_turns() -
     """What it took minutes before, alone, only says which point to time in turns."""
     ours, large = Point(OURS, 0, 25, 4.0), point(26, 1.0)
     fast, slow = point(20, 3.0), point(10, 5.0)
-    cell = Cell(26, points=[slow, ours, large, fast])
+    cell = Cell(26, "checkpoint", points=[slow, ours, large, fast])
     assert cell.smaller == fast
     assert not cell.dominated  # not yet timed
     cell.against = {OURS: [4.0, 4.2, 4.1], "b": [4.0, 4.3, 9.0]}
     assert not cell.dominated
     cell.against = {OURS: [4.0, 4.2, 4.1], "b": [4.0, 3.3, 9.0]}
     assert cell.dominated
-    assert Cell(26, points=[ours, large, point(25, 1.0)]).smaller is None  # none is smaller
-    assert Cell(26, points=[slow]).smaller is None  # ours is not there
+    near = point(25, 1.0)  # none is smaller
+    assert Cell(26, "checkpoint", points=[ours, large, near]).smaller is None
+    assert Cell(26, "checkpoint", points=[slow]).smaller is None  # ours is not there
 
 
 def test_ours_runs_in_turns_with_the_rivals_fastest_smaller_point() -> None:

@@ -149,6 +149,7 @@ def test_a_convolutions_gradient_in_parts_of_the_batch_has_the_same_bits_or_is_c
     monkeypatch.setattr(kernels, "PART", 5_000)
     same = {} if known is None else {kernels._trial(calls[0]): known}
     monkeypatch.setattr(kernels, "_SAME", same)
+    monkeypatch.setattr(kernels, "_PARTS", {kernels._trial(calls[0]): 5_000})
     partly = kernels._convolution_backward(calls[0])
     assert partly is not None
     torch.manual_seed(0)
@@ -163,6 +164,11 @@ def test_a_convolutions_gradient_in_parts_of_the_batch_has_the_same_bits_or_is_c
         torch.testing.assert_close(out, want[0])  # whether the bits are the same is found out
         assert torch.equal(got[1], want[1])
         assert known or torch.equal(out, want[0])
+    kernels._PARTS.clear()  # nothing says that memory is scarce
+    kernels._SAME.clear()
+    partly([out], args, {})
+    assert torch.equal(out, want[0])
+    assert not kernels._SAME
     monkeypatch.setenv("AUTOTM_CONVOLUTION", "copied")
     assert kernels._convolution_backward(calls[0]) is None
 

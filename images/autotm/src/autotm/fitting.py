@@ -9,15 +9,17 @@ print(step.report())
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from autotm.budget import bytes_of, meets, remaining
+from autotm.budget import bytes_of, least, meets, remaining
 from autotm.check import check
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
@@ -43,12 +45,14 @@ from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.executor.timeline import chrome, measured, predicted
 from autotm.executor.trying import unchanged_random
+from autotm.executor.workspace import Width, widths
 from autotm.graph import Graph, Machine, Plan, aligned
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
 
 HALVINGS = 6
+ALIKE = 1.005  # times the least seconds are as good, and less workspace is better
 Planner = Callable[[Graph, Machine], Plan]
 
 
@@ -71,6 +75,7 @@ def fit(
     """
     cap = bytes_of(budget)
     found = timed(module, sample, loss, cache)
+    found = found.narrowed(found.best_width(cap))
     machine = found.machine(cap)
     return found.fitted(_planned(found.graph, machine, planner or ours, cap), cap)
 
@@ -79,15 +84,54 @@ def fit(
 class Timed:
     """A module's captured and timed iteration, of which plans for any budget are made.
 
-    graph: as planners see it. outside: bytes of the operators' workspace. rates: of the link.
+    widths: ways to limit the operators' workspace, from the widest on (on a CPU there is one).
+    width: the number of the one that it has. libraries: bytes that these keep. rates: of the link.
     """
 
     module: nn.Module
     loss: Loss | None
     capture: Capture
-    graph: Graph
-    outside: int
+    widths: Sequence[Width]
+    cache: Cache
+    libraries: int
     rates: Link
+    width: int = 0
+
+    @cached_property
+    def graph(self) -> Graph:
+        """As planners see it."""
+        return arena_graph(self.capture.graph, paced(self.widths[self.width].times))
+
+    @cached_property
+    def outside(self) -> int:
+        """Bytes of the operators' workspace."""
+        return self.libraries + room(self.capture, self.widths[self.width].times)
+
+    def best_width(self, budget: float) -> int:
+        """The number of the one with which an iteration may be fastest, by an estimate.
+
+        What does not fit into the budget leaves and comes back. The busier the link is with it, the
+        less of that the kernels hide: none where it takes no time, all of it beyond their own.
+        """
+
+        def seconds(found: Timed) -> float:
+            if budget < least(found.capture, found.graph, found.outside):
+                return math.inf
+            need = found.capture.resident_bytes + found.graph.peak_bytes + found.outside
+            mine, link = found.graph.seconds, max(0, need - budget) * found.rates.round_trip
+            return mine + (link**2 / (2 * mine) if link < mine else link - mine / 2)
+
+        each = [replace(self, width=number) for number in range(len(self.widths))]
+        times = [seconds(one) for one in each]
+        close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
+        return min(close, key=lambda one: (one.outside, one.width)).width
+
+    def narrowed(self, width: int) -> Timed:
+        """The same with that number of `widths`, and so is all that runs in this thread from now
+        on, a plain step, too. From a narrower one there is no way back to a wider one."""
+        with unchanged_random(self.capture.device):
+            self.widths[width].apply(self.capture, self.cache)
+        return replace(self, width=width)
 
     def machine(self, budget: int) -> Machine:
         """What a budget leaves to the arena. Raises BudgetError."""
@@ -124,11 +168,11 @@ def timed(
     known = Cache(Path(cache) if cache is not None else None)
     with unchanged_random(found.device):
         times = in_backward(found.device, lambda: profile(found, known))
-    graph = arena_graph(found.graph, paced(times))
-    # What libraries keep from their first call on is workspace too. By now every kind of call ran
-    # in this thread, the forward's, and in autograd's.
-    kept = max(0, _allocated(found.device) - before)
-    return Timed(module, loss, found, graph, kept + room(found, times), link(found.device))
+        # What libraries keep from their first call on is workspace too. By now every kind of call
+        # ran in this thread, the forward's, and in autograd's.
+        kept = max(0, _allocated(found.device) - before)
+        every = widths(found, times, known)
+    return Timed(module, loss, found, every, known, kept, link(found.device))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from the budget. Values are the same bits either way.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -63,7 +64,10 @@ def updating(call: Call) -> dict[int, int]:
 # cuDNN, or in parts of the batch; a result that does not lie row by row.
 _SAME: dict[str, bool] = {}
 _TRIED = (_aten.convolution.default, _aten.convolution_backward.default)
-PART = 1 << 28  # bytes of a convolution's gradient that lie outside the arena at a time
+PART = 1 << 28  # bytes of a convolution's gradient of which no part need be smaller
+# A convolution's name -> bytes of its gradient that may lie outside the arena at a time. It is made
+# as a whole where none are said: in parts many take several times as long.
+_PARTS: dict[str, int] = {}
 
 
 def _convolution(call: Call) -> Into | None:
@@ -115,7 +119,8 @@ def _trial(call: Call, device: str = "cuda") -> str:
 
 
 def _convolution_backward(call: Call) -> Partly | None:
-    """A convolution's gradients, that of a large input by parts of the batch into its place.
+    """A convolution's gradients, that of a large input by parts of the batch into its place, where
+    little memory is left to it.
 
     PyTorch has no out variant of it: the whole gradient would lie outside the arena for a moment,
     beside the arena's own. Tried once against the operator's own bits, as above.
@@ -124,10 +129,11 @@ def _convolution_backward(call: Call) -> Partly | None:
     size = _size(view) if view is not None else 0
     if os.environ.get("AUTOTM_CONVOLUTION") == "copied" or size <= PART or call.kwargs:
         return None
-    name, count = _trial(call), -(-size // PART)
+    name = _trial(call)
 
     def parts(out: torch.Tensor, args: Sequence[Any]) -> list[Any]:
         grad, x, *rest, mask = args
+        count = -(-size // _PARTS[name])
         for some, these, there in zip(
             grad.chunk(count), x.chunk(count), out.chunk(count), strict=True
         ):
@@ -135,10 +141,10 @@ def _convolution_backward(call: Call) -> Partly | None:
         return [out, *call.target(grad, x, *rest, [False, *mask[1:]])[1:]]
 
     def partly(outs: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        if _SAME.get(name):
+        if name in _PARTS and _SAME.get(name):
             return parts(outs[0], args)
         want = list(call.target(*args))
-        if name not in _SAME:
+        if name in _PARTS and name not in _SAME:
             try:
                 pairs = zip(parts(outs[0], args), want, strict=True)
                 _SAME[name] = all(a is b is None or torch.equal(a, b) for a, b in pairs)
@@ -177,7 +183,18 @@ class Kernel:
         """How it writes. Of what is tried: what came out, and the size of a part."""
         if not self.direct:
             return f"copied {self.outside}"
-        return f"direct {_SAME.get(self.tried)} {PART}" if self.tried else "direct"
+        if not self.tried:
+            return "direct"
+        return f"direct {_SAME.get(self.tried)} {_PARTS.get(self.tried)}"
+
+    def part(self, limit: int) -> None:
+        """Make a convolution's gradient by parts of at most `limit` bytes, untried."""
+        if self.partly is not None and self.tried:
+            _PARTS[self.tried], _SAME[self.tried] = max(limit, PART), True
+
+    def forget(self) -> None:
+        """Try anew whether its bits are the operator's own: they may be others than they were."""
+        _SAME.pop(self.tried, None)
 
     def run(
         self, outs: Sequence[torch.Tensor | None], args: Sequence[Any], kwargs: dict[str, Any]
@@ -199,6 +216,19 @@ class Kernel:
             if out is not None:
                 out.copy_(result)
         return results
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """How operators write is afterwards as it was, whatever is found out within."""
+    same, parts = dict(_SAME), dict(_PARTS)
+    try:
+        yield
+    finally:
+        _SAME.clear()
+        _SAME.update(same)
+        _PARTS.clear()
+        _PARTS.update(parts)
 
 
 def _size(view: View) -> int:

@@ -27,10 +27,11 @@ from autotm.executor.calls import Call, Capture, View
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
 from autotm.executor.outside import laid, staying
-from autotm.executor.trying import tried, unchanged_random
-from autotm.graph import OUTSIDE
+from autotm.executor.trying import limited, tried, unchanged_random
+from autotm.graph import OUTSIDE, aligned
 
 REPEATS = 5
+SEGMENT = 1 << 21  # PyTorch's allocator takes large ones from the driver by the whole of these
 Found = TypeVar("Found")
 
 
@@ -124,27 +125,36 @@ def _words(value: Any) -> Any:
     return repr(value)
 
 
-def profile(capture: Capture, cache: Cache, repeats: int = REPEATS) -> list[Measured]:
+def profile(
+    capture: Capture, cache: Cache, repeats: int = REPEATS, *,
+    known: Sequence[Measured] = (), limits: Sequence[int | None] = (),
+) -> list[Measured]:  # fmt: skip
     """A time for each call of the capture, in order; only what the cache lacks is measured.
 
     Each kind of call runs at least once: what libraries keep from then on, and what is tried but
-    once, is no part of an iteration.
+    once, is no part of an iteration. known: times of before, which calls keep that have no limit in
+    `limits`; the others run under theirs first (`workspace.py`).
     """
     inside = {each.id for each in capture.graph.tensors if each.kind not in OUTSIDE}
-    here: dict[str, Measured] = {}
-    names = []
-    for call in capture.calls:
+    here: dict[tuple[str, int | None], Measured] = {}
+    found = list(known) or [Measured(0.0, 0) for _ in capture.calls]
+    for number, call in enumerate(capture.calls):
+        limit = limits[number] if known else None
+        if known and limit is None:
+            continue
         one = kernel(call, lambda view: view.tensor in inside, capture.device.type)
-        names.append(name := key(one, capture.device))
-        if name not in here:
-            found = _measure(one, capture, inside, repeats, cache)
-            here[name] = here[key(one, capture.device)] = found
-    return [here[name] for name in names]
+        name = key(one, capture.device)
+        if (name, limit) not in here:
+            time = _measure(one, capture, inside, repeats, cache, limit)
+            here[name, limit] = here[key(one, capture.device), limit] = time
+        found[number] = here[name, limit]
+    return found
 
 
 def _measure(
-    kernel: Kernel, capture: Capture, inside: set[int], repeats: int, cache: Cache
-) -> Measured:
+    kernel: Kernel, capture: Capture, inside: set[int], repeats: int, cache: Cache,
+    limit: int | None,
+) -> Measured:  # fmt: skip
     """A call's time, or what is known of it, after a first run, which tells how it is done."""
     call, device = kernel.call, capture.device
     sizes = [each.bytes for each in capture.graph.tensors]
@@ -157,6 +167,8 @@ def _measure(
             if results is not None:
                 laid(given, results, sizes)
 
+        if limit is not None:
+            _narrow(kernel, outs, args, kwargs, device, limit)
         run()
         return run
 
@@ -166,7 +178,7 @@ def _measure(
         unchanged_random(device),
     ):
         run = tried(once, call, device, capture.hosted, wanted)
-        name = key(kernel, device)
+        name = key(kernel, device) + ("" if limit is None else f" within {limit}")
         found = cache.get(name)
         if found is None:
             run()
@@ -177,6 +189,25 @@ def _measure(
                 found = Measured(seconds_of(run, repeats), kernel.outside)
             cache.put(name, found)
         return found
+
+
+def given(call: Call) -> int:
+    """Bytes of a call's results, as an allocator takes them from the driver."""
+    sizes = [prod(view.size) * view.dtype.itemsize for view in call.outputs if view is not None]
+    return sum(aligned(each, SEGMENT) for each in sizes)
+
+
+def _narrow(
+    kernel: Kernel, outs: Any, args: Any, kwargs: Any, device: torch.device, limit: int
+) -> None:
+    """Run a call as the executor does, and as a plain step does, with little memory: `limit` bytes
+    beside its results. A library that can do with less does so in this thread from then on, and
+    a large gradient is made by parts."""
+    kernel.part(limit)
+    with contextlib.suppress(torch.OutOfMemoryError), limited(device, limit + given(kernel.call)):
+        kernel.call.target(*args, **kwargs)
+        kernel.run(outs, args, kwargs)
+    kernel.forget()
 
 
 def forget_workspaces(device: torch.device) -> None:
@@ -260,6 +291,12 @@ class Link:
     to_host: float
     from_host: float
     duplex: bool
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds for each byte that leaves and comes back, where others do so meanwhile."""
+        ways = 1 / self.to_host, 1 / self.from_host
+        return max(ways) if self.duplex else sum(ways)
 
 
 def link(device: torch.device, size: int = 0, repeats: int = REPEATS) -> Link:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from math import prod
 from typing import Any, TypeVar
 
@@ -63,6 +64,20 @@ def operands(
     if isinstance(value, (tuple, list)):
         return type(value)(operands(each, device, made, hosted, ones) for each in value)
     return value
+
+
+@contextmanager
+def limited(device: torch.device, more: int) -> Iterator[None]:
+    """Within, PyTorch's allocator has `more` bytes of a GPU beside those that are in use."""
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    most = (torch.cuda.memory_reserved(device) + more) / torch.cuda.mem_get_info(device)[1]
+    torch.cuda.set_per_process_memory_fraction(min(before, most), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
 
 
 def unchanged_random(device: torch.device) -> Any:

@@ -17,7 +17,7 @@ from reprokit.skip import cannot_run
 from autotm.config import Config
 from autotm.networks.catalogue import TRAINED, named
 from autotm.planner.apart import once_planned
-from autotm.rivals.compare import OURS
+from autotm.rivals.cell import OURS
 from autotm.rivals.exact import exactly
 from autotm.rivals.largest import Task, Trial, largest
 

@@ -10,6 +10,8 @@ a look: its peaks are what PyTorch's profiler saw.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from reprokit.progress import Progress
 from reprokit.records import Evidence, RecordWriter
@@ -19,7 +21,8 @@ from autotm.config import Config
 from autotm.executor.errors import AutotmError
 from autotm.networks.modules import module
 from autotm.planner.apart import once_planned
-from autotm.rivals.compare import OURS, Cell, Comparison
+from autotm.rivals.cell import OURS, Cell
+from autotm.rivals.compare import Comparison
 from autotm.rivals.exact import exactly
 
 ONLY = "only"  # the form of a rival that has one
@@ -45,18 +48,22 @@ def run(config: Config, out: RecordWriter) -> None:
     if not names:
         cannot_run(missing[0].missing)
     try:
+        unlimited = found.unlimited()
+        found.within(math.inf)
         plain = found.plain()
     except AutotmError as error:
         cannot_run(str(error))
     out.write("need", "GB", [plain.peak / 1e9], {}, "measured")
     out.write("plain_time", "s", [plain.seconds], {}, "measured")
+    if unlimited is not None:
+        out.write("unlimited_need", "GB", [unlimited.peak / 1e9], {}, "measured")
+        out.write("unlimited_time", "s", [unlimited.seconds], {}, "measured")
     caps = config.capacities(plain.peak)
-    progress = Progress(len(caps) * len(names))
-    for name in names:
-        cells = found.cells(list(caps.values()), name)
-        for cap, cell in zip(caps, cells, strict=True):
-            _write(out, cell, {"cap": cap, "rival": name})
-            progress.step(f"{cap} {name}")
+    progress = Progress(len(set(caps.values())) * len(names))
+    named = {size: cap for cap, size in caps.items()}
+    for cell in found.cells(list(named), *names):
+        _write(out, cell, {"cap": (cap := named[cell.cap]), "rival": cell.rival})
+        progress.step(f"{cap} {cell.rival}")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
 

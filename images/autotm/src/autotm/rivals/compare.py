@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 import torch
 from torch import nn
@@ -24,83 +24,13 @@ from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Plan
 from autotm.planner.apart import THREADS, once_planned
 from autotm.rivals.base import Rival, Run, iterate
+from autotm.rivals.cell import OURS, Cell
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
-from autotm.rivals.search import TRIES, Point, at_cap, search, thinned
+from autotm.rivals.search import TRIES, Point, search, thinned
 from autotm.rivals.steps import rivals
 
-OURS = "Ours"
 FAILURES = 2  # knobs of a form that fail, before it is left out
 SPARE = 0.002  # of ours' budget: an allocator's blocks may be larger than what was asked for
-
-
-@dataclass
-class Cell:
-    """A rival at a cap. points: everything that was measured; turns: seconds by name, in turns.
-
-    against: the same of ours and the rival's fastest smaller point. expected: what our plan says an
-    iteration takes, its bound, and what it took to solve and to fit (capture, times of the
-    operators and plan), in s. unsteady: gradients that the plain run does not repeat, and ours are
-    but close to. note: why ours is not there. unplanned: there is no plan for its budget. least:
-    bytes that its largest operator needs, where the budget is below.
-    """
-
-    cap: int
-    points: list[Point] = field(default_factory=list)
-    turns: dict[str, list[float]] = field(default_factory=dict)
-    against: dict[str, list[float]] = field(default_factory=dict)
-    expected: dict[str, float] = field(default_factory=dict)
-    unsteady: int = 0
-    note: str = ""
-    unplanned: bool = False
-    least: int = 0
-
-    @property
-    def budget(self) -> int:
-        """What ours has: the peak of the rival's fastest point, or the cap where there is none."""
-        return self.best.peak if self.best is not None else self.cap
-
-    @property
-    def best(self) -> Point | None:
-        """The rival's fastest point within the cap."""
-        return at_cap((each for each in self.points if each.rival != OURS), self.cap)
-
-    @property
-    def ours(self) -> Point | None:
-        return next((each for each in self.points if each.rival == OURS), None)
-
-    @property
-    def impossible(self) -> bool:
-        """Neither trains here, as an operator of ours by itself is over the cap."""
-        return self.best is None and self.least > 0
-
-    @property
-    def closest(self) -> list[Point]:
-        """Of each form the rival's largest peak within the cap: how well it was tuned."""
-        found: dict[str, Point] = {}
-        for point in self.points:
-            old = found.get(point.form)
-            within = point.rival != OURS and point.peak <= self.cap
-            if within and (old is None or point.peak > old.peak):
-                found[point.form] = point
-        return list(found.values())
-
-    @property
-    def smaller(self) -> Point | None:
-        """The rival's fastest point with a smaller peak than ours."""
-        if self.ours is None:
-            return None
-        return at_cap((each for each in self.points if each.rival != OURS), self.ours.peak - 1)
-
-    @property
-    def dominated(self) -> bool:
-        """Whether the rival's fastest smaller point is also faster than ours, in turns with it.
-
-        Where ours has no plan: whether the rival trains within the cap.
-        """
-        if self.unplanned:
-            return self.best is not None
-        middle = {name: statistics.median(times) for name, times in self.against.items()}
-        return any(seconds < middle[OURS] for seconds in middle.values())
 
 
 class Comparison:
@@ -127,6 +57,16 @@ class Comparison:
         self.failed: dict[tuple[str, str, float], str] = {}
         self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
 
+    def unlimited(self) -> Point | None:
+        """The plain step with the workspace that PyTorch takes where there is room, if it fits.
+
+        To be asked for first: all that is measured has less from then on. None on a CPU.
+        """
+        if self.device.type != "cuda":
+            return None
+        found = self._run(self.rivals["plain", ""], 0.0)
+        return None if found is None else Point("plain", 0.0, *found)
+
     def plain(self) -> Point:
         """The plain step; its peak is the need. Raises AutotmError where it does not fit."""
         found = self.measured(self.rivals["plain", ""], 0.0)
@@ -149,7 +89,20 @@ class Comparison:
             tries=max(0, self.most - len(first)) if self.most else TRIES,
         )  # fmt: skip
 
-    def cells(self, caps: Sequence[int], name: str) -> Iterator[Cell]:
+    def cells(self, caps: Sequence[int], *names: str) -> Iterator[Cell]:
+        """Each rival at each cap, those first at which operators have the most workspace."""
+        widths = {cap: self._width(cap) for cap in caps}
+        for width, some in groupby(sorted(caps, key=widths.__getitem__), widths.__getitem__):
+            self._narrow(width)
+            group = list(some)
+            for name in names:
+                yield from self._cells(group, name)
+
+    def within(self, cap: float) -> None:
+        """Give operators the workspace that suits a cap, for all that is measured from now on."""
+        self._narrow(self._width(cap))
+
+    def _cells(self, caps: Sequence[int], name: str) -> Iterator[Cell]:
         """A rival searched at each cap in all its forms, ours at its best peak, then both in turns.
 
         Where it does not reach the cap, ours has the cap itself and runs alone; beside the plain
@@ -185,14 +138,35 @@ class Comparison:
         return self._known[name]
 
     @cached_property
-    def timed(self) -> Timed:
-        """The iteration that ours plans. Raises AutotmError."""
+    def _timed(self) -> Timed | Exception:
+        """The iteration that ours plans, or why there is none: rivals' points count all the same.
+
+        On a GPU it is timed before anything else, so that all have the same workspace.
+        """
         self._tidy()
-        return timed(self.module, self.sample, self.loss)
+        began = time.perf_counter()
+        try:
+            return timed(self.module, self.sample, self.loss)
+        except Exception as error:  # noqa: BLE001
+            return error
+        finally:
+            self._spent = time.perf_counter() - began
+
+    def _width(self, cap: float) -> int:
+        """Never less than before: there is no way back."""
+        if self.device.type != "cuda" or isinstance(self._timed, Exception):
+            return 0
+        return max(self._timed.width, self._timed.best_width(cap))
+
+    def _narrow(self, width: int) -> None:
+        if self.device.type == "cuda" and isinstance(self._timed, Timed):
+            if width > self._timed.width:
+                self._known.clear()
+            self._timed = self._timed.narrowed(width)
 
     def _tuned(self, cap: int, name: str) -> Cell:
         """A cell without ours; with a note where the rival misses the cap because it failed."""
-        found = Cell(cap)
+        found = Cell(cap, name)
         for form in self.forms(name):
             found.points += self.searched(form, cap)
         failed = [text for key, text in self.failed.items() if key[0] == name]
@@ -202,23 +176,20 @@ class Comparison:
 
     def _plans(self, cells: Sequence[Cell]) -> list[Future[Plan] | None]:
         """A plan, or what was in its way, for each cell that has no note."""
-        began = time.perf_counter()
-        try:
-            graph = self.timed.graph
-        except Exception as error:  # noqa: BLE001 - the rival's points count all the same
+        iteration = self._timed
+        if isinstance(iteration, Exception):
             for cell in cells:
-                cell.note = cell.note or why(error)
+                cell.note = cell.note or why(iteration)
             return [None for _ in cells]
-        spent = time.perf_counter() - began
 
         def planned(cell: Cell) -> Plan:
-            machine = self.timed.machine(int((1 - SPARE) * cell.budget))
-            found = self.planner(graph, machine)
+            machine = iteration.machine(int((1 - SPARE) * cell.budget))
+            found = self.planner(iteration.graph, machine)
             cell.expected = {
-                "predicted_time": check(graph, machine, found).seconds,
+                "predicted_time": check(iteration.graph, machine, found).seconds,
                 "bound": found.bound,
                 "solve_time": found.solve_seconds,
-                "fit_time": spent + found.solve_seconds,
+                "fit_time": self._spent + found.solve_seconds,
             }
             return found
 
@@ -264,7 +235,8 @@ class Comparison:
         self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
-            step = self.timed.fitted(ours, int((1 - SPARE) * cell.budget))
+            assert isinstance(self._timed, Timed)
+            step = self._timed.fitted(ours, int((1 - SPARE) * cell.budget))
             stack.callback(step.close)
             cell.expected["fit_time"] += time.perf_counter() - began
             found = step.measure(0)

@@ -17,7 +17,8 @@ from autotm.networks.modules import module
 from autotm.planner.apart import Aimed, once_planned
 from autotm.planner.model import Aim
 from autotm.rivals.base import iterate
-from autotm.rivals.compare import OURS, SPARE, Comparison
+from autotm.rivals.cell import OURS
+from autotm.rivals.compare import SPARE, Comparison
 from autotm.rivals.measuring import held_bytes, peak_bytes, seconds_of, tidy, why
 from autotm.rivals.search import Point, at_cap
 
@@ -98,6 +99,7 @@ class Task:
         net, sample = self._made(batch)
         budget, most = int((1 - SPARE) * self.cap), self.limit * batch
         found = timed(net, sample, self.loss, budget=budget)
+        found = found.narrowed(found.best_width(budget))
         machine = found.machine(budget)
         for enough in (most, 0.0):
             plan = self.planner(found.graph, machine, Aim(enough, most * (1 + ERROR)))
@@ -141,6 +143,7 @@ class Task:
         """
         net, sample = self._made(batch)
         found = Comparison(net, sample, self.loss, only=[name], most=self.knobs)
+        found.within(self.cap)
 
         def judged(point: Point) -> Trial:
             return self._judged(batch, point.peak, point.seconds / batch)
