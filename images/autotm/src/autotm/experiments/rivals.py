@@ -3,9 +3,11 @@
 A cap is a share of what the plain step needs. The rival's knob is searched until its measured peak
 is within 1 % below the cap; ours gets that peak as its budget; both then run in turns, and so do
 ours and the rival's fastest smaller point (`smaller_time`). Beside `plain`, the step without a cap,
-ours gets the cap itself. What was measured of a rival at a cap serves at the next, the operators
-are timed once, and the plans for all caps are made at the same time. A CPU runs a small network for
-a look: its peaks are what PyTorch's profiler saw.
+ours gets the cap itself. At a cap all have the same workspace; `uncapped_time` is that of the plain
+step with it (`same`, in turns), with what is fastest, and with what PyTorch takes `first`. What was
+measured of a rival at a cap serves at the next with the same workspace, the operators are timed
+once, and the plans for all such caps are made at the same time. A CPU runs a small network for a
+look: its peaks are what PyTorch's profiler saw.
 """
 
 from __future__ import annotations
@@ -53,16 +55,20 @@ def run(config: Config, out: RecordWriter) -> None:
         plain = found.plain()
     except AutotmError as error:
         cannot_run(str(error))
-    out.write("need", "GB", [plain.peak / 1e9], {}, "measured")
-    out.write("plain_time", "s", [plain.seconds], {}, "measured")
-    if unlimited is not None:
-        out.write("unlimited_need", "GB", [unlimited.peak / 1e9], {}, "measured")
-        out.write("unlimited_time", "s", [unlimited.seconds], {}, "measured")
+    alone = {"fastest": plain} | ({"first": unlimited} if unlimited is not None else {})
+    for which, point in alone.items():
+        out.write("need", "GB", [point.peak / 1e9], {"workspace": which}, "measured")
     caps = config.capacities(plain.peak)
     progress = Progress(len(set(caps.values())) * len(names))
     named = {size: cap for cap, size in caps.items()}
     for cell in found.cells(list(named), *names):
-        _write(out, cell, {"cap": (cap := named[cell.cap]), "rival": cell.rival})
+        which = {"cap": (cap := named[cell.cap]), "rival": cell.rival}
+        _write(out, cell, which)
+        if cell.rival == "plain" and cell.ours is not None:
+            times = {name: [point.seconds] for name, point in alone.items()}
+            for name, seconds in {**times, "same": cell.turns["plain"]}.items():
+                labels = {**which, "workspace": name}
+                out.write("uncapped_time", "s", seconds, labels, "measured")
         progress.step(f"{cap} {cell.rival}")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
@@ -89,8 +95,7 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
         error = 100 * (cell.expected["predicted_time"] / cell.ours.seconds - 1)
         out.write("prediction_error", "%", [error], ours, "measured")
         out.write("unsteady", "1", [cell.unsteady], ours, "measured")
-        if which["rival"] == "plain":
-            out.write("uncapped_time", "s", cell.turns["plain"], which, "measured")
+        out.write("workspace", "GB", [cell.workspace / 1e9], which, "measured")
         best = cell.best
         if best is not None:
             note = f"{best.rival} {best.form}".strip()

@@ -185,6 +185,7 @@ class Comparison:
         def planned(cell: Cell) -> Plan:
             machine = iteration.machine(int((1 - SPARE) * cell.budget))
             found = self.planner(iteration.graph, machine)
+            cell.workspace = iteration.outside
             cell.expected = {
                 "predicted_time": check(iteration.graph, machine, found).seconds,
                 "bound": found.bound,
