@@ -13,7 +13,7 @@ import pytest
 import torch
 from autotm.executor.errors import BudgetError
 from autotm.executor.profiling import Measured
-from autotm.executor.workspace import Width
+from autotm.executor.workspace import Width, _fastest
 from autotm.fitting import Fitted, timed
 from autotm.graph import Graph, Machine, Plan
 from autotm.planner.model import NoPlan
@@ -124,3 +124,10 @@ def test_workspace_is_what_makes_a_step_fastest_within_its_budget() -> None:
     assert tried.best_width(1) == 3  # none fits: the one that needs the least
     assert tried.narrowed(3).graph.seconds == pytest.approx(1.2)
     assert tried.narrowed(3).outside == tried.narrowed(0).outside - most
+
+
+def test_a_width_has_narrower_limits_where_these_are_faster() -> None:
+    fast, slow, alike = Measured(1.0, 5), Measured(2.0, 5), Measured(1.99, 5)
+    wide = Width([None, None, 8], [fast, slow, slow])
+    narrow = Width([4, 4, 4], [slow, fast, alike])
+    assert _fastest(wide, narrow) == Width([None, 4, 8], [fast, fast, slow])

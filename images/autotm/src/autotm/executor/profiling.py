@@ -202,9 +202,9 @@ def _narrow(
 ) -> None:
     """Run a call as the executor does, and as a plain step does, with little memory: `limit` bytes
     beside its results. A library that can do with less does so in this thread from then on, and
-    a large gradient is made by parts."""
+    a large gradient is made by parts. What fails is tried again by the caller, unlimited."""
     kernel.part(limit)
-    with contextlib.suppress(torch.OutOfMemoryError), limited(device, limit + given(kernel.call)):
+    with contextlib.suppress(RuntimeError), limited(device, limit + given(kernel.call)):
         kernel.call.target(*args, **kwargs)
         kernel.run(outs, args, kwargs)
     kernel.forget()
