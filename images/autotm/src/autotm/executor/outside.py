@@ -24,6 +24,27 @@ def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
     return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)
 
 
+class Seen:
+    """A view of a tensor outside an arena, run after run.
+
+    How that lies is the same in each (`guard.py`): where it is as the graph sees it, that is found
+    out once.
+    """
+
+    __slots__ = ("_as_it_is", "_tensor", "_view")
+
+    def __init__(self, view: View) -> None:
+        self._view, self._tensor, self._as_it_is = view, view.tensor, False
+
+    def look(self, outside: dict[int, torch.Tensor]) -> torch.Tensor:
+        tensor = outside[self._tensor]
+        if self._as_it_is:
+            return tensor
+        found = look(tensor, self._view)
+        self._as_it_is = found is tensor
+        return found
+
+
 Staying = tuple[tuple[int, View], ...]
 
 
@@ -47,6 +68,27 @@ def laid(which: Staying, results: Sequence[Any], sizes: Sequence[int]) -> dict[i
             base = found[view.tensor] = result.new_empty(count)
         torch.as_strided(base, view.size, view.stride, view.offset).copy_(result)
     return found
+
+
+class Giving:
+    """Results of a call that stay outside an arena, run after run.
+
+    A call lays them out alike each time: where that is as the graph expects, it is found out once.
+    """
+
+    __slots__ = ("_as_they_are", "_sizes", "_which")
+
+    def __init__(self, which: Staying, sizes: Sequence[int]) -> None:
+        self._which, self._sizes, self._as_they_are = which, sizes, False
+
+    def lay(self, outside: dict[int, torch.Tensor], results: Sequence[Any]) -> None:
+        if self._as_they_are:
+            for place, view in self._which:
+                outside[view.tensor] = results[place]
+            return
+        found = laid(self._which, results, self._sizes)
+        outside.update(found)
+        self._as_they_are = all(found[view.tensor] is results[n] for n, view in self._which)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

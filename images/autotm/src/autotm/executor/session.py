@@ -16,7 +16,7 @@ import torch
 from autotm.executor.calls import Call, Capture, View, mapped, views_of
 from autotm.executor.kernels import Kernel, kernel, updating
 from autotm.executor.lanes import Lanes, Mark
-from autotm.executor.outside import Staying, laid, look, staying
+from autotm.executor.outside import Giving, Seen, look, staying
 from autotm.executor.program import Copy, Program, Step
 from autotm.graph import OUTSIDE
 
@@ -46,7 +46,7 @@ class _Prepared:
     args: Callable[[dict[int, torch.Tensor]], Sequence[Any]]
     kwargs: Callable[[dict[int, torch.Tensor]], dict[str, Any]]
     outs: tuple[torch.Tensor | None, ...]
-    gives: Staying
+    gives: Giving | None
     last: tuple[int, ...]
     drawn: bool
     copies: tuple[_Transfer, ...]
@@ -73,8 +73,6 @@ class Session:
         tensors = capture.graph.tensors
         self._sizes = [each.bytes for each in tensors]
         self._outside = {each.id for each in tensors if each.kind in OUTSIDE}
-        held = ("parameter", "buffer")  # by the module: they are the same in most iterations
-        self._held = {t for t, (role, _) in capture.roles.items() if role in held}
         again = {step.op for step in program.steps if step.again}
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
@@ -170,8 +168,8 @@ class Session:
         results = prepared.kernel.run(
             prepared.outs, prepared.args(outside), prepared.kwargs(outside)
         )
-        if prepared.gives and results is not None and not prepared.step.again:
-            outside.update(laid(prepared.gives, results, self._sizes))
+        if prepared.gives is not None and results is not None:
+            prepared.gives.lay(outside, results)
         for tensor in prepared.last:
             del outside[tensor]
 
@@ -198,13 +196,14 @@ class Session:
         if kernel.partly is not None and updating(call):
             fill = self._updated(step, call, args)
         tensors, reads = self._capture.graph.tensors, self._capture.graph.ops[step.op].inputs
+        given = staying(call, self._outside)
         return _Prepared(
             step,
             kernel,
             fill,
             self._filled(kwargs) if kwargs else _nothing,
             outs,
-            staying(call, self._outside),
+            Giving(given, self._sizes) if given and not step.again else None,
             tuple(each for each in reads if tensors[each].kind == "handed"),
             step.op in self._draws,
             tuple(self._transfer(copy) for copy in copies),
@@ -257,21 +256,14 @@ class Session:
         """Arguments at a run, with what lies outside the arena looked up; little work for each."""
         if not views_of(fixed):
             return lambda outside: fixed
-        holes = [(place, each) for place, each in enumerate(fixed) if isinstance(each, View)]
+        holes = [(place, Seen(each)) for place, each in enumerate(fixed) if isinstance(each, View)]
         if not isinstance(fixed, tuple) or len(holes) != len(views_of(fixed)):  # some in a list
             return lambda outside: mapped(fixed, lambda view: look(outside[view.tensor], view))
-        last: list[torch.Tensor | None] = [None for _ in holes]  # that was taken as it is
 
         def fill(outside: dict[int, torch.Tensor]) -> list[Any]:
             found = list(fixed)
-            for number, (place, view) in enumerate(holes):
-                tensor = outside[view.tensor]
-                if tensor is not last[number]:
-                    seen = look(tensor, view)
-                    if seen is tensor and view.tensor in self._held:
-                        last[number] = tensor
-                    tensor = seen
-                found[place] = tensor
+            for place, seen in holes:
+                found[place] = seen.look(outside)
             return found
 
         return fill
