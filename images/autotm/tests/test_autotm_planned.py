@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import autotm
@@ -124,6 +125,25 @@ def test_workspace_is_what_makes_a_step_fastest_within_its_budget() -> None:
     assert tried.best_width(1) == 3  # none fits: the one that needs the least
     assert tried.narrowed(3).graph.seconds == pytest.approx(1.2)
     assert tried.narrowed(3).outside == tried.narrowed(0).outside - most
+
+
+def test_a_step_with_less_workspace_is_refused_in_another_thread() -> None:
+    """PyTorch keeps to an algorithm of cuDNN by the thread."""
+    module, sample = autotm_networks.network("mlp")
+    free = timed(module, sample, LOSS)
+    limits = [0 for _ in free.capture.calls]
+    limited = replace(free, widths=[replace(free.widths[0], limits=limits)])
+    for found in (free, limited):
+        step = found.fitted(autotm_plans.kept(found.graph), 10**9)
+        step(*sample).backward()
+        with ThreadPoolExecutor(1) as pool:
+            elsewhere = pool.submit(step, *sample)
+            if found is free:
+                elsewhere.result().backward()
+            else:
+                with pytest.raises(ValueError, match="fitted in another thread"):
+                    elsewhere.result()
+        step.close()
 
 
 def test_a_width_has_narrower_limits_where_these_are_faster() -> None:

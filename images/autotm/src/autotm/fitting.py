@@ -10,6 +10,7 @@ print(step.report())
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -145,7 +146,7 @@ class Timed:
         lanes = lanes_on(self.capture.device, program.arena_bytes, program.host_bytes)
         iteration = Iteration(self.capture, Session(self.capture, program, lanes), lanes)
         fit = Fit(self.graph, machine, plan, budget, self.outside)
-        return Fitted(self.module, self.loss, fit, iteration)
+        return Fitted(self.module, self.loss, fit, iteration, self.widths[self.width].limited)
 
 
 def timed(
@@ -242,9 +243,12 @@ class Fitted(nn.Module):
     """
 
     def __init__(
-        self, module: nn.Module, loss: Loss | None, fit: Fit, iteration: Iteration
-    ) -> None:
+        self, module: nn.Module, loss: Loss | None, fit: Fit, iteration: Iteration,
+        here: bool = False,
+    ) -> None:  # fmt: skip
+        """here: it keeps its budget in this thread alone (`workspace.py`)."""
         super().__init__()
+        self._thread = threading.get_ident() if here else None
         self.module = module
         self._loss = (loss,)  # not a child
         self.fit = fit
@@ -262,6 +266,11 @@ class Fitted(nn.Module):
         if any(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs):
             raise ValueError(
                 "an input requires a gradient, and only parameters get one; pass x.detach()"
+            )
+        if self._thread not in (None, threading.get_ident()):
+            raise ValueError(
+                "this step was fitted in another thread, and in this one cuDNN may take more "
+                "memory than its budget; fit it here"
             )
         if [likeness(each) for each in inputs] != self._like:
             got = ", ".join(str(tuple(getattr(each, "shape", (type(each),)))) for each in inputs)

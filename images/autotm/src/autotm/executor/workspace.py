@@ -33,9 +33,13 @@ class Width:
     limits: Limits
     times: Sequence[Measured]
 
+    @property
+    def limited(self) -> bool:
+        return any(limit is not None for limit in self.limits)
+
     def apply(self, capture: Capture, cache: Cache) -> None:
         """Bring this thread, and autograd's, to it."""
-        if any(limit is not None for limit in self.limits):
+        if self.limited:
             again = partial(profile, capture, cache, known=self.times, limits=self.limits)
             again()
             in_backward(capture.device, again)
