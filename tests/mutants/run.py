@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CODE = ("ae", "images/*/src")
 TESTS = ("tests", "recipes", "images")
 LEFT_OUT = (".git", ".venv", ".cache", "__pycache__", ".mypy_cache", ".ruff_cache")
+CTRL_C = {signal.SIGINT}
 TIMEOUT_S = 300  # a mutant that never ends is killed, too
 # Imported once; every run of tests is a fork. Nothing of ours: that is read from the copy.
 SHARED = ("numpy", "pandas", "pydantic", "matplotlib.pyplot", "docker", "typer")
@@ -93,10 +94,12 @@ def files(root: Path, names: Sequence[str]) -> list[str]:
 def tested(root: Path, names: Sequence[str]) -> str:
     """Which test of these files fails first: its name; "" where none does."""
     log = root.parent / "log"
+    signal.pthread_sigmask(signal.SIG_BLOCK, CTRL_C)  # in a hook of the fork it would be lost
     if not (child := os.fork()):
         _test(root, names, log)
     until, status = time.monotonic() + TIMEOUT_S, None
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
         while status is None and time.monotonic() < until:
             ended, code = os.waitpid(child, os.WNOHANG)
             status = os.waitstatus_to_exitcode(code) if ended else None
@@ -117,6 +120,7 @@ def _test(root: Path, names: Sequence[str], log: Path) -> None:
     """What the fork does."""
     status = 99
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, CTRL_C)
         os.setsid()
         for name in ("CI", "PYTHONDONTWRITEBYTECODE"):
             os.environ.pop(name, None)
