@@ -56,8 +56,8 @@ def run(config: Config, out: RecordWriter) -> None:
     except AutotmError as error:
         cannot_run(str(error))
     alone = {"fastest": plain} | ({"first": unlimited} if unlimited is not None else {})
-    for which, point in alone.items():
-        out.write("need", "GB", [point.peak / 1e9], {"workspace": which}, "measured")
+    for name, point in alone.items():
+        out.write("need", "GB", [point.peak / 1e9], {"workspace": name}, "measured")
     caps = config.capacities(plain.peak)
     progress = Progress(len(set(caps.values())) * len(names))
     named = {size: cap for cap, size in caps.items()}
@@ -66,9 +66,8 @@ def run(config: Config, out: RecordWriter) -> None:
         _write(out, cell, which)
         if cell.rival == "plain" and cell.ours is not None:
             times = {name: [point.seconds] for name, point in alone.items()}
-            for name, seconds in {**times, "same": cell.turns["plain"]}.items():
-                labels = {**which, "workspace": name}
-                out.write("uncapped_time", "s", seconds, labels, "measured")
+            for name, seconds in (times | {"same": cell.turns["plain"]}).items():
+                out.write("uncapped_time", "s", seconds, which | {"workspace": name}, "measured")
         progress.step(f"{cap} {cell.rival}")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)

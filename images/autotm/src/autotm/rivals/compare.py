@@ -141,7 +141,7 @@ class Comparison:
     def _timed(self) -> Timed | Exception:
         """The iteration that ours plans, or why there is none: rivals' points count all the same.
 
-        On a GPU it is timed before anything else, so that all have the same workspace.
+        It is timed before any of them, so that all have the same workspace.
         """
         self._tidy()
         began = time.perf_counter()
@@ -154,12 +154,12 @@ class Comparison:
 
     def _width(self, cap: float) -> int:
         """Never less than before: there is no way back."""
-        if self.device.type != "cuda" or isinstance(self._timed, Exception):
+        if isinstance(self._timed, Exception):
             return 0
         return max(self._timed.width, self._timed.best_width(cap))
 
     def _narrow(self, width: int) -> None:
-        if self.device.type == "cuda" and isinstance(self._timed, Timed):
+        if isinstance(self._timed, Timed):
             if width > self._timed.width:
                 self._known.clear()
             self._timed = self._timed.narrowed(width)
