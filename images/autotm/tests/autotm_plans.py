@@ -87,6 +87,8 @@ class Planner:
         later = [use for use in self.graph.uses[tensor] if use > op]
         again = self.graph.ops[self.graph.producer[tensor]].recomputable
         choice = self.decide(tensor, len(self.steps) - 1) if later else "drop"
+        if later and self.graph.tensors[tensor].name.startswith("workspace"):  # it cannot move
+            choice = "keep"
         if choice == "save" and tensor not in self.host and self.present[tensor].source == "op":
             self.present[tensor].saved = self.present[tensor].last = len(self.steps) - 1
             self.host[tensor] = len(self.steps) - 1

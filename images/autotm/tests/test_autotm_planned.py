@@ -12,11 +12,15 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.check import PlanError
+from autotm.executor import workspace
+from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
 from autotm.executor.profiling import Measured
-from autotm.executor.workspace import Width, _fastest
+from autotm.executor.program import compile_plan
+from autotm.executor.workspace import Width, chosen, placed
 from autotm.fitting import Fitted, timed
-from autotm.graph import Graph, Machine, Plan
+from autotm.graph import OUTSIDE, Graph, Machine, Plan
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
 from torch import nn
@@ -146,8 +150,52 @@ def test_a_step_with_less_workspace_is_refused_in_another_thread() -> None:
         step.close()
 
 
-def test_a_width_has_narrower_limits_where_these_are_faster() -> None:
-    fast, slow, alike = Measured(1.0, 5), Measured(2.0, 5), Measured(1.99, 5)
-    wide = Width([None, None, 8], [fast, slow, slow])
-    narrow = Width([4, 4, 4], [slow, fast, alike])
-    assert _fastest(wide, narrow) == Width([None, 4, 8], [fast, fast, slow])
+def test_each_operator_has_the_workspace_with_which_it_is_fastest_of_what_fits() -> None:
+    found = capture(*autotm_networks.network("mlp"), LOSS)
+    count = len(found.calls)
+    own = [sum(-(-found.graph.tensors[t].bytes // 512) * 512 for t in op.operands
+               if found.graph.tensors[t].kind not in OUTSIDE)
+           for op in found.graph.ops]  # fmt: skip
+    large = max(own)
+    one, other = own.index(large), own.index(min(own))
+
+    def tried(limit: int | None, **of: Measured) -> Width:
+        times = [Measured(1.0, 0) for _ in range(count)]
+        times[one], times[other] = of["one"], of["other"]
+        return Width([limit] * count, times)
+
+    wide = tried(None, one=Measured(1.0, 9, room=8 * large), other=Measured(2.0, large))
+    less = tried(8, one=Measured(1.5, 5, room=4 * large), other=Measured(1.0, 7))
+    least = tried(4, one=Measured(3.0, 0, room=2 * large), other=Measured(1.99, 0))
+    every = chosen(found, [wide, less, least])
+    picked = [(each.limits[one], each.limits[other], each.times[one].seconds) for each in every]
+    assert picked == [(None, 8, 1.0), (8, 8, 1.5), (4, 8, 3.0)]  # the other is never in the way
+    assert [each.times[other].seconds for each in every] == [1.0, 1.0, 1.0]
+
+
+def test_a_large_workspace_lies_in_the_arena_while_its_operator_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, sample = autotm_networks.network("norms")
+    free = timed(module, sample, LOSS)
+    ops = free.capture.graph.ops
+    monkeypatch.setattr(workspace, "LEAST", 1000)
+    monkeypatch.setattr(workspace, "SHARE", 0.0)
+    sizes = [1000 + 512 * (n % 3) for n in range(len(ops))]
+    times = [replace(each, outside=room, room=room)
+             for each, room in zip(free.widths[0].times, sizes, strict=True)]  # fmt: skip
+    found = placed(free.capture, times)
+    assert found.rooms.keys() == {n for n, size in enumerate(sizes) if size > 1000}
+    handed = {each.id for each in found.graph.tensors if each.kind == "handed"}
+    for op, room in found.rooms.items():
+        assert found.graph.tensors[room].bytes == sizes[op]
+        hands = bool(handed & set(found.graph.ops[op].outputs))
+        assert found.graph.life(room) == (op, op + hands)
+    assert any(handed & set(found.graph.ops[op].outputs) for op in found.rooms)
+    now = replace(free, widths=[Width([None for _ in ops], times)])
+    assert now.outside < 1000 + max(each.bytes for each in found.graph.tensors)
+    plan = autotm_plans.kept(now.graph)
+    now.fitted(plan, 10**9).close()
+    stays = [replace(each, saved=each.end) if each.tensor == room else each for each in plan.stays]
+    with pytest.raises(PlanError, match=r"the workspace of .* moves, and it cannot"):
+        compile_plan(found, now.graph, replace(plan, stays=tuple(stays)))

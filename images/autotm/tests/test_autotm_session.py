@@ -15,7 +15,7 @@ import autotm_plans
 import pytest
 import torch
 from autotm.check import check
-from autotm.executor import kernels
+from autotm.executor import kernels, workspace
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import Call, Capture, views_of
 from autotm.executor.capture import capture
@@ -28,6 +28,7 @@ from autotm.executor.profiling import Measured
 from autotm.executor.program import Program, compile_plan
 from autotm.executor.session import Session
 from autotm.executor.trying import operands
+from autotm.executor.workspace import placed
 from autotm.graph import ENDS, OUTSIDE, Machine, Plan
 from autotm.networks.modules import module
 from hypothesis import given, settings
@@ -109,6 +110,46 @@ def test_gradients_losses_and_buffers_are_those_of_the_plain_run(name: str, kind
     assert (moved > 0) == (kind in ("offload", "both"))
     assert again > 0 or kind not in ("recompute", "both")
     assert_same(planned(name, plan), by_hand(name))
+
+
+class _Spoiled:
+    """In place of a region: what lies in its bytes is gone when an operator begins and ends."""
+
+    def __init__(self, lanes: CpuLanes, address: int, size: int) -> None:
+        self._bytes, self.count = lanes.arena[address : address + size], 0
+
+    def __enter__(self) -> None:
+        self._bytes.fill_(0xFF)
+        self.count += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._bytes.fill_(0xFF)
+
+    def over(self) -> None:
+        self._bytes.fill_(0xFF)
+
+
+@pytest.mark.parametrize("kind", autotm_plans.KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_else_lies_where_an_operator_has_its_workspace(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "LEAST", 0)
+    regions: list[_Spoiled] = []
+
+    def region(lanes: CpuLanes, address: int, size: int) -> _Spoiled:
+        regions.append(_Spoiled(lanes, address, size))
+        return regions[-1]
+
+    monkeypatch.setattr(CpuLanes, "region", region)
+    before = captured(name)
+    most = before.graph.peak_bytes
+    times = [Measured(0.0, 0, room=(n % 3) * most // 4) for n in range(len(before.calls))]
+    monkeypatch.setitem(_CAPTURED, name, found := placed(before, times))
+    plan = autotm_plans.KINDS[kind](arena_graph(found.graph))
+    assert_same(planned(name, plan), by_hand(name))
+    assert len(regions) == sum(op in found.rooms for op in plan.steps) > 0
+    assert all(each.count == 2 for each in regions)  # iterations
 
 
 @settings(max_examples=25, deadline=None)

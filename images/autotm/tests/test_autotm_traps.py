@@ -541,15 +541,15 @@ def test_a_budget_is_a_size(budget: Any, size: int) -> None:
 
 def test_lines_of_a_cache_that_are_no_times_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "times.jsonl"
-    whole = '{"key": "a", "seconds": 0.5, "outside": 3, "host": 0.1}'
+    whole = '{"key": "a", "seconds": 0.5, "outside": 3, "host": 0.1, "room": 4}'
     wrong = [
-        '{"key": "b", "seconds": %s, "outside": %s, "host": 0}' % each  # noqa: UP031
+        '{"key": "b", "seconds": %s, "outside": %s, "host": 0, "room": 0}' % each  # noqa: UP031
         for each in (("NaN", 0), ("-1", 0), ('"abc"', 0), ("null", 0), ("1", -1))
     ]
     path.write_bytes("\n".join([whole, *wrong]).encode() + b"\n\xff\xfe\x00\n[1]\n")
     found = Cache(path)
     assert len(found) == 1
-    assert found.get("a") is not None
+    assert found.get("a") == Measured(0.5, 3, 0.1, 4)
 
 
 def test_an_operator_takes_what_it_lets_a_gpu_wait_as_well() -> None:

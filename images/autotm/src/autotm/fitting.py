@@ -31,22 +31,15 @@ from autotm.executor.handing import handing, room
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import lanes_on
 from autotm.executor.lossy import Loss, whole
+from autotm.executor.memory import forget_workspaces
 from autotm.executor.outside import Held
-from autotm.executor.profiling import (
-    Cache,
-    Link,
-    forget_workspaces,
-    in_backward,
-    link,
-    paced,
-    profile,
-)
+from autotm.executor.profiling import Cache, Link, in_backward, link, paced, profile
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
 from autotm.executor.timeline import chrome, measured, predicted
 from autotm.executor.trying import unchanged_random
-from autotm.executor.workspace import Width, widths
+from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
@@ -99,14 +92,19 @@ class Timed:
     width: int = 0
 
     @cached_property
+    def placed(self) -> Capture:
+        """With the workspace that lies in the arena."""
+        return placed(self.capture, self.widths[self.width].times)
+
+    @cached_property
     def graph(self) -> Graph:
         """As planners see it."""
-        return arena_graph(self.capture.graph, paced(self.widths[self.width].times))
+        return arena_graph(self.placed.graph, paced(self.widths[self.width].times))
 
     @cached_property
     def outside(self) -> int:
-        """Bytes of the operators' workspace."""
-        return self.libraries + room(self.capture, self.widths[self.width].times)
+        """Bytes of the operators' workspace outside the arena."""
+        return self.libraries + room(self.placed, self.widths[self.width].times)
 
     def best_width(self, budget: float) -> int:
         """The number of the one with which an iteration may be fastest, by an estimate.
@@ -125,7 +123,7 @@ class Timed:
         each = [replace(self, width=number) for number in range(len(self.widths))]
         times = [seconds(one) for one in each]
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
-        return min(close, key=lambda one: (one.outside, one.width)).width
+        return min(close, key=lambda one: (one.graph.peak_bytes + one.outside, one.width)).width
 
     def narrowed(self, width: int) -> Timed:
         """The same with that number of `widths`, and so is all that runs in this thread from now
@@ -142,9 +140,9 @@ class Timed:
         """The module as the plan runs it. Raises BudgetError, PlanError, PinnedError."""
         machine = self.machine(budget)
         check(self.graph, machine, plan)
-        program = compile_plan(self.capture, self.graph, plan)
-        lanes = lanes_on(self.capture.device, program.arena_bytes, program.host_bytes)
-        iteration = Iteration(self.capture, Session(self.capture, program, lanes), lanes)
+        found, program = self.placed, compile_plan(self.placed, self.graph, plan)
+        lanes = lanes_on(found.device, program.arena_bytes, program.host_bytes)
+        iteration = Iteration(found, Session(found, program, lanes), lanes)
         fit = Fit(self.graph, machine, plan, budget, self.outside)
         return Fitted(self.module, self.loss, fit, iteration, self.widths[self.width].limited)
 
@@ -172,6 +170,7 @@ def timed(
         # What libraries keep from their first call on is workspace too. By now every kind of call
         # ran in this thread, the forward's, and in autograd's.
         kept = max(0, _allocated(found.device) - before)
+        kept += BLOCK if found.device.type == "cuda" else 0  # what is before the arena
         every = widths(found, times, known)
     return Timed(module, loss, found, every, known, kept, link(found.device))
 

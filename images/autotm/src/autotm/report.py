@@ -70,7 +70,11 @@ def page(
         f"time, fitted into {size(budget)}",
         f"  outside the arena  {size(found.resident_bytes)} parameters, buffers, inputs, gradients",
         f"  workspace          {size(outside)} at most"
-        + ("" if found.device.type == "cuda" else " (results only; a CPU does not tell more)"),
+        + (
+            f", and in the arena that of {len(found.rooms)} operators"
+            if found.device.type == "cuda"
+            else " (results only; a CPU does not tell more)"
+        ),
         f"  handed on          {len(handed)} gradients to the next operator, {size(sum(handed))}",
         f"  arena              {size(plan.peak_bytes)} of {size(machine.capacity)}",
         f"  leave and return   {len(moved)} tensors, {size(replay.out_bytes)} out, "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -53,7 +53,8 @@ class Capture:
     roles: for each parameter or input, where it comes from. constants: tensors of the graph itself.
     loss: the view that is the loss. gradients: parameter name to its view. updates: buffer name to
     the view of its new value. inputs: the sample's tensors, flat, that calls must resemble.
-    hosted: results that operators leave on the host, a few numbers each.
+    hosted: results that operators leave on the host, a few numbers each. rooms: by op, the tensor
+    that is the memory in which it runs (`workspace.placed`).
     """
 
     graph: Graph
@@ -66,6 +67,7 @@ class Capture:
     inputs: tuple[torch.Tensor, ...]
     device: torch.device
     hosted: frozenset[int] = frozenset()
+    rooms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def changing(self) -> set[int]:

@@ -59,16 +59,18 @@ def _candidates(capture: Capture, op: Op, mine: Kernel) -> list[int]:
 def room(capture: Capture, measured: Sequence[Measured]) -> int:
     """Bytes outside the arena for operators at work and for what is handed on meanwhile.
 
-    Between the two who hand a tensor on, operators of the forward may be made again.
+    Those that run within the arena (`workspace.placed`) need none. Between the two who hand a
+    tensor on, operators of the forward may be made again.
     """
     graph = capture.graph
+    needs = [0 if n in capture.rooms else each.outside for n, each in enumerate(measured)]
 
     def held(tensors: Sequence[int]) -> int:
-        found = [graph.tensors[each] for each in tensors]
+        found = [graph.tensors[t] for t in tensors if graph.producer[t] not in capture.rooms]
         return sum(aligned(each.bytes, BLOCK) for each in found if each.kind == "handed")
 
-    pairs = list(zip(graph.ops, capture.calls, measured, strict=True))
-    work = max((each.outside + held(op.operands) for op, _, each in pairs), default=0)
+    pairs = list(zip(graph.ops, capture.calls, needs, strict=True))
+    work = max((need + held(op.operands) for op, _, need in pairs), default=0)
     waiting = max((held(op.outputs) for op in graph.ops), default=0)
-    again = max((each.outside for _, call, each in pairs if call.forward), default=0)
+    again = max((need for _, call, need in pairs if call.forward), default=0)
     return max(work, waiting + again if waiting else 0)

@@ -14,6 +14,7 @@ from torch import nn
 
 from autotm.executor.calls import Capture, View
 from autotm.executor.lanes import Lanes
+from autotm.executor.memory import peak_of
 from autotm.executor.outside import Held, held_by, look, outside_of, plain
 from autotm.executor.session import Session
 from autotm.executor.trying import unchanged_random
@@ -136,8 +137,8 @@ def _room(device: torch.device) -> int | None:
     """
     if device.type != "cuda":
         return None
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + unused) // 2
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0]) // 2
 
 
 def measure(
@@ -153,18 +154,20 @@ def measure(
     arena = iteration.lanes.arena.numel()
     cuda = device.type == "cuda"
     mine = _on_host(iteration, iteration.once, module, inputs)
-    if cuda:
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device) - arena if cuda else 0
-    times = []
+
+    def run() -> None:
+        _same_state(device, lambda: iteration.once(module, inputs))
+
+    times, allocated = [], None
+    if cuda and repeats:
+        before = torch.cuda.memory_allocated(device) - arena
+        allocated = peak_of(run, device) - before
     for _ in range(repeats):
         iteration.lanes.idle()
         begin = time.perf_counter()
-        _same_state(device, lambda: iteration.once(module, inputs))
+        run()
         iteration.lanes.idle()
         times.append(time.perf_counter() - begin)
-    allocated = torch.cuda.max_memory_allocated(device) - before if cuda else None
     free, total = torch.cuda.mem_get_info(device) if cuda else (0, 0)
     driver = total - free if cuda else None
     if close:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from autotm.executor.errors import PinnedError
+from autotm.executor.memory import Region, room
 from autotm.executor.outside import host_room
 from autotm.graph import aligned
 
@@ -38,6 +39,9 @@ class Lanes(Protocol):
     arena: torch.Tensor
     host: torch.Tensor
     trace: list[tuple[str, str, Any, Any]] | None
+
+    def begin(self) -> None:
+        """From now on compute is the caller's stream."""
 
     def mark(self) -> Mark:
         """The end of what compute has been given so far."""
@@ -58,6 +62,10 @@ class Lanes(Protocol):
 
     def idle(self) -> None:
         """Wait for all lanes."""
+
+    def region(self, address: int, size: int) -> Region | None:
+        """Where operators allocate what they need, in the arena; None on a CPU, where it does not
+        count."""
 
     def close(self) -> None:
         """Wait for all lanes; give the memory back."""
@@ -102,6 +110,9 @@ class CpuLanes:
         # Without it, whoever forgets to close leaves threads behind.
         self._finalizer = weakref.finalize(self, _stop, tuple(self._queues.values()), self._threads)
 
+    def begin(self) -> None:
+        pass
+
     def mark(self) -> Mark:
         return None  # the caller's thread is compute: what it was given is done
 
@@ -127,6 +138,9 @@ class CpuLanes:
         nothing = torch.empty(0, dtype=torch.uint8)
         for lane in self._queues:
             self.wait(self.copy(lane, "", nothing, nothing, []))
+
+    def region(self, address: int, size: int) -> Region | None:
+        return None
 
     def close(self) -> None:
         self._finalizer()
@@ -172,13 +186,17 @@ class CudaLanes:
         self._device = device
         self._delay = delay
         self.trace: list[tuple[str, str, Any, Any]] | None = None
-        self.arena = torch.empty(arena, dtype=torch.uint8, device=device)
+        self.arena = room(arena, device)
         self.host = pinned(host)
         self._finalizer = weakref.finalize(self, unpin, self.host)  # it outlives these lanes
         self._streams = {name: torch.cuda.Stream(device) for name in ("out", "in")}
+        self.begin()
+
+    def begin(self) -> None:
+        self._compute = torch.cuda.current_stream(self._device)
 
     def mark(self) -> Mark:
-        return torch.cuda.current_stream(self._device).record_event()
+        return self._compute.record_event()
 
     def copy(
         self, lane: str, label: str, target: torch.Tensor, source: torch.Tensor, after: list[Mark]
@@ -186,17 +204,20 @@ class CudaLanes:
         stream = self._streams[lane]
         for mark in after:
             stream.wait_event(mark)
-        with torch.cuda.stream(stream):
+        torch.cuda.set_stream(stream)  # `with torch.cuda.stream` takes several times as long
+        try:
             if self._delay is not None:
                 torch.cuda._sleep(int(self._delay(lane) * 1.5e9))  # cycles
             begin = self.stamp() if self.trace is not None else None
             target.copy_(source, non_blocking=True)
             if self.trace is not None:
                 self.trace.append((lane, label, begin, self.stamp()))
+        finally:
+            torch.cuda.set_stream(self._compute)
         return stream.record_event()
 
     def wait(self, mark: Mark) -> None:
-        torch.cuda.current_stream(self._device).wait_event(mark)
+        self._compute.wait_event(mark)
 
     def stamp(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
@@ -208,6 +229,9 @@ class CudaLanes:
 
     def idle(self) -> None:
         torch.cuda.synchronize(self._device)
+
+    def region(self, address: int, size: int) -> Region | None:
+        return Region(self.arena[address : address + size])
 
     def close(self) -> None:
         self.idle()

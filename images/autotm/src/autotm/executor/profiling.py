@@ -26,12 +26,13 @@ import torch
 from autotm.executor.calls import Call, Capture, View
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned, unpin
+from autotm.executor.memory import Region, given_bytes, pooled, room
 from autotm.executor.outside import laid, staying
-from autotm.executor.trying import limited, tried, unchanged_random
-from autotm.graph import OUTSIDE, aligned
+from autotm.executor.trying import tried, unchanged_random
+from autotm.graph import OUTSIDE
 
 REPEATS = 5
-SEGMENT = 1 << 21  # PyTorch's allocator takes large ones from the driver by the whole of these
+INFINITE = float("inf")
 Found = TypeVar("Found")
 
 
@@ -39,12 +40,15 @@ Found = TypeVar("Found")
 class Measured:
     """Median seconds; bytes outside the arena while it runs (results that are copied in, and on a
     GPU the kernel's workspace; on a CPU the workspace is not known). host: seconds that a GPU's
-    host takes to launch it, which others of the GPU may hide; 0 on a CPU.
+    host takes to launch it, which others of the GPU may hide; 0 on a CPU. room: bytes of a region
+    in which it can run, with all its results that are not written in place; 0 where it needs little
+    or has none (`memory.py`).
     """
 
     seconds: float
     outside: int
     host: float = 0.0
+    room: int = 0
 
 
 def paced(times: Sequence[Measured]) -> list[float]:
@@ -70,10 +74,10 @@ class Cache:
             for line in path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     entry = json.loads(line)
-                    host = float(entry["host"])
-                    found = Measured(float(entry["seconds"]), int(entry["outside"]), host)
-                    times = found.seconds, host
-                    if 0 <= min(times) <= max(times) < float("inf") and found.outside >= 0:
+                    sizes = int(entry["outside"]), int(entry["room"])
+                    times = float(entry["seconds"]), float(entry["host"])
+                    if 0 <= min(times) <= max(times) < float("inf") and min(sizes) >= 0:
+                        found = Measured(times[0], sizes[0], times[1], sizes[1])
                         self._found[entry["key"]] = found
 
     def __len__(self) -> int:
@@ -127,16 +131,17 @@ def _words(value: Any) -> Any:
 
 def profile(
     capture: Capture, cache: Cache, repeats: int = REPEATS, *,
-    known: Sequence[Measured] = (), limits: Sequence[int | None] = (),
+    known: Sequence[Measured] = (), limits: Sequence[float | None] = (),
 ) -> list[Measured]:  # fmt: skip
     """A time for each call of the capture, in order; only what the cache lacks is measured.
 
     Each kind of call runs at least once: what libraries keep from then on, and what is tried but
     once, is no part of an iteration. known: times of before, which calls keep that have no limit in
-    `limits`; the others run under theirs first (`workspace.py`).
+    `limits`; the others run under theirs first (`workspace.py`), and are told which room they need,
+    also where it is infinite.
     """
     inside = {each.id for each in capture.graph.tensors if each.kind not in OUTSIDE}
-    here: dict[tuple[str, int | None], Measured] = {}
+    here: dict[tuple[str, float | None], Measured] = {}
     found = list(known) or [Measured(0.0, 0) for _ in capture.calls]
     for number, call in enumerate(capture.calls):
         limit = limits[number] if known else None
@@ -153,7 +158,7 @@ def profile(
 
 def _measure(
     kernel: Kernel, capture: Capture, inside: set[int], repeats: int, cache: Cache,
-    limit: int | None,
+    limit: float | None,
 ) -> Measured:  # fmt: skip
     """A call's time, or what is known of it, after a first run, which tells how it is done."""
     call, device = kernel.call, capture.device
@@ -167,8 +172,8 @@ def _measure(
             if results is not None:
                 laid(given, results, sizes)
 
-        if limit is not None:
-            _narrow(kernel, outs, args, kwargs, device, limit)
+        if limit not in (None, INFINITE):
+            _narrow(kernel, outs, args, kwargs, device, int(limit))
         run()
         return run
 
@@ -184,17 +189,12 @@ def _measure(
             run()
             if device.type == "cuda":
                 seconds, host = _cuda_seconds(run, repeats)
-                found = Measured(seconds, _cuda_outside(run, call, inside), host)
+                needs = 0 if limit is None else pooled(run, device)
+                found = Measured(seconds, _cuda_outside(run, call, inside), host, needs)
             else:
                 found = Measured(seconds_of(run, repeats), kernel.outside)
             cache.put(name, found)
         return found
-
-
-def given(call: Call) -> int:
-    """Bytes of a call's results, as an allocator takes them from the driver."""
-    sizes = [prod(view.size) * view.dtype.itemsize for view in call.outputs if view is not None]
-    return sum(aligned(each, SEGMENT) for each in sizes)
 
 
 def _narrow(
@@ -204,17 +204,13 @@ def _narrow(
     beside its results. A library that can do with less does so in this thread from then on, and
     a large gradient is made by parts. What fails is tried again by the caller, unlimited."""
     kernel.part(limit)
-    with contextlib.suppress(RuntimeError), limited(device, limit + given(kernel.call)):
-        kernel.call.target(*args, **kwargs)
-        kernel.run(outs, args, kwargs)
+    with contextlib.suppress(RuntimeError):
+        memory = room(limit + given_bytes(kernel.call), device)
+        with Region(memory):
+            kernel.call.target(*args, **kwargs)
+        with Region(memory):
+            kernel.run(outs, args, kwargs)
     kernel.forget()
-
-
-def forget_workspaces(device: torch.device) -> None:
-    """Give back what cuBLAS keeps from its first call on, so that who needs it counts it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch._C._cuda_clearCublasWorkspaces()
 
 
 class _Backward(torch.autograd.Function):

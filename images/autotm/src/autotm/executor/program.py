@@ -74,8 +74,12 @@ class Program:
 def compile_plan(capture: Capture, graph: Graph, plan: Plan) -> Program:
     """The program of a plan for `graph`, the captured one with the bytes that the arena holds.
 
-    Raises PlanError where a step reads or writes what has no place.
+    Raises PlanError where a step reads or writes what has no place, or its workspace moves.
     """
+    rooms = set(capture.rooms.values())
+    for _, stay in plan.copies():
+        if stay.tensor in rooms:
+            raise PlanError(f"the {graph.tensors[stay.tensor].name} moves, and it cannot")
     return _Compiling(capture, graph, plan).result()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +17,13 @@ import torch
 from autotm.executor.calls import Call, Capture, View, mapped, views_of
 from autotm.executor.kernels import Kernel, kernel, updating
 from autotm.executor.lanes import Lanes, Mark
+from autotm.executor.memory import Region
 from autotm.executor.outside import Giving, Seen, look, staying
 from autotm.executor.program import Copy, Program, Step
+from autotm.executor.trying import generator_of
 from autotm.graph import OUTSIDE
+
+_ANYWHERE = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class _Prepared:
     """A step with its operands made, but for those outside the arena.
 
     gives: results that stay outside. last: what was handed to it. drawn: it draws random numbers
-    and runs again, now or later.
+    and runs again, now or later. region: what it allocates lies there. leaving: results that must
+    not stay there. over: regions of which nothing is left after it.
     """
 
     step: Step
@@ -50,6 +56,9 @@ class _Prepared:
     last: tuple[int, ...]
     drawn: bool
     copies: tuple[_Transfer, ...]
+    region: Region | None
+    leaving: tuple[int, ...]
+    over: tuple[Region, ...]
 
 
 @dataclass
@@ -77,6 +86,7 @@ class Session:
         self._draws = {op for op in again if capture.calls[op].seeded}
         self._late = _late_buffers(capture, program)
         self._spare: dict[Any, torch.Tensor] = {}  # for running statistics that nobody reads
+        self._handing: dict[int, Region] = {}  # by the op that reads what was handed on from it
         self.updated: set[int] = set()  # results that lie in the module's own buffers
         kernels = [kernel(call, self._inside, capture.device.type) for call in capture.calls]
         copies = program.copies_after()
@@ -135,12 +145,15 @@ class Session:
             self._go(run, first, last)
         except BaseException:
             self._lanes.idle()
+            run.outside.clear()  # some of it lies in the arena
             raise
 
     def _go(self, run: _Run, first: int, last: int) -> None:
         lanes, marks, outside, trace = self._lanes, run.marks, run.outside, self._lanes.trace
+        lanes.begin()
         # What a person's autocast casts is in the graph already.
-        with torch.no_grad(), torch.autocast(self._capture.device.type, enabled=False):
+        as_it_is = torch.autocast(self._capture.device.type, enabled=False)
+        with torch.no_grad(), as_it_is, torch.cuda.device_of(lanes.arena):
             for number in range(first, last):
                 prepared = self._steps[number]
                 for copy in prepared.step.waits:
@@ -165,17 +178,22 @@ class Session:
 
         Nothing else that the step gave outlives it: the next one's workspace has that memory.
         """
-        results = prepared.kernel.run(
-            prepared.outs, prepared.args(outside), prepared.kwargs(outside)
-        )
+        args, kwargs = prepared.args(outside), prepared.kwargs(outside)
+        with prepared.region or _ANYWHERE:
+            results = prepared.kernel.run(prepared.outs, args, kwargs)
         if prepared.gives is not None and results is not None:
             prepared.gives.lay(outside, results)
+        for tensor in prepared.leaving:
+            outside[tensor] = outside[tensor].clone()
         for tensor in prepared.last:
             del outside[tensor]
+        del args, kwargs, results
+        for region in prepared.over:
+            region.over()
 
     def _draw(self, run: _Run, prepared: _Prepared) -> None:
         """Run a step that draws random numbers: made again, it draws the same."""
-        generator = _generator(self._capture.device)
+        generator = generator_of(self._capture.device)
         now = generator.get_state()
         if prepared.step.again:
             generator.set_state(run.draws[prepared.step.op])
@@ -207,7 +225,25 @@ class Session:
             tuple(each for each in reads if tensors[each].kind == "handed"),
             step.op in self._draws,
             tuple(self._transfer(copy) for copy in copies),
+            *self._region(step, [view.tensor for _, view in given]),
         )
+
+    def _region(
+        self, step: Step, given: Sequence[int]
+    ) -> tuple[Region | None, tuple[int, ...], tuple[Region, ...]]:
+        """Where a step runs; what it gives that must not stay there; regions that are empty after
+        it, as what is handed on is read by the next one."""
+        over = [self._handing.pop(step.op)] if step.op in self._handing else []
+        room, tensors = self._capture.rooms.get(step.op), self._capture.graph.tensors
+        region = room and self._lanes.region(step.writes[room], self._sizes[room])
+        if not region:
+            return None, (), tuple(over)
+        leaving = {each for each in given if tensors[each].kind != "handed"}
+        if leaving.issuperset(given):
+            over.append(region)
+        else:
+            self._handing[step.op + 1] = region
+        return region, () if step.again else tuple(leaving), tuple(over)
 
     def _updated(
         self, step: Step, call: Call, args: tuple[Any, ...]
@@ -291,10 +327,3 @@ def _late_buffers(capture: Capture, program: Program) -> set[int]:
         read = [each for place, each in enumerate(call.args) if place not in over]
         late.update(view.tensor for view in views_of((read, call.kwargs)))
     return capture.changing & late
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    if device.type == "cuda":
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return torch.cuda.default_generators[index]
-    return torch.default_generator

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Set
 from math import prod
 from typing import Any, TypeVar
 
@@ -66,20 +65,14 @@ def operands(
     return value
 
 
-@contextmanager
-def limited(device: torch.device, more: int) -> Iterator[None]:
-    """Within, PyTorch's allocator has `more` bytes of a GPU beside those that are in use."""
-    torch.cuda.synchronize(device)
-    torch.cuda.empty_cache()
-    before = torch.cuda.get_per_process_memory_fraction(device)
-    most = (torch.cuda.memory_reserved(device) + more) / torch.cuda.mem_get_info(device)[1]
-    torch.cuda.set_per_process_memory_fraction(min(before, most), device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(before, device)
-
-
 def unchanged_random(device: torch.device) -> Any:
     """Within, random numbers may be drawn; afterwards they go on as if none had been."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def generator_of(device: torch.device) -> torch.Generator:
+    """PyTorch's own random numbers on a device."""
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return torch.cuda.default_generators[index]
+    return torch.default_generator

@@ -17,9 +17,9 @@ class Cell:
     against: the same of ours and the rival's fastest smaller point. expected: what our plan says an
     iteration takes, its bound, and what it took to solve and to fit (capture, times of the
     operators and plan), in s. unsteady: gradients that the plain run does not repeat, and ours are
-    but close to. workspace: bytes of our operators'. note: why ours is not there. unplanned: there
-    is no plan for its budget. least: bytes that its largest operator needs, where the budget is
-    below.
+    but close to. workspace: bytes of the operator that has the most. note: why ours is not there.
+    unplanned: there is no plan for its budget. least: bytes that its largest operator needs, where
+    the budget is below.
     """
 
     cap: int

@@ -185,7 +185,8 @@ class Comparison:
         def planned(cell: Cell) -> Plan:
             machine = iteration.machine(int((1 - SPARE) * cell.budget))
             found = self.planner(iteration.graph, machine)
-            cell.workspace = iteration.outside
+            times = iteration.widths[iteration.width].times
+            cell.workspace = max(each.outside for each in times)
             cell.expected = {
                 "predicted_time": check(iteration.graph, machine, found).seconds,
                 "bound": found.bound,

@@ -15,7 +15,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from autotm.executor.errors import AutotmError
-from autotm.executor.profiling import forget_workspaces
+from autotm.executor.memory import forget_workspaces, peak_of
 from autotm.rivals.base import Run
 
 IN_A_ROW = 3  # iterations that are timed as one
@@ -27,11 +27,7 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
     A CPU has no such counter: there it is what PyTorch's profiler saw, from 0 on.
     """
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device)
+        return peak_of(run, device)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
         run()
     kineto = seen.profiler
