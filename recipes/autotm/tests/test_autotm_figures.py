@@ -14,7 +14,7 @@ from ae.report.chapter import load_figures
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = load_reference(ROOT / "results/reference/cpu/autotm")
-TRAINED = load_reference(ROOT / "results/reference/h100-80gb-hbm3/autotm")
+TRAINED = load_reference(ROOT / "results/reference/h200/autotm")
 
 
 @pytest.mark.parametrize("name", ["speedup", "losses", "hardware_cache", "costs", "limits"])

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotm.budget import bytes_of, least, meets, remaining
+from autotm.budget import bytes_of, meets, remaining
 from autotm.check import check
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
@@ -42,6 +42,7 @@ from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
 from autotm.planner.model import NoPlan
+from autotm.planner.ours import bound
 from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
 
@@ -107,20 +108,19 @@ class Timed:
         return self.libraries + room(self.placed, self.widths[self.width].times)
 
     def best_width(self, budget: float) -> int:
-        """The number of the one with which an iteration may be fastest, by an estimate.
-
-        What does not fit into the budget leaves and comes back. The busier the link is with it, the
-        less of that the kernels hide: none where it takes no time, all of it beyond their own.
-        """
+        """The number of the one with which an iteration may be fastest, by the planner's bound."""
 
         def seconds(found: Timed) -> float:
-            if budget < least(found.capture, found.graph, found.outside):
+            if budget == math.inf:
+                return found.graph.seconds
+            try:
+                return bound(found.graph, found.machine(int(budget)))
+            except (BudgetError, NoPlan):
                 return math.inf
-            need = found.capture.resident_bytes + found.graph.peak_bytes + found.outside
-            mine, link = found.graph.seconds, max(0, need - budget) * found.rates.round_trip
-            return mine + (link**2 / (2 * mine) if link < mine else link - mine / 2)
 
         each = [replace(self, width=number) for number in range(len(self.widths))]
+        if len(each) == 1:
+            return 0
         times = [seconds(one) for one in each]
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
         return min(close, key=lambda one: (one.graph.peak_bytes + one.outside, one.width)).width

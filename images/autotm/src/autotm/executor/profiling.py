@@ -288,12 +288,6 @@ class Link:
     from_host: float
     duplex: bool
 
-    @property
-    def round_trip(self) -> float:
-        """Seconds for each byte that leaves and comes back, where others do so meanwhile."""
-        ways = 1 / self.to_host, 1 / self.from_host
-        return max(ways) if self.duplex else sum(ways)
-
 
 def link(device: torch.device, size: int = 0, repeats: int = REPEATS) -> Link:
     """Copies of `size` bytes, timed; by default of some that are typical. Raises PinnedError."""

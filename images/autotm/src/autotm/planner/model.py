@@ -131,10 +131,7 @@ class Model:
         is above `most`.
         """
         began = time.perf_counter()
-        solver = self._solver(seconds, gap, threads, relaxed=True)
-        if not _ran(solver):
-            status = solver.modelStatusToString(solver.getModelStatus())
-            raise NoPlan(f"no plan keeps within the capacity: {status}")
+        solver = self._relaxed(seconds, gap, threads)
         bound = solver.getInfo().objective_function_value
         self._asked(bound)
         whole = np.flatnonzero(np.array(self.integer)).astype(np.int32)
@@ -166,6 +163,17 @@ class Model:
             found = min(better, found, key=lambda each: each.objective)
         self._asked(bound)
         return replace(found, bound=bound, seconds=time.perf_counter() - began)
+
+    def bound(self, seconds: float) -> float:
+        """The objective of the linear relaxation; none is lower. Raises NoPlan."""
+        return float(self._relaxed(seconds, 0.0, 2).getInfo().objective_function_value)
+
+    def _relaxed(self, seconds: float, gap: float, threads: int) -> highspy.Highs:
+        solver = self._solver(seconds, gap, threads, relaxed=True)
+        if not _ran(solver):
+            status = solver.modelStatusToString(solver.getModelStatus())
+            raise NoPlan(f"no plan keeps within the capacity: {status}")
+        return solver
 
     def _good(self, found: Solution, bound: float, gap: float) -> bool:
         """Whether it need not be better."""

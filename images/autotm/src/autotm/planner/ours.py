@@ -60,6 +60,11 @@ def plan(
     return replace(found, bound=bound, gap=_gap(found, bound), solve_seconds=spent)
 
 
+def bound(graph: Graph, machine: Machine, seconds: float = 60.0) -> float:
+    """Seconds that no plan of the programme takes less than, which is soon known. Raises NoPlan."""
+    return Programme(graph, machine, limits_for(graph, machine)).bound(seconds)
+
+
 def outside(
     graph: Graph, machine: Machine, limits: Limits | None = None, *, seconds: float = 60.0,
     gap: float = 0.01,

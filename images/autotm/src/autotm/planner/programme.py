@@ -58,6 +58,10 @@ class Programme:
         """The best decisions found in the time, from rounding. Raises NoPlan."""
         return self.read(self.model.dive(seconds, gap))
 
+    def bound(self, seconds: float) -> float:
+        """What none of its plans takes less than, in s. Raises NoPlan."""
+        return (self.model.bound(seconds) - self.idle) / MS
+
     def exact(self, seconds: float, gap: float, start: Solution | None = None) -> Decisions:
         """The same by branch and bound alone. Raises NoPlan."""
         return self.read(self.model.solve(seconds, gap, None if start is None else start.values))
