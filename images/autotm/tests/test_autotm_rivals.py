@@ -18,6 +18,7 @@ from autotm.executor.capture import capture
 from autotm.executor.errors import AutotmError, BudgetError
 from autotm.fitting import timed
 from autotm.graph import Graph, Machine, Plan
+from autotm.networks.modules import module as trained
 from autotm.planner.apart import plan_apart
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
@@ -81,7 +82,7 @@ def test_hooks_move_what_autograd_saves_and_leave_the_module_as_it_was() -> None
         finally:
             torch.Tensor.copy_ = original  # type: ignore[method-assign]
     assert len(moved) > 5
-    assert all("forward" not in vars(block) for block in blocks(module))
+    assert all("forward" not in vars(each) for block in blocks(module) for each in block)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
@@ -365,6 +366,39 @@ def test_blocks_are_what_a_person_would_wrap() -> None:
     assert len(blocks(autotm_networks.network("residual")[0])) == 6
     assert len(blocks(autotm_networks.network("transformer")[0])) == 2
     assert len(blocks(autotm_networks.network("unet")[0])) == 5
+    layers = trained("vgg19_1", "meta")[0]
+    assert [len(block) for block in blocks(layers)] == [7, 7, 7, 7, 7, 7, 1]
+    assert [each for block in blocks(layers) for each in block] == list(layers)
+    same = nn.ReLU()
+    twice = nn.Sequential(nn.Linear(4, 4), same, nn.Linear(4, 4), same)  # no layer is left out
+    assert [len(block) for block in blocks(twice)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("knob", [1, 2, 4])
+def test_layers_that_are_wrapped_together_give_the_same_gradients_and_save_less(knob: int) -> None:
+    net, sample = trained("small-vgg_2", "cpu")
+
+    def run(count: int) -> tuple[list[torch.Tensor], int]:
+        saved = []
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            saved.append(tensor)
+            return tensor
+
+        net.zero_grad()
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            wrapped(blocks(net)[:count], steps._again),
+        ):
+            loss = LOSS(net(sample[0]), sample[1])
+        kept = {each.data_ptr(): each.nbytes for each in saved}
+        loss.backward()
+        return [each.grad for each in net.parameters()], sum(kept.values())
+
+    want, most = run(0)
+    found, less = run(knob)
+    assert all(map(torch.equal, found, want))
+    assert less < most
 
 
 def test_a_peak_just_below_the_cap_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -33,31 +34,67 @@ class Rival:
     form: str = ""
 
 
-def blocks(module: nn.Module) -> list[nn.Module]:
-    """What a person would wrap: the children of the outermost lists, or else of the module."""
-    found: list[nn.Module] = []
+Block = tuple[nn.Module, ...]  # that run one after the other, each on what the last one gave
+
+
+def blocks(module: nn.Module) -> list[Block]:
+    """What a person would wrap: the children of the outermost lists, or else of the module.
+
+    A sequence of single layers is cut into as many pieces as each has layers, as nobody would wrap
+    one layer: what it reads is kept, and that is what a convolution saves anyway. It must be called
+    as a whole.
+    """
+    found: list[Block] = []
 
     def walk(parent: nn.Module) -> None:
-        for child in parent.children():
-            if isinstance(parent, (nn.Sequential, nn.ModuleList)):
-                found.append(child)
-            else:
+        children = list(parent.children())
+        if isinstance(parent, nn.Sequential) and _layers_alone(parent):
+            size = math.isqrt(len(children) - 1) + 1
+            found.extend(tuple(children[n : n + size]) for n in range(0, len(children), size))
+        elif isinstance(parent, (nn.Sequential, nn.ModuleList)):
+            found.extend((child,) for child in children)
+        else:
+            for child in children:
                 walk(child)
 
     walk(module)
-    return found or list(module.children())
+    return found or [(each,) for each in module.children()]
+
+
+def _layers_alone(parent: nn.Sequential) -> bool:
+    """Whether it is of single layers, none of which stands there twice."""
+    every = list(parent._modules.values())
+    return 0 < len(every) == len(set(every)) and not any(list(each.children()) for each in parent)
 
 
 @contextmanager
-def wrapped(chosen: Sequence[nn.Module], wrap: Wrap) -> Iterator[None]:
+def wrapped(chosen: Sequence[Block], wrap: Wrap) -> Iterator[None]:
     """Within, the blocks' forwards are wrapped."""
     for block in chosen:
-        block.forward = wrap(block.forward)
+        forward = wrap(_one_after_another([each.forward for each in block]))
+        for each in block:
+            each.forward = _nothing
+        block[0].forward = forward
     try:
         yield
     finally:
         for block in chosen:
-            del block.forward
+            for each in block:
+                del each.forward
+
+
+def _one_after_another(forwards: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    def forward(*args: Any) -> Any:
+        found = forwards[0](*args)
+        for each in forwards[1:]:
+            found = each(found)
+        return found
+
+    return forward if len(forwards) > 1 else forwards[0]
+
+
+def _nothing(value: Any) -> Any:
+    return value
 
 
 @contextmanager
