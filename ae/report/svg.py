@@ -10,7 +10,7 @@ _LEFT_OUT = re.compile(
 )
 _SHORTENED = re.compile(r' (d|x|y|width|height|transform|style)="([^"]*)"')
 _REFERRED = re.compile(r"#([\w.-]+)(?=[\")])")
-_IN, _AT = r"((?:[^<]|<(?!/?g\b))*+)</g>", r" x='\S*' y='\S*'"
+_IN, _AT = r"([^<]*(?:<(?!/?g\b)[^<]*)*)</g>", r" x='\S*' y='\S*'"
 _GROUPS = ((f"<g/>|<g>{_IN}", r"\1"), (rf"(<g clip-path='[^']*'>){_IN}\1", r"\1\2"))
 _SHAPES = r"(<path d='[^']*)'((?: clip-path='[^']*')? class='s\d+'/>)<path d='([^']*)'\2"
 _RUN = re.compile(rf"<use( href='\S*'){_AT}( class='\w*'/>)(?:<use\1{_AT}\2){{2,}}")
