@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -176,6 +177,12 @@ def podman(podman_storage: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> d
     for key, value in podman_storage.items():
         monkeypatch.setenv(key, value)
     return podman_storage
+
+
+# What a bundle holds is written by Python's own safe extraction; `ae` says so where it lacks it.
+safe_tar = pytest.mark.skipif(
+    not hasattr(tarfile, "data_filter"), reason="tarfile has no data_filter: Python 3.11.4 or later"
+)
 
 
 def missing(why: str, what: str = "Docker Engine") -> str:

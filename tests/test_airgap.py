@@ -21,6 +21,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.conftest import safe_tar
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "images/airgap/airgap.py"
 
@@ -84,6 +86,7 @@ def test_parts_are_small_enough(carried: ModuleType, tmp_path: Path) -> None:
     assert len(parts) == 3
 
 
+@safe_tar
 def test_build_contexts_are_packed_from_what_is_locked(
     carried: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from ae.images.bundle import check, choose_folder, load
 from ae.images.content import content_hash, image_ref
 from ae.model import Flavour
 from ae.recipe.load import load_recipe
+from tests.conftest import safe_tar
 from tests.toy import make_checkout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -363,6 +364,7 @@ def test_names_that_a_bundle_cannot_have(
 # -- loading --------------------------------------------------------------------------------------
 
 
+@safe_tar
 def test_the_tree_comes_back(
     made: Path, root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
@@ -383,6 +385,7 @@ def test_the_tree_comes_back(
     assert said == []  # the engine has the image
 
 
+@safe_tar
 def test_where_the_tree_goes(
     made: Path, root: Path, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,6 +531,7 @@ WRONG: list[tuple[str, Change, bool, str]] = [
 ]  # fmt: skip
 
 
+@safe_tar
 @pytest.mark.parametrize(
     ("change", "sums", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG]
 )
@@ -633,6 +637,7 @@ def test_a_header_that_would_fill_the_memory(
 # -- faults while it is installed --------------------------------------------------------------
 
 
+@safe_tar
 def test_a_full_engine_leaves_nothing(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
@@ -648,6 +653,7 @@ def test_a_small_disk_is_refused_before_the_engine_sees_anything(
     refused(made, tmp_path, daemon, engine, "of disk")
 
 
+@safe_tar
 def test_a_fault_at_the_very_end_takes_everything_back(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -671,6 +677,7 @@ def test_a_fault_at_the_very_end_takes_everything_back(
     assert not list((tmp_path / "around").iterdir())
 
 
+@safe_tar
 def test_an_image_that_was_there_before_stays_there_after_a_fault(
     made: Path, root: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
@@ -684,6 +691,7 @@ def test_an_image_that_was_there_before_stays_there_after_a_fault(
     assert not (tmp_path / "new").exists()
 
 
+@safe_tar
 def test_an_engine_that_will_not_tag(
     made: Path, tmp_path: Path, daemon: Daemon, engine: Engine
 ) -> None:
