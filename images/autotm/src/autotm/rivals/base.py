@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -40,17 +41,19 @@ Block = tuple[nn.Module, ...]  # that run one after the other, each on what the 
 def blocks(module: nn.Module) -> list[Block]:
     """What a person would wrap: the children of the outermost lists, or else of the module.
 
-    A sequence of single layers is cut into as many pieces as each has layers, as nobody would wrap
-    one layer: what it reads is kept, and that is what a convolution saves anyway. It must be called
-    as a whole.
+    Single layers in a row are cut into as many pieces as each has layers, as nobody would wrap one
+    layer: what it reads is kept, and that is what a convolution saves anyway. A sequence in which a
+    layer stands twice has no such rows; others must be called as a whole.
     """
     found: list[Block] = []
 
     def walk(parent: nn.Module) -> None:
         children = list(parent.children())
-        if isinstance(parent, nn.Sequential) and _layers_alone(parent):
-            size = math.isqrt(len(children) - 1) + 1
-            found.extend(tuple(children[n : n + size]) for n in range(0, len(children), size))
+        if isinstance(parent, nn.Sequential) and len(parent) == len(children):
+            for alone, row in groupby(children, lambda child: not list(child.children())):
+                layers = list(row)
+                size = math.isqrt(len(layers) - 1) + 1 if alone else 1
+                found.extend(tuple(layers[n : n + size]) for n in range(0, len(layers), size))
         elif isinstance(parent, (nn.Sequential, nn.ModuleList)):
             found.extend((child,) for child in children)
         else:
@@ -59,12 +62,6 @@ def blocks(module: nn.Module) -> list[Block]:
 
     walk(module)
     return found or [(each,) for each in module.children()]
-
-
-def _layers_alone(parent: nn.Sequential) -> bool:
-    """Whether it is of single layers, none of which stands there twice."""
-    every = list(parent._modules.values())
-    return 0 < len(every) == len(set(every)) and not any(list(each.children()) for each in parent)
 
 
 @contextmanager
