@@ -49,8 +49,12 @@ def daemon(
         argv = [str(PROGRAM), "--config-file", str(folder / "daemon.json"), "--host", endpoint]
         argv += ["--data-root", str(folder / "data"), "--exec-root", str(folder / "exec")]
         argv += ["--pidfile", str(folder / "pid")]
+        beside = f"{os.environ.get('PATH', '')}:{PROGRAM.parent}"  # what it calls lies there, too
         with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                argv, stdout=log, stderr=log, start_new_session=True,
+                env=os.environ | {"PATH": beside},
+            )  # fmt: skip
         try:
             _wait(process, endpoint, folder / "log")
             yield endpoint
