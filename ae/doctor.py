@@ -23,7 +23,7 @@ from ae.images.build import build_disk
 from ae.images.content import find_client
 from ae.model import Gpu, ImageRef, Machine, Plan
 from ae.records.folder import results_dir
-from ae.units import format_size
+from ae.units import counted, format_size
 
 Verdict = Literal["ok", "warn", "fail"]
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -250,5 +250,5 @@ def _conclude(checks: list[Check], facts: Facts) -> Check:
         said = f"`{facts.command}` will not work before this is put right: {', '.join(bad)}"
         return Check("result", "fail", said, "follow the fixes above, then ask again")
     doubts = sum(check.verdict == "warn" for check in checks)
-    mind = f"; mind the {doubts} warning{'s' if doubts > 1 else ''} above" if doubts else ""
+    mind = f"; mind the {counted(doubts, 'warning')} above" if doubts else ""
     return Check("result", "ok", f"`{facts.command}` works here: {facts.engine.detail}{mind}")

@@ -33,6 +33,11 @@ def parse_seconds(text: str) -> float:
     raise ValueError(f"'{text}' is not a time; write it as 20s, 5m or 1h30m")
 
 
+def counted(number: int, word: str) -> str:
+    """`1 point`, `2 points`."""
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
 def format_size(size: float) -> str:
     """Write bytes with a decimal unit and at most three digits: `200 MB`, `3.07 GB`."""
     value = float(size)

@@ -28,7 +28,7 @@ from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import describe
 from ae.run.spend import budget_of, took
-from ae.units import format_seconds
+from ae.units import counted, format_seconds
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def size_of(points: Sequence[Point]) -> str:
     each = Counter((point.experiment, *point.labels.values()) for point in points).values()
     most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
     seconds = format_seconds(sum(point.expected_s for point in points))
-    return f"{len(points)} point{'s' * (len(points) != 1)}{most}, about {seconds}"
+    return f"{counted(len(points), 'point')}{most}, about {seconds}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:

@@ -27,7 +27,7 @@ from ae.records.files import RecordsFault
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.results import Results, load_run
 from ae.report import chapter, documents, page, text
-from ae.units import format_seconds
+from ae.units import counted, format_seconds
 
 RunName = Annotated[
     str | None,
@@ -155,8 +155,7 @@ def keep(
     replaced = measured.keep(run, folder)
     judged = chapter.judge_results(root, recipe, measured.load_reference(folder))
     (folder / "verdicts.txt").write_text(verdict_lines(judged), encoding="utf-8")
-    count = sum(point.done for point in run.points)
-    points = f"{count} point{'s' * (count != 1)}"
+    points = counted(sum(point.done for point in run.points), "point")
     print(f"kept {points} in {folder}, {len(replaced)} of them instead of older ones")
     print(text.verdict_counts(judged))
 

@@ -13,7 +13,7 @@ from ae.claims.tables import load_claims
 from ae.commands.options import AsJson, RecipeName, option, print_data
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import FigureRef, Recipe, Variant
-from ae.units import format_seconds, format_size
+from ae.units import counted, format_seconds, format_size
 
 _WIDTH = 80
 _UNBUILT = "* the recipe is written, and nobody of us has built and run it"
@@ -108,8 +108,7 @@ def _experiments(recipe: Recipe, names: Iterable[str]) -> list[str]:
         gpu = {"required": "GPU", "optional": "GPU or CPU", "none": "no GPU"}[experiment.gpu]
         took = format_seconds(points * experiment.time.full)
         disk = format_size(points * experiment.disk)
-        count = f"{points} point{'s' if points > 1 else ''}"
-        rows.append((name, gpu, count, took, disk, experiment.title))
+        rows.append((name, gpu, counted(points, "point"), took, disk, experiment.title))
     return _few(_columns(rows), 12)
 
 

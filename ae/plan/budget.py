@@ -16,7 +16,7 @@ from textwrap import wrap
 
 from ae.errors import UsageError
 from ae.model import Point
-from ae.units import format_seconds, parse_seconds
+from ae.units import counted, format_seconds, parse_seconds
 
 _SHOWN = 5  # steps of what is left out, one by one
 
@@ -174,7 +174,8 @@ class Budget:
             least = min(choice.left, key=lambda step: step.seconds)
             raise UsageError(
                 f"no claim can be decided within {format_seconds(self.limit_s)}",
-                fix=f"--budget {math.ceil(least.seconds / 60)}m is enough for {_claims(least)}",
+                fix=f"--budget {math.ceil(least.seconds / 60)}m is enough for "
+                + counted(len(least.claims), "claim"),
             )
         if not self.needs:
             raise UsageError(
@@ -199,26 +200,19 @@ class Budget:
         lines = []
         for step in choice.left[:_SHOWN]:
             each = Counter(experiments[name] for name in step.points)
-            points = ", ".join(f"{name} ({_count(n, 'point')})" for name, n in each.items())
-            lines.append(f"  {_claims(step)} for {format_seconds(step.seconds)} more: {points}")
+            points = ", ".join(f"{name} ({counted(n, 'point')})" for name, n in each.items())
+            what = f"{counted(len(step.claims), 'claim')} for {format_seconds(step.seconds)}"
+            lines.append(f"  {what} more: {points}")
         if rest := choice.left[_SHOWN:]:
             seconds = math.fsum(step.seconds for step in rest)
             claims = sum(len(step.claims) for step in rest)
-            lines.append(f"  {_count(claims, 'claim')} for another {format_seconds(seconds)}")
+            lines.append(f"  {counted(claims, 'claim')} for another {format_seconds(seconds)}")
         return ["left out, and not run:", *lines] if lines else []
 
 
 def _pace(points: Sequence[Point], took: Mapping[str, float]) -> float:
     expected = math.fsum(point.expected_s for point in points)
     return math.fsum(took[point.id] for point in points) / expected if expected else 1.0
-
-
-def _claims(step: Step) -> str:
-    return _count(len(step.claims), "claim")
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _wrapped(line: str, width: int) -> list[str]:

@@ -8,6 +8,7 @@ environment.json}` (and skipped.jsonl), `runs/<name>.json` (the run that points 
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from ae.errors import UsageError
+from ae.host.files import sha256_of
 from ae.model import Status
 from ae.records.files import (
     Environment,
@@ -50,7 +52,7 @@ class Origin(Kept):
     notes: tuple[str, ...] = ()
     gpus: int = 0  # the most that a point was given
     images: dict[str, str] = Field(default_factory=dict)  # reference -> hash of its sources
-    points: dict[str, str] = Field(default_factory=dict)  # key -> point, in the order of the plan
+    points: dict[str, str] = Field(default_factory=dict)  # key -> digest, "" of a run, as planned
     about: tuple[str, ...] = ()  # what else a reader must know, a sentence each
     provenance: Provenance = Provenance()
 
@@ -163,16 +165,16 @@ def load_run(folder: Path) -> Results:
         notes=(*(quick if plan.quick else ()), *plan.notes),
         gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
         images={point.image.reference: point.image.content for point in plan.points},
-        points={point.key: point.id for point in plan.points},
+        points={point.key: "" for point in plan.points},
         provenance=record.provenance,
     )
-    results = assemble(folder, origin.run, origin.recipe, (origin,), stray=origin)
+    results = assemble(folder, origin.run, origin.recipe, (origin,), origin)
     ended = {p.status.key for p in results.points if p.done or p.status.status is Status.SKIPPED}
     return replace(results, missing=tuple(one for one in plan.points if one.key not in ended))
 
 
 def assemble(
-    folder: Path, name: str, recipe: str, origins: Sequence[Origin], stray: Origin | None = None
+    folder: Path, name: str, recipe: str, origins: Sequence[Origin], stray: Origin
 ) -> Results:
     """The ended points below `folder/points` with the origin that has their key, else `stray`.
 
@@ -183,13 +185,8 @@ def assemble(
     points = []
     for path in sorted((folder / "points").glob("[!.]*/status.json")):
         status = read_object(path, StatusRecord)
-        if (origin := by_key.get(status.key, stray)) is None:
-            raise RecordsFault(
-                f"{path.parent.name}: no file in {folder / 'runs'} says which run it is of",
-                fix="take the point away, and `ae keep` its run again",
-            )
-        done = status.status is Status.DONE
-        found = read_point(path.parent) if done else PointRecords()
+        found = read_point(path.parent) if status.status is Status.DONE else PointRecords()
+        origin = by_key.get(status.key, stray)
         points.append(PointResult(status=status, found=found, origin=origin, folder=path.parent))
     ranked = tuple(sorted(points, key=lambda point: order.get(point.status.key, len(order))))
     return Results(path=folder, name=name, recipe=recipe, points=ranked, origins=tuple(origins))
@@ -207,10 +204,27 @@ def reference_sets(root: Path, recipe: str) -> dict[str, Path]:
 
 
 def load_reference(folder: Path) -> Results:
-    """Read a reference set. Raises RecordsFault."""
+    """Read a reference set. Raises RecordsFault, also where a point is not what was kept."""
     origins = [read_object(path, Origin) for path in sorted((folder / "runs").glob("*.json"))]
     origins.sort(key=lambda origin: origin.created)
-    return assemble(folder, folder.parent.name, folder.name, origins)
+    nobody = Origin(recipe=folder.name, run="", created="")
+    found = assemble(folder, folder.parent.name, folder.name, origins, nobody)
+    kept = dict(item for origin in origins for item in origin.points.items())
+    folders = {point.status.key: point.folder for point in found.points}
+    here = {key: digest(path, *_KEPT) for key, path in folders.items()}
+    for key, _ in here.items() ^ kept.items():
+        raise RecordsFault(
+            f"{folders.get(key) or folder / key} is not what a run in {folder / 'runs'} left there",
+            fix=f"git checkout {folder}, or `ae keep` its run again",
+        )
+    return found
+
+
+def digest(folder: Path, *files: str) -> str:
+    """The sha256 of the lines of `sha256sum FILES | LC_ALL=C sort` in a folder; globs are files."""
+    found = [path for name in files for path in folder.glob(name)]
+    lines = sorted(f"{sha256_of(path)}  {path.relative_to(folder)}\n" for path in found)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def find_set(root: Path, recipe: str, name: str) -> Path | None:
@@ -240,7 +254,7 @@ def keep(run: Results, folder: Path) -> list[str]:
         raise UsageError(f"{run.name} has no finished point", fix="ae run --resume finishes it")
     origin = run.origins[0].model_copy(
         update={
-            "points": {point.status.key: point.status.id for point in done},
+            "points": {point.status.key: digest(point.folder, *_KEPT) for point in done},
             "provenance": _clean(run.origins[0].provenance, run.name),
         }
     )
@@ -253,7 +267,7 @@ def keep(run: Results, folder: Path) -> list[str]:
     (folder / "runs").mkdir(exist_ok=True)
     left = {point.status.key for point in gone}
     for earlier in old.origins:
-        points = {key: name for key, name in earlier.points.items() if key not in left}
+        points = {key: word for key, word in earlier.points.items() if key not in left}
         _write_origin(earlier.model_copy(update={"points": points}), folder)
     _write_origin(origin, folder)
     return [point.status.id for point in gone]

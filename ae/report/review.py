@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from shlex import join
 from textwrap import fill
@@ -20,11 +19,11 @@ from typing import Any
 from ae.claims.judge import Judgement, Verdict, bounds
 from ae.model import Status
 from ae.recipe.models import Recipe
-from ae.records.results import Results
+from ae.records.results import Results, digest
 from ae.report import text
 from ae.report.chapter import machine_words, tables_of
 from ae.report.tables import clean
-from ae.units import format_seconds, format_size
+from ae.units import counted, format_seconds, format_size
 
 WIDTH = 78  # of a review's text
 _MOST = 5  # facts of a figure in the appendix
@@ -135,21 +134,12 @@ class Subject:
         return [f"{name}: sources {made.get(name, '?')}, ran {', '.join(found) or '?'}"
                 for name, found in ids.items()]  # fmt: skip
 
-    @cached_property
-    def records_sha256(self) -> str:
-        """That of the lines of `sha256sum points/*/records.jsonl`, sorted."""
-        folder = self.results.path
-        found = [(path, path.read_bytes()) for path in folder.glob("points/*/records.jsonl")]
-        lines = [f"{sha256(b).hexdigest()}  {path.relative_to(folder)}\n" for path, b in found]
-        return sha256("".join(sorted(lines)).encode()).hexdigest()
-
     def cost(self, *names: str) -> str:
         """Points, time and disk of experiments."""
         each = [(self.recipe.points_of(name), self.recipe.experiments[name]) for name in names]
         took = format_seconds(sum(points * one.time.full for points, one in each))
         disk = format_size(sum(points * one.disk for points, one in each))
-        count = sum(points for points, _ in each)
-        return f"{count} point{'s' if count > 1 else ''}, {took}, {disk}"
+        return f"{counted(sum(points for points, _ in each), 'point')}, {took}, {disk}"
 
     @cached_property
     def facts(self) -> dict[str, list[Judgement]]:
@@ -205,7 +195,7 @@ def _render(name: str, subject: Subject) -> str:
     )  # fmt: skip
     _, names = subject.recipe.plain_run()
     page.globals |= {"bounds": bounds, "ours": ours, "names": names, "most": _MOST}
-    page.globals |= {"scoreboard": text.scoreboard_text, "size": format_size}
+    page.globals |= {"scoreboard": text.scoreboard_text, "size": format_size, "digest": digest}
     page.filters |= {"clean": clean, "fold": _fold}
     return page.get_template(name).render(subject=subject, recipe=subject.recipe)
 

@@ -43,11 +43,10 @@ def budget_of(root: Path, recipe: Recipe, plan: Plan, machine: Machine, limit_s:
         if (need := needs[claim.id])
         and can_be_judged(claim, {name for one in need for name in gpus[one]}, plan.reduced)
     }
-    shown = {claim: need for claim, need in needs.items() if need}
     return Budget(
         limit_s=limit_s,
         points=points,
-        needs=judged or shown,
+        needs=judged or {claim: need for claim, need in needs.items() if need},
         measured=frozenset(measured),
         notes=list(_notes([gpu for _, gpu in measured.values()], points, claims, needs, judged)),
     )

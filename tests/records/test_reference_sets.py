@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ from ae.records.results import (
 from ae.statistics import by_process
 
 CLEAN = {"revision": "a" * 40, "dirty": False}
+
+RECORD = (
+    '{"metric": "time", "unit": "us", "samples": [1.0], "evidence": "measured", '
+    '"labels": {"variant": "base"}}\n'
+)
 
 
 def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Results:
@@ -93,8 +99,8 @@ def test_a_set_is_the_union_of_its_runs(tmp_path: Path) -> None:
     assert {row.point: row.reduced for row in found.rows} == {
         "a": (), "b": ("--quick",), "c": ("--quick",),
     }  # fmt: skip
-    assert [(one.run, list(one.points.values())) for one in found.origins] == [
-        ("01", ["a"]), ("02", ["b", "c"]),
+    assert [(one.run, list(one.points)) for one in found.origins] == [
+        ("01", ["ka"]), ("02", ["kb", "kc"]),
     ]  # fmt: skip
     assert (found.name, found.recipe) == ("h200", "toy")
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -199,8 +205,32 @@ def test_sets_of_another_results_folder_stand_beside_those_of_the_recipes(
 def test_a_point_of_no_run_is_one_sentence(tmp_path: Path) -> None:
     keep(run(tmp_path, "01", point("a", "k", 1.0)), tmp_path / "set")
     (tmp_path / "set/runs/01.json").unlink()
-    with pytest.raises(RecordsFault, match="which run it is of"):
+    with pytest.raises(RecordsFault, match=r"points/a is not what a run in .*/runs left there"):
         load_reference(tmp_path / "set")
     (tmp_path / "set/runs/01.json").write_text('{"recipe": 3}')
     with pytest.raises(RecordsFault, match=r"runs/01\.json: "):
         load_reference(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda point: (point / "records.jsonl").write_text(RECORD.replace("1.0", "0.9")),
+        lambda point: (point / "records.jsonl").write_text(RECORD + RECORD),
+        lambda point: (point / "skipped.jsonl").write_text('{"labels": {}, "reason": "slow"}\n'),
+        lambda point: (point / "environment.json").unlink(),
+        lambda point: point.rename(point.parent.parent / "gone"),
+    ],
+    ids=["another number", "a line more", "a file more", "a file less", "the point less"],
+)
+def test_a_point_that_was_changed_after_it_was_kept_is_refused(
+    tmp_path: Path, change: Callable[[Path], Any]
+) -> None:
+    """And nothing is added to such a set."""
+    folder, made = tmp_path / "set", run(tmp_path, "01", point("a", "ka", 1.0), point("b", "k", 2))
+    keep(made, folder)
+    assert (folder / "points/a/records.jsonl").read_text() == RECORD
+    change(folder / "points/a")
+    for read in (load_reference, lambda _: keep(made, folder)):
+        with pytest.raises(RecordsFault, match=r"set/(points/a|ka) is not what a run in"):
+            read(folder)
