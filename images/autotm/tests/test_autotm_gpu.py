@@ -380,6 +380,19 @@ def test_a_look_pins_nothing_and_says_what_will_be_pinned_and_given_back() -> No
     assert pinned_by_pytorch() == before
 
 
+def test_a_search_pins_once_and_gives_back_before_ours_runs() -> None:
+    comparison = Comparison(*large(), LOSS, only=["offload_activations"])
+    rival = comparison.rivals["offload_activations", ""]
+    tidy(torch.device("cuda"))
+    before, pinned = pinned_by_pytorch(), []
+    for knob in (1.0, 0.5):
+        assert comparison.measured(rival, knob) is not None
+        pinned.append(pinned_by_pytorch())
+    assert pinned[0] == pinned[1] > before
+    comparison._tidy()
+    assert pinned_by_pytorch() == before
+
+
 @contextmanager
 def fitted(share: float, **options: object) -> Iterator[Fitted]:
     module, sample = large()

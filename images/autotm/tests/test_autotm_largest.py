@@ -227,6 +227,7 @@ def test_what_the_plain_run_itself_does_not_repeat_is_told_apart(
     step.measure(0)  # uses up the draw of no noise
     found = step.measure(1)
     assert found.differ == found.unsteady != ()
+    assert next(noise) == 3  # the second plain run has told it, and there is no third
     assert found.void == ""
     step.measurement = found
     assert "that the plain run does not repeat" in step.report()

@@ -194,14 +194,14 @@ def _differ(
     try:
         theirs = _on_host(iteration, iteration.plainly, module, inputs)
         differ = [name for name in mine if not _same(mine[name], theirs[name])]
+        steady = {name for name in differ if _close(mine[name], theirs[name])}
         unsteady: set[str] = set()
-        for _ in range(AGAIN if differ else 0):
+        for _ in range(AGAIN):
+            if not steady:
+                break
             again = _on_host(iteration, iteration.plainly, module, inputs)
-            unsteady |= {
-                name
-                for name in differ
-                if not _same(again[name], theirs[name]) and _close(mine[name], theirs[name])
-            }
+            found = {name for name in steady if not _same(again[name], theirs[name])}
+            steady, unsteady = steady - found, unsteady | found
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return None, ()
@@ -210,14 +210,16 @@ def _differ(
 
 def _same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Equal in every element; where one is not a number the other is none either."""
-    return torch.equal(mine, theirs) or bool(
-        ((mine == theirs) | (mine.isnan() & theirs.isnan())).all()
-    )
+    if torch.equal(mine, theirs):
+        return True
+    nothing = mine.isnan()
+    return bool(nothing.any() and ((mine == theirs) | (nothing & theirs.isnan())).all())
 
 
 def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    scale = theirs.double().abs().max()
-    return bool((mine.double() - theirs.double()).abs().max() <= CLOSE * scale)
+    wide = torch.promote_types(theirs.dtype, torch.float32)
+    scale = theirs.to(wide).abs().max()
+    return bool((mine.to(wide) - theirs.to(wide)).abs().max() <= CLOSE * scale)
 
 
 def _same_state(device: torch.device, run: Callable[[], Any]) -> Any:

@@ -201,7 +201,7 @@ class Comparison:
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
         if sum(each[:2] == (rival.name, rival.form) for each in self.failed) >= FAILURES:
             return None
-        self._tidy()
+        self._tidy(host=False)
         try:
             with rival.step(knob) as run:
                 run()
@@ -218,7 +218,7 @@ class Comparison:
             self.failed[rival.name, rival.form, knob] = why(error)
             return None
         finally:
-            self._tidy()
+            self._tidy(host=False)  # the next knob pins the same again
         return peak, seconds
 
     def _clean(self, run: Run) -> Run:
@@ -228,9 +228,9 @@ class Comparison:
 
         return clean
 
-    def _tidy(self) -> None:
+    def _tidy(self, host: bool = True) -> None:
         self.module.zero_grad()
-        tidy(self.device)
+        tidy(self.device, host)
 
     def _ours(self, cell: Cell, plan: Future[Plan], beside: Point | None) -> None:
         ours = plan.result()

@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotm.executor.errors import AutotmError
 from autotm.executor.memory import forget_workspaces, peak_of
+from autotm.executor.outside import host_room
 from autotm.rivals.base import Run
 
 IN_A_ROW = 3  # iterations that are timed as one
@@ -60,13 +61,25 @@ def seconds_of(run: Run, device: torch.device) -> float:
     return (time.perf_counter() - begin) / IN_A_ROW
 
 
-def tidy(device: torch.device) -> None:
-    """Let go of what nobody uses, and of what libraries and allocators keep."""
+def tidy(device: torch.device, host: bool = True) -> None:
+    """Let go of what nobody uses, and of what libraries and allocators keep.
+
+    host: also of pinned memory that PyTorch keeps. To pin it anew takes a second for some GB.
+    """
     gc.collect()
     forget_workspaces(device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        torch._C._host_emptyCache()  # pinned memory, which PyTorch keeps as well
+        if host:
+            torch._C._host_emptyCache()
+
+
+def fits_on_host(size: int) -> bool:
+    """Whether the host has room for `size` bytes of pinned memory, at least once PyTorch keeps
+    none for later."""
+    if size > host_room() and torch.cuda.is_available():
+        torch._C._host_emptyCache()
+    return size <= host_room()
 
 
 def no_memory(error: BaseException) -> bool:

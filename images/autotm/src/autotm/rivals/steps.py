@@ -19,9 +19,9 @@ from torch.utils.checkpoint import (
 )
 
 from autotm.executor.lossy import Loss, whole
-from autotm.executor.outside import host_room
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
+from autotm.rivals.measuring import fits_on_host
 from autotm.rivals.offload import Counted, OffloadActivations, pinned_bytes
 from autotm.rivals.selective import DEAR, observed, selected
 
@@ -91,7 +91,7 @@ def _saved(
     letting_go = hooks(lambda tensor: None, lambda nothing: nothing)
     with unchanged(module, sample), letting_go, wrapped(blocks(module)[:count], look):
         whole(module, loss, sample)
-    if sum(map(pinned_bytes, sizes)) > host_room():
+    if not fits_on_host(sum(map(pinned_bytes, sizes))):
         raise torch.OutOfMemoryError("the host has no room for what is saved there")
     saving = _within(torch.autograd.graph.save_on_cpu(pin_memory=torch.cuda.is_available()))
     with _eager(module, sample, loss, count, saving) as run:
@@ -125,7 +125,7 @@ def _offloaded(
     with unchanged(module, sample), every:
         whole(module, loss, sample)
     room = share * every.left
-    if every.host_bytes(room) > host_room():
+    if not fits_on_host(every.host_bytes(room)):
         raise torch.OutOfMemoryError("the host has no room for what leaves")
     hooks = OffloadActivations(keep, room)
     compute = _within(hooks)(lambda: whole(module, loss, sample))
