@@ -23,6 +23,7 @@ from autotm.executor.errors import BudgetError, CaptureError, PinnedError
 from autotm.executor.kernels import Kernel, kernel
 from autotm.executor.lanes import pinned
 from autotm.executor.profiling import Cache, in_backward, profile
+from autotm.executor.timeline import Lost, Span, lost
 from autotm.fitting import Fitted
 from autotm.graph import Graph, Machine, Plan
 from autotm.networks.modules import module as small_module
@@ -108,6 +109,33 @@ def test_measuring_reports_and_changes_nothing(tmp_path: Path) -> None:
         assert lanes.count(1) == len(step.fit.plan.steps)
         assert lanes.count(2) == sum(s.saved is not None for s in step.fit.plan.stays)
         assert lanes.count(3) == sum(s.source == "host" for s in step.fit.plan.stays)
+
+
+def test_where_an_iteration_takes_longer_than_planned_adds_up() -> None:
+    step, _, _ = fitted("transformer")
+    times = step.timelines()
+    waits = [bool(each.waits) for each in step.iteration.session.program.steps]
+    found = lost(times, waits)
+    took = {
+        name: max(each.begin + each.seconds for each in spans if each.lane == "compute")
+        - min(each.begin for each in spans if each.lane == "compute")
+        for name, spans in times.items()
+    }
+    assert found.seconds == pytest.approx(took["measured"] - took["predicted"])
+    late = {
+        **times,
+        "measured": [
+            Span("compute", "a", 0.0, 2.0), Span("compute", "b", 2.5, 1.0),
+            Span("compute", "c", 6.0, 3.0), Span("out", "x", 0.5, 1.2), Span("in", "y", 3.0, 3.0),
+        ],
+        "predicted": [
+            Span("compute", "a", 0.0, 1.5), Span("compute", "b", 1.5, 1.0),
+            Span("compute", "c", 3.0, 3.0), Span("out", "x", 0.0, 1.0), Span("in", "y", 2.0, 1.0),
+        ],
+    }  # fmt: skip
+    # Copies run beside "a" and half of "b"; "c" waits 2.5 s where half a second was planned; and
+    # nobody knows why nothing runs for half a second before "b".
+    assert lost(late, [False, False, True]) == Lost(kernels=0.5, waits=2.0, rest=0.5)
 
 
 def test_a_backward_out_of_turn_is_refused() -> None:

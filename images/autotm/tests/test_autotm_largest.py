@@ -313,7 +313,15 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
     assert main([*words, "--out", str(tmp_path)]) == 0
     found = records(tmp_path)
     metrics = {each["metric"] for each in found}
-    assert {"need", "workspace", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
+    assert {
+        "need",
+        "workspace",
+        "peak",
+        "point_time",
+        "of_cap",
+        "uncapped_time",
+        "lost_time",
+    } <= metrics
     turns = {
         (each["labels"]["cap"], each["labels"]["rival"], each["labels"]["variant"])  # type: ignore[index]
         for each in found

@@ -37,7 +37,7 @@ from autotm.executor.profiling import Cache, Link, in_backward, link, paced, pro
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
-from autotm.executor.timeline import chrome, measured, predicted
+from autotm.executor.timeline import Span, chrome, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
@@ -304,17 +304,15 @@ class Fitted(nn.Module):
         return page(self.iteration.capture, fit.graph, fit.machine, fit.plan, fit.budget,
                     fit.outside, self.measurement)  # fmt: skip
 
-    def timeline(self, path: str | Path) -> None:
-        """Write one measured iteration and the predicted one for ui.perfetto.dev."""
+    def timelines(self) -> dict[str, list[Span]]:
+        """An iteration of the sample as `measured`, after a first one, and as `predicted`."""
         fit, found = self.fit, self.iteration
-        found.lanes.trace = []
-        try:
-            measure(found, self.module, found.capture.inputs, 0)
-            spans = measured(fit.graph, fit.plan, found.lanes)
-        finally:
-            found.lanes.trace = None
-        expected = predicted(fit.graph, fit.machine, fit.plan)
-        Path(path).write_text(chrome({"measured": spans, "predicted": expected}))
+        spans = found.traced(self.module, fit.graph, fit.plan)
+        return {"measured": spans, "predicted": predicted(fit.graph, fit.machine, fit.plan)}
+
+    def timeline(self, path: str | Path) -> None:
+        """Write both for ui.perfetto.dev."""
+        Path(path).write_text(chrome(self.timelines()))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(

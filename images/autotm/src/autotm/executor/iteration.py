@@ -17,8 +17,9 @@ from autotm.executor.lanes import Lanes
 from autotm.executor.memory import peak_of
 from autotm.executor.outside import Held, held_by, look, outside_of, plain
 from autotm.executor.session import Session
+from autotm.executor.timeline import Span, measured
 from autotm.executor.trying import unchanged_random
-from autotm.graph import STAYS
+from autotm.graph import STAYS, Graph, Plan
 from autotm.report import Measurement
 
 AGAIN = 3  # plain runs that tell whether its own bits are the same each time
@@ -114,6 +115,17 @@ class Iteration:
         self._waiting = self._turn
         found.update(self.backward(self._turn, torch.ones_like(found[""])))
         return found
+
+    def traced(self, module: nn.Module, graph: Graph, plan: Plan) -> list[Span]:
+        """Who did what when in an iteration of the sample, after a first one."""
+        with unchanged_random(self.capture.device):
+            self.once(module, self.capture.inputs)
+            self.lanes.trace = []
+            try:
+                self.once(module, self.capture.inputs)
+                return measured(graph, plan, self.lanes)
+            finally:
+                self.lanes.trace = None
 
     def plainly(self, module: nn.Module, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The same without a plan: everything is kept."""

@@ -56,6 +56,62 @@ def measured(graph: Graph, plan: Plan, lanes: Lanes) -> list[Span]:
     ]
 
 
+@dataclass(frozen=True)
+class Lost:
+    """By how many seconds an iteration takes longer than its plan says; together they are all of
+    it, from the first operator's begin to the last one's end.
+
+    kernels: in operators that run beside copies for half of their time or more. waits: before
+    operators that wait for a copy. rest: in other operators, and between them.
+    """
+
+    kernels: float
+    waits: float
+    rest: float
+
+    @property
+    def seconds(self) -> float:
+        return self.kernels + self.waits + self.rest
+
+
+def lost(timelines: Mapping[str, Sequence[Span]], waits: Sequence[bool]) -> Lost:
+    """Of the timelines `measured` and `predicted`. waits: whether a step waits for a copy."""
+    ops, theirs = (_lane(timelines[name], "compute") for name in ("measured", "predicted"))
+    copies = [each for each in timelines["measured"] if each.lane != "compute"]
+    kernels = waited = 0.0
+    for each, other, gap, their_gap, waiting in zip(
+        ops, theirs, _gaps(ops), _gaps(theirs), waits, strict=True
+    ):
+        if 2 * _beside(each, copies) >= each.seconds:
+            kernels += each.seconds - other.seconds
+        if waiting:
+            waited += gap - their_gap
+    return Lost(kernels, waited, _whole(ops) - _whole(theirs) - kernels - waited)
+
+
+def _lane(spans: Sequence[Span], lane: str) -> list[Span]:
+    return [each for each in spans if each.lane == lane]
+
+
+def _gaps(spans: Sequence[Span]) -> list[float]:
+    """Seconds before each one in which its lane does nothing."""
+    ends = [spans[0].begin, *(each.begin + each.seconds for each in spans)]
+    return [each.begin - end for each, end in zip(spans, ends, strict=False)]
+
+
+def _whole(spans: Sequence[Span]) -> float:
+    return spans[-1].begin + spans[-1].seconds - spans[0].begin
+
+
+def _beside(span: Span, copies: Sequence[Span]) -> float:
+    """Seconds of it in which copies run, of one lane or the other, whichever are more."""
+    end, found = span.begin + span.seconds, {"out": 0.0, "in": 0.0}
+    for copy in copies:
+        both = min(end, copy.begin + copy.seconds) - max(span.begin, copy.begin)
+        found[copy.lane] += max(0.0, both)
+    return max(found.values())
+
+
 def chrome(timelines: Mapping[str, Sequence[Span]]) -> str:
     """Timelines by name as the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing read."""
     events: list[dict[str, object]] = []

@@ -95,6 +95,8 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
         out.write("prediction_error", "%", [error], ours, "measured")
         out.write("unsteady", "1", [cell.unsteady], ours, "measured")
         out.write("workspace", "GB", [cell.workspace / 1e9], which, "measured")
+        for name, seconds in (vars(cell.lost) if cell.lost is not None else {}).items():
+            out.write("lost_time", "s", [seconds], {**ours, "part": name}, "measured")
         best = cell.best
         if best is not None:
             note = f"{best.rival} {best.form}".strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, field
 
+from autotm.executor.timeline import Lost
 from autotm.rivals.search import Point, at_cap
 
 OURS = "Ours"
@@ -19,7 +20,7 @@ class Cell:
     operators and plan), in s. unsteady: gradients that the plain run does not repeat, and ours are
     but close to. workspace: bytes of the operator that has the most. note: why ours is not there.
     unplanned: there is no plan for its budget. least: bytes that its largest operator needs, where
-    the budget is below.
+    the budget is below. lost: by what an iteration of ours takes longer than its plan says.
     """
 
     cap: int
@@ -33,6 +34,7 @@ class Cell:
     note: str = ""
     unplanned: bool = False
     least: int = 0
+    lost: Lost | None = None
 
     @property
     def budget(self) -> int:
