@@ -313,15 +313,9 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
     assert main([*words, "--out", str(tmp_path)]) == 0
     found = records(tmp_path)
     metrics = {each["metric"] for each in found}
-    assert {
-        "need",
-        "workspace",
-        "peak",
-        "point_time",
-        "of_cap",
-        "uncapped_time",
-        "lost_time",
-    } <= metrics
+    assert {"need", "workspace", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
+    lost = [each["labels"] for each in found if each["metric"] == "lost_time"]
+    assert {each["part"] for each in lost} == {"kernels", "waits", "rest"}  # type: ignore[index]
     turns = {
         (each["labels"]["cap"], each["labels"]["rival"], each["labels"]["variant"])  # type: ignore[index]
         for each in found
