@@ -113,8 +113,7 @@ def test_measuring_reports_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_where_an_iteration_takes_longer_than_planned_adds_up() -> None:
     step, _, _ = fitted("transformer")
-    times = step.timelines()
-    waits = [bool(each.waits) for each in step.iteration.session.program.steps]
+    times, waits = step.timelines(), step.iteration.session.program.waits
     found = lost(times, waits)
     took = {
         name: max(each.begin + each.seconds for each in spans if each.lane == "compute")
@@ -135,7 +134,7 @@ def test_where_an_iteration_takes_longer_than_planned_adds_up() -> None:
     }  # fmt: skip
     # Copies run beside "a" and half of "b"; "c" waits 2.5 s where half a second was planned; and
     # nobody knows why nothing runs for half a second before "b".
-    assert lost(late, [False, False, True]) == Lost(kernels=0.5, waits=2.0, rest=0.5)
+    assert lost(late, [False, False, True]) == Lost(beside=0.5, alone=0.0, waits=2.0, gaps=0.5)
 
 
 def test_a_backward_out_of_turn_is_refused() -> None:

@@ -315,7 +315,7 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
     metrics = {each["metric"] for each in found}
     assert {"need", "workspace", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
     lost = [each["labels"] for each in found if each["metric"] == "lost_time"]
-    assert {each["part"] for each in lost} == {"kernels", "waits", "rest"}  # type: ignore[index]
+    assert {each["part"] for each in lost} == {"beside", "alone", "waits", "gaps"}  # type: ignore[index]
     turns = {
         (each["labels"]["cap"], each["labels"]["rival"], each["labels"]["variant"])  # type: ignore[index]
         for each in found

@@ -37,7 +37,7 @@ from autotm.executor.profiling import Cache, Link, in_backward, link, paced, pro
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
-from autotm.executor.timeline import Span, chrome, predicted
+from autotm.executor.timeline import Lost, Span, chrome, lost, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
@@ -313,6 +313,10 @@ class Fitted(nn.Module):
     def timeline(self, path: str | Path) -> None:
         """Write both for ui.perfetto.dev."""
         Path(path).write_text(chrome(self.timelines()))
+
+    def lost(self) -> Lost:
+        """By what an iteration of the sample takes longer than its plan says."""
+        return lost(self.timelines(), self.iteration.session.program.waits)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(

@@ -63,6 +63,11 @@ class Program:
     arena_bytes: int
     host_bytes: int
 
+    @property
+    def waits(self) -> list[bool]:
+        """Whether a step waits for a copy."""
+        return [bool(step.waits) for step in self.steps]
+
     def copies_after(self) -> dict[int, tuple[Copy, ...]]:
         """For each step the copies that may start at its end, in order."""
         found: dict[int, list[Copy]] = {}

@@ -61,32 +61,33 @@ class Lost:
     """By how many seconds an iteration takes longer than its plan says; together they are all of
     it, from the first operator's begin to the last one's end.
 
-    kernels: in operators that run beside copies for half of their time or more. waits: before
-    operators that wait for a copy. rest: in other operators, and between them.
+    beside: in operators that run beside copies for half of their time or more. alone: in others.
+    waits: before operators that wait for a copy. gaps: before others, which the host is late with;
+    a plan counts such a gap as a part of the operator.
     """
 
-    kernels: float
-    waits: float
-    rest: float
+    beside: float = 0.0
+    alone: float = 0.0
+    waits: float = 0.0
+    gaps: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.kernels + self.waits + self.rest
+        return self.beside + self.alone + self.waits + self.gaps
 
 
 def lost(timelines: Mapping[str, Sequence[Span]], waits: Sequence[bool]) -> Lost:
     """Of the timelines `measured` and `predicted`. waits: whether a step waits for a copy."""
     ops, theirs = (_lane(timelines[name], "compute") for name in ("measured", "predicted"))
     copies = [each for each in timelines["measured"] if each.lane != "compute"]
-    kernels = waited = 0.0
+    found = dict.fromkeys(("beside", "alone", "waits", "gaps"), 0.0)
     for each, other, gap, their_gap, waiting in zip(
         ops, theirs, _gaps(ops), _gaps(theirs), waits, strict=True
     ):
-        if 2 * _beside(each, copies) >= each.seconds:
-            kernels += each.seconds - other.seconds
-        if waiting:
-            waited += gap - their_gap
-    return Lost(kernels, waited, _whole(ops) - _whole(theirs) - kernels - waited)
+        where = "beside" if 2 * _beside(each, copies) >= each.seconds else "alone"
+        found[where] += each.seconds - other.seconds
+        found["waits" if waiting else "gaps"] += gap - their_gap
+    return Lost(**found)
 
 
 def _lane(spans: Sequence[Span], lane: str) -> list[Span]:
@@ -97,10 +98,6 @@ def _gaps(spans: Sequence[Span]) -> list[float]:
     """Seconds before each one in which its lane does nothing."""
     ends = [spans[0].begin, *(each.begin + each.seconds for each in spans)]
     return [each.begin - end for each, end in zip(spans, ends, strict=False)]
-
-
-def _whole(spans: Sequence[Span]) -> float:
-    return spans[-1].begin + spans[-1].seconds - spans[0].begin
 
 
 def _beside(span: Span, copies: Sequence[Span]) -> float:

@@ -20,7 +20,6 @@ from torch import nn
 from autotm.check import check
 from autotm.executor.errors import AutotmError, BudgetError
 from autotm.executor.lossy import Loss
-from autotm.executor.timeline import lost
 from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Plan
 from autotm.planner.apart import THREADS, once_planned
@@ -264,8 +263,7 @@ class Comparison:
             if cell.smaller is not None:
                 cell.against = self._turns(cell.smaller, self._clean(run))
             self.module.zero_grad()
-            waits = [bool(each.waits) for each in step.iteration.session.program.steps]
-            cell.lost = lost(step.timelines(), waits)
+            cell.lost = step.lost()
 
     def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
