@@ -26,8 +26,7 @@ def parse_size(text: str) -> int:
 
 def parse_seconds(text: str) -> float:
     """Return the seconds of `20s`, `5m`, `1h30m` or `250ms`. Raises ValueError."""
-    parts = _TIME_PART.findall(text)
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = sum(float(count) * _SECONDS[unit] for count, unit in _TIME_PART.findall(text))
     if _TIME.fullmatch(text) and math.isfinite(seconds):
         return seconds
     raise ValueError(f"'{text}' is not a time; write it as 20s, 5m or 1h30m")

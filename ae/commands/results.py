@@ -72,12 +72,8 @@ def table(
 
 def report(name: AnyRecipe = None, run_name: RunName = None, output: ReportFolder = None) -> None:
     """Write one page: provenance, results, figures, verdicts; of one paper or of all."""
-    if name is None:
-        root = find_root()
-        found = _shown(root, ())
-    else:
-        root, recipe, results = open_results(name, run_name)
-        found = [(recipe, results)]
+    root = find_root()
+    found = _shown(root, ()) if name is None else [open_results(name, run_name)[1:]]
     chapters = page.chapters_of(root, found, partial(_figures, root, output=output))
     print(f"report: {page.write_report(chapters, output or results_dir(root) / 'report')}")
 
@@ -125,8 +121,7 @@ def docs(
     ] = False,
 ) -> int:
     """Fill the numbers in README.md and docs/ from the reference results."""
-    root = find_root()
-    changes = documents.fill(root, write=not check)
+    changes = documents.fill(find_root(), write=not check)
     for one in changes:
         numbers = f"{one.stands or 'nothing'} stands there, it is {one.should}"
         print(f"{one.place}: {'the table differs' if chr(10) in numbers else numbers}")
@@ -164,8 +159,7 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
     """List the runs: how each ended, how many points are done, how old it is."""
     root = find_root()
     names = list_recipes(root) if name is None else [load_recipe(root, name).name]
-    store = RunStore(results_dir(root))
-    found = [about_run(run) for each in names for run in store.list(each)]
+    found = [about_run(run) for each in names for run in RunStore(results_dir(root)).list(each)]
     lines = [
         f"{one['recipe']}  {one['run']}  {one['state']:<14}  "
         f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"

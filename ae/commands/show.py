@@ -49,8 +49,7 @@ def list_text(recipes: Sequence[Recipe]) -> str:
     for recipe in recipes:
         for lane, about in recipe.lanes.items():
             said = recipe.title if lane == "native" else about.summary
-            star = "" if about.built else "*"
-            rows.append((recipe.name, lane + star, recipe.paper.venue, said))
+            rows.append((recipe.name, lane + "*" * (not about.built), recipe.paper.venue, said))
     if not recipes:
         return "no recipe yet"
     unbuilt = any(row[1].endswith("*") for row in rows)
@@ -134,5 +133,4 @@ def _few(lines: list[str], most: int) -> list[str]:
 
 def _text(lines: Iterable[str]) -> str:
     """Lines cut to the width of a terminal."""
-    cut = _WIDTH - 3
-    return "\n".join(s if len(s) <= _WIDTH else s[:cut].rstrip() + "..." for s in lines)
+    return "\n".join(s if len(s) <= _WIDTH else s[: _WIDTH - 3].rstrip() + "..." for s in lines)

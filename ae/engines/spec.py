@@ -203,8 +203,7 @@ def _plain(request: Mapping[str, Any]) -> tuple[str, int, tuple[str, ...]]:
     """Driver, number and names of a device request; a daemon may leave out the first."""
     ids = tuple(sorted(request.get("DeviceIDs") or []))
     cdi = any(name.startswith("nvidia.com/") for name in ids)
-    driver = request.get("Driver") or ("cdi" if cdi else "nvidia")
-    return driver, request.get("Count") or 0, ids
+    return request.get("Driver") or ("cdi" if cdi else "nvidia"), request.get("Count") or 0, ids
 
 
 def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -223,10 +222,8 @@ def borrowed(reference: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def container_name(point: Point, token: str) -> str:
     """A name that says what runs in the container; `token` makes it the only one."""
-    recipe, ident = (
-        re.sub(r"[^A-Za-z0-9_.-]", "-", word)[:60] or "x" for word in (point.recipe, point.id)
-    )
-    return f"ae-{recipe}-{ident}-{token}"
+    words = (re.sub(r"[^A-Za-z0-9_.-]", "-", one)[:60] or "x" for one in (point.recipe, point.id))
+    return "-".join(("ae", *words, token))
 
 
 def seconds_between(start: str, end: str) -> float:

@@ -88,8 +88,7 @@ def require_disk(path: Path, needed: int, what: str, fix: str = "") -> None:
 
 def cache_dir() -> Path:
     """Where environments and build logs are kept: $XDG_CACHE_HOME/ae."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "ae"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ae"
 
 
 def _query(what: str, fields: tuple[str, ...]) -> list[list[str]]:

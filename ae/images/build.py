@@ -157,8 +157,7 @@ def source_epoch(root: Path, image: ImageRef) -> int:
 def is_error(line: str) -> bool:
     """Whether a line of a build's log says that something failed."""
     # A step's head repeats its command, which may hold the words that it would print.
-    head = re.match(r"#\d+ \[", line)
-    return head is None and ("ERROR" in line or "error:" in line)
+    return not re.match(r"#\d+ \[", line) and ("ERROR" in line or "error:" in line)
 
 
 @contextmanager

@@ -193,14 +193,12 @@ def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenanc
         memory_gib=round(machine.memory_gib, 1),
     )
     gpus = [
-        GpuFacts(
-            index=gpu.index,
-            name=gpu.name,
-            driver=gpu.driver,
-            other_processes=len(gpu.processes),
-            memory_gib=round(gpu.memory_gib, 1),
-            compute_capability=".".join(map(str, gpu.compute_capability)),
-        )
+        {
+            **vars(gpu),
+            "other_processes": len(gpu.processes),
+            "memory_gib": round(gpu.memory_gib, 1),
+            "compute_capability": ".".join(map(str, gpu.compute_capability)),
+        }
         for gpu in machine.gpus
     ]
     return Provenance(
@@ -210,7 +208,7 @@ def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenanc
         source=source_facts(root),
         engine=dict(engine),
         host=host,
-        gpus=tuple(gpus),
+        gpus=tuple(map(GpuFacts.model_validate, gpus)),
     )
 
 

@@ -99,8 +99,7 @@ def draw_figures(
     ran = {row.experiment for row in results.rows}
     shown = {n: one.experiments for n, one in recipe.figures.items() if ran & set(one.experiments)}
     folder = root / "recipes" / recipe.name
-    known = results.environment
-    return draw(folder, shown, results.frame, known, out, formats) if shown else []
+    return draw(folder, shown, results.frame, results.environment, out, formats) if shown else []
 
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:

@@ -215,8 +215,7 @@ def number(value: float) -> str:
     if size >= 1000:
         return f"{value:,.0f}"
     digits = 1 if size >= 100 else 2 if size >= 10 else 3
-    text = f"{value:.{digits}f}"
-    return f"{value:.0f}" if value == round(value) else text
+    return f"{value:.{0 if value == round(value) else digits}f}"
 
 
 def _wrapped(text: str, width: int) -> str:
