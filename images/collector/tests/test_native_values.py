@@ -346,10 +346,12 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(tmp_path: Path) -> 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
-    run = play([*PROGRAM, "sync 1", "again 3", "print over"], tmp_path, "values", preexec=limit)
+    first = launch(f"global {READ} 4 {A:#x} 4 {N}", f"global {stores(5)} 4 {B:#x} 4 {N}")
+    lines = [*START, *MEMORY, *first, "sync 1", "again 3", "print over"]
+    run = play(lines, tmp_path, "values", preexec=limit)
     assert run.stdout == "over\n"
     assert run.log.notes().count("values are not recorded any more") == 1
-    assert [one.analysed for one in run.log.of(Launch)] == [1, 1, 0, 0, 0]
+    assert [one.analysed for one in run.log.of(Launch)] == [1, 0, 0, 0]
     assert not run.log.of(Recorded), "of the first launch already too much"
 
 
