@@ -19,7 +19,7 @@ from autotm.planner.formulations import FREE, TwoTiers, fixed_bytes
 from autotm.planner.model import Aim, Model, NoPlan
 from autotm.planner.overlapped import Overlapped
 from autotm.planner.packing import height_at_least, pack
-from autotm.planner.points import Limits, lines_of
+from autotm.planner.points import Limits, least_bytes, lines_of
 from autotm.planner.programme import Programme
 from autotm.planner.realise import Decisions, Held, realise
 from autotm.sim.tiers import Gpu, timed_on_gpu
@@ -430,6 +430,34 @@ def test_what_is_asked_for_is_found_where_the_best_plan_is_it(data: st.DataObjec
 def test_what_cannot_be_met_is_named() -> None:
     with pytest.raises(NoPlan, match=r"c \(op 2\) needs 16 bytes"):
         ours.plan(CHAIN, replace(ROOM, capacity=15))
+
+
+@LONG
+@settings(FEW, max_examples=100)
+@given(st.data())
+def test_limits_leave_a_plan_exactly_where_each_op_has_room_beside_what_they_keep(
+    data: st.DataObject,
+) -> None:
+    graph = data.draw(graphs(most=8))
+    smaller, shorter = data.draw(st.integers(0, 4 * MIB)), data.draw(st.integers(1, 8))
+    limits = Limits(least_bytes=smaller, least_ops=shorter)
+    least, _ = least_bytes(graph, ROOM, limits)
+    machine = Machine(least, 1.0 * MIB, 1.0 * MIB, align=ROOM.align)
+    assert Programme(graph, machine, limits).bound(20) >= graph.seconds - 0.1
+    with pytest.raises(NoPlan):
+        Programme(graph, replace(machine, capacity=least - MIB // 2), limits).bound(20)
+
+
+def test_a_tight_graph_has_a_plan_though_short_gaps_are_worth_no_copy() -> None:
+    """Branches of Inception v4 are short, and what lies in them is much at a fifth of the need."""
+    graph = timed_on_gpu(build("inception_64"), Gpu())
+    machine = Machine(int(0.2 * graph.peak_bytes), 12e9, 12e9)
+    limits = ours.limits_for(graph, machine)
+    assert least_bytes(graph, machine, limits)[0] <= machine.capacity
+    with pytest.raises(NoPlan, match="Infeasible"):
+        Programme(graph, machine, replace(limits, least_ops=2)).bound(20)
+    found = ours.plan(graph, machine, seconds=5)
+    assert check(graph, machine, found).peak_bytes <= machine.capacity
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6])

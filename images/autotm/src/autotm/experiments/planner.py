@@ -19,7 +19,10 @@ from autotm.sim.tiers import timed_on_gpu
 
 
 def run(config: Config, out: RecordWriter) -> None:
-    """Every variant at every cap; a plan counts when the replay finds nothing wrong with it."""
+    """Every variant at every cap; a plan counts when the replay finds nothing wrong with it.
+
+    `planned` is 1 where one was found, else 0.
+    """
     graph = timed_on_gpu(build(config.network), config.gpu)
     out.write("iteration_time", "s", [graph.seconds], {"variant": "uncapped"}, "simulated")
     caps = config.capacities(graph.peak_bytes)
@@ -37,7 +40,9 @@ def run(config: Config, out: RecordWriter) -> None:
                 plan = planned(config, graph, machine, variant)
             except NoPlan as error:
                 out.skip(labels, str(error))
+                out.write("planned", "1", [0.0], labels, "simulated")
             else:
+                out.write("planned", "1", [1.0], labels, "simulated")
                 _write(out, graph, machine, plan, labels, time.perf_counter() - began)
             progress.step(f"{cap} {variant}")
 

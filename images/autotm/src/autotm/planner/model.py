@@ -28,6 +28,10 @@ class NoPlan(ValueError):
         self.over, self.high = over, frozenset(high)
 
 
+class TooSlow(NoPlan):
+    """It is proven that no plan is as fast as is asked for."""
+
+
 @dataclass(frozen=True)
 class Aim:
     """Which plans are asked for, by their s; the best, where nothing is said.
@@ -127,7 +131,7 @@ class Model:
 
         Branch and bound finds the last binaries; then those where the result and the relaxation
         differ, and last all for some seconds, which raises the bound as well. It ends as soon as
-        the result is within `gap` of the bound, or `enough`. Raises NoPlan, also where the bound
+        the result is within `gap` of the bound, or `enough`. Raises NoPlan; TooSlow where the bound
         is above `most`.
         """
         began = time.perf_counter()
@@ -180,9 +184,9 @@ class Model:
         return found.objective <= max(self.enough, bound + gap * found.objective)
 
     def _asked(self, bound: float) -> None:
-        """Raises NoPlan where it is proven that nothing is as fast as is asked for."""
+        """Raises TooSlow where it is proven that nothing is as fast as is asked for."""
         if bound > self.most:
-            raise NoPlan(f"every plan takes at least {bound / self.most:.3f} times what it may")
+            raise TooSlow(f"every plan takes at least {bound / self.most:.3f} times what it may")
 
     def _search(
         self, whole: NDArray[np.int32], values: NDArray[np.float64], free: NDArray[np.bool_],

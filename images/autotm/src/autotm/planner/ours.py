@@ -8,14 +8,15 @@ from dataclasses import replace
 from itertools import product
 
 from autotm.check import check
-from autotm.graph import STAYS, Graph, Machine, Plan, aligned
+from autotm.graph import Graph, Machine, Plan
 from autotm.planner import paper
-from autotm.planner.model import INFINITY, Aim, NoPlan
-from autotm.planner.points import Limits
+from autotm.planner.model import INFINITY, Aim, NoPlan, TooSlow
+from autotm.planner.points import Limits, least_bytes
 from autotm.planner.programme import Programme
 from autotm.planner.realise import Decisions, realise
 
 SMALL = 60  # ops: all that can be decided is
+GAPS = (8, 4, 2, 1)  # ops between two uses, of those that are not worth a copy
 FEW = 300  # ops: whole tensors are much of the memory
 WHOLE = 0.08  # of the capacity: what counts as a whole there
 FINE = 0.05  # the same where copies have an order
@@ -40,18 +41,24 @@ def plan(
     Whole tensors and addresses take more than the programme counts: where they do not fit, or wait
     for each other, it is solved again for less; where there was no plan, with `seconds` once more.
     In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
-    copies get an order, and the paper's plans, which are plans of this model too, are tried as
-    well. aim: the search ends with a plan that is enough; NoPlan where none is fast enough.
+    and copies get an order. There, and where nothing was found, the paper's plans, which are plans
+    of this model too, are tried as well, for some seconds more. aim: the search ends with a plan
+    that is enough; NoPlan where none is fast enough.
     """
     began = time.perf_counter()
-    least, op = least_bytes(graph, machine)
+    least, op = least_bytes(graph, machine, Limits(depth=0))
     if least > machine.capacity:
         raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
-    known = limits or limits_for(graph, machine)
+    until, known = began + seconds, limits or limits_for(graph, machine)
     found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap, aim)
-    if len(graph.ops) <= FEW and known.offload and bound and not _done(found, bound, gap, aim):
-        left = seconds - (time.perf_counter() - began)
-        found, bound = _whole(graph, machine, known, left, gap, found, chosen, bound, aim)
+    few = len(graph.ops) <= FEW and known.offload
+    if few and bound and not _done(found, bound, gap, aim):
+        found, bound = _whole(graph, machine, known, until, gap, found, chosen, bound, aim)
+    bound = bound or graph.seconds
+    if found is None:
+        until = max(until, time.perf_counter() + SOLVE)
+    if few or (found is None and known.offload):
+        found = _theirs(graph, machine, until, gap, found, bound, aim)
     if found is None:
         raise problem
     if found.seconds > aim.most:
@@ -102,19 +109,6 @@ def outside(
     raise problem
 
 
-def least_bytes(graph: Graph, machine: Machine) -> tuple[int, int]:
-    """What the most demanding op needs by itself beside what never moves, and which op it is."""
-    size = [aligned(each.bytes, machine.align) for each in graph.tensors]
-    always = {each.id for each in graph.tensors if each.kind in STAYS}
-    base = sum(size[tensor] for tensor in always)
-    needs = [
-        base + sum(size[tensor] for tensor in op.operands if tensor not in always)
-        for op in graph.ops
-    ]
-    most = max(range(len(needs)), key=needs.__getitem__)
-    return needs[most], most
-
-
 def _gap(found: Plan | None, bound: float) -> float:
     if found is None:
         return INFINITY
@@ -128,11 +122,11 @@ def _done(found: Plan | None, bound: float, gap: float, aim: Aim) -> bool:
 
 
 def _whole(
-    graph: Graph, machine: Machine, limits: Limits, seconds: float, gap: float,
+    graph: Graph, machine: Machine, limits: Limits, until: float, gap: float,
     found: Plan | None, decided: Decisions | None, bound: float, aim: Aim,
 ) -> tuple[Plan | None, float]:  # fmt: skip
     """A better plan and a higher bound, where large tensors are wholes while they are copied."""
-    began, known = time.perf_counter(), [decided] if decided is not None else []
+    seconds, known = until - time.perf_counter(), [decided] if decided is not None else []
     large = replace(limits, whole=WHOLE * machine.capacity)
     programme = Programme(graph, machine, large, aim=aim)
     starts = [programme.near(each, seconds / 4, gap / 4) for each in known]
@@ -142,7 +136,6 @@ def _whole(
         pass
     else:
         bound, known = max(bound, chosen.bound), [chosen, *known]
-    until = began + seconds
     for turn, each in enumerate(_ordered(graph, machine, limits, known, gap, until)):
         if bound > aim.most:
             break
@@ -156,8 +149,16 @@ def _whole(
             found = replace(plan, seconds=ran.seconds, notes=notes)
         if _done(found, bound, gap, aim):
             break
+    return found, bound
+
+
+def _theirs(
+    graph: Graph, machine: Machine, until: float, gap: float, found: Plan | None, bound: float,
+    aim: Aim,
+) -> Plan | None:  # fmt: skip
+    """The best of what was found and of the paper's plans."""
     for other in ("synchronous", "asynchronous"):
-        left = seconds - (time.perf_counter() - began)
+        left = until - time.perf_counter()
         if left < 1 or _done(found, bound, gap, aim):
             break
         try:  # which may take four times its seconds
@@ -169,7 +170,7 @@ def _whole(
         replayed = theirs.notes["replayed"]
         if found is None or replayed < found.seconds:
             found = replace(theirs, formulation="ours", seconds=replayed)
-    return found, bound
+    return found
 
 
 def _ordered(
@@ -224,6 +225,8 @@ def _planned(
             rest = (1 - PACKING) * (until - time.perf_counter())
             chosen = programme.solve(max(rest, 1.0), close)
         except NoPlan as error:
+            if isinstance(error, TooSlow) and not turn:
+                raise
             problem = problem if turn else error
             if not turn or best is not None:
                 break
@@ -246,7 +249,14 @@ def _planned(
 
 
 def limits_for(graph: Graph, machine: Machine) -> Limits:
-    """All of a small graph; of a large one tensors that the memory feels, gaps worth a copy."""
+    """All of a small graph; of a large one tensors that the memory feels, gaps worth a copy.
+
+    Where these leave an op too little memory, shorter gaps and smaller tensors.
+    """
     if len(graph.ops) <= SMALL:
         return Limits(depth=8, reach=len(graph.ops))
-    return Limits(least_bytes=machine.capacity // 5000, least_ops=8)
+    for gap in GAPS:
+        limits = Limits(least_bytes=machine.capacity // 5000, least_ops=gap)
+        if least_bytes(graph, machine, limits)[0] <= machine.capacity:
+            return limits
+    return Limits()

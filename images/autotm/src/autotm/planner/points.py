@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
-from autotm.graph import Graph
+from autotm.graph import Graph, Machine, aligned
 from autotm.planner.model import INFINITY
 
 
@@ -81,6 +81,36 @@ def lines_of(graph: Graph, limits: Limits) -> Lines:
     lines = {t: _line(t, true[t], wanted, again, limits) for t in sorted(movable)}
     pairs = {(_producer(graph, tensor), at) for tensor, ats in again.items() for at in ats}
     return Lines(lines, last, pairs)
+
+
+def least_bytes(graph: Graph, machine: Machine, limits: Limits) -> tuple[int, int]:
+    """What the most demanding op needs beside what `limits` keep, and which op it is.
+
+    That is its operands, small tensors, those that are never moved, and those between two uses that
+    are too near. Without offloading it may need more.
+    """
+    found, change = lines_of(graph, limits), [0] * (len(graph.ops) + 1)
+
+    def present(first: int, last: int, size: int) -> None:
+        change[first] += size
+        change[last + 1] -= size
+
+    for each in graph.tensors:
+        size = aligned(each.bytes, machine.align)
+        line = found.lines.get(each.id)
+        if line is None:
+            begin, end = graph.life(each.id)
+            present(begin, found.last.get(each.id, end), size)
+            continue
+        held = (False, *line.hold)  # the segment before a point
+        for j, point in enumerate(line.points):
+            if held[j]:
+                present(line.points[j - 1] + 1, point, size)
+            elif line.need[j]:
+                present(point, point, size)
+    needs = list(accumulate(change[:-1]))
+    most = max(range(len(needs)), key=needs.__getitem__)
+    return needs[most], most
 
 
 def _producer(graph: Graph, tensor: int) -> int:
