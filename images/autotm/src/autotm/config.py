@@ -60,7 +60,7 @@ class Config(Options):
         0.0, "a sample's in place of that where no plain step fits; 0: stop there", least=0
     )
     resolution: float = option(0.05, "of the batch, at which largest_batch ends", above=0)
-    window: int = option(5, "ops before and after a use, Asynchronous; the paper: 15", least=1)
+    window: int = option(15, "ops before and after a use, Asynchronous", least=1)
     solver_seconds: float = option(120.0, "limit of one solve", above=0)
     gap: float = option(0.01, "at which a solve ends", least=0)
     out: str = option("", "folder for records, else $AE_OUT")
