@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -310,8 +311,17 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
 ) -> None:
     words = ["rivals", "--network", "small-resnet_4", "--caps", "1,0.8", "--rivals",
              "plain,checkpoint,torchtune_offload", "--precision", precision]  # fmt: skip
+    began = time.perf_counter()
     assert main([*words, "--out", str(tmp_path)]) == 0
+    took = time.perf_counter() - began
     found = records(tmp_path)
+    spent = {
+        each["labels"]["phase"]: each["samples"][0]  # type: ignore[index]
+        for each in found
+        if each["metric"] == "spent"
+    }
+    assert {"operators", "limits", "points", "plans", "gradients", "turns", "trace"} == set(spent)
+    assert sum(spent.values()) <= took, "nothing counts twice"
     metrics = {each["metric"] for each in found}
     assert {"need", "workspace", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
     lost = [each["labels"] for each in found if each["metric"] == "lost_time"]

@@ -69,6 +69,8 @@ def run(config: Config, out: RecordWriter) -> None:
             for name, seconds in (times | {"same": cell.turns["plain"]}).items():
                 out.write("uncapped_time", "s", seconds, which | {"workspace": name}, "measured")
         progress.step(f"{cap} {cell.rival}")
+    for phase, seconds in found.spent.items():
+        out.write("spent", "s", [seconds], {"phase": phase}, "measured")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import groupby
 
@@ -38,7 +39,9 @@ class Comparison:
 
     failed: by name, form and knob, why it could not be run. most: knobs that are tried for each
     rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
-    repeats: rounds of turns.
+    repeats: rounds of turns. spent: s by what they went to: `operators` (timing them), `limits`
+    (choosing those on workspace), `points` (of rivals), `plans` (waiting for them), `gradients`
+    (ours against the plain run's), `turns`, `trace` (what is lost).
     """
 
     def __init__(
@@ -55,7 +58,16 @@ class Comparison:
         self.rivals = {(each.name, each.form): each for each in found
                        if not only or each.name in only}  # fmt: skip
         self.failed: dict[tuple[str, str, float], str] = {}
+        self.spent: Counter[str] = Counter()
         self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
+
+    @contextmanager
+    def _spending(self, on: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[on] += time.perf_counter() - began
 
     def unlimited(self) -> Point | None:
         """The plain step with the workspace that PyTorch takes where there is room, if it fits.
@@ -144,19 +156,18 @@ class Comparison:
         It is timed before any of them, so that all have the same workspace.
         """
         self._tidy()
-        began = time.perf_counter()
-        try:
-            return timed(self.module, self.sample, self.loss)
-        except Exception as error:  # noqa: BLE001
-            return error
-        finally:
-            self._spent = time.perf_counter() - began
+        with self._spending("operators"):
+            try:
+                return timed(self.module, self.sample, self.loss)
+            except Exception as error:  # noqa: BLE001
+                return error
 
     def _width(self, cap: float) -> int:
         """Never less than before: there is no way back."""
         if isinstance(self._timed, Exception):
             return 0
-        return max(self._timed.width, self._timed.best_width(cap))
+        with self._spending("limits"):
+            return max(self._timed.width, self._timed.best_width(cap))
 
     def _narrow(self, width: int) -> None:
         if isinstance(self._timed, Timed):
@@ -191,7 +202,7 @@ class Comparison:
                 "predicted_time": check(iteration.graph, machine, found).seconds,
                 "bound": found.bound,
                 "solve_time": found.solve_seconds,
-                "fit_time": self._spent + found.solve_seconds,
+                "fit_time": self.spent["operators"] + found.solve_seconds,
             }
             return found
 
@@ -203,7 +214,7 @@ class Comparison:
             return None
         self._tidy(host=False)
         try:
-            with rival.step(knob) as run:
+            with self._spending("points"), rival.step(knob) as run:
                 run()
                 self.module.zero_grad()
                 peak = peak_bytes(run, self.device) + self.held
@@ -233,7 +244,8 @@ class Comparison:
         tidy(self.device, host)
 
     def _ours(self, cell: Cell, plan: Future[Plan], beside: Point | None) -> None:
-        ours = plan.result()
+        with self._spending("plans"):
+            ours = plan.result()
         self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
@@ -241,7 +253,8 @@ class Comparison:
             step = self._timed.fitted(ours, int((1 - SPARE) * cell.budget))
             stack.callback(step.close)
             cell.expected["fit_time"] += time.perf_counter() - began
-            found = step.measure(0)
+            with self._spending("gradients"):
+                found = step.measure(0)
             cell.note, cell.unsteady = found.void, len(found.unsteady)
             if cell.note:
                 return
@@ -263,7 +276,8 @@ class Comparison:
             if cell.smaller is not None:
                 cell.against = self._turns(cell.smaller, self._clean(run))
             self.module.zero_grad()
-            cell.lost = step.lost()
+            with self._spending("trace"):
+                cell.lost = step.lost()
 
     def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
@@ -273,7 +287,7 @@ class Comparison:
         """
         runs, order = {OURS: ours}, [OURS]
         found: dict[str, list[float]] = {OURS: []}
-        with ExitStack() as stack:
+        with self._spending("turns"), ExitStack() as stack:
             if beside is not None:
                 name, other = beside.rival, self._beside(beside, stack)
                 found[name] = []
