@@ -66,6 +66,32 @@ def test_list_and_show_say_what_there_is(ae: Ae) -> None:
     assert json.loads(ae("list", "--json")[1]) == [shown["recipe"]]
 
 
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], ""),
+        (["--experiment", "noop", "--experiment", "gpu_only"], "GPU-0"),
+        (["--experiment", "either", "--gpus", "device=1"], "GPU-1"),
+        (["--experiment", "either", "--gpus", "none"], ""),
+    ],
+)
+def test_a_shell_has_the_gpus_of_the_first_point_that_has_any(
+    root: Path, tmp_path: Path, words: list[str], given: str
+) -> None:
+    smi = tmp_path / "bin/nvidia-smi"
+    smi.parent.mkdir()
+    rows = "".join(f"{i}, GPU-{i}, NVIDIA H200, 143771, 143000, 9.0, 580.159\n" for i in (0, 1))
+    smi.write_text(f"#!/bin/sh\ncase $1 in --query-gpu=*) printf '{rows}' ;; esac\n")
+    smi.chmod(0o755)
+    environment = os.environ | {"PATH": f"{smi.parent}:{os.environ['PATH']}", "SHELL": "/bin/sh"}
+    done = subprocess.run(
+        [sys.executable, "-m", "ae", "shell", "toy", "--engine", "local", *words],
+        input="echo gpus=$CUDA_VISIBLE_DEVICES; exit 3", capture_output=True, text=True,
+        env=environment, cwd=Path(__file__).parents[1], check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, f"gpus={given}\n"), done.stderr
+
+
 def test_a_whole_run_ends_with_table_figure_and_verdicts(ae: Ae, root: Path) -> None:
     code, out, err = ae("run", "toy", "--quick", "--engine", "local")
     assert code == 0, err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,10 +27,11 @@ case $1 in --query-gpu=*) for number in 0 1; do
     echo "$number, GPU-$number, NVIDIA H200, 143771, 143000, 9.0, 580.159"
 done ;; esac
 """
-TESTS = """import os, pytest
+TESTS = """import glob, os, pytest
 pytestmark = pytest.mark.gpu
 def test_in_a_worker(worker_id):
-    assert (worker_id != "master", os.environ["CUDA_VISIBLE_DEVICES"]) == (True, "0")
+    assert (worker_id != "master", os.environ["AE_OUT"]) == (True, "/ae/out"), "in a container"
+    assert glob.glob("/dev/nvidia[0-9]") == ["/dev/nvidia0"]
 @pytest.mark.timed
 def test_alone(worker_id): assert worker_id == "master"
 """
@@ -55,6 +57,11 @@ class Host:
         recipe = self.root / "recipes/twin/recipe.yaml"
         recipe.write_text(recipe.read_text().replace("full: 5s", "full: 5m"))  # until it is stopped
         shutil.copytree(AIRGAP, self.root / "images/airgap")
+        for file in ("conftest.py", "tests/allowed_skips.txt"):
+            (self.root / file).parent.mkdir(exist_ok=True)
+            shutil.copy(AIRGAP.parents[1] / file, self.root / file)
+        dockerfile = self.root / "images/toy/Dockerfile"  # its Python has no pytest, the base's has
+        dockerfile.write_text(dockerfile.read_text().replace("PATH=", "PATH=/opt/ae/bin:", 1))
         (self.root / "images/toy/tests").mkdir()
         (self.root / "images/toy/tests/test_gpus.py").write_text(TESTS)
         (self.home / "site").mkdir(parents=True)
@@ -119,7 +126,7 @@ class Host:
     def tested(self, name: str) -> list[str]:
         """What OUT/gpu-tests.txt says of each kind of test."""
         lines = (self.folder / name / "gpu-tests.txt").read_text().splitlines()
-        return [line.removeprefix("GPU tests, ") for line in lines]
+        return [re.sub("^GPU tests, (.*), in the container", r"\1", line) for line in lines]
 
     def packed(self, name: str, recipe: str) -> list[list[str]]:
         """The finished points of every run in OUT/run.tgz."""

@@ -17,6 +17,8 @@ from ae.commands.options import (
     AsJson,
     DryRun,
     EngineName,
+    Experiments,
+    Gpus,
     ImageOption,
     RecipeName,
     SecretOption,
@@ -34,7 +36,7 @@ from ae.host.machine import cache_dir
 from ae.images.content import BuildOptions, image_ref
 from ae.images.environments import folder as environment_of
 from ae.model import Flavour
-from ae.plan.selection import Selection
+from ae.plan.selection import Selection, parse_gpus
 from ae.recipe.load import find_root, load_recipe
 from ae.records.folder import RunStore, results_dir
 from ae.run.display import Display
@@ -61,14 +63,19 @@ def look(name: str | None, engine: str | None) -> Facts:
 
 def shell(
     name: RecipeName,
+    experiment: Experiments = None,
+    gpus: Gpus = None,
     engine: EngineName = None,
     image: ImageOption = None,
     secret: SecretOption = None,
 ) -> None:
     """Open a shell where a paper's points run: same image, GPUs, limits and mounts."""
-    asked = settle(name, Selection(image_override=image), pairs(secret, "--secret"), engine)
+    names = tuple(experiment or ())
+    wanted = Selection(experiments=names, gpus=parse_gpus(gpus), image_override=image)
+    asked = settle(name, wanted, pairs(secret, "--secret"), engine)
     chosen = choose_engine(asked, BuildOptions())
-    point = plan_for(asked, chosen.machine).points[0]
+    points = plan_for(asked, chosen.machine).points
+    point = next((one for one in points if one.needs.gpus), points[0])
     if not chosen.has_image(point.image):
         chosen.prepare(point.image, Display(()))
     out = results_dir(asked.root) / "shell" / name

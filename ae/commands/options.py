@@ -42,6 +42,8 @@ AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocomplet
 ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
 AsJson = Annotated[bool, option("print JSON for a program to read", "--json")]
 EngineName = Annotated[str | None, option("docker, podman, local, slurm; default: docker or local")]
+Experiments = Annotated[Words, repeatable("an experiment")]
+Gpus = Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")]
 ImageOption = Annotated[str | None, option("run this image instead of ours", value="REF")]
 Wheels = Annotated[Path | None, option("a folder of wheels for builds", value="DIR", exists=True)]
 CaBundle = Annotated[Path | None, option("certificates of a proxy", value="FILE", exists=True)]

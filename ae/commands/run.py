@@ -53,7 +53,7 @@ def run(
     variant: Annotated[
         Words, repeatable("a design point (its baseline runs too)", autocompletion=variant_names)
     ] = None,
-    experiment: Annotated[Words, repeatable("an experiment")] = None,
+    experiment: options.Experiments = None,
     figure: Annotated[Words, repeatable("what this figure draws")] = None,
     settings: Annotated[
         Words, repeatable("the same as --KEY VALUE", "--set", value="KEY=VALUE")
@@ -65,7 +65,7 @@ def run(
     budget: Annotated[
         str | None, option("run what decides the most claims in that time", value="TIME")
     ] = None,
-    gpus: Annotated[str | None, option("how many (2), or which (device=0); none: the CPU")] = None,
+    gpus: options.Gpus = None,
     lane: Annotated[str, option("native or upstream")] = "native",
     engine: options.EngineName = None,
     image: options.ImageOption = None,

@@ -43,17 +43,13 @@ class DockerEngine(ContainerEngine):
             said = "there is no docker client on PATH"
             raise EnvironmentFault(said, fix="install the package docker-cli")
         names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
-        return Availability(
-            ok=True,
-            detail=f"Docker Engine {version} at {daemon.endpoint}, {names[route]}",
-            facts={
-                "endpoint": daemon.endpoint,
-                "version": version,
-                "gpu_route": route,
-                "storage": str(daemon.info.get("Driver", "")),
-                "root": str(daemon.info.get("DockerRootDir", "")),
-            },
-        )
+        facts = {
+            "endpoint": daemon.endpoint, "version": version, "gpu_route": route,
+            "storage": str(daemon.info.get("Driver", "")),
+            "root": str(daemon.info.get("DockerRootDir", "")),
+        }  # fmt: skip
+        detail = f"Docker Engine {version} at {daemon.endpoint}, {names[route]}"
+        return Availability(ok=True, detail=detail, facts=facts)
 
     def prepare(self, image: ImageRef, sink: Sink) -> None:
         """Pull what a person named, and the locked image where there is a registry; else build.

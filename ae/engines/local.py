@@ -93,21 +93,15 @@ class LocalEngine(Engine):
         finally:
             shutil.rmtree(home, ignore_errors=True)
         code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+        oom = self._ran_out_of_memory(job, code, words.last, kills)
         status, reason = classify(
-            code,
-            oom=self._ran_out_of_memory(job, code, words.last, kills),
-            timed_out=ended.timed_out,
-            timeout_s=timeout_s,
-            last_words=words.last,
+            code, oom=oom, timed_out=ended.timed_out, timeout_s=timeout_s, last_words=words.last
         )
         return Outcome(
-            status=status,
-            exit_code=code,
-            seconds=ended.seconds,
-            reason=reason,
+            status=status, exit_code=code, seconds=ended.seconds, reason=reason,
             image_id=f"environment {environments.folder(point.image).name}",
             honoured=self._honoured(job, python),
-        )
+        )  # fmt: skip
 
     def leftovers(self) -> list[Leftover]:
         """Groups of processes that a launcher started, of living launchers too."""

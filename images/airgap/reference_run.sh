@@ -7,7 +7,8 @@
 # Before it, on this host, for each folder that `airgap.py collect` made: airgap.py unpack FOLDER.
 # Starts the engine, makes a base from the host's own files, builds the image on it, pushes it to a
 # registry on this host and pulls it back by digest, runs the GPU parity tests and then the recipe
-# from the pulled image, and leaves the run in OUT/run.tgz; after each further `--` stands another
+# in containers of the pulled image (the tests with the host's pytest, which the base borrows, and on
+# the image's own sources), and leaves the run in OUT/run.tgz; after each further `--` stands another
 # run of its own. Left behind are points that have not finished, and what programs recorded in bulk
 # (folders `traces`). NAME=DIR is a build context (`airgap.py contexts`), e.g. fbgemm=DIR; `extra`
 # is a folder of Python packages that the host lacks. Where the image, or one that it is made from,
@@ -48,9 +49,6 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     extra=*) extra=$value ;;
     *)
         contexts+=(--context "$1")
-        # The parity tests run outside the image, and find the same folder in AE_<NAME>_DIR.
-        variable=AE_${1%%=*}_DIR
-        export "${variable^^}=$(realpath "$value")"
         ;;
     esac
     shift
@@ -151,8 +149,6 @@ if [ "${#scripts[@]}" -gt 0 ]; then
 fi
 if [ -n "$extra" ]; then
     contexts+=(--context "extra=$extra")
-    AE_EXTRA_DIR=$(realpath "$extra")
-    export AE_EXTRA_DIR
 fi
 
 {
@@ -181,29 +177,41 @@ fi
 } 8>"$home/preparing"
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
 
-variables=(PYTHONPATH="$PYTHONPATH${AE_EXTRA_DIR:+:$AE_EXTRA_DIR}")
-if [[ "$* " =~ --gpus[=\ ]device=([^ ]+) ]]; then
-    variables+=(CUDA_VISIBLE_DEVICES="${BASH_REMATCH[1]}")
-fi
+here=() # where the tests run: with the GPUs, and as the points, of what is asked for
+words=("$@")
+for place in "${!words[@]}"; do
+    case ${words[place]} in
+    --experiment | --gpus) here+=("${words[place]}" "${words[place + 1]:-}") ;;
+    --experiment=* | --gpus=*) here+=("${words[place]}") ;;
+    esac
+done
 tests=0
 : >"$out/gpu-tests.txt"
 for kind in correct timed; do
     tested="not run by this call"
     if [[ " ${with_tests[*]} " = *" $kind "* ]]; then
         step "GPU tests: $kind"
-        words=(-m "gpu and timed")
+        words='-m "gpu and timed"'
         if [ "$kind" = correct ]; then
-            words=(-m "gpu and not timed")
-            python3 -c 'import xdist' 2>/dev/null && words+=(-n 4 --dist worksteal)
+            words='-m "gpu and not timed"'
+            python3 -c 'import xdist' 2>/dev/null && words+=' -n 4 --dist worksteal'
         fi
+        tree=$AE_RESULTS/shell/$recipe/tests-$$ # what the container sees as $AE_OUT/tests-$$
+        mkdir -p "$tree/tests"
+        cp -R conftest.py pyproject.toml images "$tree"
+        cp tests/allowed_skips.txt "$tree/tests"
+        echo "cd \$AE_OUT/tests-$$ && python -m pytest -q -p no:cacheprovider $words" \
+            "${test_folders[@]}" >"$tree/commands"
         code=0
-        attended env "${variables[@]}" python3 -m pytest -q -p no:cacheprovider "${words[@]}" \
-            "${test_folders[@]}" || code=$?
+        # shellcheck disable=SC2016 # for the inner shell
+        attended sh -c 'commands=$1; shift; exec "$@" <"$commands"' - "$tree/commands" \
+            "${ae[@]}" shell "$recipe" --engine docker "${here[@]}" || code=$?
+        rm -rf "$tree"
         [ "$kind $code" != "timed 5" ] || code=0 # the image has none
         tested=passed
         [ "$code" = 0 ] || tests=$code tested="FAILED, exit code $code: no number of this run holds"
     fi
-    echo "GPU tests, $kind: $tested" | tee -a "$out/gpu-tests.txt"
+    echo "GPU tests, $kind, in the container: $tested" | tee -a "$out/gpu-tests.txt"
 done
 
 step "run"
