@@ -28,6 +28,10 @@ NAMES = {
     "Managed": "managed memory", "bound": "no limit",
 }  # fmt: skip
 
+PLANNERS = {  # and their lines, the lowest ones last
+    "Managed": "-", "Synchronous": "-", "Asynchronous": "-", "OursOffload": "-",
+    "OursRecompute": "-", "OursHalfDuplex": "--", "OursOutside": "--", "Ours": "-",
+}  # fmt: skip
 NETWORKS = {
     "inception": "Inception v4", "resnet200": "ResNet-200", "densenet264": "DenseNet-264",
     "vgg19": "VGG-19", "vgg416": "VGG-416", "gpt2medium": "GPT-2 medium", "unet": "U-Net",
@@ -274,15 +278,35 @@ def limits(frame: pd.DataFrame) -> Plot:
 
 
 def plans(frame: pd.DataFrame) -> Plot:
-    """Predicted time over the uncapped time, per cap and planner."""
-    times = _times(frame, "planner", ["net", "cap", "variant"])
+    """Predicted time over the uncapped time at each share of the need, a line for each planner.
+
+    A line ends where there is no plan; of managed memory, with a fault of middling cost.
+    """
+    times = _times(frame, "planner", ["net", "cap", "variant", "fault"])
+    faults = sorted({float(fault) for *_, fault in times if fault})
+    middle = f"{faults[len(faults) // 2]:g}" if faults else ""
     rows = []
-    for (net, cap, variant), row in times.items():
-        base = times.get((net, "", "uncapped"))
-        if base and variant != "uncapped":
-            value = row["median"] / base["median"]
-            name = f"{cap} {NAMES.get(variant, variant)}"
-            rows.append(_row(value, row, net=net, bar=name, policy=variant))
+    for (net, cap, variant, fault), row in times.items():
+        base = times.get((net, "", "uncapped", ""))
+        if base and variant != "uncapped" and not cap.endswith("GB") and fault in ("", middle):
+            share = 100 * float(cap)
+            rows.append(_row(row["median"] / base["median"], row, net=net, policy=variant)
+                        | {"share": share})  # fmt: skip
     table = _table(rows)
-    nets = dict.fromkeys(table["net"], 1.0)
-    return _bars(table, "Time over the uncapped time, by cap", "slowdown", nets)
+    nets = list(dict.fromkeys(table["net"]))
+    title = "Predicted time of a step by the memory that it has"
+    figure, axes = new_panels(len(nets), 9, title=title, across=4)
+    for axis, net in zip(axes, nets, strict=True):
+        own = table[table["net"] == net].sort_values("share")
+        for policy in in_order(own["policy"], list(PLANNERS)):
+            some = own[own["policy"] == policy]
+            axis.plot(some["share"], some["value"], PLANNERS[policy], marker="o", markersize=3,
+                      color=COLOURS[policy], label=NAMES.get(policy, policy))  # fmt: skip
+        axis.set_title(network(net))
+        axis.set_xlabel("memory (% of the need)")
+        axis.grid(True)
+    axes[0].set_yscale("log", base=2)  # of all panels
+    axes[0].yaxis.set_major_formatter("{x:g}")
+    axes[0].set_ylabel("time over the uncapped time")
+    axes[0].legend(fontsize=6.5, loc="upper right")
+    return Plot(figure=figure, table=table, spread=SPREAD)

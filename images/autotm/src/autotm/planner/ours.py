@@ -39,18 +39,22 @@ def plan(
     """Our plan, replayed: its seconds are the replay's, its bound the programme's. Raises NoPlan.
 
     Whole tensors and addresses take more than the programme counts: where they do not fit, or wait
-    for each other, it is solved again for less; where there was no plan, with `seconds` once more.
-    In a small graph a tensor is much of the memory; there large ones are then counted as a whole,
-    and copies get an order. There, and where nothing was found, the paper's plans, which are plans
-    of this model too, are tried as well, for some seconds more. aim: the search ends with a plan
-    that is enough; NoPlan where none is fast enough.
+    for each other, it is solved again for less; where there was no plan, with `seconds` once more,
+    and then with nothing made again, which is easier to place. In a small graph a tensor is much of
+    the memory; there large ones are then counted as a whole, and copies get an order. There, and
+    where nothing was found, the paper's plans, which are plans of this model too, are tried as
+    well, for some seconds more. aim: the search ends with a plan that is enough; NoPlan where none
+    is fast enough.
     """
     began = time.perf_counter()
-    least, op = least_bytes(graph, machine, Limits(depth=0))
-    if least > machine.capacity:
-        raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {least} bytes, whatever is moved")
+    needs, op = least_bytes(graph, machine, Limits(depth=0))
+    if needs > machine.capacity:
+        raise NoPlan(f"{graph.ops[op].name} (op {op}) needs {needs} bytes, whatever is moved")
     until, known = began + seconds, limits or limits_for(graph, machine)
     found, chosen, bound, problem = _planned(graph, machine, known, seconds, gap, aim)
+    if found is None and known.offload and known.depth:
+        moving = replace(known, depth=0)
+        found, chosen, _, _ = _planned(graph, machine, moving, seconds, gap, aim)
     few = len(graph.ops) <= FEW and known.offload
     if few and bound and not _done(found, bound, gap, aim):
         found, bound = _whole(graph, machine, known, until, gap, found, chosen, bound, aim)
