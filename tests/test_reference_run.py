@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -35,6 +34,7 @@ def test_in_a_worker(worker_id):
 @pytest.mark.timed
 def test_alone(worker_id): assert worker_id == "master"
 """
+PASSED = "1 passed, 0 failed, 0 skipped"
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.slow,
@@ -126,7 +126,7 @@ class Host:
     def tested(self, name: str) -> list[str]:
         """What OUT/gpu-tests.txt says of each kind of test."""
         lines = (self.folder / name / "gpu-tests.txt").read_text().splitlines()
-        return [re.sub("^GPU tests, (.*), in the container", r"\1", line) for line in lines]
+        return [line.removeprefix("GPU tests in the image's container, ") for line in lines]
 
     def packed(self, name: str, recipe: str) -> list[list[str]]:
         """The finished points of every run in OUT/run.tgz."""
@@ -182,7 +182,7 @@ def test_two_at_once(host: Host) -> None:
     host.until((host.folder / "a/run.tgz").exists)
     host.until(lambda: waits(first))  # it has started the engine
     assert host.packed("a", "toy") == [["either", "noop"]]
-    assert host.tested("a") == ["correct: passed", "timed: passed"]
+    assert host.tested("a") == [f"correct: {PASSED}", f"timed: {PASSED}"]
     host.until(lambda: host.stuck() == 1)
 
     assert int((host.folder / "b/pid").read_text()) == second.pid
@@ -201,6 +201,7 @@ def test_two_at_once(host: Host) -> None:
         (given,) = [p.needs.gpus for p in run.record.plan.points if p.id == "either"]
         assert given is not None
         assert [device["index"] for device in given.model_dump()["devices"]] == [gpu]
+        assert len(run.record.provenance.about) == 2
 
 
 def test_an_engine_that_runs_is_left_running(host: Host) -> None:
@@ -225,7 +226,7 @@ def test_one_that_fails_lets_the_others_go_on(host: Host) -> None:
     second = host.start("b", "toy", "tests=timed", "--", "--quick", "--experiment", "noop")
     assert second.wait(120) == 0, host.log("b")
     assert host.packed("b", "toy") == [["noop"]]
-    assert host.tested("b") == ["correct: not run by this call", "timed: passed"]
+    assert host.tested("b") == ["correct: not run by this call", f"timed: {PASSED}"]
     assert first.wait(60) == 2, host.log("a")
     assert "nowhere" in host.log("a")
     assert not runs_engine(host)
@@ -237,7 +238,8 @@ def test_tests_that_fail_are_named(host: Host) -> None:
     script = host.start("a", "toy", "tests=correct", *words)
     assert script.wait(120) == 1, host.log("a")
     assert host.packed("a", "toy") == [["noop"]]
-    failed = "correct: FAILED, exit code 1: no number of this run holds"
+    counts = "0 passed, 1 failed, 0 skipped"
+    failed = f"correct: {counts}, exit code 1: no number of this run holds"
     assert host.tested("a") == [failed, "timed: not run by this call"]
     assert host.start("b", "toy", "tests=perhaps").wait(60) == 2
     assert "tests=perhaps: yes, no, correct or timed" in host.log("b")

@@ -70,6 +70,7 @@ class GpuFacts(Kept):
 class Provenance(Kept):
     """Where a run came from: source, engine, host, GPUs."""
 
+    about: tuple[str, ...] = ()  # the lines of AE_ABOUT: what else a reader must know
     ae: str = ""
     started: str = "unknown"
     command: tuple[str, ...] = ()
@@ -202,6 +203,7 @@ def gather(root: Path, engine: Mapping[str, str], machine: Machine) -> Provenanc
         for gpu in machine.gpus
     ]
     return Provenance(
+        about=tuple(os.environ.get("AE_ABOUT", "").splitlines()),
         ae=__version__,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(sys.argv[1:]),

@@ -166,6 +166,7 @@ def load_run(folder: Path) -> Results:
         gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
         images={point.image.reference: point.image.content for point in plan.points},
         points={point.key: "" for point in plan.points},
+        about=record.provenance.about,
         provenance=record.provenance,
     )
     results = assemble(folder, origin.run, origin.recipe, (origin,), origin)
@@ -252,12 +253,10 @@ def keep(run: Results, folder: Path) -> list[str]:
     """
     if not (done := [point for point in run.points if point.done]):
         raise UsageError(f"{run.name} has no finished point", fix="ae run --resume finishes it")
-    origin = run.origins[0].model_copy(
-        update={
-            "points": {point.status.key: digest(point.folder, *_KEPT) for point in done},
-            "provenance": _clean(run.origins[0].provenance, run.name),
-        }
-    )
+    digests = {point.status.key: digest(point.folder, *_KEPT) for point in done}
+    origin = run.origins[0]
+    clean = _clean(origin.provenance, run.name)
+    origin = origin.model_copy(update={"points": digests, "provenance": clean})
     old = load_reference(folder)  # of a new set: nothing
     gone = [point for point in old.points if any(_replaces(new, point) for new in done)]
     for point in gone:
@@ -289,7 +288,7 @@ def _clean(provenance: Provenance, run: str) -> Provenance:
             fix="commit what differs and run again; where there is only a copy of a revision, "
             "set AE_REVISION to it, all 40 digits, before the run",
         )
-    return provenance.model_copy(update={"source": Source(revision=revision)})
+    return provenance.model_copy(update={"source": Source(revision=revision), "about": ()})
 
 
 def _copy(point: PointResult, points: Path) -> None:

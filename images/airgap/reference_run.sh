@@ -123,7 +123,7 @@ more=
 at_the_end() {
     trap '' TERM INT HUP USR1 # the engine is not left behind
     pack
-    [ -z "$more" ] || rm -rf "$more"
+    rm -rf "$more" "${tree:-}"
     exec 8>&- # who waits to prepare may go on
     [ -z "$started" ] || { flock 9 && "${airgap[@]}" stop; }
 }
@@ -185,34 +185,41 @@ for place in "${!words[@]}"; do
     --experiment=* | --gpus=*) here+=("${words[place]}") ;;
     esac
 done
+counted='import sys, xml.etree.ElementTree as tree
+found = tree.parse(sys.argv[1]).getroot().find("testsuite").attrib
+wrong, skipped = int(found["failures"]) + int(found["errors"]), int(found["skipped"])
+passed = int(found["tests"]) - wrong - skipped
+print(f"{passed} passed, {wrong} failed, {skipped} skipped")'
 tests=0
+tree=$AE_RESULTS/shell/$recipe/tests-$$ # which the container sees as $AE_OUT/tests-$$
 : >"$out/gpu-tests.txt"
 for kind in correct timed; do
     tested="not run by this call"
     if [[ " ${with_tests[*]} " = *" $kind "* ]]; then
         step "GPU tests: $kind"
-        words='-m "gpu and timed"'
+        options='-m "gpu and timed"'
         if [ "$kind" = correct ]; then
-            words='-m "gpu and not timed"'
-            python3 -c 'import xdist' 2>/dev/null && words+=' -n 4 --dist worksteal'
+            options='-m "gpu and not timed"'
+            python3 -c 'import xdist' 2>/dev/null && options+=' -n 4 --dist worksteal'
         fi
-        tree=$AE_RESULTS/shell/$recipe/tests-$$ # what the container sees as $AE_OUT/tests-$$
         mkdir -p "$tree/tests"
         cp -R conftest.py pyproject.toml images "$tree"
         cp tests/allowed_skips.txt "$tree/tests"
-        echo "cd \$AE_OUT/tests-$$ && python -m pytest -q -p no:cacheprovider $words" \
-            "${test_folders[@]}" >"$tree/commands"
+        options+=" -q -p no:cacheprovider --junit-xml=junit.xml ${test_folders[*]}"
+        echo "cd \$AE_OUT/tests-$$ && python -m pytest $options" >"$tree/commands"
         code=0
         # shellcheck disable=SC2016 # for the inner shell
         attended sh -c 'commands=$1; shift; exec "$@" <"$commands"' - "$tree/commands" \
             "${ae[@]}" shell "$recipe" --engine docker "${here[@]}" || code=$?
+        tested=$(python3 -c "$counted" "$tree/junit.xml" || echo "no test was run")
         rm -rf "$tree"
         [ "$kind $code" != "timed 5" ] || code=0 # the image has none
-        tested=passed
-        [ "$code" = 0 ] || tests=$code tested="FAILED, exit code $code: no number of this run holds"
+        [ "$code" = 0 ] || tests=$code tested="$tested, exit code $code: no number of this run holds"
     fi
-    echo "GPU tests, $kind, in the container: $tested" | tee -a "$out/gpu-tests.txt"
+    echo "GPU tests in the image's container, $kind: $tested" | tee -a "$out/gpu-tests.txt"
 done
+AE_ABOUT=$(cat "$out/gpu-tests.txt") # goes into each run, and with it among the kept results
+export AE_ABOUT
 
 step "run"
 code=0

@@ -210,6 +210,20 @@ def test_the_oracle_of_the_build(
     assert bad(judged(ae, "build", "--engine", "local")) == {"ae/toy:cpu": "exit code 3: broken"}
 
 
+def test_what_else_a_reader_must_know_goes_with_the_results(
+    root: Path, ae: Ae, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AE_ABOUT", "GPU tests: 3 passed\nAnd a neighbour.")
+    assert run("--experiment", "together").returncode == 0
+    (folder,) = (root / "results/runs/toy").iterdir()
+    assert ae("keep", folder.name, "--machine", "toys")[0] == 0
+    monkeypatch.delenv("AE_ABOUT")
+    for name in (folder.name, "toys/toy"):
+        text = ae("review", name)[1]
+        assert "GPU tests: 3 passed" in text
+        assert "And a neighbour." in text
+
+
 def test_the_oracles_of_data_and_run(root: Path, ae: Ae) -> None:
     assert judged(ae, "data")["pass"]
     said = bad(judged(ae, "run"))
