@@ -16,6 +16,7 @@ from ae.plan.points import points_of, runtime_needs, secrets_of, with_unique_ids
 from ae.plan.selection import Selection, check_selection, parameter_values, reductions
 from ae.recipe.models import Recipe
 from ae.recipe.rules import placeholders
+from ae.units import counted
 
 
 def make_plan(
@@ -192,7 +193,7 @@ def _check_served(
     faults = [error for error in refused.values() if isinstance(error, EnvironmentFault)]
     if not faults and len(machine.gpus) < asked:
         raise EnvironmentFault(
-            f"{asked} GPUs were asked for, and this machine shows {len(machine.gpus) or 'none'}",
+            f"asked for: {counted(asked, 'GPU')}; this machine shows {len(machine.gpus) or 'none'}",
             fix="drop --gpus, or run where there are more; see `ae doctor`",
         )
     for error in (*faults, *refused.values()):

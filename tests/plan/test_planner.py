@@ -647,7 +647,7 @@ def test_the_same_note_of_several_experiments_is_said_once(toy: Recipe) -> None:
 
 
 def test_gpus_that_are_asked_for_and_not_there(toy: Recipe) -> None:
-    with pytest.raises(EnvironmentFault, match="2 GPUs were asked for") as caught:
+    with pytest.raises(EnvironmentFault, match="asked for: 2 GPUs;") as caught:
         plan(toy, ONE, gpus=2)  # no experiment of a plain run uses any
     assert caught.value.exit_code == ExitCode.ENVIRONMENT
     recipe = changed(toy, "either", default=True)
