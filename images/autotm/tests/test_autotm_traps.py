@@ -341,6 +341,21 @@ def test_batch_normalisation_of_each_kind(
         torch.testing.assert_close(mine, parameter.grad)
 
 
+def test_the_counters_of_all_normalisations_are_one_call() -> None:
+    """But not those that something else reads, here by what is called twice."""
+    often = nn.BatchNorm2d(8)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), often, often,
+                           nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten())  # fmt: skip
+    x, y = torch.randn(4, 3, 9, 9), torch.arange(4)
+    step = fitted(module, x, y, loss=LOSS)
+    calls = step.iteration.capture.calls
+    wholes = [[v for v in call.outputs if v and v.dtype == torch.int64] for call in calls]
+    assert [len(each) for each in wholes if each] == [2, 1, 1]
+    for _ in range(3):
+        step(x, y).backward()
+    assert [int(module[n].num_batches_tracked) for n in (1, 3, 5)] == [3, 6, 3]
+
+
 def flat(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
     """With both running statistics in one storage, as some libraries lay them."""
     both = torch.cat([norm.running_mean, norm.running_var])

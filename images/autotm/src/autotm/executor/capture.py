@@ -17,6 +17,7 @@ from torch._functorch._aot_autograd import descriptors as aot
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
 from autotm.executor.calls import Call, Capture, Role, View, views_of
+from autotm.executor.counters import gather
 from autotm.executor.errors import CaptureError
 from autotm.executor.joining import Joined, Pair, by_library, is_backward, join
 from autotm.executor.kernels import ABSOLUTE
@@ -64,6 +65,7 @@ def capture(
     graph_module.graph.eliminate_dead_code()
     join(graph_module.graph)
     overwrite(graph_module.graph)
+    gather(graph_module.graph)
     try:
         return _Flattening(graph_module, tuple(sample), lossy).result(type(module).__name__)
     except CaptureError:
