@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from autotm.check import PlanError, Replay, check
+from autotm.cli import main
 from autotm.graph import Graph, Machine, Op, Plan, Stay, Tensor
 from autotm.networks.catalogue import build
 from autotm.planner import ours, paper
@@ -458,6 +461,28 @@ def test_a_tight_graph_has_a_plan_though_short_gaps_are_worth_no_copy() -> None:
         Programme(graph, machine, replace(limits, least_ops=2)).bound(20)
     found = ours.plan(graph, machine, seconds=5)
     assert check(graph, machine, found).peak_bytes <= machine.capacity
+
+
+def test_an_experiment_says_where_there_is_a_plan_and_gives_the_paper_its_better_window(
+    tmp_path: Path,
+) -> None:
+    words = ["planner", "--network", "vgg19_64", "--caps", "0.6,0.4", "--out", str(tmp_path)]
+    assert main([*words, "--variants", "Asynchronous,Ours"]) == 0
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    found = {
+        (each["metric"], each["labels"]["variant"], each["labels"].get("cap")): each["samples"][0]
+        for each in map(json.loads, lines)
+    }
+    for variant in ("Asynchronous", "Ours"):
+        assert found["planned", variant, "0.6"] == 1
+        assert found["planned", variant, "0.4"] == 0, "an operator by itself is over it"
+    graph = timed_on_gpu(build("vgg19_64"), Gpu())
+    machine = Machine(int(0.6 * graph.peak_bytes), 12e9, 12e9)
+    theirs = [
+        paper.plan(graph, machine, "asynchronous", seconds=60, window=window).seconds
+        for window in (5, 15)
+    ]
+    assert found["iteration_time", "Asynchronous", "0.6"] == pytest.approx(min(theirs))
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6])

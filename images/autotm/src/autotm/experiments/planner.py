@@ -62,13 +62,10 @@ def _managed(
 def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Plan:
     """The plan of one variant. Raises NoPlan."""
     seconds, gap = config.solver_seconds, config.gap
-    if variant in ("Synchronous", "Asynchronous"):
-        formulation: paper.Formulation = (
-            "synchronous" if variant == "Synchronous" else "asynchronous"
-        )
-        return paper.plan(
-            graph, machine, formulation, seconds=seconds, gap=gap, window=config.window
-        )
+    if variant == "Synchronous":
+        return paper.plan(graph, machine, "synchronous", seconds=seconds, gap=gap)
+    if variant == "Asynchronous":
+        return _asynchronous(config, graph, machine)
     limits = ours.limits_for(graph, machine)
     if variant == "OursOffload":
         limits = replace(limits, depth=0)
@@ -78,6 +75,24 @@ def planned(config: Config, graph: Graph, machine: Machine, variant: str) -> Pla
         machine = replace(machine, duplex=False)
     planner = ours.outside if variant == "OursOutside" else ours.plan
     return planner(graph, machine, limits, seconds=seconds, gap=gap)
+
+
+def _asynchronous(config: Config, graph: Graph, machine: Machine) -> Plan:
+    """The faster of two plans: a large window's may be the worse one when its time is over."""
+    found, problem = list[Plan](), NoPlan("no plan was found in time")
+    for window in sorted({-(-config.window // 3), config.window}):
+        try:
+            found.append(
+                paper.plan(
+                    graph, machine, "asynchronous", seconds=config.solver_seconds,
+                    gap=config.gap, window=window,
+                )
+            )  # fmt: skip
+        except NoPlan as error:
+            problem = error
+    if not found:
+        raise problem
+    return min(found, key=lambda plan: plan.seconds)
 
 
 def _write(
