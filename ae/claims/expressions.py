@@ -44,10 +44,10 @@ ARITHMETIC: Mapping[type[ast.operator], Callable[[Values, Values], Values]] = {
     ast.Div: operator.truediv,
 }
 COMPARISONS: Mapping[type[ast.cmpop], Callable[[Values, Values], Values]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+    ast.Lt: lambda a, b: (a < b) & ~_same(a, b),
+    ast.LtE: lambda a, b: (a < b) | _same(a, b),
+    ast.Gt: lambda a, b: (a > b) & ~_same(a, b),
+    ast.GtE: lambda a, b: (a > b) | _same(a, b),
     ast.Eq: _same,
     ast.NotEq: lambda a, b: ~_same(a, b),
 }

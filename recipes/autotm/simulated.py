@@ -166,7 +166,7 @@ def _bars(table: pd.DataFrame, title: str, unit: str, marks: Mapping[str, float]
             low=[float(value) for value in own.get("low", own["value"])],
             high=[float(value) for value in own.get("high", own["value"])],
             colours=[COLOURS.get(policies[name], COSTS) for name in names],
-            texts=["not run" if pd.isna(value) else f"{value:.3g}" for value in values],
+            texts=["no value" if pd.isna(value) else f"{value:.3g}" for value in values],
             reach=reach,
             mark=marks.get(net),
             beyond=[marks.get(net, 0.0)] * len(names),
@@ -308,5 +308,6 @@ def plans(frame: pd.DataFrame) -> Plot:
     axes[0].set_yscale("log", base=2)  # of all panels
     axes[0].yaxis.set_major_formatter("{x:g}")
     axes[0].set_ylabel("time over the uncapped time")
-    axes[0].legend(fontsize=6.5, loc="upper right")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=7, loc="outside right upper")
     return Plot(figure=figure, table=table, spread=SPREAD)

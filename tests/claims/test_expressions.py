@@ -78,6 +78,8 @@ def test_numbers(text: str, expected: float) -> None:
         ("1 == 1.000001", False),
         ("1 != 1.000001", True),
         ("1 != 1 + 0.0000000000001", False),
+        ("1 + 0.0000000000001 <= 1 and 1 >= 1 + 0.0000000000001", True),
+        ("1 < 1 + 0.0000000000001 or 1 + 0.0000000000001 > 1", False),
         ("median(regs, arch=sm_80) == 74", True),
         ("every_over(dataset, median(time, variant=fast) < median(time, variant=base))", True),
         ("every_over(dataset, median(time, variant=fast) <= 5)", False),
