@@ -151,16 +151,16 @@ def children_of(name: str) -> list[int]:
     ]
 
 
-def end_tree(pid: int) -> None:
-    """Kill a process and all that it has started."""
+def signal_tree(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a process and all that it has started a signal."""
     try:
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return
     for word in below:
-        end_tree(int(word))
+        signal_tree(int(word), number)
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 @contextmanager

@@ -144,16 +144,18 @@ def test_a_node_fails(tmp_path: Path) -> None:
         outcome = one.end(90)
     finally:
         for pid in script:  # Slurm has lost them
-            cluster.end_tree(pid)
+            cluster.signal_tree(pid)
     assert outcome.status is Status.FAILED
     assert "NODE_FAIL" in outcome.reason
 
 
 def test_a_job_without_its_slurmstepd_ends_by_its_file(tmp_path: Path) -> None:
-    one = Running(job_of(tmp_path, "print:up", "sleep:3", "write:result:1"))
+    script = "echo up; until [ -e go ]; do sleep 0.1; done; printf 1 >result"
+    one = Running(job_of(tmp_path, argv=("bash", "-c", script)))
     one.says("up")
     for pid in cluster.steps(one.name):
         os.kill(pid, signal.SIGKILL)
+    (tries(one.job)[-1] / "out/go").touch()  # at once: when Slurm notices is its own affair
     assert one.end().status is Status.DONE
     assert (tmp_path / "out/result").read_text() == "1"
     until(lambda: cluster.state(one.name) != "RUNNING")  # which it would be for minutes
@@ -162,11 +164,8 @@ def test_a_job_without_its_slurmstepd_ends_by_its_file(tmp_path: Path) -> None:
 def test_a_job_without_a_sign_of_life_is_cancelled(tmp_path: Path) -> None:
     one = Running(job_of(tmp_path, "print:up", "sleep:600"))
     one.says("up")
-    script = cluster.children_of(one.name)
-    for pid in cluster.steps(one.name):
-        os.kill(pid, signal.SIGKILL)
-    for pid in script:
-        cluster.end_tree(pid)
+    for pid in cluster.children_of(one.name):  # as on a node that hangs: Slurm sees it run
+        cluster.signal_tree(pid, signal.SIGSTOP)
     outcome = one.end()
     assert outcome.status is Status.FAILED
     assert "no sign of life" in outcome.reason
