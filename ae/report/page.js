@@ -101,9 +101,16 @@
     return { ...spec, columns, spec: { ...spec.spec, width: Math.max(150, panel) } };
   };
 
+  const csv = (figure) => {  // with the columns that are the same in every row
+    const [rows, same] = ["pre.csv", "pre.same"].map((name) => figure.querySelector(name)?.textContent);
+    const [names, values] = (same ?? "").split("\n");
+    const whole = (row, at) => `${row},${at ? values : names}`;
+    return same ? rows.trim().split("\n").map(whole).join("\n") + "\n" : rows;
+  };
+
   const draw = async (figure, place) => {
     const spec = JSON.parse(figure.dataset.view);
-    spec.data.values = figure.querySelector("pre.csv").textContent;
+    spec.data.values = csv(figure);
     const { config, ...rest } = spec;
     await window.vegaEmbed(place, fitted(rest, place.clientWidth), {
       mode: "vega-lite",
@@ -146,7 +153,7 @@
     }
     const save = make("button", "Save CSV", { type: "button" });
     save.addEventListener("click", () => {
-      const blob = new Blob([figure.querySelector("pre.csv").textContent], { type: "text/csv" });
+      const blob = new Blob([csv(figure)], { type: "text/csv" });
       const link = make("a", "", { href: URL.createObjectURL(blob), download: `${figure.id}.csv` });
       link.click();
       URL.revokeObjectURL(link.href);

@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
 
-from ae.claims.judge import Claim, Verdict, scoreboard
+from ae.claims.judge import Verdict, scoreboard
 from ae.host.files import write_atomic
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
@@ -93,13 +93,11 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
         home=home,
         text=text,
         scores=_scores,
-        accepted=_accepted,
         order=[str(word) for word in Verdict],
         image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
-        csv=lambda drawn: drawn.files["csv"].read_text("utf-8"),
+        plotted=_plotted,
         within=lambda said: html.escape(said, quote=False),  # an element: `&#34;` has five bytes
         alike=lambda one, last: {k for k, v in one if last and getattr(last, k) == v},
-        view=_view,
         scripts=[path.name for one in _SCRIPTS for path in VENDOR.glob(f"{one}-[0-9]*.js")],
     )
 
@@ -115,18 +113,16 @@ def _scores(chapters: Sequence[Chapter]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def _accepted(claim: Claim) -> str:
-    """Between which bounds a claim holds."""
-    low, high = (None if end is None else text.number(end) for end in (claim.lower, claim.upper))
-    if low and high:
-        return low if low == high else f"{low} to {high}"
-    return f"at least {low}" if low else f"at most {high}" if high else ""
-
-
-def _view(drawn: Drawn, about: str) -> str:
-    """The interactive view of a figure's CSV, if there is one, for an attribute in '...'."""
+def _plotted(drawn: Drawn, about: str) -> tuple[str, str, str]:
+    """A figure's CSV: what differs between rows, and in one row what does not; the interactive view
+    of it, if there is one."""
     import pandas as pd
 
+    table = pd.read_csv(drawn.files["csv"], dtype=str, keep_default_na=False)
+    same = [name for name in table if len(table) > 2 and table[name].nunique() == 1]
     spec = view(pd.read_csv(drawn.files["csv"]), about)
-    plain = html.escape(json.dumps(spec, separators=(",", ":")), quote=False) if spec else ""
-    return plain.replace("'", "&#39;")
+    return (
+        table.drop(columns=same).to_csv(index=False),
+        table[same][:1].to_csv(index=False) if same else "",
+        json.dumps(spec, separators=(",", ":")) if spec else "",
+    )

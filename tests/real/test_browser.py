@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from csv import DictReader
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ae.commands import results as commands
+from ae.recipe.load import load_recipe
+from ae.records.results import load_reference
+from ae.report.chapter import draw_figures
 from tests.conftest import missing
 from tests.real.browser import Page, browser, find
 
@@ -53,6 +57,14 @@ OPEN_VIEW = """(async () => {
   return [figure.id, said.textContent, marks.length,
     figure.querySelector(".view").getBoundingClientRect().height,
     figure.querySelector("img").checkVisibility()];
+})()"""
+SAVED = """(async () => {
+  const blobs = [];
+  URL.createObjectURL = (blob) => { blobs.push(blob); return "#"; };
+  const figures = [...document.querySelectorAll("figure")];
+  for (const figure of figures) [...figure.querySelectorAll("button")].at(-1).click();
+  const texts = await Promise.all(blobs.map((one) => one.text()));
+  return figures.map((figure, at) => [figure.id, texts[at], figure.dataset.view]);
 })()"""
 CLAIMS = "document.querySelector('table.claims')"
 
@@ -221,12 +233,20 @@ def test_it_prints_with_its_provenance(site: Path, page: Page) -> None:
     page.do("Emulation.setEmulatedMedia", media="")
 
 
-def test_the_specification_is_that_of_the_figures_own_csv(site: Path, page: Page) -> None:
-    page.open(fullest(site))
-    figures = page.ask(
-        "[...document.querySelectorAll('figure')].map((one) => [one.dataset.view,"
-        " one.querySelector('pre.csv').textContent.split('\\n')[0]])"
-    )
-    assert figures
-    for spec, header in figures:
-        assert set(json.loads(spec)["data"]["format"]["parse"]) == set(header.split(","))
+def test_the_whole_csv_of_a_figure_is_shown_in_parts_and_saved(
+    site: Path, page: Page, tmp_path: Path
+) -> None:
+    path = fullest(site)
+    recipe, machine = path.stem.split("-", 1)
+    results = load_reference(ROOT / "results/reference" / machine / recipe)
+    page.open(path)
+    saved = {name: (csv, json.loads(view)) for name, csv, view in page.ask(SAVED)}
+    assert page.ask("document.querySelectorAll('pre.same').length") > 0
+    for one in draw_figures(ROOT, load_recipe(ROOT, recipe), results, tmp_path, []):
+        if not one.files:
+            continue
+        csv, view = saved.pop(f"{path.stem}-{one.name}")
+        whole = [*DictReader(one.files["csv"].read_text().splitlines())]
+        assert [*DictReader(csv.splitlines())] == whole
+        assert set(view["data"]["format"]["parse"]) == set(whole[0])
+    assert saved == {}
