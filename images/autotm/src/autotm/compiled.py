@@ -22,7 +22,7 @@ from autotm.planner.model import Model
 try:
     from torch._inductor.custom_graph_pass import CustomKnapsackSolver as _Base
 except ImportError:  # an older PyTorch takes any callable
-    _Base = object  # type: ignore[assignment, misc]
+    _Base = object
 
 Cost = Callable[[fx.Node], float]
 

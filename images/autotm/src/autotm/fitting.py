@@ -286,7 +286,7 @@ class Fitted(nn.Module):
         if casting(self.iteration.capture.device) != self._cast:
             raise ValueError("autocast is not what it was when the step was fitted; fit it again")
         parameters = [held.parameters[name] for name in self.trained]
-        loss: torch.Tensor = _Step.apply(self, held, inputs, *parameters)  # type: ignore[no-untyped-call]
+        loss: torch.Tensor = _Step.apply(self, held, inputs, *parameters)
         return loss
 
     def measure(self, repeats: int = 5, close: bool = False) -> Measurement:

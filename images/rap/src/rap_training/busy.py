@@ -35,8 +35,13 @@ def batch_of(rank: Rank, variant: Variant) -> Batch:
     for number in range(SLOTS):
         steps.all(number)
     settle(rank.device, rank.collectives)
+
+    def several() -> None:
+        for number in range(_COUNT):
+            steps.all(number)
+
     if rank.device.type == "cuda":
-        spans = kernels(lambda: [steps.all(number) for number in range(_COUNT)])
+        spans = kernels(several)
     else:
         spans = [
             _timed(f"call {at}", call)

@@ -139,5 +139,5 @@ def _arrays(source: Source, batch: RawBatch) -> list[tuple[str, np.ndarray]]:
         values, valid = batch.dense[name]
         return [("values", values), ("valid", valid)]
     ids, valid, lengths = batch.sparse[name]
-    found = [("values", ids), ("valid", valid)]
-    return found if lengths is None else [*found, ("lengths", lengths)]
+    lists = [] if lengths is None else [("lengths", lengths)]
+    return [("values", ids), ("valid", valid), *lists]

@@ -78,10 +78,9 @@ def run_session(
             processes[f"rank {rank}"] = context.Process(target=_rank, args=arguments)
             if ends:
                 share = {PERCENTAGE: str(config.mps_percentage)} if session == "mps" else {}
-                arguments = (os.getpid(), config, rank, ends, messages, environment | share)
-                processes[f"preprocessor {rank}"] = context.Process(
-                    target=_preprocessor, args=arguments
-                )
+                own = (os.getpid(), config, rank, ends, messages, environment | share)
+                process = context.Process(target=_preprocessor, args=own)
+                processes[f"preprocessor {rank}"] = process
         for process in processes.values():
             process.start()
         _supervise(processes, messages, handle, daemon, config.patience)
@@ -198,7 +197,7 @@ def _rank(
 
 def _function(job: str) -> Callable[..., object]:
     module, _, name = job.rpartition(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(module), name)
 
 
 def _preprocessor(

@@ -218,8 +218,7 @@ def ngram(value: Value, n: int) -> Value:
     """All windows of min(n, length) consecutive elements of every row, one after the other."""
     width = value.width
     if value.lengths is None:
-        used = min(n, width)
-        windows = np.lib.stride_tricks.sliding_window_view(value.values, used, axis=1)
+        windows = np.lib.stride_tricks.sliding_window_view(value.values, min(n, width), axis=1)
         return replace(value, values=windows.reshape(len(value.values), -1))
     lengths = value.lengths
     used = np.minimum(lengths, np.int32(min(n, width)))

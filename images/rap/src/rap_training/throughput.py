@@ -50,8 +50,8 @@ def measure(rank: Rank, names: Sequence[str]) -> dict[str, list[float]]:
         if variant.may_stream:
             clock = partial(_iteration_us, rank, name)
             ready[name], _ = choose_way(rank, variant, ready[name], clock)
-        if isinstance(ready[name], FromWorkers):
-            _sweep_workers(rank, ready[name])
+        if isinstance(way := ready[name], FromWorkers):
+            _sweep_workers(rank, way)
     counts = {name: _iterations(rank, name, ready[name]) for name in ready}
     rank.tell("measuring")  # every process has used its GPU by now
     found: dict[str, list[float]] = {name: [] for name in ready}

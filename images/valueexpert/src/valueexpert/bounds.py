@@ -43,10 +43,10 @@ def spared(
         key = (place, one.thing)
         stakes[key] = max(stakes.get(key, 0), one.at_stake)
     for effect in found.shadow.effects:
-        ratio = ratios.get(effect.thing.context)
-        if ratio and effect.kind not in (ALLOC, KERNEL):
+        narrower = ratios.get(effect.thing.context)
+        if narrower and effect.kind not in (ALLOC, KERNEL):
             key = (effect.context, effect.thing.context)
-            copies[key] = copies.get(key, 0) + narrowed(ratio, effect.written)
+            copies[key] = copies.get(key, 0) + narrowed(narrower, effect.written)
     return {KERNELS: sum(kernels.values()), MEMORY: sum(copies.values())}
 
 

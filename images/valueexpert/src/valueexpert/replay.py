@@ -57,7 +57,8 @@ def run(program: Path, variant: str, size: int, folder: Path) -> dict[str, Any]:
 def _write(dump: Path, folder: Path) -> None:
     columns = np.fromfile(dump / "accesses.bin", _RECORD)
     sites = tuple((dump / "sites.txt").read_text().splitlines())
-    accesses = Accesses(**{name: columns[name] for name in COLUMNS}, sites=sites)
+    own: dict[str, Any] = {name: columns[name] for name in COLUMNS}
+    accesses = Accesses(**own, sites=sites)
     contents = Contents(
         np.fromfile(dump / "contents.bin", np.uint8), np.fromfile(dump / "ends.bin", np.uint64)
     )

@@ -174,7 +174,7 @@ class _Flattening:
         self._views[node] = view
         self._roles[view.tensor] = role
         if role[0] == "constant":
-            self._constants[view.tensor] = self._fixed[role[1]]
+            self._constants[view.tensor] = self._fixed[str(role[1])]
 
     def _visit(self, node: fx.Node) -> Call | None:
         if node.op == "get_attr":

@@ -246,7 +246,8 @@ def kernel(call: Call, inside: Callable[[View], bool], device: str) -> Kernel:
         into = _into(call, device)
         if into is not None:
             return Kernel(call, into, 0, tried=tried)
-    count, partly, outside = 0, None, 0
+    partly: Partly | None = None
+    count = outside = 0
     if call.target == NORM and row_by_row(call):
         count, partly = 3, _batch_norm
     if isinstance(call.target, Joined) and row_by_row(call):
@@ -294,8 +295,8 @@ def _tried(call: Call, into: Into, device: str) -> Into:
 
 def _into(call: Call, device: str) -> Into | None:
     if isinstance(call.target, Over):
-        into = over(call, device)
-        return into and _tried(call, into, device)
+        written = over(call, device)
+        return written and _tried(call, written, device)
     if call.target in KNOWN:
         return KNOWN[call.target]
     if call.target == _aten.convolution.default and device == "cuda":
@@ -305,8 +306,8 @@ def _into(call: Call, device: str) -> Into | None:
         return None
     target, names = found
 
-    def into(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def write(outs: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         target(*args, **kwargs, **dict(zip(names, outs, strict=True)))
 
-    into = named(target, names[0]) if len(names) == 1 else into
+    into = named(target, names[0]) if len(names) == 1 else write
     return into if row_by_row(call) else _tried(call, into, device)

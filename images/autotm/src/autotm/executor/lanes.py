@@ -269,7 +269,7 @@ def unpin(memory: torch.Tensor) -> None:
 
 
 def _runtime() -> Any:
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    return torch.cuda.cudart()
 
 
 def _forget_error() -> None:

@@ -31,7 +31,7 @@ class Lossy(nn.Module):
         for kind, named in (("p", module.named_parameters()), ("b", module.named_buffers())):
             for position, (name, value) in enumerate(named):
                 if kind == "p":
-                    self.register_parameter(f"p{position}", value)  # type: ignore[arg-type]
+                    self.register_parameter(f"p{position}", value)
                 else:
                     self.register_buffer(f"b{position}", value)
                 self.names[f"{kind}{position}"] = name
@@ -78,7 +78,7 @@ class Lossy(nn.Module):
             return loss(found, args[-1])
         names = (name for name, _ in loss.named_buffers())
         state = {name: getattr(self, mine) for name, mine in zip(names, self.fixed, strict=True)}
-        return functional_call(loss, state, (found, args[-1]))  # type: ignore[no-any-return]
+        return functional_call(loss, state, (found, args[-1]))
 
 
 def whole(module: nn.Module, loss: Loss | None, args: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -18,7 +18,7 @@ def look(tensor: torch.Tensor, view: View) -> torch.Tensor:
     if tensor.dtype != view.dtype:
         begin = tensor.storage_offset() * tensor.itemsize // view.dtype.itemsize + view.offset
         bytes_ = tensor.untyped_storage()
-        return tensor.new_empty(0, dtype=view.dtype).set_(bytes_, begin, view.size, view.stride)  # type: ignore[call-overload, no-any-return]
+        return tensor.new_empty(0, dtype=view.dtype).set_(bytes_, begin, view.size, view.stride)
     if tensor.shape == view.size and tensor.stride() == view.stride and view.offset == 0:
         return tensor
     return torch.as_strided(tensor, view.size, view.stride, tensor.storage_offset() + view.offset)

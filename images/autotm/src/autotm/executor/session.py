@@ -320,7 +320,7 @@ def _nothing(outside: dict[int, torch.Tensor]) -> dict[str, Any]:
 
 def _late_buffers(capture: Capture, program: Program) -> set[int]:
     """Buffers that change after the forward, and whose old values a recomputed step reads."""
-    late = set()
+    late: set[int] = set()
     for step in program.steps[program.split :]:
         call = capture.calls[step.op]
         over = updating(call).values()

@@ -63,7 +63,7 @@ def run(config: Config, out: RecordWriter) -> None:
 
 def _largest(
     out: RecordWriter, task: Task, name: str, start: int, resolution: float,
-    labels: dict[str, object],
+    labels: dict[str, str],
 ) -> Trial | None:  # fmt: skip
     """The largest success; every trial is written as soon as it is known."""
 

@@ -69,8 +69,8 @@ def run(config: Config, out: RecordWriter) -> None:
             for name, seconds in (times | {"same": cell.turns["plain"]}).items():
                 out.write("uncapped_time", "s", seconds, which | {"workspace": name}, "measured")
         progress.step(f"{cap} {cell.rival}")
-    for phase, seconds in found.spent.items():
-        out.write("spent", "s", [seconds], {"phase": phase}, "measured")
+    for phase, spent in found.spent.items():
+        out.write("spent", "s", [spent], {"phase": phase}, "measured")
     for (name, form, knob), why in found.failed.items():
         out.skip({"variant": name, "form": form or ONLY, "knob": f"{knob:.4g}"}, why)
 
@@ -101,8 +101,8 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
             out.write("lost_time", "s", [seconds], {**ours, "part": name}, "measured")
         best = cell.best
         if best is not None:
-            note = f"{best.rival} {best.form}".strip()
-            out.write("rival_time", "s", cell.turns[best.rival], which, "measured", note=note)
+            which_one = f"{best.rival} {best.form}".strip()
+            out.write("rival_time", "s", cell.turns[best.rival], which, "measured", note=which_one)
     note = cell.note or None
     ran = cell.ours is not None
     if ran or cell.impossible:

@@ -253,7 +253,7 @@ class Model:
         if not relaxed:
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             lp.integrality_ = [kinds[each] for each in self.integer]
-        solver: highspy.Highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver: highspy.Highs = highspy.Highs()
         for name, value in (
             ("output_flag", False), ("time_limit", float(seconds)), ("mip_rel_gap", gap),
             ("threads", threads), ("random_seed", 0), ("objective_target", self.enough),

@@ -139,6 +139,7 @@ def allocated(
             break
         high = {t for (t, box), at in zip(fast, addresses, strict=True) if at + box[2] > room}
         rooms = lowered(graph, rooms, high, height / room - 1.0)
+    assert best is not None
     return best
 
 

@@ -110,5 +110,5 @@ def unchanged(module: nn.Module, sample: Sequence[torch.Tensor]) -> Iterator[Non
 def iterate(compute: Callable[[], torch.Tensor]) -> torch.Tensor:
     """Loss and gradients; the loss."""
     found = compute()
-    found.backward()  # type: ignore[no-untyped-call]
+    found.backward()
     return found.detach()

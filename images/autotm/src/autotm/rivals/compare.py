@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -58,7 +58,7 @@ class Comparison:
         self.rivals = {(each.name, each.form): each for each in found
                        if not only or each.name in only}  # fmt: skip
         self.failed: dict[tuple[str, str, float], str] = {}
-        self.spent: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
         self._known: dict[tuple[str, str, float], tuple[int, float] | None] = {}
 
     @contextmanager

@@ -81,7 +81,7 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         moved, seen = tensor.detach(), None
         if _gaps(tensor):
             moved = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            moved.set_(tensor.untyped_storage())  # type: ignore[call-overload]
+            moved.set_(tensor.untyped_storage())
             name, seen = name[:2], look
         if name not in self._same:
             if self.room is not None and self.left + moved.nbytes > self.room:
@@ -131,7 +131,7 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
             return away.back
         dtype, *where = seen
         found = torch.empty(0, dtype=dtype, device=away.device)
-        return found.set_(away.back.untyped_storage(), *where)  # type: ignore[call-overload, no-any-return]
+        return found.set_(away.back.untyped_storage(), *where)
 
     def _fetch(self, away: _Away) -> None:
         if away.back is not None:

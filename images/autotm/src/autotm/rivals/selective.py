@@ -49,11 +49,11 @@ class Result:
     seconds: list[float] = field(default_factory=list)
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchDispatchMode):
     """Times every operator of a block, as the checkpoint will count them."""
 
     def __init__(self, results: list[Result]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._results, self._next = results, 0
         self._makers: dict[int, int] = {}  # storage -> the operator that made it
 
@@ -174,7 +174,7 @@ def selected(
         mine = next(keep)
 
         def contexts() -> Any:
-            return create_selective_checkpoint_contexts(_Policy(mine))  # type: ignore[no-untyped-call]
+            return create_selective_checkpoint_contexts(_Policy(mine))
 
         return partial(checkpoint, forward, use_reentrant=False, context_fn=contexts)
 

@@ -65,10 +65,10 @@ class Emulated:
         moves = [] if placement is None else list(_moves(placement))
         before: dict[int, list[tuple[int, float]]] = {}
         after: dict[int, list[tuple[int, float]]] = {}
-        for tensor, op, out in moves:
+        for tensor, at, out in moves:
             size = self.graph.tensors[tensor].bytes
             rate = self.host.copy_out if out else self.host.copy_in
-            (after if out else before).setdefault(op, []).append((size, size / rate))
+            (after if out else before).setdefault(at, []).append((size, size / rate))
         began = time.perf_counter()
         with torch.no_grad():
             for op, call in zip(self.graph.ops, self._calls, strict=True):

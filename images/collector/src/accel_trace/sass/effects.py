@@ -99,8 +99,8 @@ def effect_of(one: Instruction) -> Effect:
         return Effect(defined, addresses, *((), pairs) if raised else (pairs,))
     if word != "CS2R" and not any(map(run, sources)) and "c[" not in " ".join(one.operands):
         return Effect(tuple(_all(target, None)), addresses)  # a constant
-    defined, used = _typed(word, words, target, sources, plain)
-    return Effect(tuple(defined), (*used, *addresses))
+    made, used = _typed(word, words, target, sources, plain)
+    return Effect(tuple(made), (*used, *addresses))
 
 
 def _name(part: str) -> str:
@@ -221,8 +221,7 @@ def _matrix(
 ) -> tuple[list[Use], list[Use]]:
     """Of D = A B + C: how many registers hold a thread's share of each, by the shape."""
     if word == "DMMA":
-        counts, of, to = (2, 2, 4), "f64", "f64"
-        return _all(target, to, 4), _each(sources, counts, of, to)
+        return _all(target, "f64", 4), _each(sources, (2, 2, 4), "f64", "f64")
     to = "s32" if word in {"IMMA", "IGMMA"} else "f32" if "F32" in words else "f16"
     of: str | None = "s8" if to == "s32" else "bf16" if "BF16" in words else "f16"
     if "TF32" in words:

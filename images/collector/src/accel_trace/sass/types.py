@@ -76,7 +76,9 @@ class Code:
 
     def votes(self, definitions: Iterable[tuple[int, str]], depth: int = 0) -> frozenset[str]:
         """What computes with a value, of all that it is moved to or from, says of its type."""
-        todo, seen, found = list(definitions), set(), set()
+        todo = list(definitions)
+        seen: set[tuple[int, str]] = set()
+        found: set[str] = set()
         while todo and len(seen) < MOST:
             index, name = todo.pop()
             if (index, name) in seen:

@@ -75,8 +75,10 @@ class ValuePatterns(Tool):
         records: list[Record] = []
         files: list[Path] = []
         for process in session.processes:
+            sites: list[Site] = []
+            problems: list[str] = []
             if was_compared(process):
-                found, rates, sites, problems = compared(process), {}, [], []
+                found, rates = compared(process), {}
             elif has_values(process):
                 try:
                     accesses, contents = values_of(process)
@@ -216,7 +218,7 @@ def _rates(accesses: Accesses) -> _Rates:
 def _records(
     process: Process, found: Replay, findings: Sequence[Finding], rates: _Rates
 ) -> list[Record]:
-    own = {"process": process.label}
+    own: dict[str, object] = {"process": process.label}
     how: Evidence = "static" if process.facts.get("source") == "replay" else "measured"
     counts = Counter(one.name for one in findings)
     records = [Record("findings", "count", (n,), own | {"pattern": name}, evidence=how)

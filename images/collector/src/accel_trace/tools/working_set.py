@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -172,7 +172,7 @@ def _add_inferred(
     for name in (
         "unmatched", "outside", "nodes", "checked", "mismatches", "unchecked", "first",
     ):  # fmt: skip
-        why = {"unmatched": found.reasons, "unchecked": found.doubts}.get(name, {})
+        why = {"unmatched": found.reasons, "unchecked": found.doubts}.get(name, Counter())
         note = "; ".join(f"{count} of {of}: {reason}" for (of, reason), count in why.items())
         records.append(Record(name, "launches", (getattr(found, name),), labels, note=note))
     numbers = ", ".join(map(str, sorted(found.partly)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,7 +126,7 @@ class Contents:
 
 def from_rows(rows: Sequence[Mapping[str, int]], sites: Sequence[str] = ()) -> Accesses:
     """Records given one by one; columns that a row lacks are 0."""
-    columns = {
+    columns: dict[str, Any] = {
         name: np.array([row.get(name, 0) for row in rows], np.dtype(kind))
         for name, kind in COLUMNS.items()
     }

@@ -20,6 +20,7 @@ FREQUENT_DISTINCT = 0.1  # distinct values among those, at most, over items
 LINE_ITEMS = 3
 LINE_R2 = 0.999
 TOP = 10
+Numbers = Mapping[str, float | int | str]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Pattern:
 
     name: str
     text: str
-    numbers: Mapping[str, float | int | str] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
 
 
 PATTERNS = {
@@ -76,7 +77,9 @@ def frequent(items: Items) -> Pattern | None:
         f"{len(values)} values fill {int(unique.sum())} of {count} elements ({few}); the most "
         f"frequent, {TOP} at most, are {share:.0%} of all accesses"
     )
-    numbers = {"items": count, "distinct": len(values), "top_share": share, "top": shown[0]}
+    numbers: Numbers = {
+        "items": count, "distinct": len(values), "top_share": share, "top": shown[0],
+    }  # fmt: skip
     return Pattern("frequent_values", text, numbers)
 
 
@@ -121,7 +124,7 @@ def heavy(items: Items) -> Pattern | None:
     least, most = _range(items)
     text = f"{items.element.words} holds {least} to {most}, which {found.words} would"
     ratio = items.element.size / found.size
-    numbers = {"items": len(items), "to": found.words, "ratio": ratio}
+    numbers: Numbers = {"items": len(items), "to": found.words, "ratio": ratio}
     return Pattern("heavy_type", text, numbers)
 
 
@@ -161,6 +164,6 @@ def patterns_of(items: Items) -> list[Pattern]:
     if best is not None:
         _, kept, one = best
         text = f"with {kept} bits of mantissa, {one.name.replace('_', ' ')}: {one.text}"
-        numbers = {"items": len(items), "bits": kept, "of": one.name}
+        numbers: Numbers = {"items": len(items), "bits": kept, "of": one.name}
         found.append(Pattern("approximate", text, numbers))
     return found

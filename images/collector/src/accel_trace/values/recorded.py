@@ -213,7 +213,7 @@ def _lent(accesses: Accesses) -> Accesses:
     told = np.unique(element[~blank])
     if not blank.any() or len(told) != 1:
         return accesses
-    size = CODES[told[0]].size  # type: ignore[union-attr]
+    size = CODES[told[0]].size
     fits = blank & (accesses.size % size == 0)
     element[fits], unit[fits] = told[0], size
     return replace(accesses, element=element, unit=unit)

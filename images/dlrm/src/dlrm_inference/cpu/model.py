@@ -44,7 +44,8 @@ class Dense:
         rows, columns = self._pairs
         interaction = np.concatenate([dense, products[:, rows, columns]], axis=1)
         logits = _forward(interaction, self._top, last_relu=False)
-        return 1 / (1 + np.exp(-logits))
+        one = np.float32(1)
+        return one / (one + np.exp(-logits))
 
 
 def dense_features(config: Config) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from reprokit import timing
@@ -82,18 +84,14 @@ class Tables:
             self._copied.append(len(rows))
             weight = self.weight(table)
             copies.append(
-                timing.microseconds(
-                    lambda a=array, w=weight, r=rows: np.take(w, r, 0, a[: len(r)], "clip")
-                )
+                timing.microseconds(partial(np.take, weight, rows, 0, array[: len(rows)], "clip"))
             )
             ids = self._batches.indices[table]
             rewritten = np.empty_like(ids)
             for batch in range(len(ids)):
                 rewrites.append(
                     timing.microseconds(
-                        lambda p=place, i=ids[batch], o=rewritten[batch]: np.take(
-                            p, i, 0, o, "clip"
-                        )
+                        partial(np.take, place, ids[batch], 0, rewritten[batch], "clip")
                     )
                 )
             self._remapped.append(rewritten)

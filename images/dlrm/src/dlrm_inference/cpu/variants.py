@@ -110,7 +110,7 @@ def prepare_tables(
         raise ValueError("offsets: one array for each table, all of one length")
     runs = [Runner(kernel_of(name, config, weight.shape[1]), threads, mode) for weight in weights]
     tables = list(zip(runs, weights, indices, offsets, strict=True))
-    return lambda: np.concatenate([run(*arrays) for run, *arrays in tables], axis=1)
+    return lambda: np.concatenate([run(one, ids, ends) for run, one, ids, ends in tables], axis=1)
 
 
 def distance_of(name: str, config: Config) -> int:

@@ -269,7 +269,8 @@ class Best(Variant):
         have), for tuning."""
         few, many = (replace(shape, **choices) for shape in (self.few, self.many))
         short = tuple(
-            (most, *(replace(one, **choices) for one in shapes)) for most, *shapes in self.short
+            (most, replace(one, **choices), replace(another, **choices))
+            for most, one, another in self.short
         )
         return replace(self, few=few, many=many, short=short)
 

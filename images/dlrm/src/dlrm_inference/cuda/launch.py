@@ -66,7 +66,7 @@ class Kernel:
         self,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
-        arguments: Arguments,
+        arguments: Arguments | Values,
         window: Window | None = None,
         shared_bytes: int = 0,
     ) -> None:

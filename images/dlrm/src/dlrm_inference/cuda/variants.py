@@ -21,7 +21,7 @@ __all__ = ["VARIANTS", "UnsupportedError"]
 
 
 def _registry() -> Mapping[str, Scheme | Best]:
-    points = [Scheme(**vars(point)) for point in design.POINTS.values()]
+    points: list[Scheme | Best] = [Scheme(**vars(point)) for point in design.POINTS.values()]
     return MappingProxyType({variant.name: variant for variant in (*points, Best())})
 
 

@@ -64,8 +64,8 @@ def run(config: Config, out: RecordWriter) -> None:
     the tables that they served, so that what the events themselves take hardly counts (`_graphs`).
     One of `long_bags_time` is a single launch between two events.
     """
-    rivals = {"best": Best(), "fbgemm": Fbgemm()}
-    if reason := rivals["fbgemm"].why_unsupported([config.dim]):
+    rivals: dict[str, Best | Fbgemm] = {"best": Best(), "fbgemm": (fbgemm := Fbgemm())}
+    if reason := fbgemm.why_unsupported([config.dim]):
         out.skip({"variant": "fbgemm"}, reason)
         del rivals["fbgemm"]
     rivals = {name: one for name, one in rivals.items() if name in config.variants}

@@ -58,7 +58,7 @@ class Layer(nn.Module):
         x = x + self.attention(inner, inner, causal=self.decodes)
         if states is not None:
             x = x + self.cross(self.cross_norm(x), states, causal=False)
-        return x + self.feed(self.feed_norm(x))  # type: ignore[no-any-return]
+        return x + self.feed(self.feed_norm(x))
 
 
 class Encoder(nn.Module):
@@ -104,7 +104,7 @@ class Decoder(nn.Module):
         x = self.tokens(ids) + self.positions[: ids.size(-1)]
         for layer in self.layers:
             x = layer(x, states)
-        return self.norm(x) @ self.tokens.weight.t()  # type: ignore[no-any-return]
+        return self.norm(x) @ self.tokens.weight.t()
 
 
 class Whisper(nn.Module):

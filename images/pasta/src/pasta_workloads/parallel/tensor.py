@@ -64,13 +64,13 @@ class _Sum(torch.autograd.Function):
 
 def copied(x: Tensor, ways: Ways) -> Tensor:
     """Enter a column-parallel layer."""
-    found: Tensor = _Copy.apply(x, ways)  # type: ignore[no-untyped-call]
+    found: Tensor = _Copy.apply(x, ways)
     return found
 
 
 def summed(x: Tensor, ways: Ways) -> Tensor:
     """Leave a row-parallel layer."""
-    found: Tensor = _Sum.apply(x, ways)  # type: ignore[no-untyped-call]
+    found: Tensor = _Sum.apply(x, ways)
     return found
 
 

@@ -35,7 +35,7 @@ class Constants:
         """int64 [size]."""
         return self._keep(("map", size, seed), lambda: map_table(size, seed))
 
-    def _keep(self, key: object, make) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    def _keep(self, key: object, make) -> torch.Tensor:
         if key not in self.arrays:
             self.arrays[key] = torch.from_numpy(np.array(make())).to(self.device)
         return self.arrays[key]
@@ -119,4 +119,4 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _signed(value: int) -> int:
-    return struct.unpack("<q", struct.pack("<Q", value))[0]  # type: ignore[no-any-return]
+    return struct.unpack("<q", struct.pack("<Q", value))[0]

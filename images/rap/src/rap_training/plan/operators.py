@@ -135,7 +135,7 @@ _PROBLEMS: dict[str, Callable[[Mapping[str, object]], str | None]] = {
     ),
     "bucketize": lambda p: (
         None
-        if p["borders"] and list(p["borders"]) == sorted(p["borders"])  # type: ignore[call-overload, arg-type]
+        if p["borders"] and list(p["borders"]) == sorted(p["borders"])  # type: ignore[call-overload]
         else "fix: borders in ascending order"
     ),
     "logit": lambda p: (

@@ -105,7 +105,7 @@ def fuse(
     deadline = began + time_limit_s
     forest = merge(nodes, levels)
     best: Levels = forest.earliest
-    value, upper = forest.objective(best), forest.bound()
+    value, upper = forest.objective(best), float(forest.bound())
     notes: list[str] = []
     if solver == "asap":
         notes.append("as soon as possible, no search")
@@ -163,8 +163,8 @@ def programme(
             if (index, level - 1) in by:
                 model.row(-np.inf, 0.0, [(by[index, level - 1], 1.0), (by[index, level], -1.0)])
             if item.parent is not None and (item.parent, level - 1) in by:
-                terms = [(by[index, level], 1.0), (by[item.parent, level - 1], -1.0)]
-                model.row(-np.inf, 0.0, terms)
+                both = [(by[index, level], 1.0), (by[item.parent, level - 1], -1.0)]
+                model.row(-np.inf, 0.0, both)
     now = forest.counts(start)
     objective: list[tuple[int, float]] = []
     for (kind, level), most in forest.most.items():

@@ -48,4 +48,7 @@ def captured_parts(
 
 
 def _nth(at: int) -> Part:
-    return lambda calls: calls[at]()
+    def run(calls: Sequence[Call]) -> None:
+        calls[at]()
+
+    return run

@@ -85,7 +85,8 @@ def pair_tables(order: Sequence[int], device: torch.device) -> tuple[torch.Tenso
     """
     place = {0: 0} | {table + 1: at + 1 for at, table in enumerate(order)}
     count = len(place)
-    pairs, square = [], [count * (count - 1) // 2] * (count * count)
+    pairs: list[int] = []
+    square = [count * (count - 1) // 2] * (count * count)
     for i in range(count):
         for j in range(i):
             for one, other in ((place[i], place[j]), (place[j], place[i])):

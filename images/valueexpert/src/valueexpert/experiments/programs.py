@@ -59,7 +59,7 @@ def run(config: Config, out: RecordWriter) -> None:
 
 
 def _said(folder: Path, variant: str, level: str, count: int, built: Path, logs: Path) -> str:
-    command = [folder / variant, "speed", folder / NETWORK, str(count)]
+    command: list[str | Path] = [folder / variant, "speed", folder / NETWORK, str(count)]
     return said_by(command, LEVELS[level], logs, built, {})
 
 

@@ -29,7 +29,7 @@ def run(config: Config, out: RecordWriter, levels: Sequence[str] = tuple(LEVELS)
         for name in config.minis:
             mini = MINIS[name]
             size = mini.full if config.size == "full" else mini.quick
-            command = [program(mini, Path(work)), "before", str(size)]
+            command: list[str | Path] = [program(mini, Path(work)), "before", str(size)]
             labels = {"mini": name}
             measure(command, config.samples, config.repeats, built, labels, out, levels)
             progress.step(name)
