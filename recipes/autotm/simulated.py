@@ -57,8 +57,13 @@ def _times(frame: pd.DataFrame, experiment: str, keys: list[str]) -> dict[tuple[
     found = pool(part, "iteration_time", there)
     if found.empty:
         raise NoData(f"no iteration time of the experiment {experiment}")
-    rows = found.to_dict("records")
-    return {tuple(str(row.get(key, "")) for key in keys): row for row in rows}
+    rows = {tuple(str(row.get(key, "")) for key in keys): row for row in found.to_dict("records")}
+    return dict(sorted(rows.items(), key=lambda item: _by_batch(item[0][0])))
+
+
+def _by_batch(net: str) -> tuple[str, int, str]:
+    """An order in which a network's smaller batches come first."""
+    return net.rstrip("0123456789"), len(net), net
 
 
 def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
