@@ -110,9 +110,9 @@ def large_whole() -> Iterator[str]:
     # The goal for the old rooms is 10,000 (docs/design.md). These hold what is reached: each may
     # only go down. What came later stands beside them; 215 lines of theirs connect it.
     own = {
-        "engines.slurm": 1_229, "commands.background": 167, "compare": 621, "commands.compare": 108,
+        "engines.slurm": 1_229, "commands.background": 165, "compare": 621, "commands.compare": 108,
         "claims.deciding": 109, "plan.budget": 220, "run.spend": 127, "commands.evaluate": 210,
-        "report.review": 206, "report.page": 132, "report.svg": 63, "report.views": 245,
+        "report.review": 206, "report.page": 128, "report.svg": 63, "report.views": 245,
         "": 10_227 + 215,
     }  # fmt: skip
     lines: Counter[str] = Counter()
