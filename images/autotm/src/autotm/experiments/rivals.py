@@ -101,8 +101,8 @@ def _write(out: RecordWriter, cell: Cell, which: dict[str, str]) -> None:
             out.write("lost_time", "s", [seconds], {**ours, "part": name}, "measured")
         best = cell.best
         if best is not None:
-            which_one = f"{best.rival} {best.form}".strip()
-            out.write("rival_time", "s", cell.turns[best.rival], which, "measured", note=which_one)
+            out.write("rival_time", "s", cell.turns[best.rival], which, "measured",
+                      note=f"{best.rival} {best.form}".strip())  # fmt: skip
     note = cell.note or None
     ran = cell.ours is not None
     if ran or cell.impossible:

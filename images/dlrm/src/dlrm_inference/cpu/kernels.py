@@ -7,6 +7,7 @@ position of an index outside [0, rows), after which `out` is unspecified. Offset
 checked (rising, within indices). They release the interpreter lock, so threads can share a batch.
 """
 
+# mypy: disable-error-code="call-arg, no-untyped-def"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ The fused kernels of a level (`horizontal`) and the generated kernels of whole c
 call the same functions, so they cannot disagree. Oracle: `rap_training.reference`.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import triton

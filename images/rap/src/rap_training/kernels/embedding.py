@@ -5,6 +5,7 @@ Launch shape: a program per ROWS rows of a segment, all columns of each; `blocks
 the same with atomic adds. Limit: the memory's bandwidth on random rows. Oracle: TorchEmbedding.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from collections.abc import Sequence

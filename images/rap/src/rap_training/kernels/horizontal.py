@@ -8,6 +8,7 @@ addresses, sizes and whole-number parameters, `floats` float32 [members, 4] the 
 every element is read once and written once; limit: the memory's bandwidth, or the launch.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import triton

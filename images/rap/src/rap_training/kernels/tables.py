@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +35,7 @@ class Constants:
         """int64 [size]."""
         return self._keep(("map", size, seed), lambda: map_table(size, seed))
 
-    def _keep(self, key: object, make) -> torch.Tensor:
+    def _keep(self, key: object, make: Callable[[], np.ndarray]) -> torch.Tensor:
         if key not in self.arrays:
             self.arrays[key] = torch.from_numpy(np.array(make())).to(self.device)
         return self.arrays[key]
