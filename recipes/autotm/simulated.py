@@ -72,7 +72,7 @@ def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _row(value: float, base: Mapping[str, Any], **labels: str) -> dict[str, Any]:
+def _row(value: float, base: Mapping[str, Any], **labels: str | float) -> dict[str, Any]:
     return {**labels, "value": value, "n": base["n"], "evidence": base["evidence"]}
 
 
@@ -295,8 +295,8 @@ def plans(frame: pd.DataFrame) -> Plot:
         base = times.get((net, "", "uncapped", ""))
         if base and variant != "uncapped" and not cap.endswith("GB") and fault in ("", middle):
             share = 100 * float(cap)
-            rows.append(_row(row["median"] / base["median"], row, net=net, policy=variant)
-                        | {"share": share})  # fmt: skip
+            rows.append(_row(row["median"] / base["median"], row, net=net, policy=variant,
+                             share=share))  # fmt: skip
     table = _table(rows)
     nets = list(dict.fromkeys(table["net"]))
     title = "Predicted time of a step by the memory that it has"
