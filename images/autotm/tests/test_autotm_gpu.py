@@ -388,7 +388,7 @@ def test_a_search_pins_once_and_gives_back_before_ours_runs() -> None:
     for knob in (1.0, 0.5):
         assert comparison.measured(rival, knob) is not None
         pinned.append(pinned_by_pytorch())
-    print(f"{pinned[0] / 1e9:.2f} GB pinned for all that is saved, {pinned[1] / 1e9:.2f} after half")
+    print(f"{pinned[0] / 1e9:.2f} GB pinned for all, {pinned[1] / 1e9:.2f} after half as well")
     # A buffer whose copy still runs is not free for the next one, which then gets a new one.
     assert before < pinned[0] <= pinned[1] < 1.25 * pinned[0]
     comparison._tidy()
