@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 INFINITY = float("inf")
 BRANCH = 10.0  # s of branch and bound over everything, after rounding
 SEARCH = 45.0  # s of branch and bound over a part
+RETURNS = 3  # of rounding
 LAST = 40  # binaries that rounding leaves to branch and bound
 TINY = 1e-6
 
@@ -207,9 +208,11 @@ class Model:
 
         Equally near ones are taken from all over, as chains of halves settle around each. What is
         whole already stays free. Where rounding leaves nothing, fewer are rounded, and a single
-        one the other way. False where that fails as well, or when it is `until`.
+        one the other way; where that fails as well, the latter half of all that was rounded is
+        open again. False after some such returns, or when it is `until`.
         """
-        noise = np.random.default_rng(0)
+        noise, returns = np.random.default_rng(0), 0
+        fixed: list[NDArray[np.intp]] = []
         values = np.array(solver.getSolution().col_value)[whole]
         while (open_ := np.flatnonzero(np.abs(values - np.round(values)) > TINY)).size > leave:
             if time.perf_counter() > until:
@@ -220,10 +223,18 @@ class Model:
             while True:
                 _bound(solver, whole[pick], to, to)
                 if _ran(solver):
+                    fixed.append(pick)
                     break
                 if pick.size == 1:
                     _bound(solver, whole[pick], 1.0 - to, 1.0 - to)
-                    if not _ran(solver):
+                    if _ran(solver):
+                        fixed.append(pick)
+                        break
+                    returns += 1
+                    again = np.concatenate([*fixed[len(fixed) // 2 :], pick])
+                    del fixed[len(fixed) // 2 :]
+                    _bound(solver, whole[again], np.zeros(again.size), np.ones(again.size))
+                    if returns > RETURNS or not _ran(solver):
                         return False
                     break
                 _bound(solver, whole[pick], np.zeros(pick.size), np.ones(pick.size))
