@@ -11,12 +11,13 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from autotm.check import PlanError, Replay, check
 from autotm.cli import main
 from autotm.graph import Graph, Machine, Op, Plan, Stay, Tensor
 from autotm.networks.catalogue import build
-from autotm.planner import ours, paper
+from autotm.planner import model, ours, paper
 from autotm.planner.counted import Counted
 from autotm.planner.formulations import FREE, TwoTiers, fixed_bytes
 from autotm.planner.model import Aim, Model, NoPlan
@@ -30,6 +31,7 @@ from autotm_literal import Layered
 from autotm_random import MIB, graphs, machines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 FEW = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 LONG = pytest.mark.timeout(600)
@@ -498,6 +500,37 @@ def test_what_is_always_kept_of_a_large_graph_is_little_of_its_memory(share: flo
             for op in range(begin, max(end, found.last.get(each.id, end)) + 1):
                 kept[op] += each.bytes
     assert max(kept) < 0.05 * machine.capacity
+
+
+@pytest.mark.parametrize(("size", "rows", "slack", "seed"), [(60, 8, 6, 19), (80, 8, 12, 7)])
+def test_rounding_that_comes_to_a_dead_end_goes_back(
+    size: int, rows: int, slack: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random rows around a known solution; of such problems these two have a dead end."""
+    draw = np.random.default_rng(seed)
+    known = draw.integers(0, 2, size)
+    problem = Model()
+    for cost in draw.integers(-5, 6, size):
+        problem.binary(float(cost))
+    factors = np.array(
+        [draw.integers(1, 20, size) * (draw.random(size) < 0.4) for _ in range(rows)]
+    )
+    for row in factors:
+        terms = {n: float(each) for n, each in enumerate(row)}
+        problem.row(terms, row @ known - slack, row @ known + slack)
+
+    def rounded() -> NDArray[np.float64] | None:
+        solver = problem._relaxed(60.0, 0.0, 2)
+        whole = np.arange(size, dtype=np.int32)
+        found = problem._rounded(solver, whole, time.perf_counter() + 60.0, 0)
+        return np.array(solver.getSolution().col_value) if found else None
+
+    found = rounded()
+    assert found is not None
+    assert np.abs(found - np.round(found)).max() < 1e-6
+    assert (np.abs(factors @ np.round(found) - factors @ known) <= slack + 1e-6).all()
+    monkeypatch.setattr(model, "RETURNS", 0)
+    assert rounded() is None
 
 
 def test_where_addresses_take_too_much_a_little_more_than_that_is_left_out(
