@@ -17,6 +17,8 @@ from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
 
+import yaml
+
 from ae.claims.judge import Verdict, scoreboard
 from ae.host.files import write_atomic
 from ae.recipe.load import load_recipe
@@ -88,10 +90,7 @@ def html_page(chapters: Sequence[Chapter], *, links: Sequence[str] = (), home: s
         lstrip_blocks=True,
     )
     return page.get_template("page.html").render(
-        chapters=chapters,
-        links=links,
-        home=home,
-        text=text,
+        {"chapters": chapters, "links": links, "home": home, "text": text, "yaml": yaml},
         scores=_scores,
         order=[str(word) for word in Verdict],
         image=lambda drawn: address(drawn.files["svg"].read_text(encoding="utf-8")),
