@@ -7,12 +7,16 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from typing import Any
 
 import pytest
@@ -207,24 +211,59 @@ def test_a_late_fault_leaves_the_tag(
     assert control.inspect_image("ae/base:cpu")["Id"] == older
 
 
+@contextmanager
+def holding_back(endpoint: str, path: Path) -> Iterator[threading.Event]:
+    """Another socket of the engine, at `path`. What is loaded there does not arrive before the end;
+    the event says that it has begun."""
+    begun, over = threading.Event(), threading.Event()
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while said := source.recv(1 << 16):
+                target.sendall(said)
+            target.shutdown(socket.SHUT_WR)
+
+    class Relay(BaseRequestHandler):
+        def handle(self) -> None:
+            with socket.socket(socket.AF_UNIX) as engine:
+                engine.connect(endpoint.removeprefix("unix://"))
+                threading.Thread(target=copy, args=(engine, self.request), daemon=True).start()
+                while said := self.request.recv(1 << 16):
+                    if said.startswith(b"POST") and b"/images/load" in said.splitlines()[0]:
+                        begun.set()
+                        over.wait()
+                        return
+                    engine.sendall(said)
+
+    with ThreadingUnixStreamServer(str(path), Relay) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield begun
+        finally:
+            over.set()
+            server.shutdown()
+
+
 def test_ctrl_c_while_the_engine_loads(made: Made, docker_endpoint: str, tmp_path: Path) -> None:
     made.forget()
     (tmp_path / "empty").mkdir()
     root = Path(__file__).resolve().parents[2]
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ae", "load", str(made.path)],
-        cwd=tmp_path / "empty",
-        env=os.environ | {"DOCKER_HOST": docker_endpoint, "PYTHONPATH": str(root)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stderr is not None
-    while not (line := child.stderr.readline()).startswith(f"loading {made.reference}"):
-        assert line, "it has ended before it loaded anything"
-    child.send_signal(signal.SIGINT)
-    child.communicate(timeout=60)
+    slow = tmp_path / "slow.sock"
+    with holding_back(docker_endpoint, slow) as begun:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "ae", "load", str(made.path)],
+            cwd=tmp_path / "empty",
+            env=os.environ | {"DOCKER_HOST": f"unix://{slow}", "PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert begun.wait(120), "it has not loaded anything"
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=60)
     assert child.returncode == 130
+    assert f"loading {made.reference}" in said
     assert not list((tmp_path / "empty").iterdir())
     assert made.inspect(made.image_id) is None
     assert made.inspect(made.reference) is None
