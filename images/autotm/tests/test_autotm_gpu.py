@@ -25,7 +25,7 @@ from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import CudaLanes, pinned
-from autotm.executor.memory import Region, forget_workspaces, peak_of, pooled, room
+from autotm.executor.memory import SEGMENT, Region, forget_workspaces, peak_of, pooled, room
 from autotm.executor.outside import held_by, outside_of, plain
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
@@ -171,6 +171,8 @@ def test_what_an_operator_allocates_in_a_region_lies_there_and_counts_once() -> 
             region.over()
 
     most = peak_of(partial(twice, region), where)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        twice(region)  # whose blocks are others
     clones = sum(each.nbytes for each in want)
     print(f"{size / 1e6:.0f} MB of region, {(most - before) / 1e6:.0f} MB at most beside it")
     assert size > 2 * clones
@@ -179,6 +181,24 @@ def test_what_an_operator_allocates_in_a_region_lies_there_and_counts_once() -> 
         run()
     del region
     assert torch.cuda.memory_allocated() == before
+
+
+def test_what_comes_later_in_a_region_has_the_room_of_what_is_gone() -> None:
+    where, large = torch.device("cuda"), 1 << 26
+
+    def run() -> None:
+        for size in (large, 2 * large, 3 * large):
+            torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    def kept() -> None:
+        """With a hole that is too small for what comes."""
+        first, last = (torch.empty(large, dtype=torch.uint8, device="cuda") for _ in range(2))
+        del first
+        torch.empty(2 * large, dtype=torch.uint8, device="cuda")
+        del last
+
+    assert pooled(run, where) == 3 * large + SEGMENT
+    assert pooled(kept, where) == 4 * large + SEGMENT
 
 
 def test_an_operator_of_which_a_library_keeps_memory_has_no_region() -> None:

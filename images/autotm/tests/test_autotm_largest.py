@@ -270,7 +270,7 @@ def test_a_plain_run_that_the_host_has_no_room_for_is_not_tried(
     step = autotm.fit(net, sample, LOSS, budget=10**8, planner=lambda g, m: autotm_plans.kept(g))
     monkeypatch.setattr(iteration, "_room", lambda device: 0)
     assert step.measure(0).void == ""
-    monkeypatch.setattr(outside, "host_room", lambda: 1000)
+    monkeypatch.setattr(outside, "_host_room", lambda: 1000)
     assert step.measure(0).void.startswith("void: the gradients are not shown")
     step.close()
 

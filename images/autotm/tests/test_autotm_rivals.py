@@ -13,6 +13,7 @@ import autotm_plans
 import pytest
 import torch
 from autotm.config import RIVALS
+from autotm.executor import outside
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import AutotmError, BudgetError
@@ -22,7 +23,7 @@ from autotm.networks.modules import module as trained
 from autotm.planner.apart import plan_apart
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan
-from autotm.rivals import compare, measuring, steps
+from autotm.rivals import compare, steps
 from autotm.rivals.base import Rival, Run, blocks, wrapped
 from autotm.rivals.cell import OURS, Cell
 from autotm.rivals.compare import Comparison
@@ -175,11 +176,11 @@ def test_what_the_host_has_no_room_for_does_not_leave(monkeypatch: pytest.Monkey
     assert look.host_bytes(0) == 0
     found = Comparison(module, sample, LOSS, only=["offload_activations"])
     rival = found.rivals["offload_activations", ""]
-    monkeypatch.setattr(measuring, "host_room", lambda: needed - 1)
+    monkeypatch.setattr(outside, "_host_room", lambda: needed - 1)
     assert found.measured(rival, 1.0) is None
     assert found.failed == {}  # it is memory that is not there, and another knob may do
     assert found.measured(rival, 0.25) is not None
-    monkeypatch.setattr(measuring, "host_room", lambda: needed)
+    monkeypatch.setattr(outside, "_host_room", lambda: needed)
     with rival.step(1.0) as run:
         run()
 
@@ -198,11 +199,11 @@ def test_what_the_host_has_no_room_for_is_not_saved_there(monkeypatch: pytest.Mo
     needed = sum(2 ** (size - 1).bit_length() for size in sizes)
     found = Comparison(module, sample, LOSS, only=["save_on_cpu"])
     rival = found.rivals["save_on_cpu", ""]
-    monkeypatch.setattr(measuring, "host_room", lambda: needed - 1)
+    monkeypatch.setattr(outside, "_host_room", lambda: needed - 1)
     assert found.measured(rival, count) is None
     assert found.failed == {}
     assert found.measured(rival, 0.0) is not None
-    monkeypatch.setattr(measuring, "host_room", lambda: needed)
+    monkeypatch.setattr(outside, "_host_room", lambda: needed)
     with rival.step(count) as run:
         run()
 

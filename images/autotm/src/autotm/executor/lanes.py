@@ -21,7 +21,7 @@ import torch
 
 from autotm.executor.errors import PinnedError
 from autotm.executor.memory import Region, room
-from autotm.executor.outside import host_room
+from autotm.executor.outside import fits_on_host
 from autotm.graph import aligned
 
 PAGE = 4096
@@ -249,7 +249,7 @@ def pinned(size: int) -> torch.Tensor:
     if not size:
         return torch.empty(0, dtype=torch.uint8)
     whole = aligned(size, PAGE)
-    if whole > host_room():
+    if not fits_on_host(whole):
         raise PinnedError(_no_memory(size))
     try:
         pages = mmap.mmap(-1, whole, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

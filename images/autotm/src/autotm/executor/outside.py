@@ -112,7 +112,7 @@ def plain(
 
     def leave(stay: set[int]) -> None:
         going = found.keys() - ends - stay
-        if sum(sizes[each] for each in going) > host_room():
+        if not fits_on_host(sum(sizes[each] for each in going)):
             raise torch.OutOfMemoryError("the host has no room for what waits there")
         for tensor in going:
             waiting[tensor] = _Waiting.of(found.pop(tensor))
@@ -144,11 +144,17 @@ def plain(
     return found
 
 
-def host_room() -> int:
-    """Bytes of host memory that can still be had: of the machine, and within a container's limit.
-
-    Without a look, who takes more is killed.
+def fits_on_host(size: int) -> bool:
+    """Whether the host has room for `size` bytes, at least once PyTorch keeps no pinned memory for
+    later. To pin that anew takes a second for some GB. Without a look, who takes more is killed.
     """
+    if size > _host_room() and torch.cuda.is_available():
+        torch._C._host_emptyCache()
+    return size <= _host_room()
+
+
+def _host_room() -> int:
+    """Bytes of host memory to be had: of the machine, and within a container's limit."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
     group = Path("/sys/fs/cgroup")

@@ -212,7 +212,7 @@ class Comparison:
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
         if sum(each[:2] == (rival.name, rival.form) for each in self.failed) >= FAILURES:
             return None
-        self._tidy(host=False)
+        self._tidy()
         try:
             with self._spending("points"), rival.step(knob) as run:
                 run()
@@ -229,7 +229,7 @@ class Comparison:
             self.failed[rival.name, rival.form, knob] = why(error)
             return None
         finally:
-            self._tidy(host=False)  # the next knob pins the same again
+            self._tidy()
         return peak, seconds
 
     def _clean(self, run: Run) -> Run:
@@ -239,9 +239,9 @@ class Comparison:
 
         return clean
 
-    def _tidy(self, host: bool = True) -> None:
+    def _tidy(self) -> None:
         self.module.zero_grad()
-        tidy(self.device, host)
+        tidy(self.device)
 
     def _ours(self, cell: Cell, plan: Future[Plan], beside: Point | None) -> None:
         with self._spending("plans"):

@@ -16,10 +16,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotm.executor.errors import AutotmError
 from autotm.executor.memory import forget_workspaces, peak_of
-from autotm.executor.outside import host_room
 from autotm.rivals.base import Run
 
 IN_A_ROW = 3  # iterations that are timed as one
+LONG = 1.0  # s after which no other one begins
 
 
 def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
@@ -51,35 +51,24 @@ def held_bytes(module: nn.Module, sample: Sequence[torch.Tensor]) -> int:
 def seconds_of(run: Run, device: torch.device) -> float:
     """Seconds of an iteration: of some in a row, from an idle device to an idle one.
 
-    So a host that is ahead of its GPU prepares the next one meanwhile, as in training.
+    So a host that is ahead of its GPU prepares the next one meanwhile, as in training. One that
+    waits for its GPU (copies of `save_on_cpu`) is not ahead, and long iterations are fewer.
     """
-    begin = time.perf_counter()
-    for _ in range(IN_A_ROW):
+    begin, done = time.perf_counter(), 0
+    while done < IN_A_ROW and time.perf_counter() - begin < LONG:
         run()
+        done += 1
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return (time.perf_counter() - begin) / IN_A_ROW
+    return (time.perf_counter() - begin) / done
 
 
-def tidy(device: torch.device, host: bool = True) -> None:
-    """Let go of what nobody uses, and of what libraries and allocators keep.
-
-    host: also of pinned memory that PyTorch keeps. To pin it anew takes a second for some GB.
-    """
+def tidy(device: torch.device) -> None:
+    """Let go of what nobody uses, and of what libraries and allocators keep on the device."""
     gc.collect()
     forget_workspaces(device)
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        if host:
-            torch._C._host_emptyCache()
-
-
-def fits_on_host(size: int) -> bool:
-    """Whether the host has room for `size` bytes of pinned memory, at least once PyTorch keeps
-    none for later."""
-    if size > host_room() and torch.cuda.is_available():
-        torch._C._host_emptyCache()
-    return size <= host_room()
 
 
 def no_memory(error: BaseException) -> bool:

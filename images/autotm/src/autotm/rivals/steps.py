@@ -19,9 +19,9 @@ from torch.utils.checkpoint import (
 )
 
 from autotm.executor.lossy import Loss, whole
+from autotm.executor.outside import fits_on_host
 from autotm.rivals.base import Rival, Run, Wrap, blocks, iterate, unchanged, wrapped
 from autotm.rivals.compiling import EIGHTHS, compiled_rivals
-from autotm.rivals.measuring import fits_on_host
 from autotm.rivals.offload import Counted, OffloadActivations, pinned_bytes
 from autotm.rivals.selective import DEAR, observed, selected
 
