@@ -19,14 +19,14 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
-from autotm.executor import kernels
+from autotm.executor import kernels, outside
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
 from autotm.executor.iteration import Iteration, measure
 from autotm.executor.lanes import CudaLanes, pinned
 from autotm.executor.memory import SEGMENT, Region, forget_workspaces, peak_of, pooled, room
-from autotm.executor.outside import held_by, outside_of, plain
+from autotm.executor.outside import fits_on_host, held_by, outside_of, plain
 from autotm.executor.program import compile_plan
 from autotm.executor.session import Session
 from autotm.executor.settling import settled
@@ -377,14 +377,14 @@ def pinned_by_pytorch() -> int:
     return int(torch.cuda.host_memory_stats()["allocated_bytes.current"])
 
 
-def test_a_look_pins_nothing_and_says_what_will_be_pinned_and_given_back() -> None:
+def test_a_look_pins_nothing_and_says_what_will_be_pinned() -> None:
     net, sample = large()
     comparison = Comparison(net, sample, LOSS, only=["offload_activations"])
     rival = comparison.rivals["offload_activations", ""]
     look = Counted([*net.parameters(), *net.buffers()])
     with look:
         LOSS(net(sample[0]), sample[1])
-    tidy(torch.device("cuda"))
+    torch._C._host_emptyCache()
     before, live = pinned_by_pytorch(), torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     with rival.step(0.5) as run:
@@ -395,15 +395,14 @@ def test_a_look_pins_nothing_and_says_what_will_be_pinned_and_given_back() -> No
         said, true = look.host_bytes(0.5 * look.left), pinned_by_pytorch() - before
         print(f"{true / 1e9:.2f} GB pinned, {said / 1e9:.2f} GB expected")
         assert 0.4 * look.left < true <= said
-    del run
-    tidy(torch.device("cuda"))
-    assert pinned_by_pytorch() == before
 
 
-def test_a_search_pins_once_and_gives_back_before_ours_runs() -> None:
+def test_a_search_pins_once_and_gives_back_what_others_have_no_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     comparison = Comparison(*large(), LOSS, only=["offload_activations"])
     rival = comparison.rivals["offload_activations", ""]
-    tidy(torch.device("cuda"))
+    torch._C._host_emptyCache()
     before, pinned = pinned_by_pytorch(), []
     for knob in (1.0, 0.5):
         assert comparison.measured(rival, knob) is not None
@@ -411,7 +410,10 @@ def test_a_search_pins_once_and_gives_back_before_ours_runs() -> None:
     print(f"{pinned[0] / 1e9:.2f} GB pinned for all, {pinned[1] / 1e9:.2f} after half as well")
     # A buffer whose copy still runs is not free for the next one, which then gets a new one.
     assert before < pinned[0] <= pinned[1] < 1.25 * pinned[0]
-    comparison._tidy()
+    assert fits_on_host(1)
+    assert pinned_by_pytorch() == pinned[1]
+    monkeypatch.setattr(outside, "_host_room", lambda: 0)
+    assert not fits_on_host(1)
     assert pinned_by_pytorch() == before
 
 

@@ -17,7 +17,7 @@ from autotm.executor import outside
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import AutotmError, BudgetError
-from autotm.fitting import timed
+from autotm.fitting import Timed, timed
 from autotm.graph import Graph, Machine, Plan
 from autotm.networks.modules import module as trained
 from autotm.planner.apart import plan_apart
@@ -577,6 +577,28 @@ def test_what_ours_has_no_plan_for_and_a_rival_trains_in_dominates_it() -> None:
     assert far.note.startswith("a budget of 0 B cannot be met")
     assert not far.dominated  # nor does the rival train there
     assert (near.impossible, far.impossible) == (False, True)
+
+
+def test_where_a_rival_stays_far_below_a_cap_limits_suit_what_ours_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, sample = autotm_networks.network("residual")
+    found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], most=2, repeats=1,
+                       planner=lambda graph, machine: autotm_plans.mixed(graph))  # fmt: skip
+    need, original, searched = found.plain().peak, Comparison._tuned, []
+    assert isinstance(found._timed, Timed)
+    found._timed = replace(found._timed, widths=[*found._timed.widths] * 2)
+
+    def tuned(self: Comparison, cap: int, name: str) -> Cell:
+        assert isinstance(self._timed, Timed)
+        searched.append((self._timed.width, cap))
+        return original(self, cap, name)
+
+    monkeypatch.setattr(Comparison, "_width", lambda self, size: int(size <= need))
+    monkeypatch.setattr(Comparison, "_tuned", tuned)
+    cells = list(found.cells([2 * need, need], "checkpoint"))
+    assert searched == [(0, 2 * need), (1, need), (1, 2 * need)]
+    assert [(each.cap, each.note) for each in cells] == [(need, ""), (2 * need, "")]
 
 
 def test_a_rival_that_fails_keeps_its_points_and_is_not_taken_for_one_that_needs_more() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +42,8 @@ from autotm.executor.timeline import Lost, Span, chrome, lost, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
+from autotm.planner.choice import seconds_of
 from autotm.planner.model import NoPlan
-from autotm.planner.ours import bound
 from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
 
@@ -108,22 +109,22 @@ class Timed:
         return self.libraries + room(self.placed, self.widths[self.width].times)
 
     def best_width(self, budget: float) -> int:
-        """The number of the one with which an iteration may be fastest, by the planner's bound."""
-
-        def seconds(found: Timed) -> float:
-            if budget == math.inf:
-                return found.graph.seconds
-            try:
-                return bound(found.graph, found.machine(int(budget)))
-            except (BudgetError, NoPlan):
-                return math.inf
-
+        """The number of the one with which an iteration may be fastest (`planner/choice.py`)."""
         each = [replace(self, width=number) for number in range(len(self.widths))]
         if len(each) == 1:
             return 0
-        times = [seconds(one) for one in each]
+        if budget == math.inf:
+            times = [one.graph.seconds for one in each]
+        else:
+            times = seconds_of([one._problem(int(budget)) for one in each])
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
         return min(close, key=lambda one: (one.graph.peak_bytes + one.outside, one.width)).width
+
+    def _problem(self, budget: int) -> tuple[Graph, Machine] | None:
+        """What a planner is asked; None where a budget leaves nothing."""
+        with suppress(BudgetError):
+            return self.graph, self.machine(budget)
+        return None
 
     def narrowed(self, width: int) -> Timed:
         """The same with that number of `widths`, and so is all that runs in this thread from now

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from autotm.executor.timeline import Lost
-from autotm.rivals.search import Point, at_cap
+from autotm.rivals.search import CLOSE, Point, at_cap
 
 OURS = "Ours"
 
@@ -40,6 +40,11 @@ class Cell:
     def budget(self) -> int:
         """What ours has: the peak of the rival's fastest point, or the cap where there is none."""
         return self.best.peak if self.best is not None else self.cap
+
+    @property
+    def far(self) -> bool:
+        """Whether that is far below the cap."""
+        return self.budget < (1 - CLOSE) * self.cap
 
     @property
     def best(self) -> Point | None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from itertools import groupby
 
 import torch
 from torch import nn
@@ -102,30 +101,42 @@ class Comparison:
         )  # fmt: skip
 
     def cells(self, caps: Sequence[int], *names: str) -> Iterator[Cell]:
-        """Each rival at each cap, those first at which operators have the most workspace."""
-        widths = {cap: self._width(cap) for cap in caps}
-        for width, some in groupby(sorted(caps, key=widths.__getitem__), widths.__getitem__):
+        """Each rival at each cap, those first at which operators have the most workspace.
+
+        Limits on it suit what ours has at a cap. Where the rival stays far below the cap, so that
+        others suit ours, both are measured with these.
+        """
+        waiting = [(self._width(cap), cap, name) for cap in caps for name in names]
+        while waiting:
+            width = min(each for each, _, _ in waiting)
             self._narrow(width)
-            group = list(some)
+            now = [each for each in waiting if each[0] == width]
+            waiting = [each for each in waiting if each[0] > width]
             for name in names:
-                yield from self._cells(group, name)
+                ready = []
+                for cell in [self._tuned(cap, name) for _, cap, rival in now if rival == name]:
+                    suits = self._width(cell.budget) if cell.far else width
+                    if suits > width:
+                        waiting.append((suits, cell.cap, name))
+                    else:
+                        ready.append(cell)
+                yield from self._cells(ready)
 
     def within(self, cap: float) -> None:
         """Give operators the workspace that suits a cap, for all that is measured from now on."""
         self._narrow(self._width(cap))
 
-    def _cells(self, caps: Sequence[int], name: str) -> Iterator[Cell]:
-        """A rival searched at each cap in all its forms, ours at its best peak, then both in turns.
+    def _cells(self, cells: Sequence[Cell]) -> Iterator[Cell]:
+        """Ours at the best peak of each cell's rival, then both in turns.
 
-        Where it does not reach the cap, ours has the cap itself and runs alone; beside the plain
+        Where that does not reach the cap, ours has the cap itself and runs alone; beside the plain
         step, which has no knob, it has the cap as well, and both run in turns. All plans are made
         at once, after the searches and before any turn, so that nothing is timed meanwhile. What
         goes wrong at a cap is its cell's note.
         """
-        cells = [self._tuned(cap, name) for cap in caps]
         for cell, plan in zip(cells, self._plans(cells), strict=True):
             if plan is not None:
-                beside = self.plain() if name == "plain" else cell.best
+                beside = self.plain() if cell.rival == "plain" else cell.best
                 try:
                     self._ours(cell, plan, beside)
                 except Exception as error:  # noqa: BLE001 - other caps, and what is known, count
