@@ -594,7 +594,9 @@ def test_where_a_rival_stays_far_below_a_cap_limits_suit_what_ours_has(
         searched.append((self._timed.width, cap))
         return original(self, cap, name)
 
-    monkeypatch.setattr(Comparison, "_width", lambda self, size: int(size <= need))
+    monkeypatch.setattr(
+        Comparison, "_widths", lambda self, caps: [int(each <= need) for each in caps]
+    )
     monkeypatch.setattr(Comparison, "_tuned", tuned)
     cells = list(found.cells([2 * need, need], "checkpoint"))
     assert searched == [(0, 2 * need), (1, need), (1, 2 * need)]

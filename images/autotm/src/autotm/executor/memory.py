@@ -189,8 +189,8 @@ def pooled(run: Callable[[], object], device: torch.device) -> int:
     torch.cuda.synchronize(device)
     after = torch.cuda.memory_stats(device)
 
-    def more(what: str, when: str) -> int:
-        return int(after[f"{what}_bytes.{when}"] - before[f"{what}_bytes.{when[:-4]}current"])
+    def more(what: str) -> int:
+        return int(after[f"{what}.peak"] - before[f"{what}.current"])
 
     if torch.cuda.memory_allocated(device) > before["allocated_bytes.all.current"]:
         forget_workspaces(device)
@@ -198,7 +198,7 @@ def pooled(run: Callable[[], object], device: torch.device) -> int:
     del pool
     torch.cuda.empty_cache()
     # As much as is there at once, or, where that leaves holes, as much as in blocks of their own.
-    sizes = more("allocated", "large_pool.peak"), more("reserved", "all.peak")
+    sizes = more("allocated_bytes.large_pool"), more("reserved_bytes.all")
     fitting = (SEGMENT + aligned(size, SEGMENT) for size in sizes)
     return next((size for size in fitting if _runs(run, size, stream)), 0)
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from autotm.executor.errors import AutotmError, BudgetError
@@ -63,6 +64,11 @@ def once_planned(seconds: float, gap: float) -> Aimed:
             raise BudgetError(f"no plan was found for this budget: {error}", 0) from error
 
     return planner
+
+
+def solvers() -> ThreadPoolExecutor:
+    """Threads for as many solves at a time as this process has CPU cores for."""
+    return ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // THREADS))
 
 
 def _serve() -> None:

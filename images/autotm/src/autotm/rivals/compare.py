@@ -5,12 +5,11 @@ A cap is a share of what the plain step needs, by its measured peak.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 
@@ -22,7 +21,7 @@ from autotm.executor.errors import AutotmError, BudgetError
 from autotm.executor.lossy import Loss
 from autotm.fitting import Planner, Timed, timed
 from autotm.graph import Plan
-from autotm.planner.apart import THREADS, once_planned
+from autotm.planner.apart import once_planned, solvers
 from autotm.rivals.base import Rival, Run, iterate
 from autotm.rivals.cell import OURS, Cell
 from autotm.rivals.measuring import held_bytes, no_memory, peak_bytes, seconds_of, tidy, why
@@ -106,25 +105,26 @@ class Comparison:
         Limits on it suit what ours has at a cap. Where the rival stays far below the cap, so that
         others suit ours, both are measured with these.
         """
-        waiting = [(self._width(cap), cap, name) for cap in caps for name in names]
+        suits = zip(caps, self._widths(caps), strict=True)
+        waiting = [(width, cap, name) for cap, width in suits for name in names]
         while waiting:
             width = min(each for each, _, _ in waiting)
             self._narrow(width)
             now = [each for each in waiting if each[0] == width]
             waiting = [each for each in waiting if each[0] > width]
             for name in names:
-                ready = []
-                for cell in [self._tuned(cap, name) for _, cap, rival in now if rival == name]:
-                    suits = self._width(cell.budget) if cell.far else width
-                    if suits > width:
-                        waiting.append((suits, cell.cap, name))
-                    else:
-                        ready.append(cell)
-                yield from self._cells(ready)
+                cells = [self._tuned(cap, name) for _, cap, rival in now if rival == name]
+                far = [cell for cell in cells if cell.far]
+                narrower = self._widths([cell.budget for cell in far])
+                for cell, other in zip(far, narrower, strict=True):
+                    if other > width:
+                        cells.remove(cell)
+                        waiting.append((other, cell.cap, name))
+                yield from self._cells(cells)
 
     def within(self, cap: float) -> None:
         """Give operators the workspace that suits a cap, for all that is measured from now on."""
-        self._narrow(self._width(cap))
+        self._narrow(*self._widths([cap]))
 
     def _cells(self, cells: Sequence[Cell]) -> Iterator[Cell]:
         """Ours at the best peak of each cell's rival, then both in turns.
@@ -173,12 +173,13 @@ class Comparison:
             except Exception as error:  # noqa: BLE001
                 return error
 
-    def _width(self, cap: float) -> int:
-        """Never less than before: there is no way back."""
-        if isinstance(self._timed, Exception):
-            return 0
-        with self._spending("limits"):
-            return max(self._timed.width, self._timed.best_width(cap))
+    def _widths(self, caps: Sequence[float]) -> list[int]:
+        """Those that suit caps; never less than before, as there is no way back."""
+        iteration = self._timed
+        if isinstance(iteration, Exception):
+            return [0 for _ in caps]
+        with self._spending("limits"), solvers() as pool:
+            return [max(iteration.width, each) for each in pool.map(iteration.best_width, caps)]
 
     def _narrow(self, width: int) -> None:
         if isinstance(self._timed, Timed):
@@ -217,7 +218,7 @@ class Comparison:
             }
             return found
 
-        with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // THREADS)) as pool:
+        with solvers() as pool:
             return [None if cell.note else pool.submit(planned, cell) for cell in cells]
 
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
