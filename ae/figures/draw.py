@@ -28,6 +28,7 @@ PALETTE = {
     "green": "#009e73",
     "vermilion": "#d55e00",
     "purple": "#cc79a7",
+    "olive": "#999933",
 }
 
 STYLE: Any = {
@@ -65,12 +66,14 @@ class Plot:
     """What a figure function returns.
 
     `table` is exactly what is plotted, one row per mark, with at least the columns `evidence` and
-    `n` (samples behind the mark). `spread` says in words how the figure shows the spread.
+    `n` (samples behind the mark). `spread` says in words how the figure shows the spread; `over`
+    is the column that points lie over, where they do.
     """
 
     figure: Figure
     table: pd.DataFrame
     spread: str = INTERVAL_WORDS
+    over: str = ""
 
 
 def new_panels(

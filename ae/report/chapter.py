@@ -43,6 +43,7 @@ class Drawn:
 
     name: str
     table: pd.DataFrame | None = None  # what is plotted
+    over: str = ""  # as of its Plot
     files: Mapping[str, Path] = field(default_factory=dict)  # pdf, svg, png, csv
     reason: str = ""
 
@@ -251,13 +252,9 @@ def _call(
 
 
 def _finish(
-    plot: Plot,
-    name: str,
-    environment: Environment,
-    out_dir: Path | None,
-    processes: Sequence[int],
-    formats: Iterable[str],
-) -> Drawn:
+    plot: Plot, name: str, environment: Environment, out_dir: Path | None,
+    processes: Sequence[int], formats: Iterable[str],
+) -> Drawn:  # fmt: skip
     look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
     plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
     if out_dir is None:
@@ -274,4 +271,4 @@ def _finish(
     files = {suffix: out_dir / f"{name}.{suffix}" for suffix in made}
     for suffix, path in files.items():
         write_atomic(path, made[suffix])
-    return Drawn(name=name, table=plot.table, files=files)
+    return Drawn(name=name, table=plot.table, over=plot.over, files=files)

@@ -119,7 +119,7 @@ def _plotted(drawn: Drawn, about: str) -> tuple[str, str, str]:
 
     table = pd.read_csv(drawn.files["csv"], dtype=str, keep_default_na=False)
     same = [name for name in table if len(table) > 2 and table[name].nunique() == 1]
-    spec = view(pd.read_csv(drawn.files["csv"]), about)
+    spec = view(pd.read_csv(drawn.files["csv"]), about, drawn.over)
     return (
         table.drop(columns=same).to_csv(index=False),
         table[same][:1].to_csv(index=False) if same else "",

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 Encoding = dict[str, Any]
 
 _ABOUT = {"n", "low", "high", "spread", "processes", "hosts", "unit", "evidence"}
-_UNIT = re.compile(r"_(ns|us|ms|s|percent|mib|per_s)$")
-_COLOURS = ("blue", "orange", "green", "vermilion", "sky", "purple", "grey")
+_UNIT = re.compile(r"_(ns|us|ms|s|percent|mib|gb|per_s)$")
+_COLOURS = ("blue", "orange", "green", "vermilion", "sky", "purple", "grey", "olive")
 _CROWD = 30  # marks; beyond that one label gets a panel for each of its values
 _WIDE = 200  # largest over smallest value from which on a scale is logarithmic
 
 
-def view(table: pd.DataFrame, about: str) -> dict[str, Any] | None:
+def view(table: pd.DataFrame, about: str, over: str = "") -> dict[str, Any] | None:
     """The specification without its data, which the page reads from the figure's CSV.
 
-    None where nothing tells the rows apart. `about` describes it to those who cannot see it.
+    None where nothing tells the rows apart. `about` describes it to those who cannot see it; `over`
+    is the number that points lie over, then with panels by the first label, colours by the second.
     """
     names = [str(name) for name in table.columns if table[name].notna().any()]
     numbers = [name for name in names if table[name].dtype.kind in "iuf" and name not in _ABOUT]
@@ -36,13 +37,16 @@ def view(table: pd.DataFrame, about: str) -> dict[str, Any] | None:
     columns = [str(name) for name in table.columns]
     first = columns[: columns.index("low")] if "low" in columns else ()
     last = [one for one in numbers if one in first][-1:]
-    measures = last or _of_one_unit(numbers) or numbers[-1:]
+    spans = [name for name in numbers if name.startswith(("start", "end"))]
+    measures = last or spans[:2] or [name for name in numbers if name != over][-1:]
     if not measures:
         return None
     labels = sorted((one for one in words if _many(table, one)), key=lambda name: name == "row")
     axes = [name for name in numbers[: numbers.index(measures[0])] if _many(table, name)]
-    if len(measures) == 2:
-        panel = _pair(table, measures, labels)
+    if over:
+        panel = _cloud(table, over, measures[0], labels)
+    elif len(measures) == 2:
+        panel = _time_line(table, measures, labels)
     else:
         keys = _telling(table, labels) or _telling(table, [*labels, *axes])
         if keys is None:
@@ -72,15 +76,6 @@ def _telling(table: pd.DataFrame, names: Sequence[str]) -> list[str] | None:
             elif not table.duplicated(subset=list(found)).any():
                 return sorted(found, key=names.index)
     return None
-
-
-def _of_one_unit(numbers: Sequence[str]) -> list[str]:
-    """The first two numbers whose names end in the same unit."""
-    units: dict[str, list[str]] = {}
-    for name in numbers:
-        if found := _UNIT.search(name):
-            units.setdefault(found[1], []).append(name)
-    return next((names[:2] for names in units.values() if len(names) > 1), [])
 
 
 def _single(
@@ -147,18 +142,21 @@ def _heat_map(table: pd.DataFrame, value: str, across: str, up: str) -> list[Enc
     return [{"mark": "rect", "encoding": encoding, "transform": [above]}]
 
 
-def _pair(table: pd.DataFrame, measures: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-    """Two measures of one unit: bars from a start to an end, else one against the other."""
+def _time_line(table: pd.DataFrame, ends: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+    """Bars from a start to an end."""
     few = [name for name in labels if table[name].nunique() <= len(_COLOURS)]
-    first, second = measures
-    if first.startswith("start") and second.startswith("end"):
-        lane = few[-1:]
-        encoding = {"x": _quantity(first), "x2": {"field": second}, **_coloured(lane)}
-        encoding.update({"y": _category(lane[0])} if lane else {})
-        mark = {"type": "bar", "clip": True}
-        return _panels([_zoom({"mark": mark, "encoding": encoding}, "x")], few[:-1], table, 1)
-    both = {name: _axis(table, name) for name in measures}
-    encoding = {"x": both[first], "y": both[second], **_coloured(few[-1:])}
+    lane = few[-1:]
+    encoding = {"x": _quantity(ends[0]), "x2": {"field": ends[1]}, **_coloured(lane)}
+    encoding.update({"y": _category(lane[0])} if lane else {})
+    mark = {"type": "bar", "clip": True}
+    return _panels([_zoom({"mark": mark, "encoding": encoding}, "x")], few[:-1], table, 1)
+
+
+def _cloud(table: pd.DataFrame, over: str, up: str, labels: Sequence[str]) -> dict[str, Any]:
+    """One measure against the other."""
+    few = [name for name in labels if table[name].nunique() <= len(_COLOURS)][:2]
+    encoding = {"x": _axis(table, over), "y": _axis(table, up), **_coloured(few[-1:])}
+    encoding.update({"shape": {**encoding["color"]}} if few else {})
     cloud = {"mark": {"type": "point", "clip": True, "size": 22}, "encoding": encoding}
     return _panels([_zoom(cloud)], few[:-1], table)
 
@@ -217,7 +215,7 @@ def _quantity(name: str) -> Encoding:
 
 def _axis(table: pd.DataFrame, name: str, *, straight: bool = False) -> Encoding:
     """The axis of a value, with its unit; a paper's value far beyond ours does not stretch it."""
-    units = set(table["unit"].dropna()) if "unit" in table else set()
+    units = set(table["unit"].dropna()) if "unit" in table and not _UNIT.search(name) else set()
     title = f"{_title(name)} [{min(units)}]" if len(units) == 1 and min(units) else _title(name)
     shown = [table[one].dropna() for one in (name, "high") if one in table]
     most = max(float(values.max()) for values in shown if len(values))
@@ -241,5 +239,5 @@ def _title(name: str) -> str:
     """A column's name in words: `kernel_time_us` is `kernel time [us]`."""
     unit = _UNIT.search(name)
     words = (name[: unit.start()] if unit else name).replace("_", " ")
-    shown = {"percent": "%", "mib": "MiB", "per_s": "1/s"}
+    shown = {"percent": "%", "mib": "MiB", "gb": "GB", "per_s": "1/s"}
     return f"{words} [{shown.get(unit[1], unit[1])}]" if unit else words

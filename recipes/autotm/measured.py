@@ -26,14 +26,16 @@ LOOKS = {
 
 def fronts(frame: pd.DataFrame) -> Plot:
     """Every point that was measured, a panel for each network; ours once for each cap and rival."""
-    keys = ["real_net", "rival", "variant", "form", "knob", "cap"]
+    keys = ["real_net", "variant", "rival", "form", "knob", "cap"]
     peaks = pool(frame, "peak", keys)
     times = pool(frame, "point_time", keys)
     if peaks.empty or times.empty:
         raise NoData("no peak of a training step was measured")
-    table = times.rename(columns={"median": "seconds"}).drop(columns="samples", errors="ignore")
-    table["gb"] = peaks["median"].to_numpy()
-    table = table.drop_duplicates(["real_net", "variant", "form", "knob", "gb"])  # of several caps
+    table = times.rename(columns={"median": "iteration_s"}).drop(columns="samples", errors="ignore")
+    table["peak_gb"] = peaks["median"].to_numpy()
+    table = table.drop_duplicates(
+        ["real_net", "variant", "form", "knob", "peak_gb"]
+    )  # of several caps
     nets = list(dict.fromkeys(table["real_net"]))
     names = in_order(table["variant"], list(LOOKS))
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
@@ -42,8 +44,9 @@ def fronts(frame: pd.DataFrame) -> Plot:
         for name in names:  # the first panel's legend is that of all
             colour, mark = LOOKS.get(name, (PALETTE["grey"], "."))
             some = own[own["variant"] == name]
-            axis.scatter(some["gb"], some["seconds"], s=70 if name == OURS else 18, color=colour,
-                         marker=mark, label=name, zorder=3 if name == OURS else 2)  # fmt: skip
+            size, order = (70, 3) if name == OURS else (18, 2)
+            axis.scatter(some["peak_gb"], some["iteration_s"], s=size, color=colour, marker=mark,
+                         label=name, zorder=order)  # fmt: skip
         axis.set_title(_simulated.network(net))
         axis.set_xlabel("measured peak (GB)")
         axis.set_xlim(left=0)
@@ -51,4 +54,5 @@ def fronts(frame: pd.DataFrame) -> Plot:
     shared[0].set_ylim(bottom=0)  # of all panels, so when all are drawn
     shared[0].set_ylabel("iteration (s)")
     shared[0].legend(fontsize=6.5)
-    return Plot(figure=figure, table=table, spread="points: median of an iteration's times")
+    return Plot(figure=figure, table=table, over="peak_gb",
+                spread="points: median of an iteration's times")  # fmt: skip

@@ -53,7 +53,8 @@ def predictor(frame: pd.DataFrame) -> Plot:
     table = table[table["predicted_us"].notna()].drop(columns=["samples", "unit", "low", "high"])
     if table.empty:
         raise NoData("no kernel with a predicted and a measured latency")
-    table["error_percent"] = 100 * (table["predicted_us"] / table["measured_us"] - 1)
+    off = 100 * (table["predicted_us"] / table["measured_us"] - 1)
+    table.insert(table.columns.get_loc("predicted_us"), "error_percent", off)
     families = list(dict.fromkeys(table["family"]))
     figure, axes = new_panels(
         len(families), 9, title="Latency predictor: predicted against measured", across=3
@@ -86,7 +87,8 @@ def predictor(frame: pd.DataFrame) -> Plot:
     for axis in axes[::3]:
         axis.set_ylabel("Predicted, µs")
     spread = "a point: one kernel, median of its launches; band: within 10 %"
-    return Plot(figure=figure, table=table.reset_index(drop=True), spread=spread)
+    table = table.reset_index(drop=True)
+    return Plot(figure=figure, table=table, spread=spread, over="measured_us")
 
 
 def capacity(frame: pd.DataFrame) -> Plot:

@@ -76,12 +76,26 @@ def test_numbers_are_axes_only_where_words_do_not_tell_rows_apart() -> None:
     assert fields(spec(told)) == {"y": "row", "x": "all_us"}
 
 
-def test_two_measures_of_one_unit_are_a_cloud_or_a_time_line() -> None:
-    cloud = [
-        {"family": f, "n": 1, "measured_us": v, "predicted_us": v + 0.5, "error_percent": 1.0}
-        for f, v in product("ab", (1.5, 2.5))
-    ]
-    assert fields(spec(cloud)) == {"x": "measured_us", "y": "predicted_us", "color": "family"}
+def test_points_over_a_number_are_a_cloud() -> None:
+    """A panel for each of the first label, colour and shape by the second; not by one of many."""
+    rows = [
+        {"net": net, "knob": f"{v}{net}", "variant": f"v{v}", "time_s": v + 0.5, **ENDS,
+         "unit": "s", "peak_gb": 9.0 - v}
+        for net, v in product("ab", range(8))
+    ]  # fmt: skip
+    found = view(pd.DataFrame(rows), "words", "peak_gb")
+    assert found is not None
+    assert found["facet"]["sort"] == ["a", "b"]
+    colours = {"color": "variant", "shape": "variant"}
+    assert fields(found) == {"x": "peak_gb", "y": "time_s", **colours}
+    titles = [encoding(found)[axis]["title"] for axis in "xy"]
+    assert titles == ["peak [GB]", "time [s]"]
+    alone = view(pd.DataFrame({"us": [1.0, 2.0], "told_us": [1.5, 2.5], "n": 1}), "words", "us")
+    assert alone is not None
+    assert fields(alone) == {"x": "us", "y": "told_us"}
+
+
+def test_two_ends_of_one_unit_are_a_time_line() -> None:
     line = [
         {"variant": v, "lane": lane, "start_us": s, "end_us": s + 2.5, "n": 1}
         for v, lane, s in product("ab", ("train", "copy"), (0.0, 3.0))
