@@ -33,9 +33,8 @@ def fronts(frame: pd.DataFrame) -> Plot:
         raise NoData("no peak of a training step was measured")
     table = times.rename(columns={"median": "iteration_s"}).drop(columns="samples", errors="ignore")
     table["peak_gb"] = peaks["median"].to_numpy()
-    table = table.drop_duplicates(
-        ["real_net", "variant", "form", "knob", "peak_gb"]
-    )  # of several caps
+    point = ["real_net", "variant", "form", "knob", "peak_gb"]
+    table = table.drop_duplicates(point)  # of several caps
     nets = list(dict.fromkeys(table["real_net"]))
     names = in_order(table["variant"], list(LOOKS))
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
