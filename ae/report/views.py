@@ -37,7 +37,7 @@ def view(table: pd.DataFrame, about: str, over: str = "") -> dict[str, Any] | No
     columns = [str(name) for name in table.columns]
     first = columns[: columns.index("low")] if "low" in columns else ()
     last = [one for one in numbers if one in first][-1:]
-    spans = [name for name in numbers if name.startswith(("start", "end"))]
+    spans = [name for name in numbers if name.startswith(("start_", "end_"))]
     measures = last or spans[:2] or [name for name in numbers if name != over][-1:]
     if not measures:
         return None
