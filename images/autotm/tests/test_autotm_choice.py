@@ -6,7 +6,7 @@ import math
 
 from autotm.graph import Graph, Machine, Op, Plan, Tensor
 from autotm.planner import choice
-from autotm.planner.choice import seconds_of
+from autotm.planner.choice import planned_seconds
 from autotm.planner.ours import bound
 
 
@@ -32,6 +32,6 @@ def test_where_tensors_are_large_the_choice_is_by_plans() -> None:
         asked.append(graph)
         return choice.QUICK(graph, machine, **options)
 
-    found = seconds_of([(small, machine), None, (large, machine)], planner)
+    found = planned_seconds([(small, machine), None, (large, machine)], planner)
     assert found == [15.0, math.inf, 22.0]
     assert asked == [large, small]

@@ -585,22 +585,28 @@ def test_where_a_rival_stays_far_below_a_cap_limits_suit_what_ours_has(
     module, sample = autotm_networks.network("residual")
     found = Comparison(module, sample, LOSS, only=["plain", "checkpoint"], most=2, repeats=1,
                        planner=lambda graph, machine: autotm_plans.mixed(graph))  # fmt: skip
-    need, original, searched = found.plain().peak, Comparison._tuned, []
+    need, original, searched = found.plain().peak, Comparison._tune, []
     assert isinstance(found._timed, Timed)
     found._timed = replace(found._timed, widths=[*found._timed.widths] * 2)
 
-    def tuned(self: Comparison, cap: int, name: str) -> Cell:
+    def tune(self: Comparison, cell: Cell) -> None:
         assert isinstance(self._timed, Timed)
-        searched.append((self._timed.width, cap))
-        return original(self, cap, name)
+        searched.append((self._timed.width, cell.cap))
+        original(self, cell)
 
     monkeypatch.setattr(
         Comparison, "_widths", lambda self, caps: [int(each <= need) for each in caps]
     )
-    monkeypatch.setattr(Comparison, "_tuned", tuned)
+    monkeypatch.setattr(Comparison, "_tune", tune)
     cells = list(found.cells([2 * need, need], "checkpoint"))
-    assert searched == [(0, 2 * need), (1, need), (1, 2 * need)]
-    assert [(each.cap, each.note) for each in cells] == [(need, ""), (2 * need, "")]
+    assert searched == [(0, 2 * need), (1, need)]
+    near, far = sorted(cells, key=lambda each: each.cap)
+    assert (near.alone, far.alone) == (False, True)
+    assert (near.note, far.note) == ("", "")
+    assert far.best is not None
+    assert far.turns["checkpoint"] == [far.best.seconds]  # with the limits that it had
+    assert len(far.turns[OURS]) == 1
+    assert len(near.turns["checkpoint"]) == 2
 
 
 def test_a_rival_that_fails_keeps_its_points_and_is_not_taken_for_one_that_needs_more() -> None:

@@ -42,7 +42,7 @@ from autotm.executor.timeline import Lost, Span, chrome, lost, predicted
 from autotm.executor.trying import unchanged_random
 from autotm.executor.workspace import Width, placed, widths
 from autotm.graph import Graph, Machine, Plan, aligned
-from autotm.planner.choice import seconds_of
+from autotm.planner.choice import planned_seconds
 from autotm.planner.model import NoPlan
 from autotm.planner.ours import plan as ours
 from autotm.report import Measurement, page, size
@@ -116,7 +116,7 @@ class Timed:
         if budget == math.inf:
             times = [one.graph.seconds for one in each]
         else:
-            times = seconds_of([one._problem(int(budget)) for one in each])
+            times = planned_seconds([one._problem(int(budget)) for one in each])
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
         return min(close, key=lambda one: (one.graph.peak_bytes + one.outside, one.width)).width
 

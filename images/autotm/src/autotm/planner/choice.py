@@ -14,7 +14,7 @@ CHOICE = 10.0  # s of a solve that is for a choice alone
 QUICK = partial(plan, seconds=CHOICE)
 
 
-def seconds_of(
+def planned_seconds(
     problems: Sequence[tuple[Graph, Machine] | None], planner: Callable[..., Plan] = QUICK
 ) -> list[float]:
     """Seconds of each; infinity where there is no plan, and for None.

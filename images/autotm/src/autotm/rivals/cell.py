@@ -21,6 +21,7 @@ class Cell:
     but close to. workspace: bytes of the operator that has the most. note: why ours is not there.
     unplanned: there is no plan for its budget. least: bytes that its largest operator needs, where
     the budget is below. lost: by what an iteration of ours takes longer than its plan says.
+    alone: the rival ran with other limits on workspace, which suit the cap.
     """
 
     cap: int
@@ -35,6 +36,7 @@ class Cell:
     unplanned: bool = False
     least: int = 0
     lost: Lost | None = None
+    alone: bool = False
 
     @property
     def budget(self) -> int:

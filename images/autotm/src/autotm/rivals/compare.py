@@ -102,25 +102,27 @@ class Comparison:
     def cells(self, caps: Sequence[int], *names: str) -> Iterator[Cell]:
         """Each rival at each cap, those first at which operators have the most workspace.
 
-        Limits on it suit what ours has at a cap. Where the rival stays far below the cap, so that
-        others suit ours, both are measured with these.
+        Limits on it suit what ours has at a cap. Where the rival stays so far below the cap that
+        others suit ours, it keeps the times that it took with its own.
         """
-        suits = zip(caps, self._widths(caps), strict=True)
-        waiting = [(width, cap, name) for cap, width in suits for name in names]
+        suits = list(zip(caps, self._widths(caps), strict=True))
+        waiting = [(width, Cell(cap, name)) for name in names for cap, width in suits]
         while waiting:
-            width = min(each for each, _, _ in waiting)
+            width = min(each for each, _ in waiting)
             self._narrow(width)
-            now = [each for each in waiting if each[0] == width]
+            now = [cell for each, cell in waiting if each == width]
             waiting = [each for each in waiting if each[0] > width]
-            for name in names:
-                cells = [self._tuned(cap, name) for _, cap, rival in now if rival == name]
-                far = [cell for cell in cells if cell.far]
-                narrower = self._widths([cell.budget for cell in far])
-                for cell, other in zip(far, narrower, strict=True):
-                    if other > width:
-                        cells.remove(cell)
-                        waiting.append((other, cell.cap, name))
-                yield from self._cells(cells)
+            new = [cell for cell in now if not cell.alone]
+            for cell in new:
+                self._tune(cell)
+            far = [cell for cell in new if cell.far]
+            narrower = self._widths([cell.budget for cell in far])
+            for cell, other in zip(far, narrower, strict=True):
+                if other > width:
+                    cell.alone = True
+                    now.remove(cell)
+                    waiting.append((other, cell))
+            yield from self._cells(now)
 
     def within(self, cap: float) -> None:
         """Give operators the workspace that suits a cap, for all that is measured from now on."""
@@ -187,15 +189,13 @@ class Comparison:
                 self._known.clear()
             self._timed = self._timed.narrowed(width)
 
-    def _tuned(self, cap: int, name: str) -> Cell:
-        """A cell without ours; with a note where the rival misses the cap because it failed."""
-        found = Cell(cap, name)
-        for form in self.forms(name):
-            found.points += self.searched(form, cap)
-        failed = [text for key, text in self.failed.items() if key[0] == name]
-        if found.best is None and failed:
-            found.note = f"whether {name} reaches this cap is not known: {failed[0]}"
-        return found
+    def _tune(self, cell: Cell) -> None:
+        """Search the rival; a note where it misses the cap because it failed."""
+        for form in self.forms(cell.rival):
+            cell.points += self.searched(form, cell.cap)
+        failed = [text for key, text in self.failed.items() if key[0] == cell.rival]
+        if cell.best is None and failed:
+            cell.note = f"whether {cell.rival} reaches this cap is not known: {failed[0]}"
 
     def _plans(self, cells: Sequence[Cell]) -> list[Future[Plan] | None]:
         """A plan, or what was in its way, for each cell that has no note."""
@@ -282,26 +282,27 @@ class Comparison:
             if cuda and peak > cell.budget:  # a CPU's workspace is not known when it is planned
                 cell.note = f"void: it takes {peak / 1e9:.4f} GB, over {cell.budget / 1e9:.4f} GB"
                 return
-            cell.turns = self._turns(beside, self._clean(run))
+            cell.turns = self._turns(beside, self._clean(run), cell.alone)
             seconds = statistics.median(cell.turns[OURS])
             cell.points.append(Point(OURS, cell.budget / 1e9, peak, seconds))
             if cell.smaller is not None:
-                cell.against = self._turns(cell.smaller, self._clean(run))
+                cell.against = self._turns(cell.smaller, self._clean(run), cell.alone)
             self.module.zero_grad()
             with self._spending("trace"):
                 cell.lost = step.lost()
 
-    def _turns(self, beside: Point | None, ours: Run) -> dict[str, list[float]]:
+    def _turns(self, beside: Point | None, ours: Run, alone: bool) -> dict[str, list[float]]:
         """Seconds of ours (A) and of a rival (B) in this process, in turns: A B B A.
 
-        Where the rival does not fit beside our arena, it keeps those that it took alone. A first
-        round is not counted: what was made just now is slow at first.
+        Where the rival does not fit beside our arena, or ran with other limits on workspace, it
+        keeps those that it took alone. A first round is not counted: what was made just now is slow
+        at first.
         """
         runs, order = {OURS: ours}, [OURS]
         found: dict[str, list[float]] = {OURS: []}
         with self._spending("turns"), ExitStack() as stack:
             if beside is not None:
-                name, other = beside.rival, self._beside(beside, stack)
+                name, other = beside.rival, None if alone else self._beside(beside, stack)
                 found[name] = []
                 if other is None:
                     found[name] = [beside.seconds]
