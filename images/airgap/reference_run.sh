@@ -132,11 +132,13 @@ exec 9>"$home/in-use"
 flock --shared 9
 
 eval "$("${airgap[@]}" env)"
-# The image and what it is made from: what each compiles here, and its tests.
+# Its sources' hash; the image and what it is made from: what each compiles here, and its tests.
+found=$(python3 -c 'import sys; from pathlib import Path
+from ae.images.content import content_hash, made_from
+print(content_hash(Path("."), sys.argv[1]), *made_from(Path("."), sys.argv[1]))' "$recipe")
+key="${found%% *} ${contexts[*]} $extra" # what tells one image of this recipe from another
 scripts=() test_folders=()
-for part in $(python3 -c 'import sys; from pathlib import Path
-from ae.images.content import made_from
-print(*made_from(Path("."), sys.argv[1]))' "$recipe"); do
+for part in ${found#* }; do
     if [ -x "images/$part/on_host.sh" ]; then scripts+=("images/$part/on_host.sh"); fi
     if [ -d "images/$part/tests" ]; then test_folders+=("images/$part/tests"); fi
 done
@@ -161,18 +163,21 @@ fi
 
     step "image"
     docker image inspect ae/base:host >/dev/null 2>&1 || "${airgap[@]}" base
-    "${ae[@]}" build "$recipe" --flavour cuda --base-image ae/base:host --network none \
-        "${contexts[@]}"
-
-    step "registry: push, forget, pull by digest"
     eval "$("${airgap[@]}" registry)"
-    "${ae[@]}" push "$recipe" --flavour cuda
-    cat images/lock.yaml
-    built=$(docker image inspect --format '{{.Id}}' "ae/$recipe:cuda")
-    if [ "$(cat "$home/pulled-$recipe" 2>/dev/null)" != "$built" ]; then # else it may be in use
-        docker image rm --force "$built" >/dev/null
+    if [ "$(cat "$home/made-$recipe" 2>/dev/null)" = "$key" ] &&
+        docker image inspect "ae/$recipe:cuda" >/dev/null 2>&1; then
+        echo "as another of these scripts has made it: it may be in use"
+    else
+        "${ae[@]}" build "$recipe" --flavour cuda --base-image ae/base:host --network none \
+            "${contexts[@]}"
+
+        step "registry: push, forget, pull by digest"
+        "${ae[@]}" push "$recipe" --flavour cuda
+        docker image rm --force \
+            "$(docker image inspect --format '{{.Id}}' "ae/$recipe:cuda")" >/dev/null
         "${ae[@]}" pull "$recipe" --flavour cuda
-        echo "$built" >"$home/pulled-$recipe"
+        echo "$key" >"$home/made-$recipe"
+        cat images/lock.yaml
     fi
 } 8>"$home/preparing"
 "${ae[@]}" doctor "$recipe" || true # its findings belong to the log, its verdict to a person
