@@ -104,6 +104,25 @@ def test_gradients_that_nothing_writes_in_place_are_handed_on() -> None:
     step.close()
 
 
+def test_large_gradients_of_convolutions_are_handed_on_in_regions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "PART", 1 << 24)
+    found = timed(*large(), LOSS)
+    graph, handed = found.capture.graph, []
+    for op, call in zip(graph.ops, found.capture.calls, strict=True):
+        view = call.outputs[0]
+        if call.target == torch.ops.aten.convolution_backward.default and view is not None:
+            handed.append(graph.tensors[view.tensor].kind == "handed")
+            assert handed[-1] is (graph.uses[view.tensor] == (op.index + 1,))
+    assert any(handed)
+    for width in (0, len(found.widths) - 1):
+        narrow = found.narrowed(width)
+        step = narrow.fitted(autotm_plans.kept(narrow.graph), 40 * 10**9)
+        assert step.measure(1).differ == ()
+        step.close()
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_convolutions_are_written_in_place_where_cudnn_gives_the_same_bits(
     copied: bool, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +145,7 @@ def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "PART", 1 << 24)
+    monkeypatch.setattr("autotm.executor.handing.regions_on", lambda device: False)
     monkeypatch.setattr(kernels, "_SAME", same := {})
     monkeypatch.setattr(kernels, "_PARTS", parts := {})
     found, outside = timed(*large(), LOSS), []

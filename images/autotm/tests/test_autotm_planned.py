@@ -12,6 +12,7 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
+from autotm.budget import least
 from autotm.check import PlanError
 from autotm.executor import workspace
 from autotm.executor.capture import capture
@@ -129,6 +130,27 @@ def test_workspace_is_what_makes_a_step_fastest_within_its_budget() -> None:
     assert tried.best_width(1) == 3  # none fits: the one that needs the least
     assert tried.narrowed(3).graph.seconds == pytest.approx(0.93)
     assert tried.narrowed(3).outside == tried.narrowed(0).outside - most
+
+
+def test_a_budget_that_none_meets_is_told_by_the_limits_that_need_the_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the largest operator with its workspace, and not by the most that is there at a time."""
+    monkeypatch.setattr(workspace, "LEAST", 0)
+    found = timed(*autotm_networks.network("unet"), LOSS)
+    size, count = found.graph.peak_bytes // 2, len(found.capture.calls)
+    every = [
+        Width([None] * count, [Measured(0.1, 0, room=size * (n == op)) for n in range(count)])
+        for op in range(count)
+    ]
+    tried = [replace(found, widths=[each]) for each in every]
+    needs = [least(each.capture, each.graph, each.outside) for each in tried]
+    peaks = [each.graph.peak_bytes for each in tried]
+    pairs = [(n, m) for n in range(count) for m in range(count)
+             if needs[n] > needs[m] and peaks[n] < peaks[m]]  # fmt: skip
+    assert pairs
+    for pair in pairs[:3]:
+        assert replace(found, widths=[every[op] for op in pair]).best_width(1) == 1
 
 
 def test_a_step_with_less_workspace_is_refused_in_another_thread() -> None:

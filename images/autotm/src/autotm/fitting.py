@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autotm.budget import bytes_of, meets, remaining
+from autotm.budget import bytes_of, least, meets, remaining
 from autotm.check import check
 from autotm.executor.arena import arena_graph
 from autotm.executor.calls import BLOCK, Capture
@@ -80,8 +80,8 @@ def fit(
 class Timed:
     """A module's captured and timed iteration, of which plans for any budget are made.
 
-    widths: ways to limit the operators' workspace, from the widest on (on a CPU there is one).
-    width: the number of the one that it has. libraries: bytes that these keep. rates: of the link.
+    widths: ways to limit workspace, from the widest on (on a CPU there is one). width: the number
+    of the one that it has. libraries: bytes that these keep. rates: of the link.
     """
 
     module: nn.Module
@@ -109,14 +109,15 @@ class Timed:
         return self.libraries + room(self.placed, self.widths[self.width].times)
 
     def best_width(self, budget: float) -> int:
-        """The number of the one with which an iteration may be fastest (`planner/choice.py`)."""
+        """The number of what may be fastest (`planner/choice.py`), or else needs the least."""
         each = [replace(self, width=number) for number in range(len(self.widths))]
         if len(each) == 1:
             return 0
-        if budget == math.inf:
-            times = [one.graph.seconds for one in each]
-        else:
+        times = [one.graph.seconds for one in each]
+        if budget < math.inf:
             times = planned_seconds([one._problem(int(budget)) for one in each])
+        if min(times) == math.inf:
+            return min(each, key=lambda one: least(one.capture, one.graph, one.outside)).width
         close = [one for one, time in zip(each, times, strict=True) if time <= ALIKE * min(times)]
         return min(close, key=lambda one: (one.graph.peak_bytes + one.outside, one.width)).width
 
@@ -127,8 +128,7 @@ class Timed:
         return None
 
     def narrowed(self, width: int) -> Timed:
-        """The same with that number of `widths`, and so is all that runs in this thread from now
-        on, a plain step, too. From a narrower one there is no way back to a wider one."""
+        """With that one of `widths`, as all has that runs in this thread from now on, for good."""
         with unchanged_random(self.capture.device):
             self.widths[width].apply(self.capture, self.cache)
         return replace(self, width=width)

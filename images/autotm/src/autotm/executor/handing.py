@@ -1,9 +1,10 @@
 """Gradients that one operator hands to the next, and that never lie in the arena.
 
 What PyTorch cannot write in place would be copied into the arena, to be read once by the very next
-operator: most of what a backward copies. It is handed on as it lies instead, wherever that takes no
-more room at a time than the largest of those copies and what lies between two operators that are
-joined. Workspace comes on top, and is not known here.
+operator: most of what a backward copies. It is handed on as it lies instead: always where operators
+run in a region, as what is handed on lies there; else wherever that takes no more room at a time
+than the largest of those copies and what lies between two operators that are joined. Workspace
+comes on top, and is not known here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from autotm.executor.calls import BLOCK, Capture
 from autotm.executor.joining import Joined
 from autotm.executor.kernels import Kernel, kernel
+from autotm.executor.memory import regions_on
 from autotm.executor.profiling import Measured
 from autotm.graph import OUTSIDE, Op, aligned
 
@@ -29,11 +31,12 @@ def handing(capture: Capture) -> Capture:
         for it in (False, True)
     )
     again = max((each.outside for each in kernels if each.call.forward), default=0)
+    always = regions_on(capture.device)
     tensors, ops = list(graph.tensors), list(graph.ops)
     for op, mine, following in zip(graph.ops, kernels, kernels[1:], strict=False):
         handed = _candidates(capture, op, mine)
         size = sum(tensors[each].bytes for each in handed)
-        if handed and size + max(following.outside, again) <= most:
+        if handed and (always or size + max(following.outside, again) <= most):
             for each in handed:
                 tensors[each] = replace(tensors[each], kind="handed")
             for index in (op.index, op.index + 1):
@@ -47,7 +50,7 @@ def joined(kernel: Kernel) -> bool:
 
 def _candidates(capture: Capture, op: Op, mine: Kernel) -> list[int]:
     graph = capture.graph
-    if mine.direct:
+    if mine.direct and not mine.by_parts:
         return []
     return [
         each

@@ -179,6 +179,11 @@ class Kernel:
         return self.into is not None or self.partly is not None
 
     @property
+    def by_parts(self) -> bool:
+        """Whether it may make a large gradient by parts, and copies those."""
+        return self.partly is not None and bool(self.tried)
+
+    @property
     def how(self) -> str:
         """How it writes. Of what is tried: what came out, and the size of a part."""
         if not self.direct:
@@ -189,7 +194,7 @@ class Kernel:
 
     def part(self, limit: int) -> None:
         """Make a convolution's gradient by parts of at most `limit` bytes, untried."""
-        if self.partly is not None and self.tried:
+        if self.by_parts:
             _PARTS[self.tried], _SAME[self.tried] = max(limit, PART), True
 
     def forget(self) -> None:
