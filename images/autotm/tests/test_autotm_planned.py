@@ -15,8 +15,10 @@ import torch
 from autotm.budget import least
 from autotm.check import PlanError
 from autotm.executor import workspace
+from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import BudgetError
+from autotm.executor.handing import handing
 from autotm.executor.profiling import Measured
 from autotm.executor.program import compile_plan
 from autotm.executor.workspace import Width, chosen, placed
@@ -193,6 +195,26 @@ def test_each_operator_has_the_workspace_with_which_it_is_fastest_of_what_fits()
     picked = [(each.limits[one], each.limits[other], each.times[one].seconds) for each in every]
     assert picked == [(None, 8, 1.0), (8, 8, 1.5), (4, 8, 3.0)]  # the other is never in the way
     assert [each.times[other].seconds for each in every] == [1.0, 1.0, 1.0]
+
+
+def test_workspace_that_is_there_until_what_was_handed_on_is_read_is_limited_for_the_reader() -> (
+    None
+):
+    found = handing(capture(*autotm_networks.network("transformer"), LOSS))
+    graph = arena_graph(found.graph)
+    own = [sum(-(-graph.tensors[t].bytes // 512) * 512 for t in op.operands) for op in graph.ops]
+    [*handed] = (t.id for t in found.graph.tensors if t.kind == "handed")
+    op = max((graph.producer[t] for t in handed), key=lambda n: own[n + 1] - own[n])
+    room = max(own) - own[op]  # beside its own operands there is room for it
+    assert own[op + 1] + room > max(own)
+
+    def tried(limit: int | None, seconds: float, room: int) -> Width:
+        times = [Measured(1.0, 0) for _ in own]
+        times[op] = Measured(seconds, room, room=room)
+        return Width([limit] * len(own), times)
+
+    every = chosen(found, [tried(None, 1.0, room), tried(8, 2.0, 512)])
+    assert [each.limits[op] for each in every] == [None, 8]
 
 
 def test_a_large_workspace_lies_in_the_arena_while_its_operator_runs(

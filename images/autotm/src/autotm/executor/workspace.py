@@ -117,29 +117,41 @@ def _tried(capture: Capture, cache: Cache, found: list[Width]) -> None:
 
 def chosen(capture: Capture, tried: Sequence[Width]) -> list[Width]:
     """For one size after the other: each call with the limit that makes it fastest, of those with
-    which it fits into that size, or else needs the least."""
+    which it fits into that size, or else needs the least.
+
+    Where a call hands a tensor on, all of its memory is there until the next one has read that.
+    """
     graph = arena_graph(capture.graph)
     own = [sum(aligned(graph.tensors[t].bytes, BLOCK) for t in op.operands) for op in graph.ops]
-    needs = [
-        [mine + max(each.times[n].room, each.times[n].outside) for each in tried]
-        for n, mine in enumerate(own)
-    ]
+    hands = [any(capture.graph.tensors[t].kind == "handed" for t in op.outputs) for op in graph.ops]
+    rooms = [[max(each.times[n].room, each.times[n].outside) for each in tried]
+             for n in range(len(own))]  # fmt: skip
+
+    def needs(n: int, before: int) -> list[int]:
+        """With each limit; before: bytes of the memory that the call before left."""
+        then = own[n + 1] + min(rooms[n + 1]) if hands[n] else 0
+        return [max(own[n] + before, then) + room for room in rooms[n]]
+
+    least = [min(room) if hand else 0 for room, hand in zip(rooms, hands, strict=True)]
+    every = [needs(n, before) for n, before in enumerate([0, *least[:-1]])]
 
     def within(most: float) -> Width:
-        picked = []
-        for n, sizes in enumerate(needs):
+        picked, before = [], 0
+        for n, room in enumerate(rooms):
+            sizes = needs(n, before)
             fit = [k for k, size in enumerate(sizes) if size <= most] or [sizes.index(min(sizes))]
             best = fit[0]
             for k in fit:
                 if tried[k].times[n].seconds < FASTER * tried[best].times[n].seconds:
                     best = k
             picked.append(tried[best])
+            before = room[best] if hands[n] else 0
         return Width([w.limits[n] for n, w in enumerate(picked)],
                      [w.times[n] for n, w in enumerate(picked)])  # fmt: skip
 
     found = [within(float("inf"))]
-    most, floor = max(map(max, needs)), max(map(min, needs))
-    for size in sorted({size for sizes in needs for size in sizes}, reverse=True):
+    most, floor = max(map(max, every)), max(map(min, every))
+    for size in sorted({size for sizes in every for size in sizes}, reverse=True):
         if floor <= size <= LOWER * most or size == floor < most:
             most, width = size, within(size)
             if width != found[-1]:
