@@ -40,7 +40,7 @@ def fronts(frame: pd.DataFrame) -> Plot:
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
     for axis, net in zip(shared, nets, strict=True):
         own = table[table["real_net"] == net]
-        for name in names:  # the first panel's legend is that of all
+        for name in names:
             colour, mark = LOOKS.get(name, (PALETTE["grey"], "."))
             some = own[own["variant"] == name]
             size, order = (70, 3) if name == OURS else (18, 2)
@@ -52,6 +52,6 @@ def fronts(frame: pd.DataFrame) -> Plot:
         axis.grid(True)
     shared[0].set_ylim(bottom=0)  # of all panels, so when all are drawn
     shared[0].set_ylabel("iteration (s)")
-    shared[0].legend(fontsize=6.5)
+    figure.legend(*shared[0].get_legend_handles_labels(), fontsize=7, loc="outside right upper")
     return Plot(figure=figure, table=table, over="peak_gb",
                 spread="points: median of an iteration's times")  # fmt: skip

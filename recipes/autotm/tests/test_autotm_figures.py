@@ -42,5 +42,5 @@ def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
             assert low <= y <= high
             shown += 1
     assert shown == len(plot.table)
-    legend = {text.get_text() for text in plot.figure.axes[0].get_legend().get_texts()}
-    assert legend == set(plot.table["variant"])
+    [legend] = plot.figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == set(plot.table["variant"])
