@@ -53,7 +53,6 @@ class Origin(Kept):
     gpus: int = 0  # the most that a point was given
     images: dict[str, str] = Field(default_factory=dict)  # reference -> hash of its sources
     points: dict[str, str] = Field(default_factory=dict)  # key -> digest, "" of a run, as planned
-    about: tuple[str, ...] = ()  # what else a reader must know, a sentence each
     provenance: Provenance = Provenance()
 
 
@@ -166,7 +165,6 @@ def load_run(folder: Path) -> Results:
         gpus=max((p.needs.gpus.count for p in plan.points if p.needs.gpus), default=0),
         images={point.image.reference: point.image.content for point in plan.points},
         points={point.key: "" for point in plan.points},
-        about=record.provenance.about,
         provenance=record.provenance,
     )
     results = assemble(folder, origin.run, origin.recipe, (origin,), origin)
@@ -288,7 +286,7 @@ def _clean(provenance: Provenance, run: str) -> Provenance:
             fix="commit what differs and run again; where there is only a copy of a revision, "
             "set AE_REVISION to it, all 40 digits, before the run",
         )
-    return provenance.model_copy(update={"source": Source(revision=revision), "about": ()})
+    return provenance.model_copy(update={"source": Source(revision=revision)})
 
 
 def _copy(point: PointResult, points: Path) -> None:

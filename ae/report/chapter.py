@@ -68,8 +68,8 @@ class Chapter:
     @property
     def notes(self) -> list[str]:
         """What a reader must know of sizes, of what the planner left out, of how it was made."""
-        origins = self.results.origins
-        return list(dict.fromkeys(n for one in origins for n in (*one.notes, *one.about)))
+        every = ((*one.notes, *one.provenance.about) for one in self.results.origins)
+        return list(dict.fromkeys(note for some in every for note in some))
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:

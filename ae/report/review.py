@@ -83,7 +83,7 @@ class Subject:
             source = origin.provenance.source
             small = ", ".join(origin.reduced)
             found += [f"smaller than the paper's: {small}"] if small else []
-            found += [*origin.notes, *origin.about]
+            found += [*origin.notes, *origin.provenance.about]
             if source.dirty:
                 found.append(f"the source differed from its revision (diff {source.diff_sha256})")
             if busy := sum(gpu.other_processes or 0 for gpu in origin.provenance.gpus):

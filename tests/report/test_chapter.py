@@ -12,7 +12,7 @@ from ae.model import Status
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
-from ae.records.models import StatusRecord
+from ae.records.models import Provenance, StatusRecord
 from ae.records.results import Origin, PointResult, Results
 from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text
 from ae.report.page import html_page
@@ -48,7 +48,13 @@ def record(variant: str, *samples: float) -> Record:
     )  # fmt: skip
 
 
-ORIGIN = Origin(recipe="toy", run="r1", created="2026", notes=("left out: y",), about=("Host: x.",))
+ORIGIN = Origin(
+    recipe="toy",
+    run="r1",
+    created="2026",
+    notes=("left out: y",),
+    provenance=Provenance(about=("Host: x.",)),
+)
 TIMES = (record("slow", 80.0, 81.0, 79.0), record("fast", 10.0, 10.1, 9.9))
 
 

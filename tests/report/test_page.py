@@ -59,8 +59,9 @@ def chapter(tmp_path: Path) -> Chapter:
         Origin(
             recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
             images={"ae/toy:cuda": "feedface" * 8},
-            notes=("Measured with --quick.",), about=("Host: two | H200s.",),
+            notes=("Measured with --quick.",),
             provenance=Provenance(
+                about=("Host: two | H200s.",),
                 command=("run", "toy"),
                 source=Source(revision="deadbeef", dirty=True),
                 engine={"name": "docker", "detail": "Docker Engine 26.1"},
