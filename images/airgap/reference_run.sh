@@ -210,7 +210,7 @@ for kind in correct timed; do
         mkdir -p "$tree/tests"
         cp -R conftest.py pyproject.toml images "$tree"
         cp tests/allowed_skips.txt "$tree/tests"
-        options+=" -q -p no:cacheprovider --junit-xml=junit.xml ${test_folders[*]}"
+        options+=" -q --durations=9 -p no:cacheprovider --junit-xml=junit.xml ${test_folders[*]}"
         echo "cd \$AE_OUT/tests-$$ && python -m pytest $options" >"$tree/commands"
         code=0
         # shellcheck disable=SC2016 # for the inner shell
