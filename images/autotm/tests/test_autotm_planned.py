@@ -197,9 +197,7 @@ def test_each_operator_has_the_workspace_with_which_it_is_fastest_of_what_fits()
     assert [each.times[other].seconds for each in every] == [1.0, 1.0, 1.0]
 
 
-def test_workspace_that_is_there_until_what_was_handed_on_is_read_is_limited_for_the_reader() -> (
-    None
-):
+def test_workspace_that_stays_until_what_was_handed_on_is_read_is_limited_for_the_reader() -> None:
     found = handing(capture(*autotm_networks.network("transformer"), LOSS))
     graph = arena_graph(found.graph)
     own = [sum(-(-graph.tensors[t].bytes // 512) * 512 for t in op.operands) for op in graph.ops]
