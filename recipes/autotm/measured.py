@@ -34,7 +34,8 @@ def fronts(frame: pd.DataFrame) -> Plot:
     table = times.rename(columns={"median": "iteration_s"}).drop(columns="samples", errors="ignore")
     table["peak_gb"] = peaks["median"].to_numpy()
     point = ["real_net", "variant", "form", "knob", "peak_gb"]
-    table = table.drop_duplicates(point)  # of several caps
+    table = table.drop_duplicates(point)
+    table.loc[table["variant"] != OURS, ["rival", "cap"]] = ""  # a rival's serves at several caps
     nets = list(dict.fromkeys(table["real_net"]))
     names = in_order(table["variant"], list(LOOKS))
     figure, shared = new_panels(len(nets), 9, title="Peak and time of a training step", across=3)
