@@ -67,9 +67,16 @@ class Chapter:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of sizes, of what the planner left out, of how it was made."""
-        every = ((*one.notes, *one.provenance.about) for one in self.results.origins)
-        return list(dict.fromkeys(note for some in every for note in some))
+        """What a reader must know of sizes, of what the planner left out, of how it was made; with
+        the run, or how many, where it is not said of all."""
+        said: dict[str, list[str]] = {}
+        for one in self.results.origins:
+            for note in (*one.notes, *one.provenance.about):
+                said.setdefault(note, []).append(one.run)
+        every = len(self.results.origins)
+        of = {note: f"{len(runs)} of {every} runs" if runs[1:] else f"run {runs[0]}"
+              for note, runs in said.items() if len(runs) < every}  # fmt: skip
+        return [f"{of[note]}: {note}" if note in of else note for note in said]
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:

@@ -91,6 +91,11 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     ]  # fmt: skip
     assert {reason for _, reason in chapter.skipped} == {"no abacus", "no GPU here"}
     assert chapter.notes == ["left out: y", "Host: x."]
+    others = [
+        ORIGIN.model_copy(update=each) for each in ({"run": "r2"}, {"run": "r3", "notes": ("z",)})
+    ]
+    several = replace(chapter, results=replace(chapter.results, origins=(ORIGIN, *others)))
+    assert several.notes == ["2 of 3 runs: left out: y", "Host: x.", "run r3: z"]
     verdicts = {one.id: str(one.verdict) for one in chapter.judgements}
     assert verdicts["T1"] == "not run"  # one of its two cells: the other was not done
     assert verdicts["T4"] == "not comparable"
