@@ -138,12 +138,16 @@ Consumer::Consumer(const Record* records, uint64_t capacity, uint64_t* tail, uin
       transfer_(transfer),
       analysing_(analysing),
       batch_(std::move(batch)),
-      tallies_(workers) {
+      tallies_(workers),
+      at_(workers) {
   // The target's signals are not for these threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (uint32_t i = 0; i < workers; ++i) tally_mutex_.push_back(std::make_unique<std::mutex>());
+  for (uint32_t i = 0; i < workers; ++i) {
+    tally_mutex_.push_back(std::make_unique<std::mutex>());
+    at_[i] = kNothing;
+  }
   for (uint32_t i = 0; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -159,16 +163,20 @@ void Consumer::start(uint32_t row, std::shared_ptr<const Index> index) {
   rows_[row].index = std::move(index);
 }
 
-size_t Consumer::copy_out(std::vector<Record>& batch) {
+bool Consumer::published(uint64_t number) const {
+  const Record& record = records_[number & (capacity_ - 1)];
+  return __atomic_load_n(&record.sequence, __ATOMIC_ACQUIRE) == number + 1;
+}
+
+size_t Consumer::copy_out(size_t worker, std::vector<Record>& batch) {
   std::lock_guard<std::mutex> guard(copying_);
   const uint64_t start = now_ns();
   size_t count = 0;
-  while (count < kBatch) {
-    const Record& record = records_[(tail_ + count) & (capacity_ - 1)];
-    if (__atomic_load_n(&record.sequence, __ATOMIC_ACQUIRE) != tail_ + count + 1) break;
-    batch[count++] = record;
+  for (; count < kBatch && published(tail_ + count); ++count) {
+    batch[count] = records_[(tail_ + count) & (capacity_ - 1)];
   }
   if (count == 0) return 0;
+  at_[worker].store(tail_, std::memory_order_release);  // before others can see that it was copied
   tail_ += count;
   copied_.store(tail_, std::memory_order_release);
   __atomic_store_n(tail_word_, tail_, __ATOMIC_RELEASE);
@@ -180,7 +188,7 @@ void Consumer::work(size_t worker) {
   std::vector<Record> batch(kBatch);
   uint32_t idle = 0;
   while (!stop_) {
-    const size_t count = copy_out(batch);
+    const size_t count = copy_out(worker, batch);
     if (count == 0) {
       // A short wait at first, then longer ones: most of the time nothing is traced.
       const auto pause = std::chrono::microseconds(std::min<uint32_t>(++idle, 50) * 20);
@@ -207,29 +215,33 @@ void Consumer::work(size_t worker) {
       }
     }
     analysing_.add(start);
-    done_.fetch_add(count, std::memory_order_release);
+    at_[worker].store(kNothing, std::memory_order_release);
   }
+}
+
+bool Consumer::looked_at(uint64_t head) const {
+  return std::all_of(at_.begin(), at_.end(), [&](const std::atomic<uint64_t>& first) {
+    return first.load(std::memory_order_acquire) >= head;
+  });
 }
 
 uint64_t Consumer::wait(uint64_t head) {
   uint64_t last = copied_, since = now_ns(), lost = 0;
-  while (done_.load(std::memory_order_acquire) < head) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  for (;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
     const uint64_t copied = copied_.load(std::memory_order_acquire);
-    if (copied != last || done_.load(std::memory_order_acquire) < copied) {
+    if (copied >= head && looked_at(head)) return lost;
+    if (copied >= head || copied != last || !looked_at(copied)) {
       last = copied;
       since = now_ns();
     } else if (now_ns() - since > kGiveUp) {
       std::lock_guard<std::mutex> guard(copying_);
-      if (tail_ != copied || tail_ >= head) continue;
+      if (tail_ != copied || published(tail_)) continue;
       lost = head - tail_;
-      done_.fetch_add(lost);
       tail_ = head;
       copied_ = head;
       __atomic_store_n(tail_word_, tail_, __ATOMIC_RELEASE);
     }
   }
-  return lost;
 }
 
 Tally Consumer::finish(uint32_t row, std::shared_ptr<const Index>& index) {

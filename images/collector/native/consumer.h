@@ -68,11 +68,14 @@ class Consumer {
 
  private:
   static constexpr uint64_t kBatch = 256;
+  static constexpr uint64_t kNothing = ~0ull;
   struct Row {
     std::shared_ptr<const Index> index;
   };
   void work(size_t worker);
-  size_t copy_out(std::vector<Record>& batch);
+  size_t copy_out(size_t worker, std::vector<Record>& batch);
+  bool published(uint64_t number) const;
+  bool looked_at(uint64_t head) const;  // all records before it that were copied
 
   const Record* records_;
   uint64_t capacity_;
@@ -85,13 +88,13 @@ class Consumer {
   std::mutex copying_;  // who holds it copies; guards tail_
   uint64_t tail_ = 0;
   std::atomic<uint64_t> copied_{0};
-  std::atomic<uint64_t> done_{0};
   std::atomic<bool> stop_{false};
 
   std::mutex rows_mutex_;  // guards rows_ and tallies_' shapes
   std::vector<Row> rows_;
   std::vector<std::vector<Tally>> tallies_;  // [worker][row]
   std::vector<std::unique_ptr<std::mutex>> tally_mutex_;  // [worker]
+  std::vector<std::atomic<uint64_t>> at_;  // [worker]: the first record of its batch, or kNothing
   std::vector<std::thread> threads_;
 };
 

@@ -60,6 +60,14 @@ def test_waiting_waits_for_a_slow_consumer() -> None:
 
 
 @pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_a_batch_is_waited_for_though_later_ones_are_done(sanitize: str) -> None:
+    """The first launch's 64 records take one thread 0.2 s; another has looked at the next by then."""
+    _, _, counted, lost, outside, ms = ring("behind", 4096, 4, 64, 2, 200_000, sanitize=sanitize)
+    assert (counted, lost, outside) == (64, 0, 16)
+    assert ms >= 200
+
+
+@pytest.mark.parametrize("sanitize", ["", "thread"])
 def test_warps_that_fill_a_buffer_of_values_at_once(sanitize: str) -> None:
     """Rounds with room for 0 to all of the 4 x 12 accesses, and for parts of one."""
     said = output(program("check_values", (), sanitize), 3000, 4, 12)
