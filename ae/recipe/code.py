@@ -12,7 +12,7 @@ from types import ModuleType
 from ae.errors import RecipeError, nearest
 
 
-def load_code(recipe_dir: Path, name: str, *, fix: str) -> ModuleType:
+def load_code(recipe_dir: Path, name: str, *, fix: str = "restore it") -> ModuleType:
     """Load `recipe_dir/<name>.py` without touching sys.path.
 
     Raises RecipeError when it does not exist (with `fix`) or cannot be loaded.

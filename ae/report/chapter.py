@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ae.claims.deciding import incomplete, writers
@@ -67,16 +66,15 @@ class Chapter:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of sizes, of what the planner left out, of how it was made; with
-        the run, or how many, where it is not said of all."""
+        """What a reader must know of the runs; and of which, where it is not said of all."""
         said: dict[str, list[str]] = {}
         for one in self.results.origins:
             for note in (*one.notes, *one.provenance.about):
                 said.setdefault(note, []).append(one.run)
         every = len(self.results.origins)
-        of = {note: f"{len(runs)} of {every} runs" if runs[1:] else f"run {runs[0]}"
+        of = {note: f"{len(runs)} of {every} runs: " if runs[1:] else f"run {runs[0]}: "
               for note, runs in said.items() if len(runs) < every}  # fmt: skip
-        return [f"{of[note]}: {note}" if note in of else note for note in said]
+        return [of.get(note, "") + note for note in said]
 
 
 def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
@@ -165,7 +163,7 @@ def draw(
     """
     import matplotlib as mpl
 
-    module = load_figures(recipe_dir)
+    module = load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
     known = Environment.model_validate(environment)
     if out_dir is not None:
         out_dir.mkdir(parents=True, exist_ok=True)
@@ -183,11 +181,6 @@ def draw(
             finally:
                 ASKED.reset(token)
     return drawn
-
-
-def load_figures(recipe_dir: Path) -> ModuleType:
-    """Load `recipe_dir/figures.py` by its path, without touching sys.path."""
-    return load_code(recipe_dir, "figures", fix="write it, or drop `figures:` from the recipe")
 
 
 def machine_words(environment: Environment, evidence: Iterable[str]) -> str:

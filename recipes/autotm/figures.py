@@ -13,11 +13,11 @@ from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool
 from ae.recipe.code import load_code
 
-_simulated = load_code(Path(__file__).parent, "simulated", fix="restore it")
+_simulated = load_code(Path(__file__).parent, "simulated")
 speedup, losses, costs = _simulated.speedup, _simulated.losses, _simulated.costs
 hardware_cache, limits, plans = _simulated.hardware_cache, _simulated.limits, _simulated.plans
 oversubscription, errors = _simulated.oversubscription, _simulated.errors
-fronts = load_code(Path(__file__).parent, "measured", fix="restore it").fronts
+fronts = load_code(Path(__file__).parent, "measured").fronts
 
 COLOURS = {"Synchronous": PALETTE["sky"], "Asynchronous": PALETTE["green"]}
 SPREAD = "bars: ratio of least times; the authors keep no samples"

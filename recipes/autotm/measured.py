@@ -10,7 +10,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, pool
 from ae.recipe.code import load_code
 
-_simulated = load_code(Path(__file__).parent, "simulated", fix="restore it")
+_simulated = load_code(Path(__file__).parent, "simulated")
 
 OURS = "Ours"
 LOOKS = {

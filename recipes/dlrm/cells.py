@@ -19,7 +19,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import against, in_order, join_evidence, pool, ratio_interval
 from ae.recipe.code import load_code
 
-_p = load_code(Path(__file__).parent, "panels", fix="restore it")
+_p = load_code(Path(__file__).parent, "panels")
 
 LAUNCHES = {"one_table": "One table a launch", "all_tables": "All tables in one launch"}
 IDS = {"uniform": "uniform", "zipf": "Zipf", "sorted": "sorted"}

@@ -11,8 +11,7 @@ from pathlib import Path
 from ae.recipe.code import load_code
 
 _speedups, _kernels, _cells = (
-    load_code(Path(__file__).parent, name, fix="restore it")
-    for name in ("speedups", "kernels", "cells")
+    load_code(Path(__file__).parent, name) for name in ("speedups", "kernels", "cells")
 )
 
 speedup, endtoend, upstream = _speedups.speedup, _speedups.endtoend, _speedups.upstream

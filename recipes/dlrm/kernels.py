@@ -13,7 +13,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, join_evidence, pool, pool_by, ratio_interval
 from ae.recipe.code import load_code
 
-_p = load_code(Path(__file__).parent, "panels", fix="restore it")
+_p = load_code(Path(__file__).parent, "panels")
 
 ARTIFACT = {"distance": 2, "warps_per_sm": 40}  # of RPF, as shipped (docs/papers/dlrm.md, D7, D9)
 ARTIFACT_OCCUPANCY = {("sm_80", "optmt"): 62.5}  # docs/papers/dlrm.md, D7

@@ -12,7 +12,7 @@ from ae.figures.draw import NoData, Plot
 from ae.figures.summary import pool, pool_by
 from ae.recipe.code import load_code
 
-_p = load_code(Path(__file__).parent, "panels", fix="restore it")
+_p = load_code(Path(__file__).parent, "panels")
 
 # The abstract, an A100: "up to", so of no data set in particular (docs/papers/dlrm.md, D2 to D4).
 COUNTED = ", pin counted"

@@ -17,7 +17,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, bars
 from ae.figures.summary import pool
 from ae.recipe.code import load_code
 
-naming = load_code(Path(__file__).parent, "naming", fix="restore it")
+naming = load_code(Path(__file__).parent, "naming")
 
 TOP = 20
 OTHERS = "(others)"

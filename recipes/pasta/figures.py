@@ -12,8 +12,7 @@ from ae.recipe.code import load_code
 
 _HERE = Path(__file__).parent
 _table_v, _bubbles, _overheads, _memories = (
-    load_code(_HERE, name, fix="restore it")
-    for name in ("table_v", "bubbles", "overheads", "memories")
+    load_code(_HERE, name) for name in ("table_v", "bubbles", "overheads", "memories")
 )
 
 working_sets, table_v = _table_v.working_sets, _table_v.table_v  # Table V

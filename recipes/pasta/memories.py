@@ -17,7 +17,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool, pool_by
 from ae.recipe.code import load_code
 
-naming = load_code(Path(__file__).parent, "naming", fix="restore it")
+naming = load_code(Path(__file__).parent, "naming")
 
 POLICIES = {"none": ("no prefetch", "grey"), "object": ("by object", "blue"),
             "tensor": ("by tensor", "green")}  # fmt: skip

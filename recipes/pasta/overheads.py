@@ -20,7 +20,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, join_evidence, pool
 from ae.recipe.code import load_code
 
-naming = load_code(Path(__file__).parent, "naming", fix="restore it")
+naming = load_code(Path(__file__).parent, "naming")
 
 PARTS = {
     "execution": PALETTE["grey"], "collection": PALETTE["sky"], "transfer": PALETTE["orange"],

@@ -19,7 +19,7 @@ import numpy as np
 
 from ae.recipe.code import load_code
 
-logs = load_code(Path(__file__).parent, "logs", fix="restore it")
+logs = load_code(Path(__file__).parent, "logs")
 
 Record = dict[str, Any]
 MIB = 2**20

@@ -19,9 +19,7 @@ from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, pool, pool_by
 from ae.recipe.code import load_code
 
-_draw, _planning = (
-    load_code(Path(__file__).parent, name, fix="restore it") for name in ("drawing", "planning")
-)
+_draw, _planning = (load_code(Path(__file__).parent, name) for name in ("drawing", "planning"))
 predictor, capacity = _planning.predictor, _planning.capacity
 timeline, fusion = _planning.timeline, _planning.fusion
 CELL, INK, NAMES, Row = _draw.CELL, _draw.INK, _draw.NAMES, _draw.Row

@@ -14,7 +14,7 @@ from ae.figures.draw import INTERVAL_WORDS, PALETTE, NoData, Plot, new_panels
 from ae.figures.summary import in_order, join_evidence, pool, pool_by, rows_of
 from ae.recipe.code import load_code
 
-_draw = load_code(Path(__file__).parent, "drawing", fix="restore it")
+_draw = load_code(Path(__file__).parent, "drawing")
 CELL, NAMES, Row = _draw.CELL, _draw.NAMES, _draw.Row
 
 FAMILIES = {

@@ -12,7 +12,7 @@ from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
 from ae.figures.summary import pool, ratio_interval
 from ae.recipe.code import load_code
 
-_native = load_code(Path(__file__).parent, "native", fix="restore it")
+_native = load_code(Path(__file__).parent, "native")
 TITLES, BESIDE, LEGEND_INCHES = _native.TITLES, _native.BESIDE, _native.LEGEND_INCHES
 multiples = _native.multiples
 LOOKS = {  # level: marker, colour, words

@@ -12,8 +12,7 @@ from ae.figures.summary import pool
 from ae.recipe.code import load_code
 
 _native, _drawn, _costs, _sharing = (
-    load_code(Path(__file__).parent, name, fix="restore it")
-    for name in ("native", "drawn", "costs", "sharing")
+    load_code(Path(__file__).parent, name) for name in ("native", "drawn", "costs", "sharing")
 )
 gains, promises, values = _native.gains, _native.promises, _native.values
 flow = _drawn.flow

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ae.figures.draw import Plot
+from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.records.results import load_reference
-from ae.report.chapter import load_figures
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = load_reference(ROOT / "results/reference/cpu/autotm")
@@ -19,7 +19,7 @@ TRAINED = load_reference(ROOT / "results/reference/h200/autotm")
 
 @pytest.mark.parametrize("name", ["speedup", "losses", "hardware_cache", "costs", "limits"])
 def test_networks_and_rates_have_names_for_people(name: str) -> None:
-    plot: Plot = getattr(load_figures(ROOT / "recipes/autotm"), name)(RESULTS.frame)
+    plot: Plot = getattr(load_code(ROOT / "recipes/autotm", "figures"), name)(RESULTS.frame)
     assert name in load_recipe(ROOT, "autotm").figures
     words = [plot.figure.get_suptitle()]
     for axis in plot.figure.axes:
@@ -33,7 +33,7 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
 
 
 def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
-    plot: Plot = load_figures(ROOT / "recipes/autotm").fronts(TRAINED.frame)
+    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").fronts(TRAINED.frame)
     shown = 0
     for axis in plot.figure.axes:
         (left, right), (low, high) = axis.get_xlim(), axis.get_ylim()

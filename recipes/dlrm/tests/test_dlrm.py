@@ -36,7 +36,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Experiment, Recipe
 from ae.records.files import Row
-from ae.report.chapter import draw, load_figures
+from ae.report.chapter import draw
 from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -180,7 +180,7 @@ def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe) -> None:
 
 
 def figure(name: str, frame: pd.DataFrame) -> Plot:
-    plot: Plot = getattr(load_figures(ROOT / "recipes" / "dlrm"), name)(frame)
+    plot: Plot = getattr(load_code(ROOT / "recipes" / "dlrm", "figures"), name)(frame)
     return plot
 
 
@@ -336,7 +336,7 @@ def test_grid_leaves_a_cell_empty_that_was_not_measured_and_needs_both_variants(
 def test_a_number_has_no_more_digits_than_its_spread_allows(
     value: float, low: float, high: float, text: str
 ) -> None:
-    panels = load_code(ROOT / "recipes" / "dlrm", "panels", fix="")
+    panels = load_code(ROOT / "recipes" / "dlrm", "panels")
     assert panels.number(value, low, high) == text
 
 
@@ -369,7 +369,7 @@ def test_a_quick_run_on_a_cpu_draws_with_the_cpu_on_its_face() -> None:
 @pytest.mark.parametrize("name", ["speedup", "bandwidth", "endtoend", "pin", "occupancy", "grid"])
 def test_no_text_is_cut_off_or_overlaps(frame: pd.DataFrame, name: str) -> None:
     with mpl.rc_context(STYLE):
-        figure = getattr(load_figures(ROOT / "recipes" / "dlrm"), name)(frame).figure
+        figure = getattr(load_code(ROOT / "recipes" / "dlrm", "figures"), name)(frame).figure
         figure.draw_without_rendering()
     for axis in figure.axes:
         if not axis.get_visible():

@@ -16,7 +16,7 @@ from ae.records.files import Row, frame
 MODELS = ("alexnet", "resnet18", "resnet34", "bert", "gpt2", "whisper")
 MODES = ("test", "train")
 # Table V: launches, mean footprint, working set max, min, mean, median, p90 (MiB).
-TABLE_V = load_code(Path(__file__).parents[1], "table_v", fix="").PAPER
+TABLE_V = load_code(Path(__file__).parents[1], "table_v").PAPER
 # Calculated by hand from the shapes (MiB): what an oracle must give.
 ORACLE = {
     ("alexnet", "test"): {"max": 876.125, "p90": 406.334, "median": 148.256},

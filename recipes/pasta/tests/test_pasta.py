@@ -26,7 +26,7 @@ from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Environment
-from ae.report.chapter import draw, face, load_figures
+from ae.report.chapter import draw, face
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +56,7 @@ def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
 
 def figure(name: str, frame: pd.DataFrame) -> Any:
     with mpl.rc_context(STYLE):
-        return getattr(load_figures(RECIPE), name)(frame)
+        return getattr(load_code(RECIPE, "figures"), name)(frame)
 
 
 # What is planned.
@@ -278,7 +278,7 @@ def test_the_papers_cells_are_the_claims_own() -> None:
     from ae.claims.tables import load_claims
 
     claims = {claim.id: claim.reference for claim in load_claims(ROOT, "pasta")}
-    module = load_code(RECIPE, "table_v", fix="")
+    module = load_code(RECIPE, "table_v")
     order = [(m, "test") for m in MODELS] + [None] + [(m, "train") for m in MODELS]
     for number, place in enumerate(order, start=1):
         if place is None:
@@ -336,7 +336,7 @@ def test_another_size_is_not_held_against_the_paper() -> None:
 
 
 def test_bubbles_touch_and_do_not_overlap() -> None:
-    pack = load_code(RECIPE, "bubbles", fix="").pack
+    pack = load_code(RECIPE, "bubbles").pack
     areas = [640.0, 300.0, 300.0, 120.0, 55.0, 55.0, 10.0, 3.0, 1.0, 1.0, 0.25]
     for given in (areas, areas[::-1], [1.0] * 30, [5.0], [2.0, 7.0]):
         circles = pack(given)
@@ -607,7 +607,7 @@ def test_texts_lie_on_the_page(frame: pd.DataFrame, name: str) -> None:
 
 
 def test_kernels_that_are_named_alike_are_told_apart() -> None:
-    naming = load_code(RECIPE, "naming", fix="restore it")
+    naming = load_code(RECIPE, "naming")
     tail = "f32f32_f32f32_f32_{}_n_tilesize{}_stage3_warpsize1x4x1_ffma_aligna4_execute"
     names = [
         "sm80_xmma_gemm_" + tail.format(*how) for how in (("nn", "64x64x8"), ("tn", "32x32x8"))

@@ -34,10 +34,11 @@ from ae.figures.draw import STYLE
 from ae.model import Flavour, Machine, Plan
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
+from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
 from ae.records.files import Row
-from ae.report.chapter import draw, load_figures
+from ae.report.chapter import draw
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -242,7 +243,7 @@ def test_every_figure_says_why_it_is_not_drawn(recipe: Recipe) -> None:
 def test_bars_are_throughput_over_the_baseline_of_the_same_cell(
     frame: pd.DataFrame, name: str, over: dict[str, float], baseline: str
 ) -> None:
-    plot = getattr(load_figures(RECIPE), name)(frame)
+    plot = getattr(load_code(RECIPE, "figures"), name)(frame)
     table = plot.table
     plans = HEAVY_PLANS if name == "heavy" else PLANS
     batches = ("4096",) if name == "heavy" else ("4096", "8192")
@@ -262,7 +263,7 @@ def test_bars_are_throughput_over_the_baseline_of_the_same_cell(
 def test_without_a_cpu_figure_9_is_over_the_stream() -> None:
     records = Records()
     training(records, "fig9", {key: value for key, value in FIG9.items() if key != "cpu"})
-    plot = load_figures(RECIPE).fig9(records.frame())
+    plot = load_code(RECIPE, "figures").fig9(records.frame())
     assert plot.figure.get_suptitle() == "End to end: throughput over CUDA stream"
     streams = plot.table[plot.table["variant"] == "stream"]["speedup"]
     assert set(streams) == {1.0}
@@ -270,7 +271,7 @@ def test_without_a_cpu_figure_9_is_over_the_stream() -> None:
 
 @pytest.mark.parametrize("name", ["fig10", "heavy"])
 def test_ideal_is_a_line_and_no_bar(frame: pd.DataFrame, name: str) -> None:
-    plot = getattr(load_figures(RECIPE), name)(frame)
+    plot = getattr(load_code(RECIPE, "figures"), name)(frame)
     axis = plot.figure.axes[0]
     assert "Ideal" not in [label.get_text() for label in axis.get_yticklabels()]
     lines = [line.get_xdata()[0] for line in axis.lines if len(set(line.get_xdata())) == 1]
@@ -283,7 +284,7 @@ def test_ideal_is_a_line_and_no_bar(frame: pd.DataFrame, name: str) -> None:
 
 
 def test_the_papers_averages_are_diamonds_on_raps_row(frame: pd.DataFrame) -> None:
-    figures = load_figures(RECIPE)
+    figures = load_code(RECIPE, "figures")
 
     def diamonds(axis: Any) -> list[tuple[float, str]]:
         first = axis.figure.axes[0]  # panels share their rows' names
@@ -309,13 +310,13 @@ def test_shares_of_ideal_begin_at_nine_tenths_when_all_are_above() -> None:
     records = Records()
     training(records, "fig10", {"sequential": 1.8, "rap": 1.86, "ideal": 1.92}, (1,))
     training(records, "heavy", HEAVY, (1,), HEAVY_PLANS)
-    plot = load_figures(RECIPE).share(records.frame())
+    plot = load_code(RECIPE, "figures").share(records.frame())
     begins = {axis.get_title(): axis.get_xlim()[0] for axis in plot.figure.axes if axis.lines}
     assert begins == {"Figure 10, 1 GPU": 0.9, "Heavier plans, 1 GPU": 0.5}
 
 
 def test_the_gain_is_split_by_part(frame: pd.DataFrame) -> None:
-    table = load_figures(RECIPE).gain(frame).table
+    table = load_code(RECIPE, "figures").gain(frame).table
     assert set(table[table["gpus"] == "2"]["part"]) == set(GAINS)
     assert set(table[table["gpus"] == "1"]["part"]) == set(GAINS) - {"mapping"}
     for row in table[table["plan"] == "0"].to_dict("records"):
@@ -325,14 +326,14 @@ def test_the_gain_is_split_by_part(frame: pd.DataFrame) -> None:
 
 
 def test_ticks_reach_the_largest_value(frame: pd.DataFrame) -> None:
-    figures = load_figures(RECIPE)
+    figures = load_code(RECIPE, "figures")
     for name, column in (("fig9", "high"), ("fig10", "high"), ("heavy", "high"), ("gain", "high")):
         plot = getattr(figures, name)(frame)
         assert max(plot.figure.axes[0].get_xticks()) >= plot.table[column].max(), name
 
 
 def test_the_predictors_share_is_of_the_points_drawn(frame: pd.DataFrame) -> None:
-    plot = load_figures(RECIPE).predictor(frame)
+    plot = load_code(RECIPE, "figures").predictor(frame)
     assert set(plot.table["family"]) == set(FAMILIES)
     part = plot.table[(plot.table["family"] == "1d") & (plot.table["split"] == "test")]
     error = 100 * (part["predicted_us"] / part["measured_us"] - 1)
@@ -346,14 +347,14 @@ def test_the_predictors_share_is_of_the_points_drawn(frame: pd.DataFrame) -> Non
 def test_a_prediction_far_off_is_within_the_axes() -> None:
     records = Records()
     predictor(records, spread=0.35)
-    plot = load_figures(RECIPE).predictor(records.frame())
+    plot = load_code(RECIPE, "figures").predictor(records.frame())
     low, high = plot.figure.axes[0].get_ylim()
     assert low < plot.table["predicted_us"].min() < plot.table["measured_us"].min()
     assert plot.table["predicted_us"].max() < high
 
 
 def test_capacity_stands_beside_the_time_of_its_stage(frame: pd.DataFrame) -> None:
-    plot = load_figures(RECIPE).capacity(frame)
+    plot = load_code(RECIPE, "figures").capacity(frame)
     assert plot.spread == "one measurement a bar, no spread"
     table = plot.table.set_index(["gpus", "plan", "stage", "what"])
     assert len(table) == 2 * len(PLANS) * len(STAGES) * 2
@@ -364,7 +365,7 @@ def test_capacity_stands_beside_the_time_of_its_stage(frame: pd.DataFrame) -> No
 
 
 def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
-    plot = load_figures(RECIPE).ratio(frame)
+    plot = load_code(RECIPE, "figures").ratio(frame)
     table = plot.table
     assert "ideal" not in set(table["variant"])
     row = table[(table["variant"] == "sequential") & (table["ratio"] == "1.00")].iloc[0]
@@ -378,7 +379,7 @@ def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
 
 
 def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
-    plot = load_figures(RECIPE).timeline(frame)
+    plot = load_code(RECIPE, "figures").timeline(frame)
     table = plot.table
     assert set(table["gpus"]) == {"2"}
     first = table[(table["variant"] == "rap") & (table["name"] == "mlp_fwd")].iloc[0]
@@ -389,7 +390,7 @@ def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
 
 
 def test_fusion_says_launches_time_and_gap(frame: pd.DataFrame) -> None:
-    plot = load_figures(RECIPE).fusion(frame)
+    plot = load_code(RECIPE, "figures").fusion(frame)
     table = plot.table.set_index(["graph", "solver"])
     assert table.loc[("plan0", "unfused"), "launches"] == 106
     assert table.loc[("random_26x6", "highs"), "gap_percent"] == pytest.approx(0.154)
@@ -405,7 +406,7 @@ def test_fusion_says_launches_time_and_gap(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize("gpus", [(1,), (1, 2)])
 def test_no_text_is_cut_off_or_overlaps(name: str, gpus: tuple[int, ...]) -> None:
     with mpl.rc_context(STYLE):
-        figure = getattr(load_figures(RECIPE), name)(everything(gpus).frame()).figure
+        figure = getattr(load_code(RECIPE, "figures"), name)(everything(gpus).frame()).figure
         figure.draw_without_rendering()
     title = figure._suptitle.get_window_extent()
     for axis in figure.axes:

@@ -29,7 +29,7 @@ from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = load_recipe(ROOT, "valueexpert")
-FIGURES = load_code(ROOT / "recipes/valueexpert", "figures", fix="")
+FIGURES = load_code(ROOT / "recipes/valueexpert", "figures")
 H200 = Gpu(
     index=0, uuid="GPU-0", name="NVIDIA H200", memory_gib=139.0, memory_free_gib=138.0,
     compute_capability=(9, 0), driver="580.159.03",
@@ -345,7 +345,7 @@ def test_a_figure_without_data_says_so() -> None:
 
 def test_the_paper_values_of_the_figure_are_those_of_the_claims() -> None:
     claims = {claim.id: claim.reference for claim in load_claims(ROOT, "valueexpert")}
-    paper = load_code(ROOT / "recipes/valueexpert", "native", fix="").PAPER
+    paper = load_code(ROOT / "recipes/valueexpert", "native").PAPER
     rows = dict(
         zip(paper, ("01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "11"), strict=True)
     )

@@ -21,7 +21,7 @@ from ae.records.files import Row, frame
 from tests.judged import judge
 
 ROOT = Path(__file__).resolve().parents[3]
-FIGURES = load_code(ROOT / "recipes/valueexpert", "figures", fix="")
+FIGURES = load_code(ROOT / "recipes/valueexpert", "figures")
 CLAIMS = {"GP-01-sharing", "GP-01-faults"}
 
 
