@@ -61,7 +61,7 @@ def test_waiting_waits_for_a_slow_consumer() -> None:
 
 @pytest.mark.parametrize("sanitize", ["", "thread"])
 def test_a_batch_is_waited_for_though_later_ones_are_done(sanitize: str) -> None:
-    """The first launch's 64 records take one thread 0.2 s; another has looked at the next by then."""
+    """The first launch's 64 records take 0.2 s; another thread has looked at the next by then."""
     _, _, counted, lost, outside, ms = ring("behind", 4096, 4, 64, 2, 200_000, sanitize=sanitize)
     assert (counted, lost, outside) == (64, 0, 16)
     assert ms >= 200
