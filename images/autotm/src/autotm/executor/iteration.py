@@ -203,6 +203,7 @@ def _differ(
     mine: dict[str, torch.Tensor],
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:  # fmt: skip
     """What is not the plain run's, bit for bit; and of it, what the plain run does not repeat."""
+    device = iteration.capture.device
     try:
         theirs = _on_host(iteration, iteration.plainly, module, inputs)
         differ = [name for name in mine if not _same(mine[name], theirs[name])]
@@ -211,8 +212,9 @@ def _differ(
         for _ in range(AGAIN):
             if not steady:
                 break
-            again = _on_host(iteration, iteration.plainly, module, inputs)
-            found = {name for name in steady if not _same(again[name], theirs[name])}
+            again = _same_state(device, lambda: iteration.plainly(module, inputs))
+            found = {name for name in steady if not _same(again[name].cpu(), theirs[name])}
+            del again  # before the next run takes its memory
             steady, unsteady = steady - found, unsteady | found
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
