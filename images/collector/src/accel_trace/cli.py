@@ -98,9 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--every", type=int, default=0, metavar="N",
                      help="analyse one iteration in N, the others without patches")  # fmt: skip
     run.add_argument("--within", type=float, default=0, metavar="X",
-                     help="and so few that all take at most X times as long")  # fmt: skip
+                     help="so few of --every that all take at most X times as long")  # fmt: skip
     run.add_argument("--distinct", type=int, default=0, metavar="N",
-                     help="the same, and infer the others from it")  # fmt: skip
+                     help="as --every, and infer the launches of the others")  # fmt: skip
     run.add_argument("--set", action="append", default=[], metavar="K=V", help="a tool's option")
     run.add_argument("--library", type=Path, metavar="DIR", help="a built library (default: build)")
     run.add_argument("--no-probe", action="store_true", help="do not test first whether it works")
