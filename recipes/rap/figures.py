@@ -216,8 +216,7 @@ def ratio(frame: pd.DataFrame) -> Plot:
         _draw.plain_log(axis, only="x")
     axes[0].set_ylabel("Throughput over ideal")
     _legend(figure, axes[0].get_legend_handles_labels()[0])
-    spread = POINTS.replace("whiskers", "vertical lines")
-    return Plot(figure=figure, table=table.reset_index(drop=True), spread=spread)
+    return Plot(figure=figure, table=table.reset_index(drop=True), spread=POINTS)
 
 
 def _speedups(

@@ -37,8 +37,8 @@ from ae.plan.selection import Selection
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
 from ae.recipe.models import Recipe
-from ae.records.files import Row
-from ae.report.chapter import draw
+from ae.records.files import Environment, Row
+from ae.report.chapter import draw, face
 from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -376,6 +376,8 @@ def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
     assert names == ["Sequential", "Sequential (fused)", "CUDA stream", "RAP", "RAP+"]
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == len(drawn)
     assert len({line.get_marker() for line in drawn}) == len(drawn)
+    said = [face(plot, Environment(), (count, count)) for count in (1, 5)]
+    assert ["95 %" in one for one in said] == [False, True], "one process has no interval"
 
 
 def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
