@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ae.figures.draw import PALETTE, NoData, Plot, bars, new_panels
-from ae.figures.summary import pool, ratio_interval
+from ae.figures.summary import join_evidence, pool, ratio_interval
 from ae.recipe.code import load_code
 
 _native = load_code(Path(__file__).parent, "native")
@@ -124,7 +124,7 @@ def foretold(frame: pd.DataFrame) -> Plot:
         {"mini": mini, "promised": own["promised"][mini]["median"],
          "measured": own["measured"][mini]["median"], "low": own["measured"][mini]["low"],
          "high": own["measured"][mini]["high"], "n": own["measured"][mini]["n"],
-         "evidence": own["measured"][mini]["evidence"]}
+         "evidence": join_evidence(*(rows[mini]["evidence"] for rows in own.values()))}
         for mini in minis
     ])  # fmt: skip
     table["off"] = (table["promised"] - table["measured"]).abs() / table["measured"]
@@ -155,7 +155,7 @@ def operators(frame: pd.DataFrame) -> Plot:
     looked = {r["operator"]: r for r in pool(frame, "found", ["operator"]).to_dict("records")}
     if not looked:
         raise NoData("no operator was looked at; it needs a GPU")
-    promised = {r["operator"]: r["median"]
+    promised = {r["operator"]: r
                 for r in pool(frame, "promised", ["experiment", "operator"]).to_dict("records")
                 if r["experiment"] == "operators"}  # fmt: skip
     timed = pool(frame, "run_time", ["experiment", "operator", "variant"]).to_dict("records")
@@ -163,8 +163,11 @@ def operators(frame: pd.DataFrame) -> Plot:
     rows = []
     for name in (one for one in OPERATORS if one in looked):
         row = {"operator": name, "found": looked[name]["median"] == 1, "n": looked[name]["n"],
-               "promised": promised.get(name, nan), "gain": nan, "low": nan, "high": nan,
+               "promised": nan, "gain": nan, "low": nan, "high": nan,
                "evidence": looked[name]["evidence"]}  # fmt: skip
+        if said := promised.get(name):
+            kinds = join_evidence(row["evidence"], said["evidence"])
+            row |= {"promised": said["median"], "evidence": kinds}
         before, after = times.get((name, "before")), times.get((name, "after"))
         if before and after:
             ratio = ratio_interval(before["samples"], after["samples"])

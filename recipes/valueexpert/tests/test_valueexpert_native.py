@@ -319,9 +319,12 @@ def test_figures_draw_what_the_records_say(name: str) -> None:
         assert own.loc["kv_cache", "gain"] == pytest.approx(1.4)
         assert set(own.index) == set(OPERATORS)
         assert not own.loc["embedding", "found"]
+        assert set(own["evidence"][own["promised"].notna()]) == {"measured+simulated"}
+        assert set(own["evidence"][own["promised"].isna()]) == {"measured"}
     if name == "foretold":
         assert plot.table.set_index("mini").loc["castro", "off"] == pytest.approx(0.2)
         assert len(plot.table) == len(MINIS)
+        assert set(plot.table["evidence"]) == {"measured+simulated"}
     if name == "promises":
         mine = plot.table[plot.table["mini"] == "pathfinder"].set_index(["what", "part"])["value"]
         assert mine["promised", "memory"] == mine["fewer", "memory"] == 4
