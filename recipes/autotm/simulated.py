@@ -138,7 +138,7 @@ def costs(frame: pd.DataFrame) -> Plot:
     prices = pool(frame, "memory_cost", ["ratio"])
     if prices.empty:
         raise NoData("no memory cost: run the experiment graphs as well")
-    price = dict(zip(prices["ratio"], prices["median"], strict=True))
+    price = {one["ratio"]: one for one in prices.to_dict("records")}
     rows = []
     for (net, ratio, variant), row in times.items():
         base = times.get((net, "any", "DRAM"))
@@ -146,7 +146,8 @@ def costs(frame: pd.DataFrame) -> Plot:
             name = RATIOS[ratio]
             performance = base["median"] / row["median"]
             rows.append(_row(performance, row, net=net, bar=f"{name} speed", policy=variant))
-            rows.append(_row(price[ratio], row, net=net, bar=f"{name} cost", policy="cost"))
+            cost = price[ratio]
+            rows.append(_row(cost["median"], cost, net=net, bar=f"{name} cost", policy="cost"))
     return _bars(
         _table(rows),
         "Speed and cost of memory at slow:fast, all DRAM is 1",

@@ -30,6 +30,9 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
         assert (net in set(plot.table["net"])) == (said in words)
     if name == "hardware_cache":
         assert "Static, misses 20 and 8 GB/s" in words
+    if name == "costs":  # calculated, where speeds are simulated
+        kinds = plot.table.groupby(plot.table["policy"] == "cost")["evidence"].unique()
+        assert [list(one) for one in kinds] == [["simulated"], ["static"]]
 
 
 def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
