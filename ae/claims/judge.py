@@ -178,12 +178,13 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         why = f"not at the paper's size: {', '.join(size)}"
         return replace(judged, verdict=Verdict.NOT_COMPARABLE, reason=why)
     verdict, reason = _decide(answer, judged, undefined=isnan(found.low))
-    notes = [reason]
-    if found.processes == 1:
-        notes.append("1 process")
-    elif found.processes and found.spread == "none" and not isnan(found.low):
-        notes.append(f"fewer than {statistics.FEWEST} samples")
-    notes += [f"a reduced run: {', '.join(smaller)}"] if smaller else []
+    few = found.processes > 1 and found.spread == "none" and not isnan(found.low)
+    runs = {(row.point, *row.process.split("/")[:-1][:1]) for row in moving}
+    apart = len(runs) > len({point for point, *_ in runs})  # Results.rows: the newer run counts
+    notes = [reason, *["1 process"] * (found.processes == 1)]
+    notes += [f"fewer than {statistics.FEWEST} samples"] * few
+    notes += ["variants of one point are of several runs, so not paired"] * apart
+    notes += [f"a reduced run: {', '.join(smaller)}"] * bool(smaller)
     return replace(judged, verdict=verdict, reason="; ".join(notes))
 
 

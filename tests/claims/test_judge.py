@@ -212,6 +212,18 @@ def test_of_one_process_the_value_decides_and_the_verdict_says_so() -> None:
     assert one(A100, few).reason.endswith("; fewer than 5 samples")
 
 
+def test_variants_of_one_point_that_two_runs_measured_are_not_paired_and_said_so() -> None:
+    """A newer run of fewer variants leaves the others to the older one (`Results.rows`)."""
+    old, new = ([row(name, *[20.0] * 5, process=f"{run}/e") for name in ("base", "fast")]
+                for run in ("monday", "tuesday"))  # fmt: skip
+    said = "variants of one point are of several runs"
+    assert said in one(A100, [new[0], old[1]]).reason
+    assert said not in one(A100, new).reason
+    more = [row(name, *[20.0] * 5, process="monday/e-r1", repeat=1) for name in ("base", "fast")]
+    moved = [Row(**{**vars(each), "point": "e-r1"}) for each in more]
+    assert said not in one(A100, [*new, *moved]).reason, "another process of both variants"
+
+
 def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> None:
     ordering: dict[str, Any] = {
         **ORDERING,
