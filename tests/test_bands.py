@@ -44,6 +44,7 @@ LATER |= {
         ("h200", "dlrm"): "D3-order D3-best D4-order D6-sm_90 D9-local D10-low D12-order cap "
         "prefetch pin inference share occupancy stalls-order stalls-optmt stalls-rpf B6-eager B7 "
         "B7-eager B8 B11 B11-all fbgemm versus",
+        ("h200", "valueexpert"): "VE.08-kernel-T VE.08-kernel-A",
         ("h200", "autotm"): "R-front",  # before the run it was one claim for all rivals
     }.items()
     for name in names.split()
