@@ -295,6 +295,7 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert code == ExitCode.WORKLOAD
     assert "] broken" in err
     assert "] together-ones" not in err
+    assert "on engine local: 2 of 3 points are done, 1 point, about " in err
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == before
 
@@ -444,6 +445,7 @@ def test_a_run_that_never_started_a_point_is_never_the_latest(
     assert good.name in ae("plot", "toy")[1]
     assert "1 not comparable, 4 not run" in ae("check", "toy")[1]  # quick, and one data set of two
     assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
+    assert "3 of 3 points are done, nothing is left to run" in ae("run", "toy", "--resume")[2]
 
 
 def test_resume_does_not_follow_other_settings(ae: Ae, root: Path) -> None:

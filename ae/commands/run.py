@@ -198,8 +198,9 @@ def measure(
         display.say(f"note: {note}")
     if len(finished) > len(plan.points) - len(todo):
         display.say("note: the recipe, its image or the machine changed: some points run again")
-    count = f"of {len(plan.points)} points " if asked.resumed else ""
-    size = f": {count}{size_of(todo)} to run" if budget is None else ""
+    kept = f"{len(plan.points) - len(todo)} of {len(plan.points)} points are done, "
+    left = f"{size_of(todo)} to run" if todo else "nothing is left to run"
+    size = f": {kept * bool(asked.resumed)}{left}" if budget is None else ""
     display.say(f"run {run.name} on engine {engine.name}{size}")
     labels = owner.stamp({owner.RUN: run.name, owner.RECIPE: recipe.name})
     files = asked.secrets
@@ -253,10 +254,8 @@ def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:
         return ExitCode.WORKLOAD
     if not run.finished():
         words = "; ".join(dict.fromkeys(outcome.reason for outcome in outcomes.values()))
-        raise EnvironmentFault(
-            f"this machine could run none of the points: {words}",
-            fix=f"see `ae doctor {asked.recipe.name}`",
-        )
+        said = f"this machine could run none of the points: {words}"
+        raise EnvironmentFault(said, fix=f"see `ae doctor {asked.recipe.name}`")
     return ExitCode.OK
 
 
