@@ -54,11 +54,11 @@ def unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
     if error.errno in (errno.EACCES, errno.EPERM):
         return EnvironmentFault(
             f"you may not talk to the Docker daemon at {endpoint} (permission denied)",
-            fix="join the group docker and log in again, or use rootless Docker, or --engine local",
+            fix="join the group docker, log in again; or rootless Docker, or ae run --engine local",
         )
     return EnvironmentFault(
         f"no Docker daemon runs at {endpoint}: {error.strerror or error}",
-        fix="start it (sudo systemctl start docker), set DOCKER_HOST, or use --engine local",
+        fix="start it (sudo systemctl start docker) or set DOCKER_HOST; or ae run --engine local",
     )
 
 

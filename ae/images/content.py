@@ -121,7 +121,7 @@ def find_client(endpoint: str) -> str:
     if (client := shutil.which("docker")) is None:
         raise EnvironmentFault(
             "images are built with the docker client, and there is none on PATH",
-            fix="install docker-cli and docker-buildx, or use --engine local",
+            fix="install docker-cli and docker-buildx; or ae run --engine local",
         )
     environment = Daemon(endpoint).environment
     asked = processes.run([client, "buildx", "version"], timeout_s=20, env=environment)

@@ -119,8 +119,9 @@ def test_a_socket_nobody_listens_at(tmp_path: Path) -> None:
     path = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-    with pytest.raises(EnvironmentFault, match="no Docker daemon runs at"):
+    with pytest.raises(EnvironmentFault, match="no Docker daemon runs at") as caught:
         probe(f"unix://{path}")
+    assert "; or ae run --engine local" in caught.value.fix, "ae build has no --engine"
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid") or os.geteuid() != 0, reason="needs root to drop it")
