@@ -118,7 +118,8 @@ def chapter(tmp_path: Path) -> Chapter:
             ),
             Judgement(claim=claim("D5", "A <b>bold</b> one."), verdict=Verdict.NOT_TRANSCRIBED,
                       reason="nobody could read it"),
-            Judgement(claim=claim("D6", "Both."), verdict=Verdict.NOT_REPRODUCED, reason="no"),
+            Judgement(claim=claim("D6", "Both.", paper_hardware="none"),
+                      verdict=Verdict.NOT_REPRODUCED, reason="no"),
         ],
     )  # fmt: skip
 
@@ -195,6 +196,7 @@ def test_what_was_not_run_is_listed_by_what_it_lacks(chapter: Chapter) -> None:
         for name, reason in (("D7", lacking), ("D8", lacking), ("D9", "2 of 3 cells"))
     ]
     page = html_page([replace(chapter, judgements=[*chapter.judgements, *more])])
+    assert "<td>Both.<td>abstract, Fig. 9<td>" in page, "no paper's hardware is no word"
     table, _, rest = page.partition('<table class="data claims">')[2].partition("</table>")
     assert "D6" in table
     assert not re.search("D[789]", table)
