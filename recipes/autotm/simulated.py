@@ -235,8 +235,8 @@ def oversubscription(frame: pd.DataFrame) -> Plot:
     table = _table(rows)
     nets = dict.fromkeys(table["net"], 1.0)
     title = "Speed-up over managed memory, by what a fault costs"
-    return replace(_bars(table, title, "speed-up", nets),
-                   spread="simulated; whiskers: the cheapest and the dearest fault")  # fmt: skip
+    spread = "bars: a fault of middling cost; lines: the cheapest, the dearest"
+    return replace(_bars(table, title, "speed-up", nets), spread=spread)
 
 
 def limits(frame: pd.DataFrame) -> Plot:

@@ -10,7 +10,9 @@ import pytest
 from ae.figures.draw import Plot
 from ae.recipe.code import load_code
 from ae.recipe.load import load_recipe
+from ae.records.files import Environment
 from ae.records.results import load_reference
+from ae.report.chapter import face
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = load_reference(ROOT / "results/reference/cpu/autotm")
@@ -33,6 +35,12 @@ def test_networks_and_rates_have_names_for_people(name: str) -> None:
     if name == "costs":  # calculated, where speeds are simulated
         kinds = plot.table.groupby(plot.table["policy"] == "cost")["evidence"].unique()
         assert [list(one) for one in kinds] == [["simulated"], ["static"]]
+
+
+def test_a_face_of_simulated_numbers_says_what_the_lines_on_bars_are() -> None:
+    plot: Plot = load_code(ROOT / "recipes/autotm", "figures").oversubscription(RESULTS.frame)
+    assert (plot.table["low"] < plot.table["high"]).any()
+    assert "lines: the cheapest, the dearest" in face(plot, Environment(), [1])
 
 
 def test_a_front_shows_every_point_and_the_legend_every_system() -> None:
