@@ -128,7 +128,7 @@ def _build(recipe: Recipe, name: str | None) -> Iterator[Check]:
             ended = engine.run(job, Display(()), timeout_s=120)
         fix = f"ae build {image.name} --flavour {image.flavour} --no-cache"
         well = ended.status is Status.DONE
-        said = "it is built from this tree, and starts" if well else ended.reason
+        said = f"engine {engine.name} has it of this tree, and it starts" if well else ended.reason
         yield Check(image.reference, "ok" if well else "fail", said, fix)
 
 

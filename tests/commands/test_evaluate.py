@@ -203,6 +203,7 @@ def test_the_oracle_of_the_build(
     assert "ae/toy:cpu" in said
     monkeypatch.setenv("AE_LOCAL_PYTHON", sys.executable)
     assert judged(ae, "build", "--engine", "local")["pass"]
+    assert "engine local has it" in ae("oracle", "build", "toy", "--engine", "local")[1]
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
     broken.chmod(0o755)
