@@ -28,7 +28,7 @@ _MADE = ("n", "median", "low", "high", "spread", "processes", "hosts", "speedup"
 RESERVED = (*COLUMNS, *_MADE)  # the last are made for figures and tables
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
-_REWRITE = "mend the workload's record writer, then run again with --resume"
+_REWRITE = "measure the point again (ae run --resume); if it comes back, mend what writes the file"
 _REBUILD = "build image and launcher from the same revision: `ae build`"
 
 
