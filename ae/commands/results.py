@@ -112,6 +112,7 @@ def _shown(root: Path, names: Sequence[str]) -> list[tuple[Recipe, Results]]:
     found = [*map(load_run, runs), *map(measured.load_reference, kept)]
     if not found:
         raise UsageError("there is no run to report", fix="start one: `make demo`, or `ae run`")
+    print(f"drawing figures of {counted(len(found), 'page')}; it takes a while", file=sys.stderr)
     return [(recipes[one.recipe], one) for one in found]
 
 

@@ -79,7 +79,8 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
     assert ae("report", "toy", run.name, "-o", str(tmp_path / "page"))[0] == 0
     assert (tmp_path / "page/report.html").is_file()
     assert ae("site", str(tmp_path / "site"))[0] == 0
-    assert ae("site", str(tmp_path / "named"), run.name)[0] == 0
+    code, _, said = ae("site", str(tmp_path / "named"), run.name)
+    assert (code, said.split(";")[0]) == (0, "drawing figures of 1 page"), "it is not silent"
     for name in ("site", "named"):
         pages = {path.name for path in (tmp_path / name).iterdir()}
         assert pages == {"index.html", f"toy-{run.name}.html", "assets"}
