@@ -287,6 +287,7 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     code, out, _ = ae(*words, "--engine", "local")
     assert code == ExitCode.WORKLOAD
     assert "speed-up" in out
+    assert "ae table toy (rows)" in out, "the tables above are cut short"
     before = run_points(root)
     assert sorted(before.values()) == ["done", "done", "failed"]
     code, out, _ = ae("run", "toy", "--resume", "--dry-run", "--engine", "local")

@@ -238,7 +238,7 @@ def conclude(asked: Asked, run: Run, *, quiet: bool) -> dict[str, Any]:
     if not quiet:
         print(chapter.chapter_text(made))
         print(f"\nrun {run.name}: {run.path}")
-        print(f"next: ae check {name} (every verdict), ae report {name} (a page), ae runs")
+        print(f"next: ae check {name} (verdicts), ae table {name} (rows), ae report {name} (page)")
     statuses = {point: status.status for point, status in run.statuses().items()}
     about = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
     return about | claims
