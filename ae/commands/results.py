@@ -105,8 +105,8 @@ def _shown(root: Path, names: Sequence[str]) -> list[tuple[Recipe, Results]]:
     sets = [path for name in recipes for path in measured.reference_sets(root, name).values()]
     if names:
         kept = [path for path in sets if path.parent.name in names]
-        machines = {path.parent.name for path in kept}
-        runs = [store.find("*", name).path for name in names if name not in machines]
+        machines = {path.parent.name for path in sets}
+        runs = [store.find("*", one, machines).path for one in names if one not in machines]
     else:
         kept, runs = sets, [run.path for name in recipes if (run := store.latest(name))]
     found = [*map(load_run, runs), *map(measured.load_reference, kept)]

@@ -86,7 +86,7 @@ def test_a_run_writes_its_figures_and_claims_and_reading_it_writes_nothing(
         assert pages == {"index.html", f"toy-{run.name}.html", "assets"}
     code, _, said = ae("site", str(tmp_path / "none"), "nosuch")
     assert code == ExitCode.USAGE
-    assert "nosuch" in said
+    assert "'nosuch' is no run or reference set; known: " in said
     assert not (tmp_path / "none").exists()
     assert state(run) == before
 
