@@ -210,6 +210,10 @@ void was_set(const Sanitizer_MemsetData& data) {
 
 namespace {
 
+// How many rows were when this thread was told of something last. What others launch while it waits
+// for a context may run on after that.
+thread_local uint64_t closed_before = 0;
+
 void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
   if (id != SANITIZER_CBID_SYNCHRONIZE_STREAM_SYNCHRONIZED &&
       id != SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED) {
@@ -230,7 +234,8 @@ void on_synchronize(Lock& lock, Sanitizer_CallbackId id, const void* data) {
     return;
   }
   const uint64_t before = tool->log.events();
-  found->second->drain_waited(lock, one ? wait.hStream : nullptr);
+  // A stream is waited for once more where its rows are fetched.
+  found->second->drain_waited(lock, one ? wait.hStream : nullptr, one ? UINT64_MAX : closed_before);
   if (tool->log.events() != before) tool->log.flush();  // for good, whatever ends the program next
 }
 
@@ -264,6 +269,7 @@ void on_callback(void*, Sanitizer_CallbackDomain domain, Sanitizer_CallbackId id
       case SANITIZER_CB_DOMAIN_GRAPHS: on_graph(lock, id, data); break;
       default: break;
     }
+    closed_before = tool->closed;
   } catch (const std::exception& error) {
     try {
       Lock lock(tool->mutex);

@@ -75,6 +75,7 @@ struct Tool {
   bool active = false;      // there is a folder to write to
   bool gpu_over = false;    // the process ends: nothing is analysed any more
   uint64_t launches = 0;
+  uint64_t closed = 0;      // rows, so far
   uint64_t passed = 0;      // launches that passed all filters but the sample
   // Of those, how many each calling context had: kernel, operator, region.
   std::map<std::tuple<Text, Text, Text>, uint64_t> contexts_passed;

@@ -86,7 +86,10 @@ void* Workspace::bind(Lock& lock, uint64_t launch, Sanitizer_StreamHandle stream
 }
 
 void Workspace::close(uint32_t row) {
-  if (row < rows_.size() && rows_[row].use == Use::open) rows_[row].use = Use::closed;
+  if (row < rows_.size() && rows_[row].use == Use::open) {
+    rows_[row].use = Use::closed;
+    rows_[row].closed = ++tool_.closed;
+  }
   if (busy_) tool_.settled.notify_all();  // somebody may wait for this row
 }
 
@@ -127,10 +130,11 @@ void Workspace::stop_consumer(Lock& lock) {
 }
 
 // The rows of submitted launches, of one stream or of all.
-std::vector<uint32_t> Workspace::submitted(Sanitizer_StreamHandle stream) {
+std::vector<uint32_t> Workspace::submitted(Sanitizer_StreamHandle stream, uint64_t closed) {
   std::vector<uint32_t> rows;
   for (uint32_t i = 0; i < rows_.size(); ++i) {
-    if (rows_[i].use != Use::closed || (stream && rows_[i].stream != stream)) continue;
+    if (rows_[i].use != Use::closed || rows_[i].closed > closed) continue;
+    if (stream && rows_[i].stream != stream) continue;
     rows_[i].use = Use::draining;
     rows.push_back(i);
   }
@@ -139,7 +143,7 @@ std::vector<uint32_t> Workspace::submitted(Sanitizer_StreamHandle stream) {
 
 bool Workspace::drain_rows(Lock& lock) {
   if (tool_.options.mode == Mode::trace) return !broken_;
-  const std::vector<uint32_t> rows = submitted(nullptr);
+  const std::vector<uint32_t> rows = submitted(nullptr, UINT64_MAX);
   if (rows.empty()) return !broken_;
   std::vector<Sanitizer_StreamHandle> streams;
   for (const uint32_t row : rows) {
@@ -162,11 +166,11 @@ bool Workspace::drain_rows(Lock& lock) {
 
 // What is waited for is over: its data can be had at once, and a program that is killed later has lost
 // none of it. Where another thread drains, it takes these rows too.
-void Workspace::drain_waited(Lock& lock, Sanitizer_StreamHandle stream) {
+void Workspace::drain_waited(Lock& lock, Sanitizer_StreamHandle stream, uint64_t closed) {
   if (busy_ || tool_.options.mode == Mode::trace) return;
   Turn turn(*this, lock);
   if (!turn) return;
-  const std::vector<uint32_t> rows = submitted(stream);
+  const std::vector<uint32_t> rows = submitted(stream, closed);
   if (!rows.empty()) take_in(lock, rows);
 }
 

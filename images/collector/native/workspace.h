@@ -24,8 +24,9 @@ class Workspace {
   void cancel(uint32_t row);  // it was not
   // Waits for the launches submitted so far, writes their events, and frees their rows.
   void drain(Lock& lock);
-  // The same for launches that the program has waited for: those of a stream, or all with null.
-  void drain_waited(Lock& lock, Sanitizer_StreamHandle stream);
+  // The same for launches that the program has waited for: of a stream or, with null, of all; of
+  // the rows that were closed first, so many.
+  void drain_waited(Lock& lock, Sanitizer_StreamHandle stream, uint64_t closed);
   // Mode trace, after the stream was synchronised: the events of its submitted launches.
   void finish_traced(Lock& lock, Sanitizer_StreamHandle stream);
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
@@ -41,6 +42,7 @@ class Workspace {
     Sanitizer_StreamHandle stream = nullptr;
     uint64_t epoch = 0;
     uint64_t moment = 0;
+    uint64_t closed = 0;  // its number among all that were
   };
   struct Replica {  // a stream's copy of the page table, and the states of all rows that use it
     Sanitizer_StreamHandle owner = nullptr;
@@ -70,7 +72,7 @@ class Workspace {
   bool build_ring(Lock& lock, Sanitizer_StreamHandle stream);
   size_t free_row();
   bool drain_rows(Lock& lock);
-  std::vector<uint32_t> submitted(Sanitizer_StreamHandle stream);
+  std::vector<uint32_t> submitted(Sanitizer_StreamHandle stream, uint64_t closed);
   bool take_in(Lock& lock, const std::vector<uint32_t>& rows);
   void said_nothing(uint64_t launch);
   void report(const Row& row, const char* data);

@@ -26,7 +26,7 @@ from accel_trace.log import LogReader
 COLLECTOR = Path(__file__).resolve().parents[1]
 NATIVE = COLLECTOR / "native"
 TESTING = NATIVE / "testing"
-_DRIVER = ("calls", "clock", "device", "driver", "kernels", "sanitizer", "warp")
+_DRIVER = ("calls", "clock", "device", "driver", "kernels", "meanwhile", "sanitizer", "warp")
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 

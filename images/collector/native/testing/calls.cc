@@ -104,7 +104,7 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
                    CU_LAUNCH_PARAM_END};
   const auto work = [&] {
     if (!cubin.empty()) load_module(kernel.module, 1, false, cubin);
-    if (!captured) launch(stream, kernel, false);
+    if (!captured) launch(stream, kernel, way == "fails");
   };
   if (way == "buffer") {
     LaunchArguments arguments{};
@@ -137,7 +137,8 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
     return call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", [] {},
                        CUDA_ERROR_INVALID_VALUE);
   }
-  call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work);
+  call_driver(SANITIZER_CBID_DRIVER_API_cuLaunchKernelEx, &arguments, "h", work,
+              way == "fails" ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
 }
 
 namespace {
@@ -199,22 +200,24 @@ void begin_capture() {
   call_driver(SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2, &stream, nullptr, [] {});
 }
 
-void end_capture(int number) {
+void end_capture(int number, bool fails) {
   CUgraph graph = graph_of(number);
   EndCaptureArguments arguments{nullptr, &graph};
-  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamEndCapture, &arguments, nullptr, [] {});
+  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamEndCapture, &arguments, nullptr, [] {},
+              fails ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
 }
 
 void instantiate(int number) {
-  machine().instance = number;
   Sanitizer_GraphExecData data{};
   data.graph = graph_of(number);
   data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(number));
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING, &data);
+  reach("instantiating");
   bool& patched = machine().instantiated[number];
   patched = false;
   for (const auto& [index, module] : machine().modules) patched |= !module->active.empty();
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED, &data);
+  machine().instance = number;
 }
 
 }  // namespace synthetic

@@ -200,6 +200,7 @@ void unload_module(int number) {
   data.module = module.handle();
   data.cubinSize = 4242;
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_MODULE_UNLOAD_STARTING, &data);
+  module.gone = true;
 }
 
 void load_lazily(int number, int functions) {
@@ -274,6 +275,7 @@ void launch(int number, const Kernel& kernel, bool refused) {
   Launch begun;
   const Sanitizer_LaunchData data = launch_data(stream, kernel, begun);
   call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_BEGIN, &data);
+  reach("begun");
   if (refused) return;  // the driver found a fault: nothing runs, and no end is reported
   queue_kernel(stream, kernel, begun.userdata);
   call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
@@ -371,6 +373,7 @@ void wait_for_context(int number) {
     }
   }
   for (Stream* stream : streams) stream->run_all();
+  reach("waited");
   Sanitizer_SynchronizeData data{};
   data.context = context.handle();
   call(SANITIZER_CB_DOMAIN_SYNCHRONIZE, SANITIZER_CBID_SYNCHRONIZE_CONTEXT_SYNCHRONIZED, &data);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,7 +78,7 @@ SYNTHETIC void make_map(int map, const std::vector<uint64_t>& image);
 SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way,
                            const std::string& cubin = "");
 SYNTHETIC void begin_capture();
-SYNTHETIC void end_capture(int graph);
+SYNTHETIC void end_capture(int graph, bool fails);
 SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph
 SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
                             bool upload);
@@ -95,6 +96,11 @@ SYNTHETIC void fill(int stream, uint64_t address, uint64_t width, uint32_t eleme
 SYNTHETIC void wait_for_stream(int stream);
 SYNTHETIC void wait_for_context(int context);
 SYNTHETIC void run(int stream, int steps);  // some of its work, and nobody is told; -1: all
+// Another thread does `work` when `place` is reached next, which waits for it; not for ever: it may
+// wait for who is there. Places: begun (a launch was told of, and is not submitted), waited (for a
+// context, and nobody was told), instantiating; in the tool's calls wait, patch, unpatch.
+SYNTHETIC void meanwhile(const std::string& place, std::function<void()> work);
+SYNTHETIC void join();  // those threads
 SYNTHETIC void skip(uint64_t ms);  // the monotonic clock goes on by so much, at once
 SYNTHETIC uint64_t told();  // callbacks so far, but those of memory, modules and lookups
 SYNTHETIC int taken();                      // pieces of memory that the tool has

@@ -29,7 +29,7 @@ struct Context {
 
 struct Module {
   Context* context = nullptr;
-  bool refuses = false;
+  bool refuses = false, gone = false;
   std::string cubin;
   Patches asked, active;
   std::map<std::string, std::unique_ptr<std::string>> functions;
@@ -77,6 +77,8 @@ struct Machine {
   std::map<uint64_t, size_t> programs;  // what the program took itself
   std::map<uint64_t, Context*> owners;  // of what the tool took: it goes with the context
   std::thread beside;  // it instantiates a graph
+  std::map<std::string, std::function<void()>> meanwhile;  // by the place at which it is done
+  std::vector<std::thread> others;                         // that did it
   std::atomic<int> own_callbacks{0};
   std::atomic<bool> in_node{false};      // a graph is being put together
   std::atomic<int> waits_in_nodes{0};    // the tool waited or took memory meanwhile
@@ -93,6 +95,7 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
+void reach(const std::string& place);
 bool listens(Sanitizer_CallbackDomain domain, uint32_t id);
 void free_taken(Context& context);  // what the tool took with it
 void use(int stream);  // its context is this thread's from now on

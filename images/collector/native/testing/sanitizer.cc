@@ -155,7 +155,9 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
   const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->refuses) return SANITIZER_ERROR_NOT_SUPPORTED;
+  synthetic::reach("patch");
   machine().patching = std::this_thread::get_id();
+  if (module->gone) module->context->broken = true;  // memory that may be anything else
   if (getenv("SYNTHETIC_SLOW_PATCHES")) usleep(3000);
   if (const char* ms = getenv("SYNTHETIC_PATCHES_TAKE")) synthetic::skip(strtoull(ms, nullptr, 10));
   // As the real one: what is patched twice counts nothing from then on.
@@ -167,6 +169,8 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
 SanitizerResult sanitizerUnpatchModule(CUmodule handle) {
   const auto guard = synthetic::driver_lock();
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
+  synthetic::reach("unpatch");
+  if (module->gone) module->context->broken = true;
   if (module->active.empty()) return SANITIZER_ERROR_INVALID_OPERATION;
   module->active.clear();
   module->asked.clear();  // forgotten, as the real one does
@@ -240,6 +244,7 @@ SanitizerResult sanitizerStreamSynchronize(Sanitizer_StreamHandle handle) {
   const auto guard = synthetic::driver_lock_to_wait();
   if (unusable(handle)) return SANITIZER_ERROR_UNKNOWN;
   stream_of(handle)->run_all();
+  synthetic::reach("wait");
   ++machine().own_callbacks;
   Sanitizer_SynchronizeData data{};
   data.hStream = handle;

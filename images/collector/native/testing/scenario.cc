@@ -101,6 +101,47 @@ struct Player {
     for (std::thread& thread : all) thread.join();
   }
 
+  // Threads that each have two streams, an object and tensors that come and go, often at the same
+  // addresses. A launch's name says what it touches: object, its size, tensor, its size, accesses.
+  void crowd(int count, int rounds) {
+    auto* tell = exported<void (*)(int, uint64_t, uint64_t, uint64_t, uint64_t, int, uint64_t)>(
+        "accel_trace_tensor");
+    auto* flush = exported<void (*)()>("accel_trace_flush");
+    std::vector<std::thread> all;
+    for (int t = 0; t < count; ++t) {
+      const int first = 1000 + 2 * t;
+      for (const int own : {first, first + 1}) synthetic::make_stream(own, 1);
+      all.emplace_back([=] {
+        for (int i = 0; i < rounds; ++i) {
+          const uint64_t object = 0x7f0000000000 + static_cast<uint64_t>(t) * 0x1000000 +
+                                  static_cast<uint64_t>(i % 3) * 0x100000;
+          const uint64_t size = 0x10000 + 512 * static_cast<uint64_t>(i % 5);
+          synthetic::allocate(1, {object, size}, "device");
+          for (uint64_t j = 0; j < 3; ++j) {
+            const uint64_t tensor = object + 512 * ((static_cast<uint64_t>(i) + j) % 2);
+            const uint64_t bytes = 512 * (j + 1), reads = 1 + j + static_cast<uint64_t>(t);
+            char name[96];
+            snprintf(name, sizeof name, "%#llx %#llx %#llx %#llx %d",
+                     static_cast<unsigned long long>(object), static_cast<unsigned long long>(size),
+                     static_cast<unsigned long long>(tensor),
+                     static_cast<unsigned long long>(bytes), static_cast<int>(reads));
+            if (tell) tell(1, tensor, bytes, 0, 0, 0, 0);
+            synthetic::Kernel kernel{1, name, {}, {}};
+            kernel.accesses.push_back({synthetic::Type::global, 1, 4, tensor, 4, reads});
+            if ((i + t) % 13 == 5) synthetic::launch(first, kernel, true);
+            synthetic::launch(first + i % 2, kernel, false);
+            if (tell) tell(0, tensor, bytes, 0, 0, 0, 0);
+          }
+          if (i % 7 == t % 7) synthetic::wait_for_stream(first + i % 2);
+          if (i % 11 == t % 11) synthetic::wait_for_context(1);
+          if (i % 17 == t % 17 && flush) flush();
+          synthetic::release(1, {object, size}, "device");
+        }
+      });
+    }
+    for (std::thread& thread : all) thread.join();
+  }
+
   // Launches that are drained while another thread is in callbacks for other things.
   void flushes(int rounds) {
     auto* flush = exported<void (*)()>("accel_trace_flush");
@@ -213,11 +254,11 @@ struct Player {
     }
     else if (command == "pointer") kernels.back().arguments.push_back({value(w[1]), {}, value(w[2])});
     else if (command == "call") {
-      // call [buffer|capture|module|module-capture|refused]: as `go`, but through the driver's function, the
-      // kernel that of a library or of its module; call lazily CUBIN
+      // call [buffer|capture|module|module-capture|refused|fails]: as `go`, but through the
+      // driver's function, the kernel that of a library or of its module; call lazily CUBIN
       synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
-    else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
+    else if (command == "end_capture") synthetic::end_capture(whole(w[1]), word(2) == "fails");
     else if (command == "instantiate") synthetic::instantiate(whole(w[1]));
     else if (command == "go") go();
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
@@ -264,6 +305,7 @@ struct Player {
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
     else if (command == "flushes") flushes(whole(w[1]));
+    else if (command == "crowd") crowd(whole(w[1]), whole(w[2]));
     else if (command == "threads") threads(whole(w[1]), whole(w[2]));
     else if (command == "print") { printf("%s\n", w[1].c_str()); fflush(stdout); }
     else if (command == "pause") usleep(static_cast<useconds_t>(whole(w[1])) * 1000);
@@ -293,6 +335,15 @@ int main() {
   }
   Player player;
   for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i][0] == "meanwhile") {  // meanwhile PLACE, then lines up to `over` (driver.h)
+      std::vector<Words> inner;
+      while (lines[++i][0] != "over") inner.push_back(lines[i]);
+      synthetic::meanwhile(lines[i - inner.size() - 1][1], [inner] {
+        Player other;
+        for (const Words& line : inner) other.play(line);
+      });
+      continue;
+    }
     if (lines[i][0] != "fork" && lines[i][0] != "vfork") {
       player.play(lines[i]);
       continue;
@@ -312,5 +363,6 @@ int main() {
     printf("child %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     i = joined;
   }
+  synthetic::join();
   return 0;
 }

@@ -1,0 +1,39 @@
+"""What one thread of a program does while another is in the middle of something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from accel_trace import events as ev
+from native_support import START, launch, play, touched
+
+A = 0x7F0000000000
+MIB = 1 << 20
+BEGIN = [*START, "stream 2 1", f"alloc 1 {A:#x} {MIB}"]
+
+
+def read(address: int = A) -> str:
+    return f"global 1 4 {address:#x} 4 9"
+
+
+def meanwhile(place: str, *lines: str) -> list[str]:
+    """Another thread does it when the place is reached next (native/testing/driver.h)."""
+    return [f"meanwhile {place}", *lines, "over"]
+
+@pytest.mark.parametrize("mode", ["touch", "count", "hot"])
+def test_launches_between_a_wait_and_its_end(tmp_path: Path, mode: str) -> None:
+    """The context was waited for, and two streams have work again before we are told of it."""
+    log = play([
+        *BEGIN, *launch(read()),
+        *meanwhile("waited", *launch(read(), stream=2), *launch(read())), "sync_context 1",
+        "sync 2", "sync_context 1",
+    ], tmp_path, mode).log  # fmt: skip
+    assert not log.of(ev.Nothing)
+    if mode == "touch":
+        assert [touched(log, i) for i in range(3)] == [[(A, MIB)]] * 3
+    elif mode == "count":
+        assert sorted((c.launch, c.global_reads) for c in log.of(ev.Counts)) == [
+            (0, 9), (1, 9), (2, 9)]  # fmt: skip
+    else:
+        assert sorted((h.launch, h.count) for h in log.of(ev.Hot)) == [(0, 9), (1, 9), (2, 9)]
