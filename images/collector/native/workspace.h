@@ -78,6 +78,7 @@ class Workspace {
   void report(const Row& row, const char* data);
   void lost(uint64_t launch);
   bool clear(Lock& lock, const std::vector<uint32_t>& rows, Sanitizer_StreamHandle stream);
+  bool awaits(Sanitizer_StreamHandle stream) const;  // a launch that has its row
   Replica* replica_of(Lock& lock, Sanitizer_StreamHandle stream);
   bool fill(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);
   bool upload(Lock& lock, Replica& replica, Sanitizer_StreamHandle stream);

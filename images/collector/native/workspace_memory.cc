@@ -214,10 +214,18 @@ void Workspace::release(Lock& lock, Replica& replica) {
   give(lock, replica.states, rows_.size() * sizeof(State));
 }
 
+bool Workspace::awaits(Sanitizer_StreamHandle stream) const {
+  return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) {
+    return row.use == Use::open && row.stream == stream;
+  });
+}
+
 Workspace::Replica* Workspace::replica_of(Lock& lock, Sanitizer_StreamHandle stream) {
   Replica* oldest = nullptr;
   for (const auto& replica : replicas_) {
     if (replica->owned && replica->owner == stream) return replica.get();
+    // A launch of another thread that is not submitted yet will read it: no wait is for that one.
+    if (replica->owned && awaits(replica->owner)) continue;
     const bool better = !oldest || (oldest->owned && !replica->owned) ||
                         (oldest->owned == replica->owned && replica->used < oldest->used);
     if (better) oldest = replica.get();

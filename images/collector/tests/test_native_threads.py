@@ -37,3 +37,16 @@ def test_launches_between_a_wait_and_its_end(tmp_path: Path, mode: str) -> None:
             (0, 9), (1, 9), (2, 9)]  # fmt: skip
     else:
         assert sorted((h.launch, h.count) for h in log.of(ev.Hot)) == [(0, 9), (1, 9), (2, 9)]
+
+
+def test_a_table_of_a_launch_that_is_not_submitted_stays_its_own(tmp_path: Path) -> None:
+    """Sixteen streams have one, and a seventeenth wants one; then the launch's tensor ends."""
+    others = [line for s in range(2, 18) for line in launch(read(A + MIB // 2), stream=s)]
+    log = play([
+        *BEGIN, *(f"stream {s} 1" for s in range(3, 18)), f"tensor {A:#x} 4096",
+        *launch(read()), *others[:-3], *meanwhile("begun", *others), *launch(read()),
+        f"untensor {A:#x}", f"tensor {A:#x} 512", *launch(read(), stream=17), "run 17", "sync 1",
+    ], tmp_path).log  # fmt: skip
+    held = len(others) // 3
+    assert touched(log, held, 1) == [(A, 4096)]
+    assert touched(log, 2 * held + 1, 1) == [(A, 512)]
