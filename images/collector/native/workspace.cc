@@ -262,9 +262,9 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
   const bool good = !broken_ && fetch(lock, &control, ring_, sizeof control, stream);
   const uint64_t head = good ? control.head : consumer_->copied();
   lock.unlock();
-  const uint64_t lost = consumer_->wait(head);
+  const uint64_t given_up = consumer_->wait(head);
   lock.lock();
-  const uint64_t dropped = (good ? control.dropped : dropped_) - dropped_ + lost;
+  const uint64_t dropped = (good ? control.dropped : dropped_) - dropped_ + given_up;
   if (good) dropped_ = control.dropped;
   if (good && control.dead) {
     tool_.note_once("dead", 2, "the GPU waited too long for room in the trace, and dropped accesses");
@@ -275,8 +275,10 @@ void Workspace::finish_traced(Lock& lock, Sanitizer_StreamHandle stream) {
     std::shared_ptr<const Index> index;
     const Tally tally = consumer_->finish(row, index);
     const uint64_t before = tool_.log.events();
-    if (index && report_tally(tool_.log, rows_[row].launch, tally, *index,
-                              tool_.options.analysis)) {
+    if (!good) {
+      lost(rows_[row].launch);
+    } else if (index && report_tally(tool_.log, rows_[row].launch, tally, *index,
+                                     tool_.options.analysis)) {
       tool_.note_tensor_copies();
     }
     if (tool_.log.events() == before) said_nothing(rows_[row].launch);

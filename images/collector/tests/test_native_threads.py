@@ -50,3 +50,13 @@ def test_a_table_of_a_launch_that_is_not_submitted_stays_its_own(tmp_path: Path)
     held = len(others) // 3
     assert touched(log, held, 1) == [(A, 4096)]
     assert touched(log, 2 * held + 1, 1) == [(A, 512)]
+
+
+@pytest.mark.parametrize("mode", ["touch", "trace", "count"])
+def test_what_a_broken_context_keeps_is_not_nothing(tmp_path: Path, mode: str) -> None:
+    settings = {"analysis": "count"} if mode == "trace" else {}
+    script = [*BEGIN, *launch(read()), "sync 1", *meanwhile("begun", "break 1"), *launch(read())]
+    log = play(script, tmp_path, mode, **settings).log
+    assert [one.launch for one in log.of(ev.Lost)] == [1]
+    assert not log.of(ev.Nothing)
+    assert [c.launch for c in log.of(ev.Counts)] == ([] if mode == "touch" else [0])
