@@ -118,6 +118,7 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
   const auto found = tool->workspaces.find(data.context);
   if (found != tool->workspaces.end()) {
     found->second->drain(lock);
+    found->second->give_up();
     tool->workspaces.erase(data.context);
   }
   patches_end(lock, data.context);

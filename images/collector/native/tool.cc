@@ -346,6 +346,7 @@ void finish_log() {
   Lock lock = lock_soon();
   if (!lock.owns_lock()) return;
   tool->gpu_over = true;
+  for (const auto& [context, workspace] : tool->workspaces) workspace->give_up();
   if (tool->log.state() == Log::State::open) write_last_facts(*tool);
   tool->log.close();
 }

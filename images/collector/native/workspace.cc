@@ -201,6 +201,13 @@ bool Workspace::take_in(Lock& lock, const std::vector<uint32_t>& rows) {
   return good;
 }
 
+void Workspace::give_up() {
+  for (Row& row : rows_) {
+    if (row.use != Use::free) lost(row.launch);
+    row.use = Use::free;
+  }
+}
+
 // Not nothing: unknown.
 void Workspace::lost(uint64_t launch) {
   event::Lost event{};

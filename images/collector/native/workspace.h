@@ -32,6 +32,7 @@ class Workspace {
   void stream_ends(Lock& lock, Sanitizer_StreamHandle stream);
   void prepare(Lock& lock, Sanitizer_StreamHandle stream);  // before a graph is launched
   void stop_consumer(Lock& lock);                           // nothing is traced any more
+  void give_up();  // whatever is not drained is lost
   void oldest(uint64_t& epoch, uint64_t& moment) const;     // of rows in use
 
  private:

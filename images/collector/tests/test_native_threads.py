@@ -60,3 +60,11 @@ def test_what_a_broken_context_keeps_is_not_nothing(tmp_path: Path, mode: str) -
     assert [one.launch for one in log.of(ev.Lost)] == [1]
     assert not log.of(ev.Nothing)
     assert [c.launch for c in log.of(ev.Counts)] == ([] if mode == "touch" else [0])
+
+
+@pytest.mark.parametrize("mode", ["touch", "trace"])
+def test_a_launch_that_is_under_way_when_the_program_ends(tmp_path: Path, mode: str) -> None:
+    script = [*BEGIN, *launch(read()), *meanwhile("begun", "exit 0"), *launch(read())]
+    log = play(script, tmp_path, mode).log
+    assert log.whole
+    assert [one.launch for one in log.of(ev.Lost)] == [1]
