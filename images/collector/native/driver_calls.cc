@@ -1,5 +1,6 @@
 #include "driver_calls.h"
 
+#include "callbacks.h"
 #include "copies.h"
 #include "sampler.h"
 #include "snapshots.h"
@@ -218,7 +219,10 @@ void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
     const Call& ended = made_now();
     tool->snapshots->after(ended.any && ended.launched && succeeded(data), ended.launch);
   }
-  if (const Call& ended = made_now(); ended.any && !ended.launched && succeeded(data)) {
+  if (!succeeded(data)) {
+    Lock lock(tool->mutex);
+    forget_begun();  // what it has taken is for the next one, be it another thread's
+  } else if (const Call& ended = made_now(); ended.any && !ended.launched) {
     Lock lock(tool->mutex);
     captured(ended);
   }

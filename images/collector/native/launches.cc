@@ -42,6 +42,8 @@ const GraphRow* row_of_graph(CUcontext context) {
 
 // ---- launches -----------------------------------------------------------------------------------
 
+}  // namespace
+
 // A launch that this thread began and that never ended was refused by the driver.
 void forget_begun() {
   if (!begun.any) return;
@@ -51,6 +53,8 @@ void forget_begun() {
   if (own && tool->options.mode == Mode::values) tool->values->cancel(begun.context);
   begun = Begun{};
 }
+
+namespace {
 
 // Equal for launches of one function with one grid and block.
 uint64_t shape_of(const Sanitizer_LaunchData& data, Text name) {

@@ -21,6 +21,12 @@ def meanwhile(place: str, *lines: str) -> list[str]:
     """Another thread does it when the place is reached next (native/testing/driver.h)."""
     return [f"meanwhile {place}", *lines, "over"]
 
+
+def call(name: str = "kernel", stream: int = 1, module: int = 1) -> list[str]:
+    """A launch by the driver's function."""
+    return [*launch(read(), name=name, stream=stream, module=module)[:-1], "call"]
+
+
 @pytest.mark.parametrize("mode", ["touch", "count", "hot"])
 def test_launches_between_a_wait_and_its_end(tmp_path: Path, mode: str) -> None:
     """The context was waited for, and two streams have work again before we are told of it."""
@@ -68,3 +74,20 @@ def test_a_launch_that_is_under_way_when_the_program_ends(tmp_path: Path, mode: 
     log = play(script, tmp_path, mode).log
     assert log.whole
     assert [one.launch for one in log.of(ev.Lost)] == [1]
+
+
+@pytest.mark.parametrize("mode", ["touch", "values"])
+def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str) -> None:
+    """Its own may never launch again; memory that comes has the rows laid out anew."""
+    fails = [*launch(read())[:-1], "call fails"]
+    more = [f"alloc 1 {A + 2 * MIB + 1024 * i:#x} 512" for i in range(5000)]
+    log = play([
+        *BEGIN, f"memory {A:#x} 4096 7", *meanwhile("waited", *fails),
+        "sync_context 1", *more, *call(),
+    ], tmp_path, mode).log  # fmt: skip
+    assert [x.analysed for x in log.of(ev.Launch)] == [1, 1]
+    assert not log.of(ev.Lost)
+    if mode == "touch":
+        assert touched(log, 1) == [(A, MIB)]
+    else:
+        assert [(one.launch, one.accesses) for one in log.of(ev.Recorded)] == [(1, 9)]
