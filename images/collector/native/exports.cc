@@ -80,15 +80,15 @@ void region_starts(Lock& lock, const char* name) {
 
 void region_ends(Lock& lock, const char* name) {
   for (size_t i = tool->regions.size(); i-- > 0;) {
-    const Region& region = tool->regions[i];
+    const Region region = tool->regions[i];
     if (name && region.name != name) continue;
+    tool->regions.erase(tool->regions.begin() + static_cast<ptrdiff_t>(i));
     if (!tool->options.region.empty() && region.name == tool->options.region) {
       if (--tool->wanted_regions == 0 && tool->sampler) tool->sampler->region_ends(lock);
     }
     event::RegionEnd event{};
     event.name = region.text;
     tool->log.add(event, false);
-    tool->regions.erase(tool->regions.begin() + static_cast<ptrdiff_t>(i));
     return;
   }
 }

@@ -76,6 +76,15 @@ def test_a_launch_that_is_under_way_when_the_program_ends(tmp_path: Path, mode: 
     assert [one.launch for one in log.of(ev.Lost)] == [1]
 
 
+def test_regions_of_others_while_one_ends(tmp_path: Path) -> None:
+    log = play([
+        *BEGIN, "region start r", *call(), "region end r", "region start outer", "region start r",
+        *call(), *meanwhile("unpatch", "region end outer", "region start z"), "region end r",
+        *launch(),
+    ], tmp_path, every=2, region="r").log  # fmt: skip
+    assert [(x.analysed, x.region) for x in log.of(ev.Launch)] == [(0, "r"), (1, "r"), (0, "z")]
+
+
 @pytest.mark.parametrize("mode", ["touch", "values"])
 def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str) -> None:
     """Its own may never launch again; memory that comes has the rows laid out anew."""
