@@ -24,7 +24,7 @@ bool Sampler::affordable() const {
 Watching::Level Sampler::level() const {
   const Options& options = tool_.options;
   const bool needs_all = options.distinct || options.watch_all || options.mode == Mode::values;
-  if (needs_all || on_ || wanted(iterations_) || wanted(iterations_ + 1)) {
+  if (needs_all || patches() || wanted(iterations_) || wanted(iterations_ + 1)) {
     return Watching::Level::all;
   }
   return source_ == Source::launches ? Watching::Level::launches : Watching::Level::memory;
@@ -92,23 +92,27 @@ void Sampler::turn(Lock& lock, bool on) {
   lock.unlock();  // others that launch may want it
   const bool quiet = gate.close();
   lock.lock();
+  // Nothing is changed under a launch that takes long: what is on stays on to the next boundary.
   if (on && quiet) {
     patch_all(lock);
     tool_.pieces->resume();
     on_ = true;
-  } else if (!on) {
+  } else if (quiet) {
     tool_.drain_all(lock);
     on_ = false;
     tool_.pieces->pause();
-    unpatch_all(lock);
+    if (!patches()) unpatch_all(lock);
   }
   gate.open();
-  if (gate.disturbed() && !refused_) {
-    refused_ = true;
-    tool_.note(2, "no more iterations are analysed: a second thread launched kernels where modules "
+  if (gate.disturbed()) refuse();
+}
+
+void Sampler::refuse() {
+  refused_ = true;
+  tool_.note_once("refused", 2,
+                  "no more iterations are analysed: a second thread launched kernels where modules "
                   "are patched, at the boundary of iterations; have one thread launch there, or "
                   "leave out --every");
-  }
 }
 
 void Sampler::step(Lock& lock) {
@@ -156,23 +160,31 @@ void Sampler::next(Lock& lock) {
 }
 
 void Sampler::graph_begins(Lock& lock) {
-  if (on_ || for_graph_ || refused_) return;
+  if (refused_) return;
+  instantiating_.insert(std::this_thread::get_id());
+  if (on_) return;
   watch(lock, Watching::Level::all);
   lock.unlock();
-  gate.close();
+  const bool quiet = gate.close();
   lock.lock();
-  for_graph_ = true;
-  patch_all(lock);
+  if (quiet) {
+    patch_all(lock);
+  } else {  // patched later, its kernels would be no code
+    instantiating_.erase(std::this_thread::get_id());
+    refuse();
+  }
   gate.open();
 }
 
 void Sampler::graph_ends(Lock& lock) {
-  if (!for_graph_) return;
+  if (!instantiating_.count(std::this_thread::get_id())) return;
   lock.unlock();
-  gate.close();
+  const bool quiet = gate.close();
   lock.lock();
-  for_graph_ = false;
-  if (!on_) unpatch_all(lock);
+  if (quiet) {  // else before its next launch
+    instantiating_.erase(std::this_thread::get_id());
+    if (!patches()) unpatch_all(lock);
+  }
   gate.open();
 }
 

@@ -5,6 +5,9 @@
 // patched is known.
 #pragma once
 
+#include <set>
+#include <thread>
+
 #include "gate.h"
 #include "repeats.h"
 #include "tool.h"
@@ -17,7 +20,7 @@ class Sampler {
 
   // Whether launches are analysed now, and modules are patched when they are loaded.
   bool on() const { return on_; }
-  bool patches() const { return on_ || for_graph_; }
+  bool patches() const { return on_ || !instantiating_.empty(); }
 
   // All that follow are called with the mutex, and release it meanwhile. The first three come from
   // the program's own code.
@@ -40,6 +43,7 @@ class Sampler {
   void end(Lock& lock);
   void next(Lock& lock);
   void turn(Lock& lock, bool on);
+  void refuse();
   void write(bool began, bool analysed);
   bool wanted(uint64_t iteration) const;
   bool affordable() const;
@@ -53,7 +57,7 @@ class Sampler {
   bool due_ = false;     // an iteration begins with the next launch
   bool inside_ = false;  // of an iteration
   bool on_ = false;
-  bool for_graph_ = false;
+  std::set<std::thread::id> instantiating_;  // threads, each a graph
   bool refused_ = false;
   bool followed_ = true;  // the framework tells of its blocks of memory
   uint64_t iterations_ = 0, analysed_ = 0, unwatched_ = 0;

@@ -76,6 +76,38 @@ def test_a_launch_that_is_under_way_when_the_program_ends(tmp_path: Path, mode: 
     assert [one.launch for one in log.of(ev.Lost)] == [1]
 
 
+@pytest.mark.parametrize("mode", ["touch", "trace", "values"])
+def test_an_iteration_that_ends_while_a_launch_takes_long(tmp_path: Path, mode: str) -> None:
+    """Its module is not unpatched under it: what it touches would be nothing."""
+    log = play([
+        *BEGIN, f"memory {A:#x} 4096 7", "step", *call(), "step", *meanwhile("begun", "step"),
+        *call("long"), *call("later"), "step", *call("last"),
+    ], tmp_path, mode, every=3).log  # fmt: skip
+    assert [(x.name, x.analysed) for x in log.of(ev.Launch)] == [
+        ("kernel", 0), ("long", 1), ("later", 1), *[("last", 0)] * (mode == "values"),
+    ]  # fmt: skip
+    assert [(i.iteration, i.analysed) for i in log.of(ev.Iteration) if i.began] == [
+        (0, 0), (1, 1), (2, 1), (3, 0)]  # fmt: skip
+    if mode == "values":
+        assert [(one.launch, one.accesses) for one in log.of(ev.Recorded)] == [(1, 9), (2, 9)]
+    else:
+        assert [touched(log, i) for i in range(3)] == [[], [(A, MIB)], [(A, MIB)]]
+
+
+@pytest.mark.parametrize("beside", [call("beside", 2), ["instantiate 5"], ["step", "step", "step"]])
+def test_a_graph_stays_patched_while_it_is_instantiated(tmp_path: Path, beside: list[str]) -> None:
+    """Whatever others do: patched later, its kernels are no code."""
+    node = ["graph 1", "node 1 k", f"access {read()}", "go"]
+    steps = ["step", *node] * 5
+    log = play([
+        *BEGIN, *meanwhile("instantiating", *beside), "instantiate 4", *steps,
+    ], tmp_path, every=2).log  # fmt: skip
+    of_graph = [x for x in log.of(ev.Launch) if x.name == "k"]
+    assert not log.of(ev.Lost)
+    assert [x.analysed for x in of_graph].count(2) >= 2
+    assert all(bool(touched(log, x.launch)) == (x.analysed == 2) for x in of_graph)
+
+
 def test_regions_of_others_while_one_ends(tmp_path: Path) -> None:
     log = play([
         *BEGIN, "region start r", *call(), "region end r", "region start outer", "region start r",
