@@ -48,11 +48,26 @@ std::string patch_name(const Options& options, const Point& point) {
 // The Sanitizer's functions for patches want one thread at a time. Never taken with the tool's mutex.
 std::mutex patching;
 
+// With the lock of those alone, as what follows.
+bool is_patched(CUmodule module) {
+  const Lock lock(tool->mutex);
+  return tool->patched.count(module) != 0;
+}
+
+SanitizerResult unpatch(CUmodule module) {
+  if (!is_patched(module)) return SANITIZER_SUCCESS;  // another thread did it
+  const SanitizerResult result = tool->api.UnpatchModule(module);
+  const Lock lock(tool->mutex);
+  tool->patched.erase(module);  // now: whoever unloads it meanwhile waits for us
+  return result;
+}
+
 SanitizerResult patch(Lock& lock, CUcontext context, CUmodule module) {
   std::vector<const char*> unseen;
   bool tensor_loads = false;
   const SanitizerResult patched = unlocked(lock, [&] {
     const std::lock_guard<std::mutex> guard(patching);
+    if (!is_patched(module)) return SANITIZER_ERROR_INVALID_PARAMETER;  // it has ended
     if (tool->loaded.count(context) == 0) {
       const SanitizerResult result =
           tool->api.AddPatchesFromFile(tool->options.patches.c_str(), context);
@@ -82,11 +97,10 @@ SanitizerResult patch(Lock& lock, CUcontext context, CUmodule module) {
 }
 
 bool try_to_patch(Lock& lock, CUcontext context, CUmodule module, SanitizerResult& result) {
+  tool->patched.insert(module);  // whoever unloads it meanwhile waits for us, and unpatches it
   result = patch(lock, context, module);
-  if (result == SANITIZER_SUCCESS) {
-    tool->patched.insert(module);
-    return true;
-  }
+  if (result == SANITIZER_SUCCESS) return true;
+  if (!tool->patched.erase(module)) return false;  // it has ended
   tool->note_once("patch", 2, "a module could not be patched, and its kernels are not analysed: " +
                                   tool->api.words(result));
   return false;
@@ -130,11 +144,11 @@ void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data) {
   event.module = number(data.module);
   event.context = number(data.context);
   event.size = data.cubinSize;
-  if (tool->patched.erase(data.module)) {
+  if (tool->patched.count(data.module)) {  // or it is being patched, or unpatched
     event.patched = 1;
     event.result = unlocked(lock, [&] {
       const std::lock_guard<std::mutex> guard(patching);
-      return tool->api.UnpatchModule(data.module);
+      return unpatch(data.module);
     });
   }
   tool->log.add(event);
@@ -146,17 +160,17 @@ void patch_all(Lock& lock) {
   const auto modules = tool->modules;  // the lock is released meanwhile
   for (const auto& [module, context] : modules) {
     SanitizerResult result;
-    if (tool->patched.count(module) == 0) try_to_patch(lock, context, module, result);
+    if (!tool->modules.count(module) || tool->patched.count(module)) continue;
+    try_to_patch(lock, context, module, result);
   }
 }
 
 void unpatch_all(Lock& lock) {
   const auto modules = tool->patched;
   for (const CUmodule module : modules) {
-    if (tool->patched.erase(module) == 0) continue;
     unlocked(lock, [&] {
       const std::lock_guard<std::mutex> guard(patching);
-      return tool->api.UnpatchModule(module);
+      return unpatch(module);
     });
   }
 }

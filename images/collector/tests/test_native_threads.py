@@ -117,6 +117,19 @@ def test_regions_of_others_while_one_ends(tmp_path: Path) -> None:
     assert [(x.analysed, x.region) for x in log.of(ev.Launch)] == [(0, "r"), (1, "r"), (0, "z")]
 
 
+@pytest.mark.parametrize("place", ["patch", "unpatch"])
+def test_a_module_that_ends_while_modules_are_patched(tmp_path: Path, place: str) -> None:
+    """Be it the one that is being patched, or one of those that are to be."""
+    ends = {place: meanwhile(place, "unload 2", "unload 3", "unload 4")}
+    log = play([
+        *BEGIN, *(f"module {m} 1" for m in range(2, 6)), "step", *ends.get("patch", []), "step",
+        *call(), *ends.get("unpatch", []), "step", "step", *call(), "sync 1",
+    ], tmp_path, every=2).log  # fmt: skip
+    assert not log.of(ev.Lost)
+    assert [x.analysed for x in log.of(ev.Launch)] == [1, 1]
+    assert [touched(log, i) for i in range(2)] == [[(A, MIB)]] * 2
+
+
 @pytest.mark.parametrize("mode", ["touch", "values"])
 def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str) -> None:
     """Its own may never launch again; memory that comes has the rows laid out anew."""
