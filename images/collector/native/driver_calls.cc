@@ -163,10 +163,12 @@ void looked_up(const void* arguments, bool in_library) {
   if (in_library) unpatched.kernels.insert(*lookup.found);
 }
 
-void capture_ended(const void* arguments) {
+void capture_ended(const void* arguments, bool succeeded) {
   Unpatched& unpatched = *tool->unpatched;
   const auto& end = *static_cast<const EndCaptureArguments*>(arguments);
-  if (end.graph && *end.graph) unpatched.graphs[*end.graph] = std::move(unpatched.capturing);
+  if (succeeded && end.graph && *end.graph) {
+    unpatched.graphs[*end.graph] = std::move(unpatched.capturing);
+  }
   unpatched.capturing.clear();
 }
 
@@ -291,10 +293,11 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
     return over ? tool->copies->end(succeeded(data)) : tool->copies->begin(id, data);
   }
   const bool captures = is_in(id, kCapturesBegin);
-  if (captures == over || (over && !succeeded(data))) return;
+  const bool ends = is_in(id, kCaptures);
+  if (captures == over || (over && !ends && !succeeded(data))) return;
   Lock lock(tool->mutex);
   if (captures && tool->sampler) tool->sampler->capture_begins(lock);
-  if (is_in(id, kCaptures)) capture_ended(data.functionParams);
+  if (ends) capture_ended(data.functionParams, succeeded(data));
   if (is_in(id, kLookups)) looked_up(data.functionParams, id == kLookups[1]);
 }
 

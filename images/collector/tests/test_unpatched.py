@@ -194,6 +194,19 @@ def test_maps_of_captured_launches_are_told_of_the_graph(tmp_path: Path) -> None
     assert [(u.launch, u.what) for u in log.of(ev.Uses)] == [(0, LOADS), (2, LOADS), (4, LOADS)]
 
 
+def test_maps_of_a_capture_that_failed_are_of_no_graph(tmp_path: Path) -> None:
+    """Its kernels are captured anew, often: the next graph's have the same names."""
+    capture = ["launch 1 1 loads", "argument 8", "argument 128 0 1", "call capture"]
+    again = ["launch 1 1 loads", "argument 8", "argument 128", "call capture"]
+    script = [
+        *begin(MATRIX), MEMORY, *capture, "end_capture 5 fails", *again, "end_capture 5",
+        "instantiate 5", "graph 1", "node 1 loads", "go",
+    ]  # fmt: skip
+    log = play(script, tmp_path, classes=UNSEEN).log
+    assert maps(log) == []
+    assert [(u.launch, u.what) for u in log.of(ev.Uses)] == [(0, LOADS)]
+
+
 def test_nothing_is_watched_where_nothing_is_analysed(tmp_path: Path) -> None:
     script = [*begin(MATRIX), "launch 1 1 loads", "argument 8", "argument 128 0 1", "call"]
     log = play(script, tmp_path, "events").log
