@@ -269,8 +269,8 @@ void Tool::piece_ended() {
 }
 
 Workspace& Tool::workspace(CUcontext context) {
-  std::unique_ptr<Workspace>& workspace = workspaces[context];
-  if (!workspace) workspace = std::make_unique<Workspace>(*this, context);
+  std::shared_ptr<Workspace>& workspace = workspaces[context];
+  if (!workspace) workspace = std::make_shared<Workspace>(*this, context);
   return *workspace;
 }
 
@@ -280,7 +280,9 @@ void Tool::for_each_workspace(Work work) {
   for (const auto& [context, workspace] : workspaces) contexts.push_back(context);
   for (const CUcontext context : contexts) {
     const auto found = workspaces.find(context);  // the lock is released while one works
-    if (found != workspaces.end()) work(*found->second);
+    if (found == workspaces.end()) continue;
+    const std::shared_ptr<Workspace> workspace = found->second;  // its context may end meanwhile
+    work(*workspace);
   }
 }
 

@@ -60,7 +60,7 @@ struct Tool {
   Log log;
   std::unique_ptr<Pieces> pieces;
   std::unique_ptr<Unpatched> unpatched;
-  std::unordered_map<CUcontext, std::unique_ptr<Workspace>> workspaces;
+  std::unordered_map<CUcontext, std::shared_ptr<Workspace>> workspaces;
   std::unordered_map<CUcontext, uint32_t> devices;
   std::unordered_map<CUmodule, CUcontext> modules;  // that are loaded
   std::unordered_set<CUmodule> patched;             // of them

@@ -130,6 +130,13 @@ def test_a_module_that_ends_while_modules_are_patched(tmp_path: Path, place: str
     assert [touched(log, i) for i in range(2)] == [[(A, MIB)]] * 2
 
 
+def test_a_context_that_ends_while_another_thread_drains(tmp_path: Path) -> None:
+    log = play([
+        *BEGIN, *launch(read()), *meanwhile("wait", "flush"), "destroy 1",
+    ], tmp_path, sanitize="address").log  # fmt: skip
+    assert touched(log, 0) == [(A, MIB)]
+
+
 @pytest.mark.parametrize("mode", ["touch", "values"])
 def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str) -> None:
     """Its own may never launch again; memory that comes has the rows laid out anew."""
