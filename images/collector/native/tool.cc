@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "code.h"
 #include "copies.h"
 #include "driver_calls.h"
@@ -95,8 +97,8 @@ void before_fork() {
 }
 
 void after_fork_in_parent() {
-  delete fork_lock;
-  fork_lock = nullptr;
+  // Another thread's fork may set its own as soon as this one is given up.
+  const std::unique_ptr<Lock> own(std::exchange(fork_lock, nullptr));
 }
 
 // The parent's threads, files and GPU memory are not the child's: all of it is left alone.
