@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from accel_trace import events as ev
-from native_support import START, launch, play, touched
+from native_support import START, Log, launch, play, touched
 
 A = 0x7F0000000000
 MIB = 1 << 20
@@ -152,3 +153,41 @@ def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str)
         assert touched(log, 1) == [(A, MIB)]
     else:
         assert [(one.launch, one.accesses) for one in log.of(ev.Recorded)] == [(1, 9)]
+
+
+def check_crowd(log: Log, mode: str) -> None:
+    """Of each launch that has ended what its name says."""
+    ended = {one.launch for one in log.of(ev.LaunchEnd)}
+    launches = [one for one in log.of(ev.Launch) if one.launch in ended]
+    results: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+    for touch in log.of(ev.Touched):
+        results[touch.launch].append((touch.what, touch.address, touch.size))
+    for counts in log.of(ev.Counts):
+        results[counts.launch].append((counts.global_reads, counts.outside))
+    for hot in log.of(ev.Hot):
+        results[hot.launch].append((hot.block, hot.count))
+    wrong = []
+    for one in launches:
+        base, size, tensor, length, reads = (int(word, 0) for word in one.name.split())
+        wanted = {
+            "touch": [(0, base, size), (1, tensor, length)],
+            "count": [(reads, 0)],
+            "hot": [(tensor >> 21, reads)],
+        }[mode]
+        if one.analysed != 1 or results[one.launch] != wanted:
+            wrong.append((one.launch, one.analysed, one.name, results[one.launch]))
+    assert wrong == []
+    assert not [*log.of(ev.Lost), *log.of(ev.Nothing)]
+
+
+CROWDS = [("touch", "touch"), ("count", "count"), ("hot", "hot"), ("trace", "touch"),
+          ("trace", "count"), ("trace", "hot")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "analysis"), CROWDS)
+def test_a_crowd(tmp_path: Path, mode: str, analysis: str) -> None:
+    """More streams than have a table of their own, waits for one and for all, refused launches."""
+    settings = {"analysis": analysis, "workers": 3, "buffer": 64}
+    log = play(["context 1 0", "module 1 1", "crowd 12 20"], tmp_path, mode, **settings).log
+    assert len(log.of(ev.LaunchEnd)) == 12 * 20 * 3
+    check_crowd(log, analysis)
