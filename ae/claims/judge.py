@@ -184,6 +184,8 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
     notes = [reason, *["1 process"] * (found.processes == 1)]
     notes += [f"fewer than {statistics.FEWEST} samples"] * few
     notes += ["variants of one point are of several runs, so not paired"] * apart
+    if apart and verdict in (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED):
+        verdict = Verdict.UNDECIDED
     notes += [f"a reduced run: {', '.join(smaller)}"] * bool(smaller)
     return replace(judged, verdict=verdict, reason="; ".join(notes))
 

@@ -89,13 +89,9 @@ def compose(root: Path, recipe: Recipe, results: Results, figures: Sequence[Draw
     """The chapter of results whose figures are drawn."""
     tables, skipped = tables_of(recipe, results)
     return Chapter(
-        recipe=recipe,
-        results=results,
-        tables=tables,
-        skipped=skipped,
-        figures=figures,
+        recipe=recipe, results=results, tables=tables, skipped=skipped, figures=figures,
         judgements=judge_results(root, recipe, results),
-    )
+    )  # fmt: skip
 
 
 def draw_figures(
