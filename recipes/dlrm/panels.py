@@ -139,7 +139,7 @@ def panel_bars(
     panel: str = "dataset",
     titles: Mapping[str, str] = {},
     mark: float | None = None,
-    reach: float | None = None,
+    reach: float = 0.0,
     text_room: float = 0.42,
     missing: str = "not measured",
 ) -> tuple[Figure, list[tuple[Axes, list[Row | None]]]]:
@@ -151,7 +151,7 @@ def panel_bars(
     panels = in_order(table[panel], [*DATASETS, "largest"])
     order = _row_order(table)
     top = max(float(table[["high", value]].max().max()), mark or 0.0)
-    reach = reach or float(MaxNLocator(nbins=4).tick_values(0.0, top)[-1])
+    reach = max(reach, float(MaxNLocator(nbins=4).tick_values(0.0, top)[-1]))
     figure, axes = new_panels(
         len(panels), len(order), title=title, across=ACROSS, row_inches=ROW_INCHES
     )

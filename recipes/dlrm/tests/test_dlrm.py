@@ -251,6 +251,16 @@ def test_bandwidth_plots_limit_over_time_also_for_one_launch(frame: pd.DataFrame
     assert "Best (ours), one launch" in set(table["row"])
 
 
+def test_shares_above_the_limit_stay_on_their_axis(frame: pd.DataFrame) -> None:
+    """On a CPU small tables lie in a cache, and the limit is a rate of memory."""
+    samples = [tuple(8 * one for one in some) if metric == "limit_time" else some
+               for metric, some in zip(frame["metric"], frame["samples"], strict=True)]  # fmt: skip
+    plot = figure("bandwidth", frame.assign(samples=samples))
+    assert plot.table["high"].max() > 200
+    drawn = [axis for axis in plot.figure.axes if axis.patches]
+    assert all(bar.get_width() < axis.get_xlim()[1] for axis in drawn for bar in axis.patches)
+
+
 def test_pin_adds_the_cost_of_pinning_once(frame: pd.DataFrame) -> None:
     table = figure("pin", frame).table
     part = table[(table["dataset"] == "random") & (table["variant"] == "l2p")]
