@@ -238,6 +238,9 @@ def test_an_engine_that_refuses_is_the_environments_fault(
     code, _, err = ae("run", "toy", "--engine", "docker")
     assert code == ExitCode.ENVIRONMENT
     assert "fix: " in err
+    for name, said in ((f"{tmp_path}/no.tar", "there is no file"), (__file__, "is not a bundle")):
+        code, _, err = ae("load", name)  # what the file is asks no engine
+        assert (code, said in err) == (ExitCode.USAGE, True)
 
 
 def test_a_results_folder_that_cannot_be_written(

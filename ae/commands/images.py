@@ -122,12 +122,11 @@ def load(
     dry_run: DryRun = False,
 ) -> None:
     """Check a bundle, then load its images and restore its checkout; or nothing at all."""
-    if dry_run:
-        checked = unpack.check(file)
-        folder = unpack.choose_folder(checked, into)
-    else:
+    checked = unpack.check(file)
+    folder = unpack.choose_folder(checked, into)
+    if not dry_run:
         with signals.handled(), closing(connect(endpoint_of())) as daemon:
-            checked, folder = unpack.load(file, into, daemon, Display(()).say)
+            unpack.load(checked, folder, daemon, Display(()).say)
     verb = "would be " if dry_run else ""
     print(f"{file}: every byte is as its checksums say")
     print(f"{', '.join(image.reference for image in checked.facts.images)}: {verb}loaded")

@@ -76,18 +76,14 @@ def check(path: Path) -> Checked:
     return Checked(path, facts, sizes)
 
 
-def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Checked, Path]:
-    """Check a bundle, load its images into an engine and write its tree, or nothing at all.
-
-    Returns what was checked and the folder to run from.
-    """
-    checked = check(path)
-    folder = choose_folder(checked, into)
-    require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {path.name}")
+def load(checked: Checked, folder: Path, daemon: Daemon, say: Say) -> None:
+    """Load a bundle's images into an engine and write its tree, or nothing at all."""
+    name = checked.path.name
+    require_disk(folder.absolute().parent, checked.sizes[TREE], f"the tree of {name}")
     home = Path(str(daemon.info.get("DockerRootDir", "/")))
     if home.is_dir():  # twice: the engine unpacks before it makes layers
         needed = 2 * sum(checked.sizes[image.member] for image in checked.facts.images)
-        require_disk(home, needed, f"loading the images of {path.name}")
+        require_disk(home, needed, f"loading the images of {name}")
     with ExitStack() as undo:
         part = _write_tree(checked, folder, undo)
         images = checked.facts.images
@@ -98,7 +94,6 @@ def load(path: Path, into: Path | None, daemon: Daemon, say: Say) -> tuple[Check
             for image, image_id in ids:
                 daemon.client.tag(image_id, f"ae/{image.name}", image.flavour)
             undo.pop_all()
-    return checked, folder
 
 
 def choose_folder(checked: Checked, into: Path | None) -> Path:

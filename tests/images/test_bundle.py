@@ -373,7 +373,7 @@ def test_the_tree_comes_back(
     engine.tags.clear()
     new = tmp_path / "new"
     said: list[str] = []
-    assert load(made, new, daemon, said.append)[1] == new
+    load(check(made), new, daemon, said.append)
     assert [line for line in said if line.startswith("loading ae/toy:cpu")]
     assert engine.tags == before
     assert content_hash(new, "toy") == content_hash(root, "toy")
@@ -381,7 +381,7 @@ def test_the_tree_comes_back(
     assert (new / "results/reference/h200/toy/run.json").is_file()
     assert (new / "images/toy/bin/python").stat().st_mode & 0o111
     said.clear()
-    load(made, tmp_path / "again", daemon, said.append)
+    load(check(made), tmp_path / "again", daemon, said.append)
     assert said == []  # the engine has the image
 
 
@@ -394,7 +394,7 @@ def test_where_the_tree_goes(
     checked = check(made)
     assert choose_folder(checked, None) == Path("toy-bundle")
     assert choose_folder(checked, Path("x")) == Path("x")
-    load(made, None, daemon, quiet)
+    load(checked, choose_folder(checked, None), daemon, quiet)
     assert (tmp_path / "toy-bundle/recipes/toy/recipe.yaml").is_file()
     with pytest.raises(UsageError, match="is there already"):
         choose_folder(checked, None)
@@ -555,7 +555,7 @@ def refused(made: Path, tmp_path: Path, daemon: Daemon, engine: Engine, said: st
     around = tmp_path / "around"
     around.mkdir(exist_ok=True)
     with pytest.raises(AeError) as caught:
-        load(made, around / "new", daemon, quiet)
+        load(check(made), around / "new", daemon, quiet)
     assert said in caught.value.message
     assert "\n" not in caught.value.message
     assert caught.value.fix
@@ -671,7 +671,7 @@ def test_a_fault_at_the_very_end_takes_everything_back(
     monkeypatch.setattr(Path, "rename", fail)
     (tmp_path / "around").mkdir()
     with pytest.raises(OSError, match="the disk is gone"):
-        load(made, tmp_path / "around/new", daemon, quiet)
+        load(check(made), tmp_path / "around/new", daemon, quiet)
     assert engine.tags == before
     assert set(engine.stored) == set(before.values())
     assert not list((tmp_path / "around").iterdir())
@@ -685,7 +685,7 @@ def test_an_image_that_was_there_before_stays_there_after_a_fault(
     before = dict(engine.tags)
     engine.deaf_to_tags = True
     with pytest.raises(EnvironmentFault, match="gone away"):
-        load(made, tmp_path / "new", daemon, quiet)
+        load(check(made), tmp_path / "new", daemon, quiet)
     assert engine.tags == before
     assert set(engine.stored) == set(before.values())
     assert not (tmp_path / "new").exists()

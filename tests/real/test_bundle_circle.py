@@ -200,7 +200,7 @@ def test_a_late_fault_leaves_the_tag(
 
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(EnvironmentFault, match="the folder is gone"):
-        load(made.path, tmp_path / "new", made.daemon, lambda text: None)
+        load(check(made.path), tmp_path / "new", made.daemon, lambda text: None)
     found = made.inspect(made.reference)
     assert found is not None
     assert found["Id"] == older
