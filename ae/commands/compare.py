@@ -27,12 +27,12 @@ def compare(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[RECIPE]", help="a paper; two runs know theirs", autocompletion=recipe_names
+            metavar="RECIPE", help="a paper, or the first of two runs", autocompletion=recipe_names
         ),
     ],
     a: Annotated[str, typer.Argument(metavar="A", help=f"what to compare with: {_NAME}")],
     b: Annotated[
-        str | None, typer.Argument(metavar="[B]", help="what is compared; default: the latest run")
+        str | None, typer.Argument(metavar="B", help="what is compared; default: the latest run")
     ] = None,
     across: Annotated[
         bool, option("only ratios, also of what was not measured alike", "--across")

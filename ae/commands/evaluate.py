@@ -73,7 +73,7 @@ def oracle(
     name: RecipeName,
     run_name: Annotated[
         str | None,
-        typer.Argument(metavar="[RUN]", help="a run's name or folder; default: the latest"),
+        typer.Argument(metavar="RUN", help="a run's name or folder; default: the latest"),
     ] = None,
     engine: EngineName = None,
     reference: Annotated[

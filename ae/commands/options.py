@@ -38,8 +38,8 @@ RecipeName = Annotated[
     str,
     typer.Argument(metavar="RECIPE", help="a paper, see `ae list`", autocompletion=recipe_names),
 ]
-AnyRecipe = Annotated[str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)]
-ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE...", help="papers or images")]
+AnyRecipe = Annotated[str | None, typer.Argument(metavar="RECIPE", autocompletion=recipe_names)]
+ImageNames = Annotated[list[str], typer.Argument(metavar="RECIPE", help="papers or images")]
 AsJson = Annotated[bool, option("print JSON for a program to read", "--json")]
 EngineName = Annotated[str | None, option("docker, podman, local, slurm; default: docker or local")]
 Experiments = Annotated[Words, repeatable("an experiment")]

@@ -32,7 +32,7 @@ from ae.units import counted, format_seconds
 RunName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="a run's name or folder, or a machine of results/reference; default: the latest",
     ),
 ]
@@ -83,7 +83,7 @@ def site(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="runs, or machines of results/reference; default: the latest run of every paper "
             "and every reference set",
         ),

@@ -47,7 +47,7 @@ def run(
     recipe: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE...", help="papers, see `ae list`", autocompletion=options.recipe_names
+            metavar="RECIPE", help="papers, see `ae list`", autocompletion=options.recipe_names
         ),
     ],
     variant: Annotated[
