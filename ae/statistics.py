@@ -75,6 +75,13 @@ def by_process(rows: Iterable[Mapping[str, Any]]) -> Samples:
     return found
 
 
+def unpaired(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether records of a point, but for static ones, are of several runs (`Results.rows`)."""
+    runs = {(row.get("point"), *str(row.get("process")).split("/")[:-1][:1])
+            for row in rows if row["evidence"] != "static"}  # fmt: skip
+    return len(runs) > len({point for point, *_ in runs})
+
+
 def basis(samples: Samples, statistic: str = "median") -> Basis:
     """What a statistic of these samples rests on."""
     spread: Spread = "range" if len(samples) > 1 else "none"

@@ -179,13 +179,12 @@ def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
         return replace(judged, verdict=Verdict.NOT_COMPARABLE, reason=why)
     verdict, reason = _decide(answer, judged, undefined=isnan(found.low))
     few = found.processes > 1 and found.spread == "none" and not isnan(found.low)
-    runs = {(row.point, *row.process.split("/")[:-1][:1]) for row in moving}
-    apart = len(runs) > len({point for point, *_ in runs})  # Results.rows: the newer run counts
+    apart = statistics.unpaired(map(vars, answer.rows))
+    if apart and verdict in (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED):
+        verdict = Verdict.UNDECIDED
     notes = [reason, *["1 process"] * (found.processes == 1)]
     notes += [f"fewer than {statistics.FEWEST} samples"] * few
     notes += ["variants of one point are of several runs, so not paired"] * apart
-    if apart and verdict in (Verdict.REPRODUCED, Verdict.NOT_REPRODUCED):
-        verdict = Verdict.UNDECIDED
     notes += [f"a reduced run: {', '.join(smaller)}"] * bool(smaller)
     return replace(judged, verdict=verdict, reason="; ".join(notes))
 

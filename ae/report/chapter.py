@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from ae.records.files import COLUMNS, Environment, flat
 from ae.records.results import Results
 from ae.report import text
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups, without_ends
-from ae.statistics import FEWEST, by_process
+from ae.statistics import FEWEST, by_process, unpaired
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,6 +171,9 @@ def draw(
                 plot = _call(function_of(module, name), name, frame, recipe_dir)
                 experiments = names[name] if isinstance(names, Mapping) else ()
                 processes = processes_of(ASKED.get() or rows_of(frame), experiments)
+                if unpaired(ASKED.get()):
+                    spread = f"{plot.spread}   |   variants of a point of several runs, not paired"
+                    plot = replace(plot, spread=spread)
                 drawn.append(_finish(plot, name, known, out_dir, processes, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))

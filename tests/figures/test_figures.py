@@ -175,6 +175,20 @@ def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: 
     assert "|   1 to 5 processes   |" in said("plain", "e")  # it draws records as they are
 
 
+def test_the_face_says_where_variants_of_a_point_are_of_several_runs(
+    recipe: Path, tmp_path: Path
+) -> None:
+    base, fast = (records(**{name: [4.0, 4.2]}).assign(point="e") for name in ("base", "fast"))
+
+    def said(one: str, other: str) -> bool:
+        both = pd.concat([base.assign(process=one), fast.assign(process=other)])
+        (drawn,) = draw(recipe, {"times": ("e",)}, both, {}, tmp_path, ["svg"])
+        return "of several runs, not paired" in drawn.files["svg"].read_text()
+
+    assert said("monday/e", "tuesday/e")
+    assert not said("monday/e/0", "monday/e/1")
+
+
 @pytest.mark.parametrize(("high", "whiskers"), [(1.0, 0), (1.5, 1)])
 def test_whiskers_are_drawn_where_there_is_a_spread(high: float, whiskers: int) -> None:
     _, (axis,) = new_panels(1, 1, title="t")
