@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,10 +171,10 @@ def draw(
                 plot = _call(function_of(module, name), name, frame, recipe_dir)
                 experiments = names[name] if isinstance(names, Mapping) else ()
                 processes = processes_of(ASKED.get() or rows_of(frame), experiments)
-                if unpaired(ASKED.get()):
-                    spread = f"{plot.spread}   |   variants of a point of several runs, not paired"
-                    plot = replace(plot, spread=spread)
-                drawn.append(_finish(plot, name, known, out_dir, processes, formats))
+                own = (r for r in ASKED.get() if not experiments or r["experiment"] in experiments)
+                note = "variants of several runs, not paired" if unpaired(own) else ""
+                said = face(plot, known, processes, note)
+                drawn.append(_finish(plot, name, said, out_dir, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
             finally:
@@ -209,12 +209,12 @@ def processes_of(rows: Iterable[Row], experiments: Collection[str] = ()) -> list
     return sorted({min(counts), max(counts)}) if counts else []
 
 
-def face(plot: Plot, environment: Environment, processes: Sequence[int] = ()) -> str:
-    """The line at the foot of a figure: machine, evidence, samples, and how spread is shown."""
+def face(plot: Plot, known: Environment, processes: Sequence[int] = (), note: str = "") -> str:
+    """The lines at the foot of a figure: machine, evidence, samples, and how spread is shown."""
     evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
     counts = [int(n) for n in plot.table["n"]]
     samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    first = machine_words(environment, evidence)
+    first = "   |   ".join(filter(None, [machine_words(known, evidence), note]))
     spread = plot.spread
     if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
         spread = re.sub(r"[,;] whiskers?: [^;,|]*|^whiskers?: [^;,|]*", "", spread)
@@ -251,11 +251,10 @@ def _call(
 
 
 def _finish(
-    plot: Plot, name: str, environment: Environment, out_dir: Path | None,
-    processes: Sequence[int], formats: Iterable[str],
-) -> Drawn:  # fmt: skip
+    plot: Plot, name: str, foot: str, out_dir: Path | None, formats: Iterable[str]
+) -> Drawn:
     look: Any = {"fontsize": 7.5, "color": "#444444", "va": "bottom", "linespacing": 1.5}
-    plot.figure.text(0.008, 0.008, face(plot, environment, processes), **look)
+    plot.figure.text(0.008, 0.008, foot, **look)
     if out_dir is None:
         return Drawn(name=name, table=plot.table)
     if engine := plot.figure.get_layout_engine():  # solved once for all files

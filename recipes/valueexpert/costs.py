@@ -191,7 +191,7 @@ def operators(frame: pd.DataFrame) -> Plot:
     axis.set_xlabel("speed-up without what is for nothing")
     axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
-    return Plot(figure=figure, table=table, spread="bars: ratio of medians; whiskers: its interval")
+    return Plot(figure=figure, table=table, spread="bars: ratios; whiskers: their interval")
 
 
 def _said(row: dict[str, Any]) -> str:

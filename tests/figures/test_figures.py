@@ -180,12 +180,13 @@ def test_the_face_says_where_variants_of_a_point_are_of_several_runs(
 ) -> None:
     base, fast = (records(**{name: [4.0, 4.2]}).assign(point="e") for name in ("base", "fast"))
 
-    def said(one: str, other: str) -> bool:
+    def said(one: str, other: str, experiment: str = "e") -> bool:
         both = pd.concat([base.assign(process=one), fast.assign(process=other)])
-        (drawn,) = draw(recipe, {"times": ("e",)}, both, {}, tmp_path, ["svg"])
-        return "of several runs, not paired" in drawn.files["svg"].read_text()
+        (drawn,) = draw(recipe, {"times": (experiment,)}, both, {}, tmp_path, ["svg"])
+        return "variants of several runs, not paired" in drawn.files["svg"].read_text()
 
     assert said("monday/e", "tuesday/e")
+    assert not said("monday/e", "tuesday/e", "another")
     assert not said("monday/e/0", "monday/e/1")
 
 
