@@ -189,7 +189,7 @@ class FigureRef(Part):
 class Table(Part):
     """The result table at the end of a run."""
 
-    metric: Text
+    metrics: Annotated[Words, Field(min_length=1)]  # of an experiment the first that it recorded
     rows: Words
     baseline: str | None = None
 

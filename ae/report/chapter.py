@@ -108,7 +108,7 @@ def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list
     """The result table of every experiment, in the recipe's order of values; what was skipped."""
     about = recipe.table
     shape = Shape(
-        metric=about.metric if about else "",
+        metrics=about.metrics if about else (),
         keys=about.rows if about else (),
         baseline=(about.baseline or "") if about else "",
         baselines={n: v.baseline for n, v in recipe.variants.items() if v.baseline},
@@ -265,7 +265,8 @@ def _finish(
         image = BytesIO()  # on a full disk matplotlib would hide what the system says
         plot.figure.savefig(image, format=suffix, metadata={FORMATS[suffix]: None})
         made[suffix] = image.getvalue()
-    made["csv"] = without_ends(plot.table).to_csv(index=False, float_format="%.9g").encode()
+    digits = lambda v: f"{v:.6g}" if abs(v) < 1e5 else f"{v:.0f}"  # noqa: E731
+    made["csv"] = without_ends(plot.table).to_csv(index=False, float_format=digits).encode()
     files = {suffix: out_dir / f"{name}.{suffix}" for suffix in made}
     for suffix, path in files.items():
         write_atomic(path, made[suffix])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Shape:
     """How the tables of a recipe look."""
 
-    metric: str = ""
+    metrics: Sequence[str] = ()  # of an experiment the first that it recorded
     keys: Sequence[str] = ()  # label columns, e.g. size and variant
     baseline: str = ""  # variant that a speed-up is over
     baselines: Mapping[str, str] = field(default_factory=dict)  # the same of one variant
@@ -48,7 +48,7 @@ class ResultTable:
 
 
 def result_tables(rows: Sequence[Row], shape: Shape) -> list[ResultTable]:
-    """One result table per experiment: of the metric, else of the time recorded by its keys.
+    """One result table per experiment: of a named metric, else of the time recorded by its keys.
 
     Labels that tell apart records which agree in the keys become keys, too. A speed-up is over
     the baseline at the same other keys; a label that the baseline lacks does not count.
@@ -108,15 +108,13 @@ def clean(text: object) -> str:
 
 
 def _metric_to_show(rows: Sequence[Row], shape: Shape) -> str:
-    """The metric itself, else the first time, else the first one, of those that have most keys."""
+    """The first of `metrics`, else the first time, else any, of those that have most keys."""
     names = list(dict.fromkeys(str(row["metric"]) for row in rows))
-    if shape.metric in names:
-        return shape.metric
 
-    def merit(name: str) -> tuple[int, bool]:
+    def merit(name: str) -> tuple[int, int, bool]:
         mine = [row for row in rows if row["metric"] == name]
         known = sum(any(row.get(key) is not None for row in mine) for key in shape.keys)
-        return known, str(mine[0]["unit"]) in TIMES
+        return -[*shape.metrics, name].index(name), known, str(mine[0]["unit"]) in TIMES
 
     return max(names, key=merit)
 

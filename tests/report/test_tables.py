@@ -85,7 +85,7 @@ def keys_of(table: ResultTable) -> list[tuple[str, ...]]:
 
 def result(**options: object) -> str:
     table: ResultTable = result_table(
-        FRAME, metric="kernel_time", keys=["dataset", "variant"], baseline="base",
+        FRAME, metrics=["kernel_time"], keys=["dataset", "variant"], baseline="base",
         baselines={"best": "stock"}, order=ORDER,
     )  # fmt: skip
     return result_text(table, **options)  # type: ignore[arg-type]
@@ -93,18 +93,20 @@ def result(**options: object) -> str:
 
 def test_a_rate_is_compared_the_other_way_round() -> None:
     rates = [row | {"metric": "throughput", "unit": "samples/s"} for row in FRAME]
-    table = result_table(rates, metric="throughput", keys=["dataset", "variant"], baseline="base")
+    table = result_table(
+        rates, metrics=["throughput"], keys=["dataset", "variant"], baseline="base"
+    )
     speedups = dict(zip(keys_of(table), [row["speedup"] for row in table.rows], strict=True))
     assert speedups["random", "rpf", "one_table"] == pytest.approx(0.5)
     assert speedups["random", "base", "one_table"] is None
     shares = [row | {"metric": "share", "unit": "%"} for row in FRAME]
-    table = result_table(shares, metric="share", keys=["dataset", "variant"], baseline="base")
+    table = result_table(shares, metrics=["share"], keys=["dataset", "variant"], baseline="base")
     assert {row["speedup"] for row in table.rows} == {None}
 
 
 def test_result_table_by_values() -> None:
     table = result_table(
-        FRAME, metric="kernel_time", keys=["dataset", "variant"], baseline="base",
+        FRAME, metrics=["kernel_time"], keys=["dataset", "variant"], baseline="base",
         baselines={"best": "stock"}, order=ORDER,
     )  # fmt: skip
     # `launch` tells the two records of `best` apart, so it became a key.
@@ -141,7 +143,7 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
 
 def test_samples_and_evidence_are_columns_where_they_differ() -> None:
     frame = [record([1.0], variant="a"), record([1.0, 2.0], variant="b", evidence="emulated")]
-    text = result_text(result_table(frame, metric="kernel_time", keys=["variant"]))
+    text = result_text(result_table(frame, metrics=["kernel_time"], keys=["variant"]))
     assert text.splitlines()[1].split()[-3:] == ["n", "evidence", "speed-up"]
     assert "emulated" in text.splitlines()[4]
     assert text.splitlines()[-1] == "median, processes: 1"
@@ -177,16 +179,30 @@ def test_one_table_per_experiment_with_its_own_metric() -> None:
         )
     ]
     frame = [*FRAME, *others]
-    tables = result_tables(frame, metric="kernel_time", keys=["dataset", "variant"])
+    tables = result_tables(frame, metrics=["kernel_time"], keys=["dataset", "variant"])
     assert [(t.experiment, t.metric) for t in tables] == [
         ("embedding", "kernel_time"), ("endtoend", "endtoend_time"),
     ]  # fmt: skip
     assert tables[1].keys == ("variant",)  # endtoend has no dataset here: no empty column
 
 
+def test_of_an_experiment_the_first_named_metric_is_shown() -> None:
+    """Before any other time that has as many keys, such as those of a tuner's trials."""
+    frame = [
+        record([5.0], metric=metric, experiment="endtoend", variant="base")
+        for metric in ("tuning_time", "endtoend_time")
+    ]
+    tables = result_tables(
+        [*FRAME, *frame], metrics=["kernel_time", "endtoend_time"], keys=["variant"]
+    )
+    assert [t.metric for t in tables] == ["kernel_time", "endtoend_time"]
+    (unnamed,) = result_tables(frame, metrics=["kernel_time"], keys=["variant"])
+    assert unnamed.metric == "tuning_time"
+
+
 def test_cells_of_several_units_say_theirs() -> None:
     frame = [record([8.0], counter="bytes", unit="B"), record([2.0], counter="reads", unit="reads")]
-    text = result_text(result_table(frame, metric="kernel_time", keys=["counter"]))
+    text = result_text(result_table(frame, metrics=["kernel_time"], keys=["counter"]))
     assert [line.split()[1:3] for line in text.splitlines()[3:5]] == [["8", "B"], ["2", "reads"]]
     assert "[" not in text
 
@@ -196,12 +212,12 @@ def test_only_times_have_a_speed_up() -> None:
         record([74.0], variant="base", metric="registers", unit="registers"),
         record([37.0], variant="optmt", metric="registers", unit="registers"),
     ]
-    table = result_table(frame, metric="registers", keys=["variant"], baseline="base")
+    table = result_table(frame, metrics=["registers"], keys=["variant"], baseline="base")
     assert [row["speedup"] for row in table.rows] == [None, None]
 
 
 def test_nothing_measured_still_shows_what_was_skipped() -> None:
-    assert result_tables([], metric="kernel_time", keys=["variant"]) == []
+    assert result_tables([], metrics=["kernel_time"], keys=["variant"]) == []
     groups = skip_groups([Skip(labels={"variant": "l2p"}, reason="needs a GPU")], [], Shape())
     assert skip_text(groups) == "skipped variant l2p: needs a GPU"
 
@@ -212,15 +228,15 @@ def test_a_spread_is_named_and_one_process_has_none() -> None:
         *processes([9.0, 10.0, 11.0] * 2, variant="six"),
         *(processes([9.0, 10.0, 11.0], variant="three") * 2),
     ]  # fmt: skip
-    table = result_table(frame, metric="kernel_time", keys=["variant"])
+    table = result_table(frame, metrics=["kernel_time"], keys=["variant"])
     one, same, six, three = result_text(table).splitlines()[3:7]
     assert one.split() == ["one", "10", "18", "1", "-"]
     assert same.split() == ["same", "10", "5", "5", "-"]
     assert six.split() == ["six", "10", "9", "to", "11", "6", "6", "-"]
     assert three.split() == ["three", "10", "range", "9", "to", "11", "6", "3", "-"]
-    text = result_text(result_table(frame[-6:], metric="kernel_time", keys=["variant"]))
+    text = result_text(result_table(frame[-6:], metrics=["kernel_time"], keys=["variant"]))
     assert text.splitlines()[-1].startswith("median and range over processes, n: 6, processes: 3")
-    text = result_text(result_table(frame[:1], metric="kernel_time", keys=["variant"]))
+    text = result_text(result_table(frame[:1], metrics=["kernel_time"], keys=["variant"]))
     assert "interval" not in text
     assert span(10.001, 10.004) == ""
     assert span(10.0, 10.1) == "10 to 10.10"
@@ -228,7 +244,7 @@ def test_a_spread_is_named_and_one_process_has_none() -> None:
 
 def test_a_screen_of_a_table_says_how_much_is_missing() -> None:
     frame = [record([float(i)] * 3, variant=f"v{i}") for i in range(1, 31)]
-    table = result_table(frame, metric="kernel_time", keys=["variant"])
+    table = result_table(frame, metrics=["kernel_time"], keys=["variant"])
     text = result_text(table, most=5)
     assert len(text.splitlines()) == 5 + 4
     assert text.endswith("25 more rows")
@@ -243,7 +259,7 @@ def test_csv_holds_every_row_and_its_spread() -> None:
         record([1.0], experiment="other", metric="t", batch="8"),
     ]
     tables = result_tables(
-        frame, metric="kernel_time", keys=["dataset", "variant"], baseline="base"
+        frame, metrics=["kernel_time"], keys=["dataset", "variant"], baseline="base"
     )
     rows = list(csv.DictReader(io.StringIO(result_csv(tables))))
     assert [row["experiment"] for row in rows] == ["embedding", "embedding", "other"]
@@ -259,14 +275,14 @@ def test_csv_holds_every_row_and_its_spread() -> None:
 
 def test_csv_of_a_label_that_is_called_as_a_part_of_a_table() -> None:
     frame = [record([1.0], rows="64"), record([1.0], experiment="other")]
-    tables = result_tables(frame, metric="kernel_time", keys=["rows"])
+    tables = result_tables(frame, metrics=["kernel_time"], keys=["rows"])
     assert [row["rows"] for row in csv.DictReader(io.StringIO(result_csv(tables)))] == ["64", ""]
 
 
 def test_latex_is_escaped_and_has_a_row_a_value() -> None:
     tables = result_tables(
         [*processes([1.0, 2.0, 3.0, 2.0, 2.0], variant=r"50 % & a_b \x~^{<>}")],
-        metric="kernel_time", keys=["variant"],
+        metrics=["kernel_time"], keys=["variant"],
     )  # fmt: skip
     text = result_latex(tables)
     assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n\\toprule\n")
