@@ -54,7 +54,7 @@ def chapter(tmp_path: Path) -> Chapter:
          "experiment": "embedding", "variant": variant}
         for variant, samples in (("base", [40.0, 42.0]), ("rpf", [20.0, 21.0]))
     ]  # fmt: skip
-    shape = Shape(metric="kernel_time", keys=["variant"], baseline="base")
+    shape = Shape(metrics=["kernel_time"], keys=["variant"], baseline="base")
     origins = (
         Origin(
             recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
@@ -202,9 +202,10 @@ def test_what_was_not_run_is_listed_by_what_it_lacks(chapter: Chapter) -> None:
     assert not re.search("D[789]", table)
     listed = rest.partition("</details>")[0]
     assert "3 claims not run here" in listed
-    assert re.findall(r"<p>(.*)</p>", listed) == ["no records of time in sweep", "2 of 3 cells"]
-    assert re.findall(r"<li>(.*)</li>", listed) == [
-        f"D{at}: Says D{at} &lt;i&gt;." for at in (7, 8, 9)
+    assert re.findall(r"<p>(.*)</p>", listed) == [
+        "no records of time in sweep: D7, D8",
+        "2 of 3 cells: D9",
+        "What they say: <code>ae show toy --all</code>",
     ]
 
 
@@ -224,7 +225,7 @@ def test_a_long_table_whose_rows_are_plotted_is_there_once(
     figures = [replace(chapter.figures[0], table=pd.DataFrame(plotted))]
     about = chapter.recipe.figures["speedup"].model_copy(update={"experiments": ("ramp",)})
     recipe = chapter.recipe.model_copy(update={"figures": {"speedup": about}})
-    tables = result_tables(rows, Shape(metric="time"))
+    tables = result_tables(rows, Shape(metrics=["time"]))
     long = replace(chapter, recipe=recipe, tables=tables, figures=figures)
     page = html_page([long])
     link = 'ramp: its 201 rows are the plotted values of <a href="#toy-r1-speedup">'
