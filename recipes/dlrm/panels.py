@@ -106,12 +106,15 @@ def with_largest(rows: pd.DataFrame, paper: Mapping[str, float]) -> pd.DataFrame
     """Beside the data sets a panel `largest`: each row's largest value, and the paper's by row.
 
     The abstract says "up to", so its values belong there and to no data set. No such panel where
-    there is nothing to compare: one data set, or no row that the paper has.
+    there is nothing to compare: one data set, or no row that the paper has. Nor has it a row that
+    some data set lacks, whose largest value may be that data set's.
     """
     rows = rows.assign(paper=nan)
     if rows["dataset"].nunique() < 2 or not rows["row"].isin(list(paper)).any():
         return rows
-    largest = rows.loc[rows.groupby("row", sort=False)["speedup"].idxmax()]
+    datasets = rows.groupby("row")["dataset"].transform("nunique")
+    whole = rows[datasets == rows["dataset"].nunique()]
+    largest = whole.loc[whole.groupby("row", sort=False)["speedup"].idxmax()]
     largest = largest.assign(
         of_dataset=largest["dataset"], dataset="largest", paper=largest["row"].map(paper)
     )

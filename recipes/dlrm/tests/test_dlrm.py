@@ -211,6 +211,9 @@ def test_speedup_shows_the_papers_values_where_they_belong(frame: pd.DataFrame) 
     assert set(said["dataset"]) == {"largest"}
     largest = table[(table["dataset"] != "largest") & (table["row"] == "OptMT")]["speedup"].max()
     assert said.loc["optmt", "speedup"] == largest
+    lacks = ~((frame["dataset"] == "random") & (frame["variant"] == "best"))
+    fewer = figure("speedup", frame[lacks]).table.query("dataset == 'largest'")["variant"]
+    assert set(table["variant"]) - set(fewer) == {"best"}
     for claim, variant in (("D2", "optmt"), ("D3", "rpf_l2p")):
         (found,) = [one for one in load_claims(ROOT, "dlrm") if one.id == claim]
         assert said.loc[variant, "paper"] == found.reference
