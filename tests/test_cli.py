@@ -302,6 +302,13 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert "on engine local: 2 of 3 points are done, 1 point, about " in err
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == before
+    (older,) = (root / "results/runs/toy").iterdir()
+    assert ae("run", "toy", "--engine", "local", "--experiment", "noop")[0] == 0
+    code, _, err = ae("run", older.name, "--resume")
+    assert code == ExitCode.WORKLOAD
+    assert f"run {older.name} on engine local: 2 of 3 points are done" in err
+    code, _, err = ae("run", older.name)
+    assert code == ExitCode.USAGE
 
 
 def _start(root: Path, *words: str) -> subprocess.Popen[str]:
@@ -484,6 +491,7 @@ def test_a_latest_run_that_cannot_be_read_is_shown_and_refused(ae: Ae, root: Pat
         assert (code, out) == (ExitCode.WORKLOAD, "")
         assert err.count("error: ") == 1
         assert f"  fix: put {newer}/run.json back as it was, or move it elsewhere" in err
+    assert ae("run", older.name, "--resume", "--dry-run")[1] == "# nothing is left to run\n"
     assert sorted(older.rglob("*")) == before
     assert ae("oracle", "data", "toy")[0] == 23
     newer.rename(root / "results/damaged")

@@ -53,9 +53,9 @@ def settle(
 ) -> Asked:
     """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
     root = find_root()
-    recipe = load_recipe(root, name)
+    run = RunStore(results_dir(root)).find(name) if resume else None
+    recipe = load_recipe(root, run.record.recipe if run else name)
     selection = check_selection(recipe, wanted)
-    run = RunStore(results_dir(root)).find(recipe.name) if resume else None
     if run is not None:
         before, plain = run.record.plan.selection, vars(Selection())
         ours = vars(before) | {"engine": run.record.provenance.engine.get("name", engine)}
@@ -64,7 +64,7 @@ def settle(
                 own = f"{word.replace('_', ' ')}: {ours[word] or 'the default'}"
                 raise UsageError(
                     f"the run {run.name} was started with other settings ({own})",
-                    fix=f"ae run {recipe.name} --resume goes on with its own; "
+                    fix=f"ae run {name} --resume goes on with its own; "
                     "without --resume a new run starts",
                 )
         selection, engine = check_selection(recipe, before), ours["engine"]

@@ -43,9 +43,9 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
     if len(set(recipes)) > 1:
         fix = "start one, `ae wait RUN`, then the next"
         raise UsageError("--detach starts one paper's run", fix=fix)
-    name = load_recipe(root, recipes[0]).name
-    results = results_dir(root)
-    path = RunStore(results).find(name).path if resume else results / "runs" / name / new_name()
+    results, (name, *_) = results_dir(root), recipes
+    new = None if resume else results / "runs" / load_recipe(root, name).name / new_name()
+    path = new or RunStore(results).find(name).path
     path.mkdir(parents=True, exist_ok=True)
     before = _stamp(path)
     argv = (sys.executable, "-m", "ae", *(word for word in sys.argv[1:] if word != "--detach"))
@@ -71,7 +71,7 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
     finally:
         if not (path / "run.json").is_file():
             shutil.rmtree(path)
-    about = {"recipe": name, "run": path.name, "folder": str(path)}
+    about = {"recipe": path.parent.name, "run": path.name, "folder": str(path)}
     text = f"run {path.name} goes on alone: ae wait {path.name}, ae cancel {path.name}, ae runs"
     print_data(as_json, about, text)
     return ExitCode.OK

@@ -173,7 +173,7 @@ def _unlike(root: Path, run: Run) -> str:
     origins = [run.record.provenance, *(one.provenance for one in run.record.resumed)]
     budget = any(w.startswith("--budget") for w in origins[-1].command)  # what it left out has none
     if names := [one.id for one in results.missing if one.key in ended or not budget]:
-        fix = f"where it is the latest run: ae run {results.recipe} --resume"
+        fix = f"ae run {run.name} --resume"
         raise WorkloadError(f"there are no records of {', '.join(names)}", fix=fix)
     known = measured.find_set(root, results.recipe, machine_of(results))
     theirs = _static(load_reference(known)) if known else {}
@@ -202,7 +202,7 @@ def _run(
         yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
         return
     mine = {one.id: one.verdict for one in judge_results(root, recipe, results)}
-    left = f"ae run {recipe.name} --resume" if results.missing else ""
+    left = f"ae run {results.name} --resume" if results.missing else ""
     fix = left or f"ae check {recipe.name} {results.name}"
     for other in judge_results(root, recipe, load_reference(path)):
         if other.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TRANSCRIBED):

@@ -47,7 +47,7 @@ def run(
     recipe: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE", help="papers, see `ae list`", autocompletion=options.recipe_names
+            metavar="RECIPE", help="papers, or runs to resume", autocompletion=options.recipe_names
         ),
     ],
     variant: Annotated[
@@ -70,7 +70,7 @@ def run(
     engine: options.EngineName = None,
     image: options.ImageOption = None,
     secret: options.SecretOption = None,
-    resume: Annotated[bool, option("run what the latest run has not finished", "--resume")] = False,
+    resume: Annotated[bool, option("finish the latest run, or the named one", "--resume")] = False,
     detach: Annotated[bool, option("go on alone; see `ae wait`, `ae cancel`", "--detach")] = False,
     no_build: Annotated[
         bool, option("stop when the image is missing or out of date", "--no-build")

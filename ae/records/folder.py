@@ -217,14 +217,16 @@ class RunStore:
     def find(
         self, recipe: str, name: str | None = None, sets: Collection[str] | None = None
     ) -> Run:
-        """The run of that name or folder, by default the latest. `*` is any recipe; `sets` are the
-        reference sets that the person could have named. Raises UsageError.
-        """
+        """The run of that name or folder; without a name the latest of `recipe`, or what is named
+        so. `*` is any recipe, `sets` reference sets that could be meant. Raises UsageError."""
+        found = [one.parent for one in self.results.glob("runs/*/*/run.json")]
         if name is None:
             if run := self.latest(recipe):
                 return run
-            raise UsageError(f"there is no run of {recipe} yet", fix=f"start one: ae run {recipe}")
-        found = [one.parent for one in self.results.glob("runs/*/*/run.json")]
+            if recipe not in (one.name for one in found):
+                fix = f"start one: ae run {recipe}"
+                raise UsageError(f"there is no run of {recipe} yet", fix=fix)
+            recipe, name = "*", recipe
         known = [path for path in found if recipe in ("*", path.parent.name)]
         path = {one.name: one for one in (*found, *known)}.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
