@@ -28,7 +28,7 @@ _MADE = ("n", "median", "low", "high", "spread", "processes", "hosts", "speedup"
 RESERVED = (*COLUMNS, *_MADE)  # the last are made for figures and tables
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
-_REWRITE = "measure the point again (ae run --resume); if it comes back, mend what writes the file"
+_REWRITE = "measure the point again (ae run RUN --resume); if it comes back, mend what writes it"
 _REBUILD = "build image and launcher from the same revision: `ae build`"
 
 
@@ -209,5 +209,6 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _name(path: Path) -> str:
-    """The point and the file: what a person needs to find it."""
-    return f"{path.parent.name.removeprefix('.').removesuffix('.tmp')}/{path.name}"
+    """The run, the point and the file: what a person needs to find it."""
+    run = f"{path.parents[2].name}/" if path.parts[-3:-2] == ("points",) else ""
+    return f"{run}{path.parent.name.removeprefix('.').removesuffix('.tmp')}/{path.name}"

@@ -223,9 +223,8 @@ class RunStore:
         if name is None:
             if run := self.latest(recipe):
                 return run
-            if recipe not in (one.name for one in found):
-                fix = f"start one: ae run {recipe}"
-                raise UsageError(f"there is no run of {recipe} yet", fix=fix)
+            if recipe not in [one.name for one in found]:
+                raise UsageError(f"there is no run of {recipe} yet", fix=f"ae run {recipe}")
             recipe, name = "*", recipe
         known = [path for path in found if recipe in ("*", path.parent.name)]
         path = {one.name: one for one in (*found, *known)}.get(name) or Path(name).resolve()

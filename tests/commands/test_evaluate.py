@@ -328,6 +328,6 @@ def test_the_oracle_speaks_to_people_too_and_refuses_what_it_does_not_know(ae: A
     code, out, _ = ae("oracle", "run", "toy")
     assert code == CODES["run"]
     assert out.splitlines()[0].startswith("fail  run")
-    assert "fix: start one: ae run toy" in out
+    assert "fix: ae run toy" in out
     assert ae("oracle", "runs", "toy")[0] == ExitCode.USAGE
     assert ae("oracle", "env", "nosuch")[0] == ExitCode.USAGE

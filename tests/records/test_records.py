@@ -121,7 +121,11 @@ def test_a_truncated_file_keeps_its_good_lines(tmp_path: Path) -> None:
     path.write_bytes(content[:-20])
     error = fail(tmp_path / ".p.tmp")
     assert error.message.startswith("p/records.jsonl:2: not a JSON object: Invalid JSON: EOF")
-    assert error.fix.startswith("measure the point again (ae run --resume)")
+    (tmp_path / "run/points").mkdir(parents=True)
+    (tmp_path / ".p.tmp").rename(tmp_path / "run/points/p")
+    assert fail(tmp_path / "run/points/p").message.startswith("run/p/records.jsonl:2: not a JSON")
+    path = tmp_path / "run/points/p/records.jsonl"
+    assert error.fix.startswith("measure the point again (ae run RUN --resume)")
     assert path.read_bytes() == content[:-20]
 
 
@@ -248,7 +252,7 @@ def test_a_wrong_run_or_status_is_one_sentence(tmp_path: Path, file: str, conten
     (run / file).write_text(content)
     with pytest.raises(RecordsFault) as caught:
         load_run(run)
-    assert caught.value.message.startswith(f"{(run / file).parent.name}/{Path(file).name}: ")
+    assert caught.value.message.startswith(f"run/{file.removeprefix('points/')}: ")
 
 
 @pytest.mark.parametrize(
