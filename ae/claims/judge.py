@@ -223,7 +223,7 @@ def _decide_order(answer: Answer, judged: Judgement) -> tuple[Verdict, str]:
     share = float(answer.values[1:].mean()) if judged.spread != "none" else float(holds)
     said = "holds" if holds else "does not hold"
     if 0 < share < 1:
-        said += f", in {share:.0%} of the draws"
+        said += f", {'as' if holds else 'but does'} in {int(share * 1e3) / 10}% of the draws"
     doubt = 0.025 if judged.spread == "ci95" else 0.0
     if (share < 1 - doubt) if holds else (share > doubt):
         return Verdict.UNDECIDED, said

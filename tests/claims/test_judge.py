@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -233,7 +234,7 @@ def test_an_ordering_that_flips_is_undecided_and_says_how_often_it_holds() -> No
     rows = [*spread("base", 5.0, 5.0, 5.0, 4.0, 4.0), *spread("fast", 4.5, 4.5, 4.5, 4.5, 4.5)]
     found = one(A100, rows, **ordering)
     assert found.verdict is Verdict.UNDECIDED
-    share = float(found.reason.removeprefix("holds, in ").partition("%")[0])
+    share = float(found.reason.removeprefix("holds, as in ").partition("%")[0])
     assert 55 < share < 80
     assert one(A100, spread("base", 5.0) + spread("fast", 4.5), **ordering).reason.startswith(
         "holds;"
@@ -253,8 +254,14 @@ def test_of_a_range_no_draw_may_fall_on_the_other_side() -> None:
     words = " + ".join(f"median(time, variant={name})" for name in "abc")
     found = one(A100, rows, reference=None, lower=None, upper=None, expression=f"{words} > 0.5")
     assert found.verdict is Verdict.UNDECIDED
-    share = int(found.reason.partition("in ")[2].partition("%")[0])
+    assert found.reason.startswith("holds, as in ")
+    share = float(found.reason.removeprefix("holds, as in ").removesuffix("% of the draws"))
     assert 97.5 < share < 100
+    above = one(A100, rows, reference=None, lower=None, upper=None, expression=f"{words} > 3.5")
+    assert above.reason == "does not hold"
+    most = one(A100, rows, reference=None, lower=None, upper=None, expression=f"{words} < 0.5")
+    assert most.verdict is Verdict.UNDECIDED
+    assert re.fullmatch(r"does not hold, but does in [12]\.\d% of the draws", most.reason)
 
 
 @pytest.mark.parametrize(
