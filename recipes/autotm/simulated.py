@@ -195,7 +195,7 @@ def errors(frame: pd.DataFrame) -> Plot:
     ]  # fmt: skip
     table = _table(rows)
     names, nets = list(dict.fromkeys(table["bar"])), list(dict.fromkeys(table["net"]))
-    figure, axes = new_panels(len(nets), len(names), title="Error of predicted times")
+    figure, axes = new_panels(len(nets), len(names), title="Error of predicted times at slow:fast")
     for axis, net in zip(axes, nets, strict=True):
         own = table[table["net"] == net].set_index("bar").reindex(names)
         values = own["value"].astype(float)

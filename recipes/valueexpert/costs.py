@@ -185,9 +185,10 @@ def operators(frame: pd.DataFrame) -> Plot:
     )  # fmt: skip
     axis.scatter(table["promised"], range(len(table)), marker="D", s=26, zorder=4,
                  color=PALETTE["orange"], label="promised by the findings")  # fmt: skip
-    for colour, words in (("green", "measured; the tool finds why"),
-                          ("grey", "measured; the tool finds nothing")):  # fmt: skip
-        axis.barh([nan], [nan], color=PALETTE[colour], label=words)
+    for found, colour, words in ((True, "green", "measured; the tool finds why"),
+                                 (False, "grey", "measured; the tool finds nothing")):  # fmt: skip
+        if found in set(table["found"][table["gain"].notna()]):
+            axis.barh([nan], [nan], color=PALETTE[colour], label=words)
     axis.set_xlabel("speed-up without what is for nothing")
     axis.legend(loc="center left", bbox_to_anchor=BESIDE, fontsize=7)
     figure.set_figwidth(figure.get_figwidth() + LEGEND_INCHES)
