@@ -347,7 +347,9 @@ def _wait_for(process: subprocess.Popen[str], words: str, timeout_s: float = 60)
     raise AssertionError(f"'{words}' never came; standard error was:\n{seen}")
 
 
-def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(root: Path) -> None:
+def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(
+    ae: Ae, root: Path
+) -> None:
     process = _start(
         root, "run", "toy", "--quick", "--engine", "local", "--dataset", "ones", "-v",
         "--experiment", "together", "--experiment", "stuck",
@@ -360,6 +362,7 @@ def test_ctrl_c_during_a_run_exits_130_keeps_what_finished_and_leaves_nothing(ro
     assert err.endswith("interrupted; what had finished is kept\n")
     assert "1 of 2 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == {"together-ones": "done", "stuck": "interrupted"}
+    assert "  stopped  " in ae("runs")[1]
     assert _processes_of(root) == []
 
 

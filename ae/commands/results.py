@@ -171,7 +171,7 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
 
 def about_run(run: Run) -> dict[str, Any]:
     """A run as `ae runs` lists it."""
-    ended = {one.key: one.status for one in run.statuses().values()}
+    ended = {s.key: s.status for s in run.statuses().values() if s.status != Status.INTERRUPTED}
     planned: list[Status | None] = [*ended.values()]
     try:
         planned = [ended.get(point.key) for point in run.record.plan.points]
