@@ -77,8 +77,8 @@ def by_process(rows: Iterable[Mapping[str, Any]]) -> Samples:
 
 def unpaired(rows: Iterable[Mapping[str, Any]]) -> bool:
     """Whether records of a point, but for static ones, are of several runs (`Results.rows`)."""
-    runs = {(row.get("point"), *str(row.get("process")).split("/")[:-1][:1])
-            for row in rows if row["evidence"] != "static"}  # fmt: skip
+    moving = [row for row in rows if row["evidence"] != "static"]
+    runs = {(row.get("point"), *str(row.get("process")).split("/")[:-1][:1]) for row in moving}
     return len(runs) > len({point for point, *_ in runs})
 
 

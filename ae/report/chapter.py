@@ -170,11 +170,9 @@ def draw(
             try:
                 plot = _call(function_of(module, name), name, frame, recipe_dir)
                 experiments = names[name] if isinstance(names, Mapping) else ()
-                processes = processes_of(ASKED.get() or rows_of(frame), experiments)
-                own = (r for r in ASKED.get() if not experiments or r["experiment"] in experiments)
-                note = "variants of several runs, not paired" if unpaired(own) else ""
-                said = face(plot, known, processes, note)
-                drawn.append(_finish(plot, name, said, out_dir, formats))
+                asked = ASKED.get() or rows_of(frame)
+                own = [r for r in asked if not experiments or r["experiment"] in experiments]
+                drawn.append(_finish(plot, name, face(plot, known, own), out_dir, formats))
             except NoData as error:
                 drawn.append(Drawn(name=name, reason=error.message))
             finally:
@@ -198,24 +196,25 @@ def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
     return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
 
 
-def processes_of(rows: Iterable[Row], experiments: Collection[str] = ()) -> list[int]:
-    """The fewest and the most processes that a label set of the experiments was measured in."""
+def processes_of(rows: Iterable[Row]) -> list[int]:
+    """The fewest and the most processes that a label set was measured in."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        if row["evidence"] != "static" and (not experiments or row["experiment"] in experiments):
+        if row["evidence"] != "static":
             labels = [row[name] for name in row if name not in COLUMNS]
             groups.setdefault((row["experiment"], row["metric"], *labels), []).append(row)
     counts = [len(by_process(one)) for one in groups.values()]
     return sorted({min(counts), max(counts)}) if counts else []
 
 
-def face(plot: Plot, known: Environment, processes: Sequence[int] = (), note: str = "") -> str:
-    """The lines at the foot of a figure: machine, evidence, samples, and how spread is shown."""
+def face(plot: Plot, environment: Environment, rows: Sequence[Row]) -> str:
+    """The foot of a figure of these records: machine, evidence, samples, how spread is shown."""
     evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
     counts = [int(n) for n in plot.table["n"]]
     samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    first = "   |   ".join(filter(None, [machine_words(known, evidence), note]))
-    spread = plot.spread
+    machine = [machine_words(environment, evidence)]
+    machine += ["variants of several runs, not paired"] * unpaired(rows)
+    processes, spread = processes_of(rows), plot.spread
     if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
         spread = re.sub(r"[,;] whiskers?: [^;,|]*|^whiskers?: [^;,|]*", "", spread)
         if processes[-1] > 1:
@@ -223,8 +222,8 @@ def face(plot: Plot, known: Environment, processes: Sequence[int] = (), note: st
             spread = ", ".join(filter(None, kept))
     many = f"{' to '.join(map(str, processes))} process{'es' if processes[-1:] != [1] else ''}"
     facts = [f"evidence: {', '.join(evidence)}", f"samples a value: {samples}"]
-    facts += [many] if processes else []
-    return f"{first}\n{'   |   '.join(filter(None, [*facts, spread]))}"
+    facts += [*[many] * bool(processes), *[spread] * bool(spread)]
+    return "\n".join("   |   ".join(line) for line in (machine, facts))
 
 
 def _call(

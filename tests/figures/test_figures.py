@@ -137,15 +137,22 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
     figure, _ = new_panels(1, 1, title="t")
     table = pd.DataFrame({"n": [84, 100], "evidence": ["measured", "measured+scaled"]})
     facts = Environment(gpu="NVIDIA H200", driver="580.159", cuda="13.0", torch="2.11.0")
-    first, second = face(Plot(figure=figure, table=table), facts).splitlines()
+    first, second = face(Plot(figure=figure, table=table), facts, []).splitlines()
     assert first == "GPU: NVIDIA H200 (driver 580.159, CUDA 13.0, PyTorch 2.11.0)"
     assert "evidence: measured, scaled" in second
     assert "samples a value: 84 to 100" in second
     assert second.endswith("whiskers: bootstrap 95 % interval")
     plot = Plot(figure=figure, table=table)
-    assert "5 to 6 processes   |   bars: median, whiskers: boot" in face(plot, facts, [5, 6])
-    assert face(plot, facts, [1]).endswith("1 process   |   bars: median")
-    some = face(plot, facts, [1, 3])
+
+    def said(*counts: int) -> str:
+        """Of as many label sets, each of so many processes."""
+        each = [(f"v{at}", number) for at, count in enumerate(counts) for number in range(count)]
+        frames = [records(**{name: [4.0]}).assign(repeat=number) for name, number in each]
+        return face(plot, facts, rows_of(pd.concat(frames)))
+
+    assert "5 to 6 processes   |   bars: median, whiskers: boot" in said(5, 6)
+    assert said(1).endswith("1 process   |   bars: median")
+    some = said(1, 3)
     assert some.endswith(
         "1 to 3 processes   |   bars: median, whiskers: range, from 5 processes on 95 % interval"
     )
@@ -157,7 +164,6 @@ def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) ->
     assert drawn.files["csv"].read_text().splitlines()[1].startswith("base,5,4.1,,,none,1,1,")
     several = pd.concat([one.assign(repeat=i) for i in range(3)])
     assert processes_of(rows_of(several)) == [3]
-    assert processes_of(rows_of(several), ["another"]) == []
     assert processes_of(rows_of(several.assign(evidence="static"))) == []
 
 
