@@ -216,13 +216,12 @@ def face(plot: Plot, environment: Environment, rows: Sequence[Row]) -> str:
     machine += ["variants of several runs, not paired"] * unpaired(rows)
     processes, spread = processes_of(rows), plot.spread
     if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
-        spread = re.sub(r"[,;] whiskers?: [^;,|]*|^whiskers?: [^;,|]*", "", spread)
-        if processes[-1] > 1:
-            kept = [spread, f"whiskers: range, from {FEWEST} processes on 95 % interval"]
-            spread = ", ".join(filter(None, kept))
+        ends = "range" if processes[-1] < FEWEST else f"95 % interval (range below {FEWEST})"
+        said = rf"\1whiskers: {ends}" if processes[-1] > 1 else ""
+        spread = re.sub(r"([,;] |^)whiskers?: [^;,|]*", said, spread)
     many = f"{' to '.join(map(str, processes))} process{'es' if processes[-1:] != [1] else ''}"
-    facts = [f"evidence: {', '.join(evidence)}", f"samples a value: {samples}"]
-    facts += [*[many] * bool(processes), *[spread] * bool(spread)]
+    machine += [f"evidence: {', '.join(evidence)}"]
+    facts = [f"samples a value: {samples}", *[many] * bool(processes), *[spread] * bool(spread)]
     return "\n".join("   |   ".join(line) for line in (machine, facts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -138,8 +139,8 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
     table = pd.DataFrame({"n": [84, 100], "evidence": ["measured", "measured+scaled"]})
     facts = Environment(gpu="NVIDIA H200", driver="580.159", cuda="13.0", torch="2.11.0")
     first, second = face(Plot(figure=figure, table=table), facts, []).splitlines()
-    assert first == "GPU: NVIDIA H200 (driver 580.159, CUDA 13.0, PyTorch 2.11.0)"
-    assert "evidence: measured, scaled" in second
+    machine = "GPU: NVIDIA H200 (driver 580.159, CUDA 13.0, PyTorch 2.11.0)"
+    assert first == f"{machine}   |   evidence: measured, scaled"
     assert "samples a value: 84 to 100" in second
     assert second.endswith("whiskers: bootstrap 95 % interval")
     plot = Plot(figure=figure, table=table)
@@ -153,9 +154,11 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
     assert "5 to 6 processes   |   bars: median, whiskers: boot" in said(5, 6)
     assert said(1).endswith("1 process   |   bars: median")
     some = said(1, 3)
-    assert some.endswith(
-        "1 to 3 processes   |   bars: median, whiskers: range, from 5 processes on 95 % interval"
-    )
+    assert some.endswith("1 to 3 processes   |   bars: median, whiskers: range")
+    assert said(2, 5).endswith("bars: median, whiskers: 95 % interval (range below 5)")
+    still = replace(plot, spread="one number per run, no spread")
+    two = rows_of(pd.concat([records(base=[4.0]).assign(repeat=at) for at in range(2)]))
+    assert face(still, facts, two).endswith("2 processes   |   one number per run, no spread")
 
 
 def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) -> None:

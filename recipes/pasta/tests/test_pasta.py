@@ -19,6 +19,7 @@ from pasta_records import H200, MODELS, Records, everything
 
 from ae.errors import EnvironmentFault
 from ae.figures.draw import STYLE
+from ae.figures.summary import rows_of
 from ae.model import Flavour, Machine, Plan
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
@@ -589,11 +590,15 @@ def test_on_a_cpu_the_processes_are_called_so() -> None:
     ["working_sets", "table_v", "kernels", "overhead", "overhead_small", "extrapolation",
      "breakdown", "uvm", "hotness", "memory"],
 )  # fmt: skip
-def test_texts_lie_on_the_page(frame: pd.DataFrame, name: str) -> None:
+def test_texts_lie_on_the_page(recipe: Recipe, frame: pd.DataFrame, name: str) -> None:
     plot = figure(name, frame)
     page = plot.figure
+    own = frame[frame["experiment"].isin(recipe.figures[name].experiments)]
+    few = pd.concat([own.iloc[:1], *(own.iloc[1:].assign(repeat=at) for at in range(6))])
+    facts = Environment(gpu="NVIDIA H200", driver="580.159.03", cuda="13.0", torch="2.11.0")
+    foot = face(plot, facts, rows_of(few))  # as long as it gets
     with mpl.rc_context(STYLE):
-        page.text(0.008, 0.008, face(plot, Environment(), [5]), fontsize=7.5)
+        page.text(0.008, 0.008, foot, fontsize=7.5)
         page.draw_without_rendering()
     window = page.get_window_extent()
     for text in page.findobj(Text):

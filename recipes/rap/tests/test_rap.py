@@ -31,6 +31,7 @@ from rap_records import (
 
 from ae.errors import EnvironmentFault, ExitCode
 from ae.figures.draw import STYLE
+from ae.figures.summary import rows_of
 from ae.model import Flavour, Machine, Plan
 from ae.plan.planner import make_plan
 from ae.plan.selection import Selection
@@ -376,7 +377,8 @@ def test_ratio_is_drawn_over_what_was_measured(frame: pd.DataFrame) -> None:
     assert names == ["Sequential", "Sequential (fused)", "CUDA stream", "RAP", "RAP+"]
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == len(drawn)
     assert len({line.get_marker() for line in drawn}) == len(drawn)
-    said = [face(plot, Environment(), (count, count)) for count in (1, 5)]
+    several = [pd.concat(frame.assign(repeat=at) for at in range(count)) for count in (1, 5)]
+    said = [face(plot, Environment(), rows_of(one)) for one in several]
     assert ["95 %" in one for one in said] == [False, True], "one process has no interval"
 
 
