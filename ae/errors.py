@@ -60,7 +60,8 @@ def told(error: BaseException) -> tuple[ExitCode, str, str]:
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         said = f"the system refused: {error.strerror or error}{where}"
-        return ExitCode.ENVIRONMENT, said, "check the path, its permissions and the free disk"
+        fix = "check its permissions and the free disk, or move results (AE_RESULTS) and caches "
+        return ExitCode.ENVIRONMENT, said, f"{fix}(XDG_CACHE_HOME)"
     said = f"a fault in ae itself: {type(error).__name__}: {error}".splitlines()[0]
     return ExitCode.FAULT, said, "report it with its traceback, which --debug prints"
 

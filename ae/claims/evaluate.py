@@ -107,7 +107,11 @@ class _Evaluator:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 sides = [self.visit(one, bound) for one in [left, *others]]
                 pairs = zip(ops, sides, sides[1:], strict=False)
-                return reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+                found = reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+                finite = reduce(operator.and_, map(np.isfinite, sides))
+                if not finite[0]:
+                    raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
+                return np.where(finite, found, ~found[0])  # a draw that is none decides nothing
             case ast.Call(func=ast.Name(id=name)) if name in OVER:
                 return self._over(name, node, bound)
             case ast.Call(func=ast.Name(id=name)):

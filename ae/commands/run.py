@@ -231,8 +231,8 @@ def measure(
 
 def conclude(asked: Asked, run: Run, *, quiet: bool) -> dict[str, Any]:
     """Print table, figures and counts of verdicts, and what to do next; return the verdicts."""
-    name, figures = asked.recipe.name, run.path / "figures"
-    made = chapter.conclude(asked.root, asked.recipe, load_run(run.path), figures)
+    name, about = asked.recipe.name, (asked.root, asked.recipe, load_run(run.path))
+    made = chapter.compose(*about, chapter.draw_figures(*about, run.path / "figures"))
     claims = to_json(made.judgements)
     write_atomic(run.path / "claims.json", json.dumps(claims, indent=2) + "\n")
     if not quiet:
@@ -240,8 +240,8 @@ def conclude(asked: Asked, run: Run, *, quiet: bool) -> dict[str, Any]:
         print(f"\nrun {run.name}: {run.path}")
         print(f"next: ae check {name} (verdicts), ae table {name} (rows), ae report {name} (page)")
     statuses = {point: status.status for point, status in run.statuses().items()}
-    about = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
-    return about | claims
+    facts = {"recipe": name, "run": run.name, "folder": str(run.path), "points": statuses}
+    return facts | claims
 
 
 def exit_code(asked: Asked, run: Run, outcomes: Mapping[str, Outcome]) -> int:

@@ -77,16 +77,8 @@ class Chapter:
         return [of.get(note, "") + note for note in said]
 
 
-def conclude(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
-    """Draw the figures into `out`, make the tables, judge the claims.
-
-    Raises RecipeError (figures.py, claims.yaml) and RecordsFault (damaged records).
-    """
-    return compose(root, recipe, results, draw_figures(root, recipe, results, out))
-
-
 def compose(root: Path, recipe: Recipe, results: Results, figures: Sequence[Drawn]) -> Chapter:
-    """The chapter of results whose figures are drawn."""
+    """The chapter of results whose figures are drawn. Raises RecipeError (claims.yaml)."""
     tables, skipped = tables_of(recipe, results)
     return Chapter(
         recipe=recipe, results=results, tables=tables, skipped=skipped, figures=figures,

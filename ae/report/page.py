@@ -38,7 +38,7 @@ def chapters_of(
 ) -> list[Chapter]:
     """The chapters of results; their figures go as SVG and CSV into the folder `out` of each.
 
-    Several are drawn at once, each in a process of its own. Raises what `conclude` raises.
+    Several are drawn at once, each in a process of its own. Raises RecipeError.
     """
     import matplotlib.figure  # noqa: F401 once, before the processes part
 

@@ -154,7 +154,7 @@ def pin(frame: pd.DataFrame) -> Plot:
     table = _p.table_of(rows)
     figure, places = _p.panel_bars(
         table, "shown_us", title="L2 pinning: the kernel alone → pin and kernel", text_room=0.5,
-        axis="µs a table (red: pinning)",
+        axis="µs a table (dark orange: pinning)",
     )  # fmt: skip
     for axis, cells in places:
         for place, cell in enumerate(cells):

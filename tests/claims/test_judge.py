@@ -113,6 +113,10 @@ def test_no_infinity_reaches_a_verdict() -> None:
     found = one(A100, huge, upper=None)
     assert found.verdict == "not run"
     assert (found.value, found.low, found.high) == (None, None, None)
+    ordering: dict[str, Any] = {"upper": None, "reference": None, "tag": "order"}
+    found = one(A100, huge, expression=f"{RATIO} > 1", **ordering)
+    assert found.verdict == "not run"
+    assert "no finite number" in found.reason
 
 
 def test_an_undefined_draw_leaves_a_bound_undecided() -> None:
@@ -123,6 +127,9 @@ def test_an_undefined_draw_leaves_a_bound_undecided() -> None:
     assert found.verdict is Verdict.UNDECIDED
     assert "the interval is undefined" in found.reason
     assert one(H200, rows, direction="> 1").verdict is Verdict.UNDECIDED
+    ordering: dict[str, Any] = {"upper": None, "reference": None, "tag": "order"}
+    for faster in (f"{RATIO} > 1", f"not {RATIO} < 1"):
+        assert one(A100, rows, expression=faster, **ordering).verdict is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.models import Provenance, StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, Drawn, chapter_text, conclude, figures_text
+from ae.report.chapter import Chapter, Drawn, chapter_text, compose, draw_figures, figures_text
 from ae.report.page import html_page
 from tests.toy import make_toy
 
@@ -71,7 +71,7 @@ def results() -> Results:
 
 
 def made(root: Path, recipe: Recipe, results: Results, out: Path) -> Chapter:
-    return conclude(root, recipe, results, out)
+    return compose(root, recipe, results, draw_figures(root, recipe, results, out))
 
 
 def test_a_chapter_holds_what_was_done_and_says_what_was_not(

@@ -59,6 +59,7 @@ def chapter(tmp_path: Path) -> Chapter:
         Origin(
             recipe="toy", run="20240101T000000-abc", created="2024-01-01T00:00:00+00:00",
             images={"ae/toy:cuda": "feedface" * 8},
+            reduced=("--quick",),
             notes=("Measured with --quick.",),
             provenance=Provenance(
                 about=("Host: two | H200s.",),
