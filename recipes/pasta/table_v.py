@@ -204,7 +204,8 @@ def table_v(frame: pd.DataFrame) -> Plot:
     for cell in drawn.get_celld().values():
         cell.set_edgecolor("#cccccc")
     spread = (
-        "green: within the band of the claims (launches 15 %, footprint 20, max 1, median, p90 5)"
+        "within the band of the claims (launches 15 %, footprint 20, max 1, median, p90 5): "
+        "green, outside: orange, no claim: white"
     )
     return Plot(figure=figure, table=rows, spread=spread)
 
