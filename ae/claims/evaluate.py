@@ -104,14 +104,8 @@ class _Evaluator:
                 if faults and (found == both).any():
                     raise faults[0]
                 return found
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                sides = [self.visit(one, bound) for one in [left, *others]]
-                pairs = zip(ops, sides, sides[1:], strict=False)
-                found = reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
-                finite = reduce(operator.and_, map(np.isfinite, sides))
-                if not finite[0]:
-                    raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
-                return np.where(finite, found, ~found[0])  # a draw that is none decides nothing
+            case ast.Compare():
+                return self._compare(node, bound)
             case ast.Call(func=ast.Name(id=name)) if name in OVER:
                 return self._over(name, node, bound)
             case ast.Call(func=ast.Name(id=name)):
@@ -124,6 +118,17 @@ class _Evaluator:
                 above = self._select("median", metric, this)
                 return above / self._divisor(self._select("median", metric, that), node)
         raise AssertionError(ast.dump(node))  # parse_expression lets nothing else through
+
+    def _compare(self, node: ast.Compare, bound: Mapping[str, str]) -> Values:
+        import numpy as np
+
+        sides = [self.visit(one, bound) for one in [node.left, *node.comparators]]
+        pairs = zip(node.ops, sides, sides[1:], strict=False)
+        found = reduce(operator.and_, [COMPARISONS[type(op)](a, b) for op, a, b in pairs])
+        finite = reduce(operator.and_, map(np.isfinite, sides))
+        if not finite[0]:
+            raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
+        return np.where(finite, found, ~found[0])  # a draw that is none decides nothing
 
     def _divisor(self, values: Values, node: ast.expr) -> Values:
         if values[0] == 0:

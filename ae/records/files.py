@@ -18,7 +18,7 @@ from ae.model import Model, Part, Text
 if TYPE_CHECKING:
     import pandas as pd
 
-Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
+Evidence = Literal["measured", "scaled", "emulated", "simulated", "inferred", "static"]
 EVIDENCE: tuple[str, ...] = get_args(Evidence)
 COLUMNS = (
     "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "host", "process",

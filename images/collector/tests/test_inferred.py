@@ -238,6 +238,8 @@ def test_the_report_labels_them_and_counts(tmp_path):
     assert counts == {"launches": 4, "inferred": 2, "first": 2} | dict.fromkeys(
         ("unmatched", "outside", "nodes", "checked", "mismatches", "unchecked"), 0
     )
+    sizes = {(r.metric[:3], r.evidence) for r in report.records if r.unit == "B"}
+    assert sizes == {("ws_", "inferred"), ("foo", "measured"), ("ten", "measured")}
     with (tmp_path / "working-set.csv").open() as file:
         assert [row["known"] for row in csv.DictReader(file)] == [*["measured"] * 2,
                                                                   *["inferred"] * 2]  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 SCHEMA = 1
-Evidence = Literal["measured", "scaled", "emulated", "simulated", "static"]
+Evidence = Literal["measured", "scaled", "emulated", "simulated", "inferred", "static"]
 _EVIDENCE = frozenset(get_args(Evidence))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from reprokit.records import Evidence
 
 from accel_trace.events import Launch, OperatorEnd, OperatorStart
 from accel_trace.session import Process, Session
@@ -226,6 +227,7 @@ def _summary(
 ) -> tuple[list[Record], list[str]]:
     records: list[Record] = []
     lines: list[str] = []
+    how: Evidence = "inferred" if any(row.inferred for row in rows) else "measured"
     for level, attribute in levels.items():
         values = [float(getattr(row, attribute)) for row in rows]
         statistics = Statistics.of(values)
@@ -233,9 +235,8 @@ def _summary(
         for name, value in statistics._asdict().items():
             behind = nearest(rows, values, value)
             note = f"launch {behind.launch.launch}: {behind.name}"
-            records.append(
-                Record(f"ws_{name}", "B", (value,), labels | {"level": level}, note=note)
-            )
+            about = labels | {"level": level}
+            records.append(Record(f"ws_{name}", "B", (value,), about, note=note, evidence=how))
             words.append(f"{name} {bytes_text(value)}")
             if name in ("max", "median", "p90"):
                 nearest_to.append(f"    {name:<6} is that of {cut(note)}")
