@@ -200,10 +200,14 @@ def test_the_cross_check_measures_a_tenth_again(
     for run in RunStore(root / "results").list("toy"):
         ae("keep", run.name, "--machine", "toy")
     assert leases.main(["again", "toy", *words]) == 0
-    first, second = done(root)[-1]  # one point of six, its two processes
-    assert second == f"{first}-r1"
+    first, second = done(root)[-1]  # one point of six, two processes more
+    name = first.removesuffix("-r2")
+    assert (first, second) == (f"{name}-r2", f"{name}-r3")
     newest = RunStore(root / "results").list("toy")[-1]
-    assert f"{first.split('-')[1]}" in ae("compare", "toy", "toy", newest.name)[1]
+    assert name.split("-")[1] in ae("compare", "toy", "toy", newest.name)[1]
+    ae("keep", newest.name, "--machine", "toy")
+    kept = load_reference(root / "results/reference/toy/toy").points
+    assert sum(one.status.id.startswith(name) for one in kept) == 4
 
 
 def test_the_table_of_leases(

@@ -66,12 +66,12 @@ def _differences(a: Sequence[Row], b: Sequence[Row]) -> tuple[str, ...]:
     facts = [_conditions(rows) for rows in (a, b)]
     found = [f"{k} {facts[0][k]} / {facts[1][k]}" for k in facts[0] if facts[0][k] != facts[1][k]]
     commands = [{row.repeat: row.argv for row in rows} for rows in (a, b)]
-    # A process is told which it is, so only processes of one number have the same command.
-    first = min(commands[0].keys() & commands[1].keys(), default=None)
-    words = [each[min(each) if first is None else first] for each in commands]
+    both = commands[0].keys() & commands[1].keys()
+    numbers = [min(both or each) for each in commands]  # of processes: each is told its own
+    words = [each[number] for each, number in zip(commands, numbers, strict=True)]
     before = ""
     for one, other in zip_longest(*words, fillvalue="nothing"):
-        if one != other:
+        if one != other and [one, other] != [*map(str, numbers)]:
             found.append(f"{before.lstrip('-') or 'command'} {one} / {other}")
             if one.startswith("-") or other.startswith("-"):  # from here on they are others
                 break

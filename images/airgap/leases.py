@@ -4,7 +4,7 @@
     leases.py plan RECIPE... --machine h200 --minutes 30    which leases are needed; runs nothing
     leases.py run RECIPE --seconds 1500                     one lease: runs what fits
     leases.py run RECIPE --seconds 1500 --share 1/2         beside another one with --share 2/2
-    leases.py again RECIPE                                  the cross-check: a tenth, once more
+    leases.py again RECIPE                                  a tenth in more processes, elsewhere
 
 A process of a point is finished where a reference set, or a run in results/runs, holds its key: the
 hash over the image's sources, the command, the GPU's model and the number of the process. Each
@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -146,18 +147,27 @@ def run(asked: Asked, limit_s: float, share: tuple[int, int]) -> int:
 
 
 def again(asked: Asked) -> int:
-    """Measure a tenth of the finished points once more, as a run to compare with the set."""
+    """Measure a tenth of the finished points in as many processes more as are wanted of each."""
     engine = choose_engine(asked, None)
     plan, _ = wanted(asked, engine.machine)
-    took = of_plan(plan, finished(asked.root, asked.recipe.name))
-    first = sorted((p for p in plan.points if p.id in took and not p.repeat), key=lambda p: p.key)
-    some = [(p.experiment, p.labels) for p in first[: math.ceil(len(first) / TENTH)]]
+    done = finished(asked.root, asked.recipe.name)
+    first = sorted((p for p in plan.points if p.key in done and not p.repeat), key=lambda p: p.key)
+    many = Counter(map(place, plan.points))
+    some = {place(p): many[place(p)] for p in first[: math.ceil(len(first) / TENTH)]}
     if not some:
         raise UsageError(
             "no point of this tree's image is finished", fix=f"ae run {asked.recipe.name}"
         )
-    names = [p.id for p in plan.points if p.id in took and (p.experiment, p.labels) in some]
+    twice = replace(asked.selection, repeat=2 * max(some.values()))
+    plan = plan_for(replace(asked, selection=twice), engine.machine)
+    added = {where: range(count, 2 * count) for where, count in some.items()}
+    names = [p.id for p in plan.points if p.repeat in added.get(place(p), ()) and p.key not in done]
     return measured(asked, engine, plan, names)
+
+
+def place(point: Point) -> tuple[str, ...]:
+    """What the processes of a point have in common."""
+    return point.experiment, *(f"{name}={word}" for name, word in sorted(point.labels.items()))
 
 
 def of_plan(plan: Plan, done: Mapping[str, float]) -> dict[str, float]:

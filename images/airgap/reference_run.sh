@@ -17,8 +17,8 @@
 # themselves. `tests=correct` runs the first alone, `tests=timed` the others, `tests=no` none.
 # `minutes=N` is a lease's length, all of this included: what fits is run and nothing that is
 # finished (leases.py, docs/reference.md); after `--` stand --experiment, --variant, --set,
-# --repeat, --gpus, --share. `again=yes` measures a tenth of what is finished once more, to be
-# compared and not to be kept. How the tests went stands beside the run, in OUT/gpu-tests.txt.
+# --repeat, --gpus, --share. `again=yes` measures more processes of a tenth of what is
+# finished: on another host. How the tests went stands beside the run, in OUT/gpu-tests.txt.
 #
 # Several may run at once, each with its own OUT and GPUs (`-- --gpus device=1`: the tests use
 # those, too). They share engine, base and registry. An engine that runs already is left running;
@@ -111,7 +111,6 @@ pack() {
     tar -C "$AE_RESULTS/runs/$recipe" --exclude=traces --exclude='.*' -czf "$out/run.tgz.part" \
         "${made[@]}" || [ $? = 1 ]
     mv "$out/run.tgz.part" "$out/run.tgz"
-    [ "$again" = no ] || return 0 # to be compared
     echo "to keep them, in a checkout: mkdir -p results/runs/$recipe &&" \
         "tar -xzf run.tgz -C results/runs/$recipe"
     for run in "${made[@]}"; do echo "    ae keep $run"; done
