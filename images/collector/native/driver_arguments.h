@@ -30,11 +30,6 @@ struct LookupArguments {  // cuModuleGetFunction, cuLibraryGetKernel
   const char* name;
 };
 
-struct EndCaptureArguments {
-  CUstream stream;
-  CUgraph* graph;
-};
-
 struct MoveArguments {  // of copies in one piece and, with a value, of fills; not all have a stream
   uint64_t to;
   uint64_t from;  // fills: the value, in its first bytes

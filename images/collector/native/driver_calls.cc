@@ -2,6 +2,7 @@
 
 #include "callbacks.h"
 #include "copies.h"
+#include "own_driver.h"
 #include "sampler.h"
 #include "snapshots.h"
 
@@ -29,11 +30,6 @@ constexpr Sanitizer_CallbackId kLookups[] = {
     SANITIZER_CBID_DRIVER_API_cuModuleGetFunction,
     SANITIZER_CBID_DRIVER_API_cuLibraryGetKernel,
 };
-constexpr Sanitizer_CallbackId kCaptures[] = {
-    SANITIZER_CBID_DRIVER_API_cuStreamEndCapture,
-    SANITIZER_CBID_DRIVER_API_cuStreamEndCapture_ptsz,
-};
-
 constexpr Sanitizer_CallbackId kCapturesBegin[] = {
     SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture,
     SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_ptsz,
@@ -145,12 +141,23 @@ const KernelCode* code_of(const Call& launch, const std::string& name) {
   return tool->modules.count(module) ? unpatched.find(module, name) : unpatched.find(name);
 }
 
-// A launch that the driver took and that was not reported went into a graph.
+// A launch that the driver took and that was not reported went into the graph that is captured in its
+// stream. Several can be at once, and several threads can launch into one.
 void captured(const Call& launch) {
-  Unpatched& unpatched = *tool->unpatched;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuuint64_t number = 0;
+  CUgraph graph = nullptr;
+  const auto ask = driver().cuStreamGetCaptureInfo_;
+  if (!ask || ask(launch.stream, &status, &number, &graph, nullptr, nullptr, nullptr) !=
+                  CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    return;
+  }
+  Lock lock(tool->mutex);
+  Unpatched::Graph& into = tool->unpatched->graphs[graph];
+  if (into.capture != number) into = {number, {}};
   const std::string& name = name_of(launch);
   std::vector<TensorMap> maps = maps_in(launch, code_of(launch, name));
-  if (!maps.empty()) unpatched.capturing.push_back({name, std::move(maps)});
+  if (!maps.empty()) into.kernels.push_back({name, std::move(maps)});
 }
 
 void looked_up(const void* arguments, bool in_library) {
@@ -161,15 +168,6 @@ void looked_up(const void* arguments, bool in_library) {
                                     in_library ? nullptr : static_cast<CUmodule>(lookup.in)};
   unpatched.kernels.erase(*lookup.found);  // a handle may come back
   if (in_library) unpatched.kernels.insert(*lookup.found);
-}
-
-void capture_ended(const void* arguments, bool succeeded) {
-  Unpatched& unpatched = *tool->unpatched;
-  const auto& end = *static_cast<const EndCaptureArguments*>(arguments);
-  if (succeeded && end.graph && *end.graph) {
-    unpatched.graphs[*end.graph] = std::move(unpatched.capturing);
-  }
-  unpatched.capturing.clear();
 }
 
 bool succeeded(const Sanitizer_CallbackData& data) {
@@ -225,7 +223,6 @@ void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
     Lock lock(tool->mutex);
     forget_begun();  // what it has taken is for the next one, be it another thread's
   } else if (const Call& ended = made_now(); ended.any && !ended.launched) {
-    Lock lock(tool->mutex);
     captured(ended);
   }
   call = Call{};
@@ -273,8 +270,7 @@ const KernelCode* Unpatched::find(const std::string& name) const {
 
 DriverCalls driver_calls(bool sampled) {
   DriverCalls calls;
-  calls.seldom.assign(std::begin(kCaptures), std::end(kCaptures));
-  calls.seldom.insert(calls.seldom.end(), std::begin(kLookups), std::end(kLookups));
+  calls.seldom.assign(std::begin(kLookups), std::end(kLookups));
   calls.launching.assign(std::begin(kLaunches), std::end(kLaunches));
   if (sampled) {
     calls.seldom.insert(calls.seldom.end(), std::begin(kCapturesBegin), std::end(kCapturesBegin));
@@ -293,11 +289,9 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
     return over ? tool->copies->end(succeeded(data)) : tool->copies->begin(id, data);
   }
   const bool captures = is_in(id, kCapturesBegin);
-  const bool ends = is_in(id, kCaptures);
-  if (captures == over || (over && !ends && !succeeded(data))) return;
+  if (captures == over || (over && !succeeded(data))) return;
   Lock lock(tool->mutex);
   if (captures && tool->sampler) tool->sampler->capture_begins(lock);
-  if (ends) capture_ended(data.functionParams, succeeded(data));
   if (is_in(id, kLookups)) looked_up(data.functionParams, id == kLookups[1]);
 }
 
@@ -310,7 +304,8 @@ void launch_reported(uint64_t launch) {
 void graph_instantiated(const Sanitizer_GraphExecData& data) {
   Unpatched& unpatched = *tool->unpatched;
   const auto captured = unpatched.graphs.find(data.graph);
-  if (captured != unpatched.graphs.end()) unpatched.instances[data.graphExec] = captured->second;
+  if (captured == unpatched.graphs.end()) return;
+  unpatched.instances[data.graphExec] = captured->second.kernels;
 }
 
 void graph_instance_ends(const Sanitizer_GraphExecData& data) {

@@ -28,8 +28,11 @@ struct Unpatched {
     std::string name;  // of the kernel, mangled
     std::vector<TensorMap> maps;
   };
-  std::vector<Captured> capturing;  // launches that went into a graph that is being captured
-  std::unordered_map<CUgraph, std::vector<Captured>> graphs;
+  struct Graph {
+    uint64_t capture = 0;  // its number: handles of graphs come back
+    std::vector<Captured> kernels;
+  };
+  std::unordered_map<CUgraph, Graph> graphs;  // that are or were captured
   std::unordered_map<CUgraphExec, std::vector<Captured>> instances;
   uint32_t seen = 0;             // uses that patches do see
   uint64_t parameters_read = 0;  // of launches whose kernels copy by tensor map

@@ -23,6 +23,7 @@ namespace accel_trace {
   F(cuLaunchKernel, cuLaunchKernel)             \
   F(cuStreamSynchronize, cuStreamSynchronize)   \
   F(cuStreamIsCapturing, cuStreamIsCapturing)   \
+  F(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3) \
   F(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 struct Driver {

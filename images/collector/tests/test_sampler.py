@@ -127,7 +127,7 @@ def test_iterations_that_end_while_they_are_not_watched(tmp_path: Path) -> None:
 
 
 def test_a_capture_is_watched_and_the_next_iteration_is_not(tmp_path: Path) -> None:
-    capture = ["begin_capture", *launch(name="k")[:-1], "call capture", "end_capture 4",
+    capture = ["begin_capture 1 4", *launch(name="k")[:-1], "call capture", "end_capture 4",
                "instantiate 4"]  # fmt: skip
     script = [*BEGIN]
     for i in range(8):

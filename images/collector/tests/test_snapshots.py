@@ -280,7 +280,8 @@ def test_a_captured_kernel_is_not_taken_for_one_of_its_name_that_gets_tensor_map
     lines = [
         "context 1 0", f"module 1 1 - {cubin('90a')}",
         f"module 2 1 - {same_named('float* p', 'loads')}", "stream 1 1",
-        "launch 1 2 loads", f"pointer 8 {A:#x}", "call module-capture", "end_capture 1",
+        "begin_capture 1 1", "launch 1 2 loads", f"pointer 8 {A:#x}", "call module-capture",
+        "end_capture 1",
     ]  # fmt: skip
     log = play(lines, tmp_path, sanitize="address").log
     assert "parameters_read" not in log.facts()

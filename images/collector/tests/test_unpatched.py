@@ -181,10 +181,17 @@ def test_what_is_no_tensor_map_is_not_taken_for_one(tmp_path: Path) -> None:
     assert uses(log) == dict.fromkeys(range(4), STORES)
 
 
+def captured(graph: int, argument: str) -> list[str]:
+    """A graph of one kernel with this argument."""
+    return [
+        f"begin_capture 1 {graph}", "launch 1 1 loads", "argument 8", f"argument {argument}",
+        "call capture", f"end_capture {graph}",
+    ]  # fmt: skip
+
+
 def test_maps_of_captured_launches_are_told_of_the_graph(tmp_path: Path) -> None:
-    capture = ["launch 1 1 loads", "argument 8", "argument 128 0 1", "call capture"]
     script = [
-        *begin(MATRIX), MEMORY, *capture, "end_capture 5", "instantiate 5", "instantiate 6",
+        *begin(MATRIX), MEMORY, *captured(5, "128 0 1"), "instantiate 5", "instantiate 6",
         *["instantiate 5", "graph 1", "node 1 plain", "node 1 loads", "go"] * 2,
         "instantiate 6", "graph 1", "node 1 loads", "go",
     ]  # fmt: skip
@@ -195,16 +202,35 @@ def test_maps_of_captured_launches_are_told_of_the_graph(tmp_path: Path) -> None
 
 
 def test_maps_of_a_capture_that_failed_are_of_no_graph(tmp_path: Path) -> None:
-    """Its kernels are captured anew, often: the next graph's have the same names."""
-    capture = ["launch 1 1 loads", "argument 8", "argument 128 0 1", "call capture"]
-    again = ["launch 1 1 loads", "argument 8", "argument 128", "call capture"]
+    """Its kernels are captured anew, often: the next graph has their names, and its handle."""
     script = [
-        *begin(MATRIX), MEMORY, *capture, "end_capture 5 fails", *again, "end_capture 5",
+        *begin(MATRIX), MEMORY, *captured(5, "128 0 1"), *captured(5, "128"),
         "instantiate 5", "graph 1", "node 1 loads", "go",
     ]  # fmt: skip
     log = play(script, tmp_path, classes=UNSEEN).log
     assert maps(log) == []
     assert [(u.launch, u.what) for u in log.of(ev.Uses)] == [(0, LOADS)]
+
+
+def test_maps_of_graphs_that_are_captured_at_once(tmp_path: Path) -> None:
+    """Each in a stream of its own, one in two, and with kernels of one name."""
+    other, third = A + (1 << 24), A + (1 << 25)
+
+    def node(stream: int, number: int) -> list[str]:
+        return [
+            f"launch {stream} 1 loads", "argument 8", f"argument 128 0 {number}", "call capture",
+        ]  # fmt: skip
+
+    script = [
+        *begin("stream 2 1"), "stream 3 1", MEMORY, MATRIX, f"tensor_map 2 {words(CUBLAS, other)}",
+        f"tensor_map 3 {words(CUBLAS, third)}", "begin_capture 1 5", "begin_capture 2 6",
+        "begin_capture 3 6", *node(1, 1), *node(2, 2), *node(3, 3), "end_capture 5",
+        "end_capture 6",
+    ]  # fmt: skip
+    for graph in (5, 6):
+        script += [f"instantiate {graph}", "graph 1", "node 1 loads", "go"]
+    log = play(script, tmp_path, classes=UNSEEN).log
+    assert [m[:2] for m in maps(log)] == [(0, A), (1, other), (1, third)]
 
 
 def test_nothing_is_watched_where_nothing_is_analysed(tmp_path: Path) -> None:
@@ -249,7 +275,8 @@ def test_what_goes_with_the_context_is_said_to_be_lost(tmp_path: Path) -> None:
 def test_clean_under_the_sanitizers(tmp_path: Path) -> None:
     script = [
         *begin(MATRIX), MEMORY, "launch 1 1 stores", "argument 512 128 1", "call", "call buffer",
-        "call capture", "end_capture 3", "instantiate 3", "graph 1", "node 1 stores", "go",
+        "begin_capture 1 3", "call capture", "end_capture 3", "instantiate 3", "graph 1",
+        "node 1 stores", "go",
         "unload 1", "module 2 1", "launch 1 2 loads", "argument 8", "argument 128", "call",
     ]  # fmt: skip
     run = play(script, tmp_path, sanitize="address,undefined")

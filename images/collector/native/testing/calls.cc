@@ -32,7 +32,6 @@ AT_SAME(LaunchArguments, extra, cuLaunchKernel, 10);
 AT_SAME(LaunchArguments, parameters, cuLaunchCooperativeKernel, 9);
 AT_SAME(LaunchExArguments, parameters, cuLaunchKernelEx, 2);
 AT_SAME(LaunchExArguments, extra, cuLaunchKernelEx, 3);
-AT_SAME(EndCaptureArguments, graph, cuStreamEndCapture, 1);
 AT_SAME(MoveArguments, from, cuMemcpyHtoDAsync, 1);
 AT_SAME(MoveArguments, count, cuMemcpyDtoH, 2);
 AT_SAME(MoveArguments, stream, cuMemcpyAsync, 3);
@@ -195,16 +194,27 @@ void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32
   call_driver(ids[element], &arguments, nullptr, work);
 }
 
-void begin_capture() {
+void begin_capture(int number, int into) {
+  const CUgraph graph = graph_of(into);
+  const auto begin = [&] {
+    std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    uint64_t capture = 0;
+    for (const auto& [other, stream] : machine().streams) {
+      if (stream->graph == graph) capture = stream->capture;
+    }
+    Stream& stream = *machine().streams.at(number);
+    stream.capture = capture ? capture : ++machine().captures;
+    stream.graph = graph;
+  };
   CUstream stream = nullptr;
-  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2, &stream, nullptr, [] {});
+  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamBeginCapture_v2, &stream, nullptr, begin);
 }
 
-void end_capture(int number, bool fails) {
-  CUgraph graph = graph_of(number);
-  EndCaptureArguments arguments{nullptr, &graph};
-  call_driver(SANITIZER_CBID_DRIVER_API_cuStreamEndCapture, &arguments, nullptr, [] {},
-              fails ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+void end_capture(int number) {
+  std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+  for (const auto& [other, stream] : machine().streams) {
+    if (stream->graph == graph_of(number)) stream->graph = nullptr;
+  }
 }
 
 void instantiate(int number) {
@@ -213,11 +223,14 @@ void instantiate(int number) {
   data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(number));
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATING, &data);
   reach("instantiating");
-  bool& patched = machine().instantiated[number];
-  patched = false;
-  for (const auto& [index, module] : machine().modules) patched |= !module->active.empty();
+  {
+    std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    bool& patched = machine().instantiated[number];
+    patched = false;
+    for (const auto& [index, module] : machine().modules) patched |= !module->active.empty();
+  }
   call(SANITIZER_CB_DOMAIN_GRAPHS, SANITIZER_CBID_GRAPHS_GRAPHEXEC_CREATED, &data);
-  machine().instance = number;
+  instance = number;
 }
 
 }  // namespace synthetic

@@ -173,6 +173,15 @@ CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
                                          : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode**, const CUgraphEdgeData**,
+                                   size_t*) {
+  std::lock_guard<std::recursive_mutex> guard(synthetic::machine().mutex);
+  *graph = of(stream)->graph;
+  *id = of(stream)->capture;
+  *status = *graph ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
 
 }  // extern "C"

@@ -297,7 +297,7 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     begun.userdata = userdata;
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
-    data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(machine().instance));
+    data.graphExec = reinterpret_cast<CUgraphExec>(static_cast<uint64_t>(instance));
     data.launchData = launch_data(stream, node, begun);
     data.launchData.apiContext = stream.context->handle();
     data.launchData.apiStream = stream.handle();
@@ -309,11 +309,13 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     machine().in_node = false;
     userdata = begun.userdata;
   }
-  const auto instance = machine().instantiated.find(machine().instance);
-  if (instance != machine().instantiated.end()) {
+  {
+    Guard guard(machine().mutex);
+    const auto found = machine().instantiated.find(instance);
     for (const Kernel& node : nodes) {
       const bool patched = !module_of(node.module).active.empty();
-      if (patched && !instance->second) stream.context->broken = true;  // an illegal instruction
+      const bool was = found == machine().instantiated.end() || found->second;
+      if (patched && !was) stream.context->broken = true;  // an illegal instruction
     }
   }
   // As on a GPU: no node runs before the whole graph was submitted.

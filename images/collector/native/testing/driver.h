@@ -77,9 +77,9 @@ SYNTHETIC void make_map(int map, const std::vector<uint64_t>& image);
 // With a cubin: its module is loaded inside of the launch, as the driver does with libraries.
 SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& way,
                            const std::string& cubin = "");
-SYNTHETIC void begin_capture();
-SYNTHETIC void end_capture(int graph, bool fails);
-SYNTHETIC void instantiate(int graph);  // that of this number is launched by the next launch_graph
+SYNTHETIC void begin_capture(int stream, int graph);  // a second stream of one graph joins it
+SYNTHETIC void end_capture(int graph);
+SYNTHETIC void instantiate(int graph);  // this thread's next launch_graph launches it
 SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
                             bool upload);
 SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,

@@ -39,6 +39,8 @@ struct Module {
 struct Stream {
   Context* context = nullptr;
   bool gone = false;
+  CUgraph graph = nullptr;  // that is captured in it
+  uint64_t capture = 0;
   std::mutex list;
   std::recursive_mutex running;
   std::deque<std::function<void()>> queue;
@@ -67,7 +69,7 @@ struct Machine {
   std::map<int, std::vector<uint64_t>> maps;  // images of tensor maps
   std::set<std::string> names;                // of kernels, whose places are their handles
   std::map<void*, std::vector<size_t>> parameters;  // of kernels by their handles, in bytes
-  int instance = 0;  // of a graph
+  uint64_t captures = 0;
   std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
   std::atomic<std::thread::id> patching{};  // the thread that changes patches
   std::map<int, std::unique_ptr<Context>> contexts;
@@ -94,6 +96,7 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
+inline thread_local int instance = 0;  // of a graph: it is launched next
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
 void reach(const std::string& place);
 bool listens(Sanitizer_CallbackDomain domain, uint32_t id);

@@ -258,7 +258,7 @@ struct Player {
       // driver's function, the kernel that of a library or of its module; call lazily CUBIN
       synthetic::call_launch(stream, kernels.at(0), word(1), word(1) == "lazily" ? word(2) : "");
     }
-    else if (command == "end_capture") synthetic::end_capture(whole(w[1]), word(2) == "fails");
+    else if (command == "end_capture") synthetic::end_capture(whole(w[1]));
     else if (command == "instantiate") synthetic::instantiate(whole(w[1]));
     else if (command == "go") go();
     else if (command == "again") { for (int i = 0; i < whole(w[1]); ++i) go(); }
@@ -300,7 +300,7 @@ struct Player {
       printf("told %d\n", static_cast<int>(now - before));
       before = now;
     }
-    else if (command == "begin_capture") synthetic::begin_capture();
+    else if (command == "begin_capture") synthetic::begin_capture(whole(w[1]), whole(w[2]));
     else if (command == "taken") printf("taken %d\n", synthetic::taken());
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
