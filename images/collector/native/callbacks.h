@@ -11,7 +11,10 @@ namespace accel_trace {
 inline uint64_t number(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 void on_launch(Lock& lock, Sanitizer_CallbackId id, const void* data);
-void forget_begun();  // the launch that this thread began, where the driver refused it
+// What this thread began to launch, a kernel or a graph, and the driver refused.
+void forget_begun();
+void forget_graph();
+void refused(uint64_t launch);
 void module_loaded(Lock& lock, const Sanitizer_ResourceModuleData& data);
 void module_unloads(Lock& lock, const Sanitizer_ResourceModuleData& data);
 void patches_end(Lock& lock, CUcontext context);

@@ -215,14 +215,14 @@ void follow(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data) {
     if (tool->snapshots) look_at(call);
     return;
   }
-  if (tool->snapshots) {
-    const Call& ended = made_now();
-    tool->snapshots->after(ended.any && ended.launched && succeeded(data), ended.launch);
-  }
+  const Call& ended = made_now();
+  if (tool->snapshots) tool->snapshots->after(ended.launched && succeeded(data), ended.launch);
   if (!succeeded(data)) {
     Lock lock(tool->mutex);
-    forget_begun();  // what it has taken is for the next one, be it another thread's
-  } else if (const Call& ended = made_now(); ended.any && !ended.launched) {
+    // What it has taken is for the next one, be it another thread's.
+    if (tool->options.ends()) forget_begun();
+    else if (ended.launched) refused(ended.launch);
+  } else if (ended.any && !ended.launched) {
     captured(ended);
   }
   call = Call{};
@@ -268,14 +268,15 @@ const KernelCode* Unpatched::find(const std::string& name) const {
   return out;
 }
 
-DriverCalls driver_calls(bool sampled) {
+DriverCalls driver_calls(const Options& options) {
   DriverCalls calls;
   calls.seldom.assign(std::begin(kLookups), std::end(kLookups));
   calls.launching.assign(std::begin(kLaunches), std::end(kLaunches));
-  if (sampled) {
+  if (!options.analyses()) return calls;
+  calls.launching.insert(calls.launching.end(), std::begin(kGraphLaunches),
+                         std::end(kGraphLaunches));
+  if (options.every) {
     calls.seldom.insert(calls.seldom.end(), std::begin(kCapturesBegin), std::end(kCapturesBegin));
-    calls.launching.insert(calls.launching.end(), std::begin(kGraphLaunches),
-                           std::end(kGraphLaunches));
   }
   return calls;
 }
@@ -285,6 +286,11 @@ void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data)
   const bool launches = is_in(id, kLaunches);
   if (launches || is_in(id, kGraphLaunches)) pass_gate(over);
   if (launches) return follow(id, data);
+  if (is_in(id, kGraphLaunches)) {
+    if (!over || succeeded(data)) return;
+    Lock lock(tool->mutex);
+    return forget_graph();
+  }
   if (tool->copies && Copies::follows(id)) {
     return over ? tool->copies->end(succeeded(data)) : tool->copies->begin(id, data);
   }

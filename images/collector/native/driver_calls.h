@@ -43,8 +43,9 @@ struct Unpatched {
   const KernelCode* find(const std::string& name) const;
 };
 
-// Those calls; of graphs' launches only where iterations are sampled.
-DriverCalls driver_calls(bool sampled);
+// Those calls. Of graphs: that they are launched, where nodes are analysed; that they begin to be
+// captured, where iterations are sampled.
+DriverCalls driver_calls(const Options& options);
 
 // Called without the mutex.
 void on_driver_call(Sanitizer_CallbackId id, const Sanitizer_CallbackData& data);

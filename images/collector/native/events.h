@@ -309,6 +309,11 @@ struct Argument {
   uint64_t address;
 };
 
+struct Refused {
+  static constexpr uint16_t kind = 46;
+  uint64_t launch;
+};
+
 struct Recorded {
   static constexpr uint16_t kind = 60;
   uint64_t launch;

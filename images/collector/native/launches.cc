@@ -1,4 +1,6 @@
 // Launches of kernels, one by one and as nodes of CUDA graphs.
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "callbacks.h"
@@ -11,6 +13,7 @@ namespace {
 // What this thread has begun to launch, where ends are watched. At most one at a time.
 struct Begun {
   bool any = false;
+  uint64_t change = 0;  // of what is watched: after another one its end may have been missed
   bool in_graph = false;
   bool bound = false;
   uint64_t launch = 0;
@@ -29,29 +32,62 @@ struct GraphRow {
   void* state;
   uint64_t launch;
 };
-thread_local std::vector<GraphRow>* graph_rows = nullptr;
+struct Graph {
+  std::vector<GraphRow> rows;
+  std::vector<uint64_t> nodes;  // kernels, by their numbers
+  uint64_t change = 0;          // as of Begun
+};
+thread_local Graph* launched = nullptr;
+
+Graph& this_graph() {
+  if (!launched) launched = new Graph();
+  return *launched;
+}
 
 const GraphRow* row_of_graph(CUcontext context) {
-  if (graph_rows) {
-    for (const GraphRow& row : *graph_rows) {
-      if (row.context == context) return &row;
-    }
+  for (const GraphRow& row : this_graph().rows) {
+    if (row.context == context) return &row;
   }
   return nullptr;
 }
 
 // ---- launches -----------------------------------------------------------------------------------
 
+template <class Event>
+void tell(uint64_t launch) {
+  Event event{};
+  event.launch = launch;
+  tool->log.add(event);
+}
+
 }  // namespace
 
-// A launch that this thread began and that never ended was refused by the driver.
+void refused(uint64_t launch) { tell<event::Refused>(launch); }
+
+// A launch that this thread began and whose end was never told of was refused by the driver, or ended
+// when less was watched.
 void forget_begun() {
   if (!begun.any) return;
+  const bool watched = begun.change == tool->watching.changes();
+  if (watched && !begun.in_graph) refused(begun.launch);
+  if (!watched && begun.bound && !begun.in_graph) tell<event::Lost>(begun.launch);
   const auto found = tool->workspaces.find(begun.context);
   const bool own = begun.bound && !begun.in_graph;  // a graph's row is cancelled with the graph
   if (own && found != tool->workspaces.end()) found->second->cancel(begun.row);
   if (own && tool->options.mode == Mode::values) tool->values->cancel(begun.context);
   begun = Begun{};
+}
+
+void forget_graph() {
+  Graph& graph = this_graph();
+  const bool watched = graph.change == tool->watching.changes();
+  for (const GraphRow& row : graph.rows) {
+    const auto found = tool->workspaces.find(row.context);
+    if (found != tool->workspaces.end()) found->second->cancel(row.row);
+    if (!watched) tell<event::Lost>(row.launch);
+  }
+  if (watched) std::for_each(graph.nodes.begin(), graph.nodes.end(), refused);
+  graph = Graph{};
 }
 
 namespace {
@@ -83,7 +119,8 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
       in_graph && data.hApiStream ? data.hApiStream : data.hStream;
   if (ends) {
     const uint64_t ns = tool->options.synchronises() ? now_ns() : 0;
-    begun = Begun{true, in_graph, false, launch, ns, data.context, 0};
+    begun = Begun{true, tool->watching.changes(), in_graph, false, launch, ns, data.context, 0};
+    if (in_graph) this_graph().nodes.push_back(launch);
   }
   bool bound = false;
   event::Launch event{};
@@ -111,8 +148,7 @@ void launch_begins(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph,
                       std::string(in_graph ? "nodes of CUDA graphs" : "launches") +
                           " are not analysed: " + tool->api.words(result));
     } else if (in_graph && !shares) {
-      if (!graph_rows) graph_rows = new std::vector<GraphRow>();
-      graph_rows->push_back({data.context, stream, begun.row, state, launch});
+      this_graph().rows.push_back({data.context, stream, begun.row, state, launch});
     } else if (in_graph) {
       tool->note_once("graph", 1,
                       "the nodes of a CUDA graph share one state: what they touched or counted is told "
@@ -165,9 +201,7 @@ void launch_ends(Lock& lock, const Sanitizer_LaunchData& data, bool in_graph) {
   if (!begun.any) return;
   const Begun ended = begun;
   begun = Begun{};
-  event::LaunchEnd event{};
-  event.launch = ended.launch;
-  tool->log.add(event);
+  tell<event::LaunchEnd>(ended.launch);
   const auto found = tool->workspaces.find(ended.context);
   if (!in_graph && ended.bound && found != tool->workspaces.end()) found->second->close(ended.row);
   if (in_graph || !tool->options.synchronises() || tool->gpu_over) return;
@@ -218,13 +252,8 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
     if (tool->sampler) tool->sampler->launched(lock, number(data.graphExec));
     return;
   }
-  if (graph_rows) {
-    for (const GraphRow& row : *graph_rows) {  // of a graph whose launch was refused
-      const auto found = tool->workspaces.find(row.context);
-      if (found != tool->workspaces.end()) found->second->cancel(row.row);
-    }
-    graph_rows->clear();
-  }
+  forget_graph();
+  this_graph().change = tool->watching.changes();
   if (tool->sampler) tool->sampler->launched(lock, number(data.graphExec));
   if (!tool->options.analyses() || !tool->recording() || tool->gpu_over) return;
   if (tool->options.mode == Mode::values) {
@@ -238,8 +267,8 @@ void graph_begins(Lock& lock, const Sanitizer_GraphLaunchData& data) {
 // The graph was submitted: its nodes may be drained from now on.
 void graph_launched(Lock& lock, const Sanitizer_GraphLaunchData& data) {
   const uint64_t since = now_ns();
-  std::vector<GraphRow> rows;
-  if (graph_rows) rows.swap(*graph_rows);
+  const std::vector<GraphRow> rows = std::move(this_graph().rows);
+  this_graph() = Graph{};
   for (const GraphRow& row : rows) {
     const auto found = tool->workspaces.find(row.context);
     if (found != tool->workspaces.end()) found->second->close(row.row);

@@ -45,8 +45,7 @@ std::string subscribe(Tool& self) {
            "; it needs an NVIDIA driver of its major version of CUDA or newer: update the driver, or "
            "build with an older toolkit, named in ACCEL_TRACE_TOOLKIT";
   }
-  DriverCalls calls =
-      self.watches_calls() ? driver_calls(self.sampler != nullptr) : DriverCalls{};
+  DriverCalls calls = self.watches_calls() ? driver_calls(self.options) : DriverCalls{};
   if (self.copies) Copies::add_calls(calls.seldom);
   error = self.watching.begin(self.api, handle, calls, self.options.ends());
   if (self.watching.lacks_driver_calls()) {

@@ -95,6 +95,16 @@ def test_an_iteration_that_ends_while_a_launch_takes_long(tmp_path: Path, mode: 
         assert [touched(log, i) for i in range(3)] == [[], [(A, MIB)], [(A, MIB)]]
 
 
+def test_a_launch_whose_end_is_not_watched_any_more_is_unknown(tmp_path: Path) -> None:
+    """Not refused: by a function of the driver that is not watched, it held up nobody."""
+    log = play([
+        *BEGIN, "step", *call(), "step", *meanwhile("begun", "step"), *launch(read()), "step",
+        *call("last"),
+    ], tmp_path, every=3).log  # fmt: skip
+    assert [one.launch for one in log.of(ev.Lost)] == [1]
+    assert log.of(ev.Refused) == []
+
+
 @pytest.mark.parametrize("beside", [call("beside", 2), ["instantiate 5"], ["step", "step", "step"]])
 def test_a_graph_stays_patched_while_it_is_instantiated(tmp_path: Path, beside: list[str]) -> None:
     """Whatever others do: patched later, its kernels are no code."""

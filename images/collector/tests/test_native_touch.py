@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from accel_trace import events as ev
+from accel_trace.reporting import make_report
+from accel_trace.session import Session
+from accel_trace.tools.working_set import WorkingSet
 from native_support import START, Log, launch, play, touched
 
 A = 0x7F0000000000
@@ -429,6 +432,46 @@ def test_launches_that_the_driver_refuses(tmp_path: Path) -> None:
     assert touched(log, 2000) == [(A, 512)]
     assert len(log.of(ev.LaunchEnd)) == 1
     assert len(log.of(ev.Touched)) == 1
+    assert [one.launch for one in log.of(ev.Refused)] == [*range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [("touch", {}), ("count", {}), ("hot", {}), ("trace", {}), ("values", {}),
+     ("sync", {}), ("copies", {"snapshot": 1})],
+)  # fmt: skip
+def test_what_the_driver_refused_is_said_of_every_mode_that_is_told(
+    tmp_path: Path, mode: str, settings: dict[str, int]
+) -> None:
+    """A kernel that it refused before it was told of is no launch; of a graph all kernels are."""
+    work = launch(f"global 1 4 {A:#x} 4 9")[:-1]
+    graph = ["graph 1", "node 1 a", f"access {read(A)}", "node 1 b", "go"]
+    script = [
+        *START, f"memory {A:#x} 512 0", f"alloc 1 {A:#x} 512", *work, "call refused", *work,
+        "call fails", *work, "call", graph[0] + " fails", *graph[1:], *graph, *work, "call",
+    ]  # fmt: skip
+    run = play(script, tmp_path, mode, **settings)
+    refused = [one.launch for one in run.log.of(ev.Refused)]
+    assert refused == ([0] if mode == "copies" else [0, 2, 3])
+    assert run.log.of(ev.Lost) == run.log.of(ev.Nothing) == []
+    if mode == "touch":
+        opened = Session(run.folder)
+        report = make_report(WorkingSet({}, tmp_path), [opened]).text
+        assert "refused: 3 launches, by the driver" in report
+        assert "launches: 4 recorded, 4 analysed, 0 not" in report
+        assert "min 512 B" in report
+
+
+def test_a_graph_that_the_driver_refuses_holds_up_no_other_thread(tmp_path: Path) -> None:
+    """Its own may never launch again; memory that comes has the rows laid out anew."""
+    graph = ["graph 1 fails", "node 1 k", f"access {read(A)}", "go"]
+    more = [f"alloc 1 {A + 2 * 1048576 + 1024 * i:#x} 512" for i in range(5000)]
+    log = play([
+        *START, "stream 2 1", f"alloc 1 {A:#x} 512", "meanwhile waited", *graph, "over",
+        "sync_context 1", *more, *launch(read(A), stream=2),
+    ], tmp_path).log  # fmt: skip
+    assert touched(log, 1) == [(A, 512)]
+    assert log.of(ev.Lost) == []
 
 
 class Dice:

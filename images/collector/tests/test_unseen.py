@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from accel_trace.events import Event, Fact, Lost, Note, Nothing, TensorMap, Uses
+from accel_trace.events import Event, Fact, Lost, Note, Nothing, Refused, TensorMap, Uses
 from accel_trace.reporting import make_report
 from accel_trace.session import Session
 from accel_trace.tools.access_counts import AccessCounts
@@ -120,6 +120,30 @@ def test_a_lost_launch_is_unknown(tmp_path):
     )  # fmt: skip
     assert text.startswith("process 5: unknown: what 1 launches did was lost")
     assert "min 8.00 MiB" in text
+
+
+def test_a_launch_that_was_refused_is_in_no_number_but_its_own(tmp_path):
+    opened = session(
+        tmp_path, *MEMORY, launch(0, "a"), touched(0, 0x100000, 8 * MIB),
+        launch(1, "refused"), tensor_map(1, 0x900000, 512), uses(1, LOADS | TEXTURES),
+        Refused(launch=1), launch(2, "b"), touched(2, 0x900000, 8 * MIB),
+        launch(3, "refused", analysed=2), launch(4, "refused", analysed=4), Refused(launch=3),
+        Refused(launch=4),
+    )  # fmt: skip
+    made = make_report(WorkingSet({}, tmp_path), [opened])
+    lines = made.text.splitlines()
+    assert lines[0] == (
+        "process 5: refused: 3 launches, by the driver: nothing ran, and no other number counts "
+        "them"
+    )
+    assert lines[1].startswith("process 5: 2 launches; ")
+    assert "launches: 2 recorded, 2 analysed, 0 not" in made.text
+    assert "min 8.00 MiB" in made.text
+    counts = {record.metric: record.samples for record in made.records}
+    assert (counts["launches_recorded"], counts["launches_refused"]) == ((2,), (3,))
+    (process,) = opened.processes
+    assert [*process.launch_names()] == [(0, "a"), (2, "b")]
+    assert [one.launch for one in process.events((TensorMap, Uses, Refused))] == [1, 3, 4]
 
 
 def test_of_a_cut_log_the_launches_with_a_result_count(tmp_path):

@@ -217,6 +217,12 @@ void end_capture(int number) {
   }
 }
 
+void launch_graph(int stream, const std::vector<Kernel>& nodes, const std::string& how) {
+  if (how != "fails") return launch_nodes(stream, nodes, how);
+  call_driver(SANITIZER_CBID_DRIVER_API_cuGraphLaunch, nullptr, nullptr,
+              [&] { launch_nodes(stream, nodes, how); }, CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 void instantiate(int number) {
   Sanitizer_GraphExecData data{};
   data.graph = graph_of(number);

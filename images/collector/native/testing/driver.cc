@@ -281,7 +281,8 @@ void launch(int number, const Kernel& kernel, bool refused) {
   call(SANITIZER_CB_DOMAIN_LAUNCH, SANITIZER_CBID_LAUNCH_END, &data);
 }
 
-void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_data, bool upload) {
+void launch_nodes(int number, const std::vector<Kernel>& nodes, const std::string& how) {
+  const bool upload = how == "upload";
   Stream& stream = stream_of(number);
   if (machine().beside.joinable()) machine().beside.join();
   Sanitizer_GraphLaunchData graph{};
@@ -293,7 +294,7 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
   void* userdata = nullptr;  // one for all nodes, as on a GPU: the last that was set
   for (const Kernel& node : nodes) {
     Launch begun;
-    begun.refuses_data = refuses_data;
+    begun.refuses_data = how == "refuses";
     begun.userdata = userdata;
     Sanitizer_GraphNodeLaunchData data{};
     data.nodeType = CU_GRAPH_NODE_TYPE_KERNEL;
@@ -309,6 +310,7 @@ void launch_graph(int number, const std::vector<Kernel>& nodes, bool refuses_dat
     machine().in_node = false;
     userdata = begun.userdata;
   }
+  if (how == "fails") return;
   {
     Guard guard(machine().mutex);
     const auto found = machine().instantiated.find(instance);

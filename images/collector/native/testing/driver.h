@@ -80,8 +80,8 @@ SYNTHETIC void call_launch(int stream, const Kernel& kernel, const std::string& 
 SYNTHETIC void begin_capture(int stream, int graph);  // a second stream of one graph joins it
 SYNTHETIC void end_capture(int graph);
 SYNTHETIC void instantiate(int graph);  // this thread's next launch_graph launches it
-SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, bool refuses_data,
-                            bool upload);
+// `how`: refuses (the data of launches), upload, or fails: the nodes are told of, and nothing runs.
+SYNTHETIC void launch_graph(int stream, const std::vector<Kernel>& nodes, const std::string& how);
 SYNTHETIC void copy(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,
                     bool asynchronous);
 SYNTHETIC void set(int stream, uint64_t address, uint64_t width, uint64_t height, uint32_t element,

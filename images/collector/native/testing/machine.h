@@ -96,6 +96,7 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait();
 
 Machine& machine();
 void execute(const Patches& patches, void* userdata, const std::vector<Accesses>& accesses);
+void launch_nodes(int stream, const std::vector<Kernel>& nodes, const std::string& how);
 inline thread_local int instance = 0;  // of a graph: it is launched next
 void call(Sanitizer_CallbackDomain domain, uint32_t id, const void* data);
 void reach(const std::string& place);

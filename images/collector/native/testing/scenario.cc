@@ -46,7 +46,8 @@ synthetic::Type type_of(const std::string& word) {
 struct Player {
   std::vector<synthetic::Kernel> kernels;
   int stream = 0;
-  bool graph = false, refused = false, upload = false;
+  bool graph = false;
+  std::string how;  // it is launched
   std::map<uint64_t, uint64_t> tensors;
   uint64_t allocated = 0;
 
@@ -71,9 +72,9 @@ struct Player {
 
   void go() {
     if (graph) {
-      synthetic::launch_graph(stream, kernels, refused, upload);
+      synthetic::launch_graph(stream, kernels, how);
     } else {
-      synthetic::launch(stream, kernels.at(0), refused);
+      synthetic::launch(stream, kernels.at(0), how == "refused");
     }
   }
 
@@ -211,12 +212,11 @@ struct Player {
     else if (command == "tensor") tensor(true, value(w[1]), value(w[2]));
     else if (command == "untensor") tensor(false, value(w[1]), 0);
     else if (command == "launch" || command == "graph") {
-      // launch STREAM MODULE NAME [refused]; graph STREAM [refuses|upload], then node MODULE NAME
+      // launch STREAM MODULE NAME [refused]; graph STREAM [refuses|upload|fails], then node MODULE NAME
       kernels.clear();
       stream = whole(w[1]);
       graph = command == "graph";
-      refused = word(graph ? 2 : 4).rfind("refuse", 0) == 0;
-      upload = graph && word(2) == "upload";
+      how = word(graph ? 2 : 4);
       if (!graph) kernels.push_back({whole(w[2]), w[3], {}, {}});
     }
     else if (command == "node") kernels.push_back({whole(w[1]), w[2], {}, {}});

@@ -21,6 +21,7 @@ from accel_trace.unpatched import (
     Iteration,
     Lost,
     Nothing,
+    Refused,
     TensorMap,
     Uses,
 )
@@ -319,5 +320,5 @@ EVENTS: tuple[type[Event], ...] = (
     TensorFree, OperatorStart, OperatorEnd, RegionStart, RegionEnd, Touched, Counts, Hot, Timer,
     Dropped, Stack, Note, KernelTime, CopyTime, ManagedCounter, TensorMap,
     Uses, Lost, Nothing, Iteration,
-    Argument, Recorded, Compared, Kept, Code, End,
+    Argument, Refused, Recorded, Compared, Kept, Code, End,
 )  # fmt: skip

@@ -63,6 +63,7 @@ def make_report(tool: Tool, sessions: Sequence[Session]) -> Report:
         "launches_recorded": coverage.launches,
         "launches_analysed": coverage.analysed,
         "launches_filtered": coverage.filtered,
+        "launches_refused": coverage.refused,
         "dropped_events": coverage.dropped_events,
         "dropped_accesses": coverage.dropped_accesses,
         "damaged_logs": len(coverage.damage),

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from accel_trace.events import Dropped, Event, Fact, KernelTime, Launch, Note
+from accel_trace.events import Dropped, Event, Fact, KernelTime, Launch, Note, Refused
 from accel_trace.log import LogError, LogReader, Status, read_status
 from accel_trace.unseen import KINDS, Unseen
 
@@ -27,7 +27,8 @@ class SessionError(ValueError):
 class Coverage:
     """How much of a run the logs hold. Every report says it."""
 
-    launches: int = 0
+    launches: int = 0  # without those that the driver refused
+    refused: int = 0
     analysed: int = 0  # of them; nodes of CUDA graphs too
     graph_nodes: int = 0  # launches as nodes of a CUDA graph
     dropped_events: int = 0
@@ -46,7 +47,7 @@ class Coverage:
     def add(self, other: Coverage) -> None:
         """Add another process' coverage to this one."""
         for name in (
-            "launches", "analysed", "graph_nodes", "dropped_events", "dropped_accesses",
+            "launches", "refused", "analysed", "graph_nodes", "dropped_events", "dropped_accesses",
             "unknown_frames", "damage", "remarks", "warnings", "unseen",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -138,11 +139,24 @@ class Process:
         return bool(self.coverage.damage)
 
     def events(self, kinds: Collection[type[Event]] | None = None) -> Iterator[Event]:
-        """Yield the events of all its logs in order of time; each log keeps its own order."""
+        """Yield the events of all its logs in order of time; each log keeps its own order.
+
+        Of a launch that the driver refused there is Refused, and nothing else.
+        """
         if len(self.readers) == 1:
-            return self.readers[0].events(kinds)
-        streams = [_timed(reader.events(kinds)) for reader in self.readers]
+            return self._made(self.readers[0].events(kinds))
+        streams = [_timed(self._made(reader.events(kinds))) for reader in self.readers]
         return (event for _, event in heapq.merge(*streams, key=lambda pair: pair[0]))
+
+    def _made(self, events: Iterator[Event]) -> Iterator[Event]:
+        refused = self.unseen.refused
+        if not refused:
+            return events
+        return (
+            event
+            for event in events
+            if getattr(event, "launch", None) not in refused or isinstance(event, Refused)
+        )
 
     def launch_names(self) -> Iterator[tuple[int, str]]:
         """Yield index and name of every launch; of CUPTI's kernels where nothing else saw them."""
@@ -158,15 +172,18 @@ class Process:
             if isinstance(event, KINDS):
                 self.unseen.add(event)
             elif isinstance(event, Launch):
-                coverage.launches += 1
-                coverage.analysed += event.analysed in (1, 2, 4)
-                coverage.graph_nodes += event.analysed in (2, 3, 4)
+                self._count(event, 1)
             elif isinstance(event, Fact):
                 self.facts[event.name] = event.value
             elif isinstance(event, Note):
                 self.notes.append(event)
             elif isinstance(event, Dropped):
                 dropped[event.what] = event.count  # a running total
+        if self.unseen.refused:
+            for event in reader.events((Launch,)):
+                if isinstance(event, Launch) and event.launch in self.unseen.refused:
+                    self._count(event, -1)
+                    coverage.refused += 1
         status = read_status(reader.path.with_suffix(".status"))
         self.statuses.append(status)
         coverage.dropped_events += max(dropped.get("events", 0), status.dropped_events)
@@ -176,6 +193,11 @@ class Process:
             coverage.damage.append(f"{reader.path.name}: the handler gave up: {status.why}")
         elif reader.damage:
             coverage.damage.append(f"{reader.path.name}: {reader.damage}")
+
+    def _count(self, launch: Launch, by: int) -> None:
+        self.coverage.launches += by
+        self.coverage.analysed += by * (launch.analysed in (1, 2, 4))
+        self.coverage.graph_nodes += by * (launch.analysed in (2, 3, 4))
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""Events about what no patch sees: tensor maps (TMA), textures, launches whose result was lost."""
+"""Events about what no patch sees: tensor maps (TMA), textures, launches that came to nothing."""
 
 from __future__ import annotations
 
@@ -88,4 +88,15 @@ class Lost(Event):
     """What an analysed launch touched or counted was lost, with the GPU's context say."""
 
     kind = 42
+    launch: U64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Event):
+    """The driver refused this launch, so nothing ran. Comes after what was told of the launch.
+
+    Told where launches are analysed, waited for or looked at; of a CUDA graph for each kernel.
+    """
+
+    kind = 46
     launch: U64

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from accel_trace.events import Event, Lost, TensorMap, Touched, Uses
+from accel_trace.events import Event, Lost, Refused, TensorMap, Touched, Uses
 from accel_trace.objects import MemoryIndex
 from accel_trace.unpatched import TENSOR_MAP_USES, USES
 
-KINDS: tuple[type[Event], ...] = (TensorMap, Uses, Lost)
+KINDS: tuple[type[Event], ...] = (TensorMap, Uses, Lost, Refused)
 _STORES = USES["tensor map stores"] | USES["tensor map reductions"]
 
 
@@ -24,6 +24,7 @@ class Unseen:
     maps: Counter[int] = field(default_factory=Counter)  # launch to its tensor maps
     uses: dict[int, int] = field(default_factory=dict)  # launch to bits of USES
     lost: set[int] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)  # launches; in none of the others
 
     def add(self, event: Event) -> None:
         """Take in one event."""
@@ -33,6 +34,10 @@ class Unseen:
             self.uses[event.launch] = self.uses.get(event.launch, 0) | event.what
         elif isinstance(event, Lost):
             self.lost.add(event.launch)
+        elif isinstance(event, Refused):
+            self.refused.add(event.launch)
+            self.maps.pop(event.launch, None)
+            self.uses.pop(event.launch, None)
 
     def undescribed(self, launch: int) -> bool:
         """Whether it copies by tensor maps of which none was found."""
@@ -70,6 +75,11 @@ class Unseen:
                 yield f"not seen: {name} of {count} launches, whose code has some"
         if self.lost:
             yield f"unknown: what {len(self.lost)} launches did was lost with the GPU's context"
+        if self.refused:
+            yield (
+                f"refused: {len(self.refused)} launches, by the driver: nothing ran, and no other "
+                "number counts them"
+            )
 
 
 def touched_by_map(event: TensorMap, memory: MemoryIndex) -> list[Touched]:
