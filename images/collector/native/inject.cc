@@ -117,8 +117,10 @@ void context_ends(Lock& lock, const Sanitizer_ResourceContextData& data) {
   if (tool->snapshots) tool->snapshots->forget(data.context);
   const auto found = tool->workspaces.find(data.context);
   if (found != tool->workspaces.end()) {
-    found->second->drain(lock);
-    found->second->give_up();
+    const std::shared_ptr<Workspace> workspace = found->second;  // of other threads that drain, too
+    workspace->drain(lock);
+    workspace->stop_consumer(lock);  // its ring goes with the context
+    workspace->give_up();
     tool->workspaces.erase(data.context);
   }
   patches_end(lock, data.context);

@@ -26,7 +26,9 @@ from accel_trace.log import LogReader
 COLLECTOR = Path(__file__).resolve().parents[1]
 NATIVE = COLLECTOR / "native"
 TESTING = NATIVE / "testing"
-_DRIVER = ("calls", "clock", "device", "driver", "kernels", "meanwhile", "sanitizer", "warp")
+_DRIVER = (
+    "calls", "clock", "device", "driver", "kernels", "meanwhile", "sanitizer", "streams", "warp",
+)  # fmt: skip
 READ, WRITE, SYSTEM, PREFETCH = 1, 2, 4, 8  # flags of an access
 E = TypeVar("E", bound=ev.Event)
 
@@ -147,8 +149,9 @@ def bench(sanitize: str = "", oldest: bool = False) -> Bench:
         # A sanitized library cannot be preloaded alone: then the program is linked with it.
         linked = ["-Wl,--no-as-needed", f"-L{folder}", "-lacceltrace"] if sanitize else []
         _compile(
-            tools, *flags, TESTING / "scenario.cc", *linked, f"-L{folder}", "-lsanitizer-public",
-            f"-Wl,-rpath,{folder}", "-ldl", "-o", folder / "scenario",
+            tools, *flags, TESTING / "scenario.cc", TESTING / "crowds.cc", *linked,
+            f"-L{folder}", "-lsanitizer-public", f"-Wl,-rpath,{folder}", "-ldl",
+            "-o", folder / "scenario",
         )  # fmt: skip
 
     folder = built("bench", make, sanitize, tools)

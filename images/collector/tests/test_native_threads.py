@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from accel_trace import events as ev
 from native_support import START, Log, launch, play, touched
+from test_unpatched import CUBLAS, UNSEEN, cubin, words
 
 A = 0x7F0000000000
 MIB = 1 << 20
@@ -166,8 +169,10 @@ def test_a_launch_that_fails_holds_up_no_other_thread(tmp_path: Path, mode: str)
 
 
 def check_crowd(log: Log, mode: str) -> None:
-    """Of each launch that has ended what its name says."""
+    """Of each launch what its name says; of those that were refused that they were."""
     ended = {one.launch for one in log.of(ev.LaunchEnd)}
+    refused = [one.launch for one in log.of(ev.Refused)]
+    assert sorted([*ended, *refused]) == [*range(len(log.of(ev.Launch)))]
     launches = [one for one in log.of(ev.Launch) if one.launch in ended]
     results: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for touch in log.of(ev.Touched):
@@ -194,10 +199,71 @@ CROWDS = [("touch", "touch"), ("count", "count"), ("hot", "hot"), ("trace", "tou
           ("trace", "count"), ("trace", "hot")]  # fmt: skip
 
 
+TWO = ["context 1 0", "context 2 1", "module 1 1", "module 2 2"]
+
+
 @pytest.mark.parametrize(("mode", "analysis"), CROWDS)
 def test_a_crowd(tmp_path: Path, mode: str, analysis: str) -> None:
-    """More streams than have a table of their own, waits for one and for all, refused launches."""
+    """In each of two contexts more streams than have a table of their own, waits for one and for
+    all, refused launches; and a third context that is made and destroyed meanwhile."""
     settings = {"analysis": analysis, "workers": 3, "buffer": 64}
-    log = play(["context 1 0", "module 1 1", "crowd 12 20"], tmp_path, mode, **settings).log
-    assert len(log.of(ev.LaunchEnd)) == 12 * 20 * 3
+    log = play([*TWO, "crowd 18 14 2"], tmp_path, mode, **settings).log
+    assert len(log.of(ev.LaunchEnd)) == 18 * 14 * 3 + 14
     check_crowd(log, analysis)
+
+
+@pytest.mark.parametrize("mode", ["touch", "trace"])
+def test_a_crowd_under_the_thread_sanitizer(tmp_path: Path, mode: str) -> None:
+    settings = {"workers": 2, "buffer": 64, "sanitize": "thread"}
+    run = play([*TWO, "crowd 4 14 2"], tmp_path, mode, **settings)
+    assert run.stderr == ""
+    check_crowd(run.log, "touch")
+
+
+@pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_threads_that_capture_graphs_at_once(tmp_path: Path, sanitize: str) -> None:
+    """A graph's kernel gets the map that its own thread captured, whoever else captures."""
+    count, rounds, space = 5, 12, 1 << 24
+    maps = [f"tensor_map {t + 1} {words(CUBLAS, A + t * space)}" for t in range(count)]
+    log = play([
+        "context 1 0", f"module 1 1 - {cubin('90a')}", f"alloc 1 {A:#x} {count * space}", *maps,
+        f"captures {count} {rounds}",
+    ], tmp_path, sanitize=sanitize, classes=UNSEEN).log  # fmt: skip
+    threads = {one.launch: one.thread for one in log.of(ev.Launch)}
+    got = defaultdict(list)
+    for one in log.of(ev.TensorMap):
+        got[threads[one.launch]].append(one.address)
+    assert sorted(got.values()) == [[A + t * space] * rounds for t in range(count)]
+
+
+@pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_threads_that_copy_at_once(tmp_path: Path, sanitize: str) -> None:
+    """What one found as it was is told right before it, whichever way it was compared."""
+    count, rounds = 5, 12
+    run = play([*TWO, f"moves {count} {rounds} 2"], tmp_path, "copies", sanitize=sanitize)
+    found = defaultdict(list)
+    for one, after in pairwise(run.log.events):
+        if isinstance(one, ev.Compared):
+            assert isinstance(after, ev.Memcpy | ev.Memset)
+            assert after.size == one.size
+            found[one.size].append(2 * one.unchanged / one.size)
+    assert len(found) == count
+    assert set(map(tuple, found.values())) == {(0, 1, 0, *[1] * 3 * (rounds - 1))}
+    by = run.log.facts()["compared_by"]
+    assert sum(map(int, re.findall(r"\d+", by))) == count * rounds * 3, by
+
+
+@pytest.mark.parametrize("sanitize", ["", "thread"])
+def test_threads_whose_launches_are_looked_at_at_once(tmp_path: Path, sanitize: str) -> None:
+    """One at a time is; the others are counted."""
+    count, rounds = 5, 12
+    script = [*TWO, f"looks {count} {rounds} 2"]
+    log = play(script, tmp_path, "copies", snapshot=1, sanitize=sanitize).log
+    names = {one.launch: one.name for one in log.of(ev.Launch)}
+    assert len(names) == count * rounds
+    for one in log.of(ev.Kept):
+        thread = int(names[one.launch].removeprefix("own"))
+        assert (one.address, one.unchanged) == (A + thread * 0x1000000, 4096 - thread - 1)
+    others = re.search(r"(\d+) launches were not compared: another thread's", log.notes())
+    left = int(others[1]) if others else 0
+    assert len(log.of(ev.Kept)) == int(log.facts()["snapshots"]) == count * rounds - left > 0

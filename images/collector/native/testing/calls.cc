@@ -142,13 +142,9 @@ void call_launch(int stream, const Kernel& kernel, const std::string& way,
 
 namespace {
 
-CUstream handle_of(int stream) {
+Stream& stream_of(int number) {
   std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-  return machine().streams.at(stream)->handle();
-}
-
-void push(int stream, std::function<void()> work) {
-  machine().streams.at(stream)->push(std::move(work));
+  return *machine().streams.at(number);
 }
 
 }  // namespace
@@ -159,14 +155,15 @@ void move(int stream, uint64_t to, uint64_t from, uint64_t size, int direction,
     if (how == "refused") return;
     copy(stream, to, from, size, direction, true);
     if (how == "fails") return;
-    push(stream, [=] {
-      machine().streams.at(stream)->others_run();
+    Stream& own = stream_of(stream);
+    own.push([=, &own] {
+      own.others_run();
       memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
     });
   };
   use(stream);
   if (how.empty()) return work();
-  const MoveArguments arguments{to, from, size, handle_of(stream)};
+  const MoveArguments arguments{to, from, size, stream_of(stream).handle()};
   const uint32_t ids[] = {0, 0, SANITIZER_CBID_DRIVER_API_cuMemcpyHtoDAsync_v2,
                           SANITIZER_CBID_DRIVER_API_cuMemcpyDtoHAsync_v2,
                           SANITIZER_CBID_DRIVER_API_cuMemcpyDtoDAsync_v2};
@@ -178,7 +175,7 @@ void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32
           bool called) {
   const auto work = [=] {
     set(stream, address, width, 1, element, value);
-    push(stream, [=] {
+    stream_of(stream).push([=] {
       auto* const bytes = reinterpret_cast<uint8_t*>(address);
       for (uint64_t i = 0; i < width * element; ++i) {
         bytes[i] = static_cast<uint8_t>(value >> 8 * (i % element));
@@ -187,7 +184,7 @@ void fill(int stream, uint64_t address, uint64_t width, uint32_t element, uint32
   };
   use(stream);
   if (!called) return work();
-  const MoveArguments arguments{address, value, width, handle_of(stream)};
+  const MoveArguments arguments{address, value, width, stream_of(stream).handle()};
   const uint32_t ids[] = {0, SANITIZER_CBID_DRIVER_API_cuMemsetD8Async,
                           SANITIZER_CBID_DRIVER_API_cuMemsetD16Async, 0,
                           SANITIZER_CBID_DRIVER_API_cuMemsetD32Async};

@@ -75,6 +75,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* size) {
   if (getenv("SYNTHETIC_OLD")) return CUDA_ERROR_NOT_SUPPORTED;
+  std::lock_guard<std::recursive_mutex> guard(synthetic::machine().mutex);
   const auto& sizes = synthetic::machine().parameters.at(kernel);
   if (index >= sizes.size()) return CUDA_ERROR_INVALID_VALUE;
   *offset = 0;

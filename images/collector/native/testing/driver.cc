@@ -46,44 +46,6 @@ std::unique_lock<std::recursive_mutex> driver_lock_to_wait() {
   return driver_lock();
 }
 
-void Stream::run_one() {
-  std::function<void()> work;
-  {
-    std::lock_guard<std::mutex> guard(list);
-    if (queue.empty()) return;
-    work = std::move(queue.front());
-    queue.pop_front();
-  }
-  work();
-}
-
-void Stream::run_all() {
-  std::lock_guard<std::recursive_mutex> guard(running);
-  while (true) {
-    {
-      std::lock_guard<std::mutex> other(list);
-      if (queue.empty()) return;
-    }
-    run_one();
-  }
-}
-
-void Stream::others_run() {
-  std::vector<Stream*> others;
-  {
-    std::lock_guard<std::recursive_mutex> guard(machine().mutex);
-    for (auto& [number, stream] : machine().streams) {
-      if (stream.get() != this) others.push_back(stream.get());
-    }
-  }
-  for (Stream* other : others) other->run_all();
-}
-
-void Stream::push(std::function<void()> work) {
-  std::lock_guard<std::mutex> guard(list);
-  queue.push_back(std::move(work));
-}
-
 namespace {
 
 using Guard = std::lock_guard<std::recursive_mutex>;
@@ -124,7 +86,7 @@ Sanitizer_LaunchData launch_data(Stream& stream, const Kernel& kernel, Launch& l
 
 void queue_kernel(Stream& stream, const Kernel& kernel, void* userdata) {
   const Patches patches = module_of(kernel.module).active;
-  const std::thread::id other = machine().patching;
+  const std::thread::id other = stream.context->patching;
   if (other != std::thread::id() && other != std::this_thread::get_id()) {
     stream.context->broken = true;  // an illegal instruction, on a GPU
   }
@@ -165,6 +127,7 @@ void destroy_context(int number) {
   const auto data = context_data(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, &data);
   context.broken = true;
+  for (Stream* stream : streams_of(&context)) stream->end();
   free_taken(context);
   call(SANITIZER_CB_DOMAIN_RESOURCE, SANITIZER_CBID_RESOURCE_CONTEXT_DESTROY_FINISHED, &data);
 }
@@ -369,14 +332,7 @@ void wait_for_stream(int number) {
 
 void wait_for_context(int number) {
   Context& context = context_of(number);
-  std::vector<Stream*> streams;
-  {
-    Guard guard(machine().mutex);
-    for (auto& [other, stream] : machine().streams) {
-      if (stream->context == &context) streams.push_back(stream.get());
-    }
-  }
-  for (Stream* stream : streams) stream->run_all();
+  for (Stream* stream : streams_of(&context)) stream->run_all();
   reach("waited");
   Sanitizer_SynchronizeData data{};
   data.context = context.handle();

@@ -24,6 +24,7 @@ struct Context {
   int device = 0;
   std::atomic<bool> broken{false};
   bool patches = false;  // our file was loaded
+  std::atomic<std::thread::id> patching{};  // the thread that changes patches in it
   CUcontext handle() { return reinterpret_cast<CUcontext>(this); }
 };
 
@@ -38,16 +39,18 @@ struct Module {
 
 struct Stream {
   Context* context = nullptr;
-  bool gone = false;
+  std::atomic<bool> gone{false};
   CUgraph graph = nullptr;  // that is captured in it
   uint64_t capture = 0;
   std::mutex list;
   std::recursive_mutex running;
+  bool working = false;  // one of its works is under way; with `running`
   std::deque<std::function<void()>> queue;
   void push(std::function<void()> work);
   void run_one();
   void run_all();
   void others_run();  // as streams of a GPU do meanwhile
+  void end();         // with its context: what it has not done yet it never does
   CUstream handle() { return reinterpret_cast<CUstream>(this); }
   Sanitizer_StreamHandle sanitizer_handle() {
     return reinterpret_cast<Sanitizer_StreamHandle>(this);
@@ -71,7 +74,6 @@ struct Machine {
   std::map<void*, std::vector<size_t>> parameters;  // of kernels by their handles, in bytes
   uint64_t captures = 0;
   std::map<int, bool> instantiated;  // graphs, and whether modules were patched then
-  std::atomic<std::thread::id> patching{};  // the thread that changes patches
   std::map<int, std::unique_ptr<Context>> contexts;
   std::map<int, std::unique_ptr<Module>> modules;
   std::map<int, std::unique_ptr<Stream>> streams;
@@ -86,6 +88,8 @@ struct Machine {
   std::atomic<int> waits_in_nodes{0};    // the tool waited or took memory meanwhile
   std::recursive_mutex driver;
 };
+
+std::vector<Stream*> streams_of(const Context* context);  // all where it is null
 
 // With SYNTHETIC_LOCKS, one lock is held around every callback and wanted by every function of the
 // Sanitizer that the tool calls, as a driver's may be.

@@ -62,16 +62,14 @@ SanitizerResult take(CUcontext context, void** out, size_t size, uint32_t id) {
 SanitizerResult give(void* address, uint32_t id) {
   const auto guard = synthetic::driver_lock_to_wait();
   // As a real free does: work in flight ends first.
-  std::vector<synthetic::Stream*> streams;
   {
     Guard guard(machine().mutex);
     if (machine().memory.erase(reinterpret_cast<uint64_t>(address)) == 0) {
       return SANITIZER_ERROR_INVALID_PARAMETER;
     }
     machine().owners.erase(reinterpret_cast<uint64_t>(address));
-    for (auto& [number, stream] : machine().streams) streams.push_back(stream.get());
   }
-  for (synthetic::Stream* stream : streams) stream->run_all();
+  for (synthetic::Stream* stream : synthetic::streams_of(nullptr)) stream->run_all();
   report(id, address, 0);
   free(address);
   return SANITIZER_SUCCESS;
@@ -156,13 +154,13 @@ SanitizerResult sanitizerPatchModule(CUmodule handle) {
   auto* module = reinterpret_cast<synthetic::Module*>(handle);
   if (module->refuses) return SANITIZER_ERROR_NOT_SUPPORTED;
   synthetic::reach("patch");
-  machine().patching = std::this_thread::get_id();
+  module->context->patching = std::this_thread::get_id();
   if (module->gone) module->context->broken = true;  // memory that may be anything else
   if (getenv("SYNTHETIC_SLOW_PATCHES")) usleep(3000);
   if (const char* ms = getenv("SYNTHETIC_PATCHES_TAKE")) synthetic::skip(strtoull(ms, nullptr, 10));
   // As the real one: what is patched twice counts nothing from then on.
   module->active = module->active.empty() ? module->asked : synthetic::Patches();
-  machine().patching = std::thread::id();
+  module->context->patching = std::thread::id();
   return SANITIZER_SUCCESS;
 }
 

@@ -1,6 +1,5 @@
 // Reads a scenario from standard input, a command a line, and plays it on the synthetic driver.
 // Numbers may be hexadecimal. See the functions below for the commands.
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -16,17 +15,13 @@
 #include <thread>
 #include <vector>
 
+#include "crowds.h"
 #include "driver.h"
 
 namespace {
 
 using Words = std::vector<std::string>;
-
-// What the tool exports, found as its handlers find it; null where the tool is not loaded.
-template <class Function>
-Function exported(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
+using synthetic::exported;
 
 uint64_t value(const std::string& word) { return strtoull(word.c_str(), nullptr, 0); }
 int whole(const std::string& word) { return static_cast<int>(value(word)); }
@@ -76,71 +71,6 @@ struct Player {
     } else {
       synthetic::launch(stream, kernels.at(0), how == "refused");
     }
-  }
-
-  // Threads that each allocate, launch on a stream of their own and free, again and again.
-  void threads(int count, int rounds) {
-    std::vector<std::thread> all;
-    for (int t = 0; t < count; ++t) {
-      all.emplace_back([=] {
-        synthetic::make_stream(1000 + t, 1);
-        for (int i = 0; i < rounds; ++i) {
-          const uint64_t base = 0x7f0000000000 + static_cast<uint64_t>(t) * 0x1000000 +
-                                static_cast<uint64_t>(i % 3) * 0x100000;
-          synthetic::allocate(1, {base, 65536}, "device");
-          named("accel_trace_operator", true, "op");
-          synthetic::Kernel kernel{1, "kernel" + std::to_string(t), {}, {}};
-          kernel.accesses.push_back({synthetic::Type::global, 1, 4, base, 4, 100});
-          synthetic::launch(1000 + t, kernel, false);
-          named("accel_trace_operator", false, nullptr);
-          if (i % 7 == 0) synthetic::wait_for_stream(1000 + t);
-          synthetic::release(1, {base, 65536}, "device");
-        }
-        synthetic::wait_for_stream(1000 + t);
-      });
-    }
-    for (std::thread& thread : all) thread.join();
-  }
-
-  // Threads that each have two streams, an object and tensors that come and go, often at the same
-  // addresses. A launch's name says what it touches: object, its size, tensor, its size, accesses.
-  void crowd(int count, int rounds) {
-    auto* tell = exported<void (*)(int, uint64_t, uint64_t, uint64_t, uint64_t, int, uint64_t)>(
-        "accel_trace_tensor");
-    auto* flush = exported<void (*)()>("accel_trace_flush");
-    std::vector<std::thread> all;
-    for (int t = 0; t < count; ++t) {
-      const int first = 1000 + 2 * t;
-      for (const int own : {first, first + 1}) synthetic::make_stream(own, 1);
-      all.emplace_back([=] {
-        for (int i = 0; i < rounds; ++i) {
-          const uint64_t object = 0x7f0000000000 + static_cast<uint64_t>(t) * 0x1000000 +
-                                  static_cast<uint64_t>(i % 3) * 0x100000;
-          const uint64_t size = 0x10000 + 512 * static_cast<uint64_t>(i % 5);
-          synthetic::allocate(1, {object, size}, "device");
-          for (uint64_t j = 0; j < 3; ++j) {
-            const uint64_t tensor = object + 512 * ((static_cast<uint64_t>(i) + j) % 2);
-            const uint64_t bytes = 512 * (j + 1), reads = 1 + j + static_cast<uint64_t>(t);
-            char name[96];
-            snprintf(name, sizeof name, "%#llx %#llx %#llx %#llx %d",
-                     static_cast<unsigned long long>(object), static_cast<unsigned long long>(size),
-                     static_cast<unsigned long long>(tensor),
-                     static_cast<unsigned long long>(bytes), static_cast<int>(reads));
-            if (tell) tell(1, tensor, bytes, 0, 0, 0, 0);
-            synthetic::Kernel kernel{1, name, {}, {}};
-            kernel.accesses.push_back({synthetic::Type::global, 1, 4, tensor, 4, reads});
-            if ((i + t) % 13 == 5) synthetic::launch(first, kernel, true);
-            synthetic::launch(first + i % 2, kernel, false);
-            if (tell) tell(0, tensor, bytes, 0, 0, 0, 0);
-          }
-          if (i % 7 == t % 7) synthetic::wait_for_stream(first + i % 2);
-          if (i % 11 == t % 11) synthetic::wait_for_context(1);
-          if (i % 17 == t % 17 && flush) flush();
-          synthetic::release(1, {object, size}, "device");
-        }
-      });
-    }
-    for (std::thread& thread : all) thread.join();
   }
 
   // Launches that are drained while another thread is in callbacks for other things.
@@ -305,8 +235,9 @@ struct Player {
     else if (command == "own") printf("own callbacks %d\n", synthetic::own_callbacks() > 0);
     else if (command == "waits") printf("waits in nodes %d\n", synthetic::waits_in_nodes());
     else if (command == "flushes") flushes(whole(w[1]));
-    else if (command == "crowd") crowd(whole(w[1]), whole(w[2]));
-    else if (command == "threads") threads(whole(w[1]), whole(w[2]));
+    else if (synthetic::crowds().count(command)) {  // THREADS ROUNDS [CONTEXTS]
+      synthetic::crowds().at(command)(whole(w[1]), whole(w[2]), w.size() > 3 ? whole(w[3]) : 1);
+    }
     else if (command == "print") { printf("%s\n", w[1].c_str()); fflush(stdout); }
     else if (command == "pause") usleep(static_cast<useconds_t>(whole(w[1])) * 1000);
     else if (command == "skip") synthetic::skip(value(w[1]));
