@@ -215,7 +215,8 @@ def test_a_crowd(tmp_path: Path, mode: str, analysis: str) -> None:
 @pytest.mark.parametrize("mode", ["touch", "trace"])
 def test_a_crowd_under_the_thread_sanitizer(tmp_path: Path, mode: str) -> None:
     settings = {"workers": 2, "buffer": 64, "sanitize": "thread"}
-    run = play([*TWO, "crowd 4 14 2"], tmp_path, mode, **settings)
+    rounds = 60 if mode == "trace" else 14  # what a context's end races with is seldom there
+    run = play([*TWO, f"crowd 4 {rounds} 2"], tmp_path, mode, **settings)
     assert run.stderr == ""
     check_crowd(run.log, "touch")
 
