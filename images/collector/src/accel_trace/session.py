@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from accel_trace.coverage import Coverage
 from accel_trace.events import Dropped, Event, Fact, KernelTime, Launch, Note, Refused
 from accel_trace.log import LogError, LogReader, Status, read_status
 from accel_trace.unseen import KINDS, Unseen
@@ -21,51 +21,6 @@ _RANK_FACTS = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 class SessionError(ValueError):
     """A folder that holds no recorded run, or runs that do not belong together; one sentence."""
-
-
-@dataclass
-class Coverage:
-    """How much of a run the logs hold. Every report says it."""
-
-    launches: int = 0  # without those that the driver refused
-    refused: int = 0
-    analysed: int = 0  # of them; nodes of CUDA graphs too
-    graph_nodes: int = 0  # launches as nodes of a CUDA graph
-    dropped_events: int = 0
-    dropped_accesses: int = 0
-    unknown_frames: int = 0
-    damage: list[str] = field(default_factory=list)  # a line for each log that is not whole
-    remarks: list[str] = field(default_factory=list)  # what handlers said, level 1
-    warnings: list[str] = field(default_factory=list)  # and level 2 and 3
-    unseen: list[str] = field(default_factory=list)  # what is not in the logs: a report's head
-
-    @property
-    def filtered(self) -> int:
-        """Launches that were recorded and not analysed."""
-        return self.launches - self.analysed
-
-    def add(self, other: Coverage) -> None:
-        """Add another process' coverage to this one."""
-        for name in (
-            "launches", "refused", "analysed", "graph_nodes", "dropped_events", "dropped_accesses",
-            "unknown_frames", "damage", "remarks", "warnings", "unseen",
-        ):  # fmt: skip
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def text(self) -> str:
-        """Return the lines that end every report."""
-        lines = [
-            f"launches: {self.launches} recorded, {self.analysed} analysed, {self.filtered} not "
-            f"(filtered out, or the mode analyses none), {self.graph_nodes} in CUDA graphs",
-            f"dropped: {self.dropped_events} events, {self.dropped_accesses} accesses",
-        ]
-        if self.unknown_frames:
-            lines.append(f"skipped: {self.unknown_frames} frames of kinds that are not known here")
-        lines += [f"not whole: {line}" for line in self.damage]
-        for word, texts in (("note", self.remarks), ("warning", self.warnings)):
-            lines += [f"{word}: {text} ({n} times)" if n > 1 else f"{word}: {text}"
-                      for text, n in Counter(texts).items()]  # fmt: skip
-        return "\n".join(lines)
 
 
 class Process:
@@ -172,7 +127,7 @@ class Process:
             if isinstance(event, KINDS):
                 self.unseen.add(event)
             elif isinstance(event, Launch):
-                self._count(event, 1)
+                coverage.count(event)
             elif isinstance(event, Fact):
                 self.facts[event.name] = event.value
             elif isinstance(event, Note):
@@ -182,8 +137,7 @@ class Process:
         if self.unseen.refused:
             for event in reader.events((Launch,)):
                 if isinstance(event, Launch) and event.launch in self.unseen.refused:
-                    self._count(event, -1)
-                    coverage.refused += 1
+                    coverage.count(event, refused=True)
         status = read_status(reader.path.with_suffix(".status"))
         self.statuses.append(status)
         coverage.dropped_events += max(dropped.get("events", 0), status.dropped_events)
@@ -193,11 +147,6 @@ class Process:
             coverage.damage.append(f"{reader.path.name}: the handler gave up: {status.why}")
         elif reader.damage:
             coverage.damage.append(f"{reader.path.name}: {reader.damage}")
-
-    def _count(self, launch: Launch, by: int) -> None:
-        self.coverage.launches += by
-        self.coverage.analysed += by * (launch.analysed in (1, 2, 4))
-        self.coverage.graph_nodes += by * (launch.analysed in (2, 3, 4))
 
 
 class Session:
