@@ -128,7 +128,7 @@ class _Evaluator:
         finite = reduce(operator.and_, map(np.isfinite, sides))
         if not finite[0]:
             raise NoAnswer(f"a side of '{ast.unparse(node)}' is no finite number")
-        return np.where(finite, found, ~found[0])  # a draw that is none decides nothing
+        return np.where(finite, found, ~found[0])  # a draw that is none flips
 
     def _divisor(self, values: Values, node: ast.expr) -> Values:
         if values[0] == 0:

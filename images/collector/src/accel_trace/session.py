@@ -99,11 +99,11 @@ class Process:
         Of a launch that the driver refused there is Refused, and nothing else.
         """
         if len(self.readers) == 1:
-            return self._made(self.readers[0].events(kinds))
-        streams = [_timed(self._made(reader.events(kinds))) for reader in self.readers]
+            return self._that_ran(self.readers[0].events(kinds))
+        streams = [_timed(self._that_ran(reader.events(kinds))) for reader in self.readers]
         return (event for _, event in heapq.merge(*streams, key=lambda pair: pair[0]))
 
-    def _made(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _that_ran(self, events: Iterator[Event]) -> Iterator[Event]:
         refused = self.unseen.refused
         if not refused:
             return events
