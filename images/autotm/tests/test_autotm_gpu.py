@@ -19,7 +19,7 @@ import autotm_networks
 import autotm_plans
 import pytest
 import torch
-from autotm.executor import kernels, outside
+from autotm.executor import kernels, outside, workspace
 from autotm.executor.arena import arena_graph
 from autotm.executor.capture import capture
 from autotm.executor.errors import PinnedError
@@ -146,6 +146,7 @@ def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bi
 ) -> None:
     monkeypatch.setattr(kernels, "PART", 1 << 24)
     monkeypatch.setattr("autotm.executor.handing._candidates", lambda *_: [])  # as with two readers
+    monkeypatch.setattr(workspace, "LEAST", 1 << 24)  # else no less than the whole is tried
     monkeypatch.setattr(kernels, "_SAME", same := {})
     monkeypatch.setattr(kernels, "_PARTS", parts := {})
     found, outside = timed(*large(), LOSS), []
