@@ -94,12 +94,9 @@ def basis(samples: Samples, statistic: str = "median") -> Basis:
 
 def weakest(several: Iterable[Basis]) -> Basis:
     """What a value that is made of all these rests on; of none, it is known exactly."""
-    spreads, processes, hosts = list(zip(*several, strict=True)) or ([], [], [])
-    return Basis(
-        min(spreads, key=_SPREADS.index, default="none"),
-        min(processes, default=0),
-        max(hosts, default=0),
-    )
+    spreads, *counts = [*zip(*several, strict=True)] or [(), (), ()]
+    spread: Spread = min(spreads, key=_SPREADS.index, default="none")
+    return Basis(spread, *(min(each, default=0) for each in counts))
 
 
 def resample(samples: Samples, statistic: str = "median") -> Draws:

@@ -77,6 +77,7 @@ class Environment(Part, extra="allow", strict=False, coerce_numbers_to_str=True)
     """environment.json: what a workload says of its machine. Keys not listed here are kept."""
 
     gpu: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()  # a name a GPU; none on a CPU
+    gpu_uuid: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
     driver: str | None = None
     cuda: str | None = None
     torch: str | None = None
@@ -122,7 +123,7 @@ class Row:
     experiment: str
     point: str
     repeat: int = 0
-    host: str = ""
+    host: str = ""  # its name and its GPUs', as others may have the same name
     process: str = ""  # run, point and, where it has several, which of its processes
     note: str = ""
     environment: Environment | None = None  # of its point; None: nobody knows

@@ -132,7 +132,7 @@ class Results:
         return shown[0].model_copy(update={key: word for key, word in words.items() if word})
 
     def _row(self, point: PointResult, record: Record) -> Row:
-        status = point.status
+        status, found = point.status, point.found.environment
         return Row(
             metric=record.metric,
             unit=record.unit,
@@ -142,10 +142,10 @@ class Results:
             experiment=status.experiment,
             point=status.id,
             repeat=status.repeat,
-            host=point.origin.provenance.host.name,
+            host=" ".join([point.origin.provenance.host.name, *(found.gpu_uuid if found else ())]),
             process="/".join(filter(None, (point.origin.run, point.folder.name, record.process))),
             note=record.note or "",
-            environment=point.found.environment or self.environment,
+            environment=found or self.environment,
             reduced=point.origin.reduced,
             argv=status.argv,
         )

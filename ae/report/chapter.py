@@ -25,7 +25,7 @@ from ae.records.files import COLUMNS, Environment, flat
 from ae.records.results import Results
 from ae.report import text
 from ae.report.tables import ResultTable, Shape, result_tables, skip_groups, without_ends
-from ae.statistics import FEWEST, by_process, unpaired
+from ae.statistics import FEWEST, Basis, basis, by_process, unpaired
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,33 +188,35 @@ def machine_words(environment: Environment, evidence: Iterable[str]) -> str:
     return f"CPU: {environment.cpu}" if environment.cpu else "machine not recorded"
 
 
-def processes_of(rows: Iterable[Row]) -> list[int]:
-    """The fewest and the most processes that a label set was measured in."""
+def bases_of(rows: Iterable[Row]) -> list[Basis]:
+    """What each label set that was measured rests on."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         if row["evidence"] != "static":
             labels = [row[name] for name in row if name not in COLUMNS]
             groups.setdefault((row["experiment"], row["metric"], *labels), []).append(row)
-    counts = [len(by_process(one)) for one in groups.values()]
-    return sorted({min(counts), max(counts)}) if counts else []
+    return [basis(by_process(one)) for one in groups.values()]
 
 
 def face(plot: Plot, environment: Environment, rows: Sequence[Row]) -> str:
     """The foot of a figure of these records: machine, evidence, samples, how spread is shown."""
     evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
-    counts = [int(n) for n in plot.table["n"]]
-    samples = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    machine = [machine_words(environment, evidence)]
-    machine += ["variants of several runs, not paired"] * unpaired(rows)
-    processes, spread = processes_of(rows), plot.spread
-    if processes and processes[0] < FEWEST:  # what the figure says of whiskers is of more of them
-        ends = "range" if processes[-1] < FEWEST else f"95 % interval (range below {FEWEST})"
-        said = rf"\1whiskers: {ends}" if processes[-1] > 1 else ""
-        spread = re.sub(r"([,;] |^)whiskers?: [^;,|]*", said, spread)
-    many = f"{' to '.join(map(str, processes))} process{'es' if processes[-1:] != [1] else ''}"
-    machine += [f"evidence: {', '.join(evidence)}"]
-    facts = [f"samples a value: {samples}", *[many] * bool(processes), *[spread] * bool(spread)]
-    return "\n".join("   |   ".join(line) for line in (machine, facts))
+    machine = [machine_words(environment, evidence), f"evidence: {', '.join(evidence)}"]
+    machine[1:1] = ["variants of several runs, not paired"] * unpaired(rows)
+    facts, spread = [f"samples a value: {_between([int(n) for n in plot.table['n']])}"], plot.spread
+    if bases := bases_of(rows):
+        _, processes, hosts = zip(*bases, strict=True)
+        many = max(processes) > 1
+        if min(processes) < FEWEST:  # what the figure says of whiskers is of more of them
+            ends = "range" if max(processes) < FEWEST else f"95 % interval (range below {FEWEST})"
+            spread = re.sub(r"([,;] |^)whiskers?: [^;,|]*", rf"\1whiskers: {ends}" * many, spread)
+        where = f"es of {_between(hosts)} host{'s' * (max(hosts) > 1)}" * many
+        facts += [f"{_between(processes)} process{where}"]
+    return "\n".join("   |   ".join(filter(None, line)) for line in (machine, [*facts, spread]))
+
+
+def _between(counts: Collection[int]) -> str:
+    return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
 def _call(

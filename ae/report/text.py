@@ -20,13 +20,13 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     unit = "" if len(units) > 1 or units <= {"", "1", table.metric} else f" [{min(units)}]"
     ranges = {row["spread"] for row in table.rows} == {"range"}
     header = [*table.keys, f"{table.metric}{unit}", "range" if ranges else "95 % interval", "n",
-              "processes", "evidence", "speed-up"]  # fmt: skip
+              "processes", "hosts", "evidence", "speed-up"]  # fmt: skip
     cells = [
         [
             *(row[key] for key in table.keys),
             number(row["median"]) + (f" {row['unit']}" if len(units) > 1 else ""),
             span(row["low"], row["high"], "" if ranges else row["spread"]),
-            str(row["n"]), str(row["processes"]), row["evidence"],
+            *(str(row[name]) for name in ("n", "processes", "hosts", "evidence")),
             "-" if row["speedup"] is None else f"{row['speedup']:.2f}x over {row['baseline']}",
         ]
         for row in table.rows
@@ -39,11 +39,11 @@ def result_columns(
 ) -> tuple[list[str], list[list[str]], list[str]]:
     """Header and cells of the columns that say something, and what all rows share, in words.
 
-    Samples, processes and evidence are columns where they differ; so are keys, unless `all_keys`.
+    What values rest on is a column where it differs; so are keys, unless `all_keys`.
     """
     header, cells = result_cells(table)
     keys = len(table.keys)
-    may_go = [*range(0 if all_keys or len(cells) == 1 else keys), *range(keys + 2, keys + 5)]
+    may_go = [*range(0 if all_keys or len(cells) == 1 else keys), *range(keys + 2, keys + 6)]
     same = {i: cells[0][i] for i in may_go if len({row[i] for row in cells}) == 1}
     empty = {keys + 1} if not any(row[keys + 1] for row in cells) else set()
     keep = [i for i in range(len(header)) if i not in {*same, *empty}]
@@ -65,7 +65,7 @@ def result_text(table: ResultTable, width: int = 100, most: int | None = None) -
     words = {"evidence", "speed-up"}
     right = [i for i, name in enumerate(header) if i >= keys and name not in words]
     shown = grid(header, lines, width=width, right=right)
-    return f"{table.experiment}\n{shown}\n{', '.join(facts)}"
+    return f"{table.experiment}\n{shown}\n{_wrapped(', '.join(facts), width)}"
 
 
 def skip_text(groups: Sequence[tuple[str, str]], width: int = 100, most: int | None = None) -> str:
@@ -82,7 +82,7 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
 
     keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
-               "processes", "n", "evidence", "speedup", "baseline"]  # fmt: skip
+               "processes", "hosts", "n", "evidence", "speedup", "baseline"]  # fmt: skip
     lines = [
         {"experiment": table.experiment, "metric": table.metric, **row}
         for table in tables
@@ -98,7 +98,7 @@ def result_latex(tables: Iterable[ResultTable]) -> str:
     parts = []
     for table in tables:
         header, cells = result_cells(table)
-        shape = "l" * len(table.keys) + "rrrrll"
+        shape = "l" * len(table.keys) + "rrrrrll"
         shown = pd.DataFrame(cells, columns=header).map(clean)
         latex = shown.to_latex(index=False, escape=True, column_format=shape)
         parts.append(f"% {clean(table.experiment)}\n{latex}")

@@ -15,7 +15,7 @@ from ae.figures import draw as figures
 from ae.figures.draw import Plot, bars, new_panels
 from ae.figures.summary import rows_of
 from ae.records.files import Environment
-from ae.report.chapter import draw, face, machine_words, processes_of
+from ae.report.chapter import bases_of, draw, face, machine_words
 
 TOY = '''
 import pandas as pd
@@ -151,14 +151,17 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
         frames = [records(**{name: [4.0]}).assign(repeat=number) for name, number in each]
         return face(plot, facts, rows_of(pd.concat(frames)))
 
-    assert "5 to 6 processes   |   bars: median, whiskers: boot" in said(5, 6)
+    assert "5 to 6 processes of 1 host   |   bars: median, whiskers: boot" in said(5, 6)
     assert said(1).endswith("1 process   |   bars: median")
     some = said(1, 3)
-    assert some.endswith("1 to 3 processes   |   bars: median, whiskers: range")
+    assert some.endswith("1 to 3 processes of 1 host   |   bars: median, whiskers: range")
     assert said(2, 5).endswith("bars: median, whiskers: 95 % interval (range below 5)")
     still = replace(plot, spread="one number per run, no spread")
     two = rows_of(pd.concat([records(base=[4.0]).assign(repeat=at) for at in range(2)]))
-    assert face(still, facts, two).endswith("2 processes   |   one number per run, no spread")
+    said_of_two = face(still, facts, two)
+    assert said_of_two.endswith("2 processes of 1 host   |   one number per run, no spread")
+    elsewhere = [{**row, "host": f"host {row['repeat']}"} for row in two]
+    assert "   |   2 processes of 2 hosts   |   " in face(still, facts, elsewhere)
 
 
 def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) -> None:
@@ -166,8 +169,8 @@ def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) ->
     (drawn,) = draw(recipe, {"times": ("e",)}, one, {}, tmp_path)
     assert drawn.files["csv"].read_text().splitlines()[1].startswith("base,5,4.1,,,none,1,1,")
     several = pd.concat([one.assign(repeat=i) for i in range(3)])
-    assert processes_of(rows_of(several)) == [3]
-    assert processes_of(rows_of(several.assign(evidence="static"))) == []
+    assert bases_of(rows_of(several)) == [("range", 3, 1)]
+    assert bases_of(rows_of(several.assign(evidence="static"))) == []
 
 
 def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: Path) -> None:
@@ -179,9 +182,10 @@ def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: 
         (drawn,) = draw(recipe, {function: (experiment,)}, both, {}, tmp_path, ["svg"])
         return drawn.files["svg"].read_text()
 
-    assert "|   5 processes   |" in said("times", "e")
+    assert "|   5 processes of 1 host   |" in said("times", "e")
     assert "|   1 process   |" in said("times", "f")
-    assert "|   1 to 5 processes   |" in said("plain", "e")  # it draws records as they are
+    records_as_they_are = said("plain", "e")
+    assert "|   1 to 5 processes of 1 host   |" in records_as_they_are
 
 
 def test_the_face_says_where_variants_of_a_point_are_of_several_runs(

@@ -55,8 +55,8 @@ def run(folder: Path, name: str, *points: dict[str, Any], **facts: Any) -> Resul
         ]  # fmt: skip
         (place / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (place / "stdout.log").write_text("chatter")
-        gpu = facts.get("gpu", "NVIDIA H200")
-        (place / "environment.json").write_text(json.dumps({"gpu": gpu}))
+        gpu = {"gpu": facts.get("gpu", "NVIDIA H200"), "gpu_uuid": facts.get("gpu_uuid", [])}
+        (place / "environment.json").write_text(json.dumps(gpu))
     data = {
         "schema": 1, "recipe": "toy", "name": name, "created": created,
         "plan": {"recipe": "toy", "lane": "native", "flavour": "cuda", "quick": False,
@@ -86,6 +86,15 @@ def test_every_point_of_every_run_is_a_process_of_its_host(tmp_path: Path) -> No
     assert by_process(map(vars, rows)) == {
         ("left", "01/a"): [1.0], ("left", "01/a-r1"): [2.0], ("right", "02/a-r2/rank0"): [3.0],
     }  # fmt: skip
+
+
+def test_a_host_of_the_same_name_with_another_gpu_is_another_one(tmp_path: Path) -> None:
+    folder = tmp_path / "reference/h200/toy"
+    for at, uuid in enumerate(("GPU-a", "GPU-a", "GPU-b")):
+        one = run(tmp_path, f"0{at}", point(f"p-r{at}", f"k{at}", 1.0), host="vm", gpu_uuid=[uuid])
+        keep(one, folder)
+    found = by_process(map(vars, load_reference(folder).rows))
+    assert [host for host, _ in sorted(found)] == ["vm GPU-a", "vm GPU-a", "vm GPU-b"]
 
 
 def test_a_set_is_the_union_of_its_runs(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
     assert "99 to 101" in text
     assert "2.00x over base" in text
     assert "2.00x over stock" in text
-    assert text.splitlines()[-1] == (
-        "median and 95 % interval over processes, n: 5, processes: 5, evidence: measured"
+    assert " ".join(text.split()).endswith(
+        "median and 95 % interval over processes, n: 5, processes: 5, hosts: 1, evidence: measured"
     )
 
 
@@ -146,7 +146,7 @@ def test_samples_and_evidence_are_columns_where_they_differ() -> None:
     text = result_text(result_table(frame, metrics=["kernel_time"], keys=["variant"]))
     assert text.splitlines()[1].split()[-3:] == ["n", "evidence", "speed-up"]
     assert "emulated" in text.splitlines()[4]
-    assert text.splitlines()[-1] == "median, processes: 1"
+    assert text.splitlines()[-1] == "median, processes: 1, hosts: 1"
 
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
@@ -285,14 +285,15 @@ def test_latex_is_escaped_and_has_a_row_a_value() -> None:
         metrics=["kernel_time"], keys=["variant"],
     )  # fmt: skip
     text = result_latex(tables)
-    assert text.startswith("% embedding\n\\begin{tabular}{lrrrrll}\n\\toprule\n")
+    assert text.startswith("% embedding\n\\begin{tabular}{lrrrrrll}\n\\toprule\n")
     assert (
-        r"variant & kernel\_time [us] & 95 \% interval & n & processes & evidence & speed-up \\"
+        r"variant & kernel\_time [us] & 95 \% interval & n & processes & hosts & evidence & "
+        r"speed-up \\"
         in text
     )
     assert (
         r"50 \% \& a\_b \textbackslash x\textasciitilde \textasciicircum \{<>\}"
-        r" & 2 & 1 to 3 & 5 & 5 & measured & - \\"
+        r" & 2 & 1 to 3 & 5 & 5 & 1 & measured & - \\"
     ) in text
     assert text.endswith("\\end{tabular}\n")
 
