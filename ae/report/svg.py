@@ -6,13 +6,13 @@ import re
 
 _LEFT_OUT = re.compile(
     r"(?s)<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
-    r'| transform="rotate\(-?0 [^"]*"|(?<=>)\s+(?=<)'
+    r'| transform="rotate\(-?0 [^"]*"|(?<=>)\s+(?=<)|<path d="M \S+ \S+\s*"[^>]*>'
 )
-_SHORTENED = re.compile(r' (d|x|y|width|height|transform|style)="([^"]*)"')
+_SHORTENED = re.compile(r'(?: clip-path="([^"]*)")? (d|x|y|width|height|transform|style)="([^"]*)"')
 _REFERRED = re.compile(r"#([\w.-]+)(?=[\")])")
 _IN, _AT = r"([^<]*(?:<(?!/?g\b)[^<]*)*)</g>", r" x='\S*' y='\S*'"
 _GROUPS = ((f"<g/>|<g>{_IN}", r"\1"), (rf"(<g clip-path='[^']*'>){_IN}\1", r"\1\2"))
-_SHAPES = r"(<path d='[^']*)'((?: clip-path='[^']*')? class='s\d+'/>)<path d='([^']*)'\2"
+_SHAPES = r"(<path d='[^']*)'( class='[s\d ]+'/>)<path d='([^']*)'\2"
 _RUN = re.compile(rf"<use( href='\S*'){_AT}( class='\w*'/>)(?:<use\1{_AT}\2){{2,}}")
 
 
@@ -26,15 +26,15 @@ def small(svg: str) -> str:
     looks: dict[str, str] = {}
 
     def shorten(match: re.Match[str]) -> str:
-        name, value = match[1], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[2])
+        clip, name, value = match[1], match[2], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[3])
         if name == "style":
-            return f" class='{looks.setdefault(value, 'so'['opacity' in value] + str(len(looks)))}'"
+            kind, own = "so"["opacity" in value], [value, *[f"clip-path:{clip}"] * bool(clip)]
+            return f" class='{' '.join(looks.setdefault(s, f'{kind}{len(looks)}') for s in own)}'"
         return f" {name}='{_straight(value) if name == 'd' else value}'"
 
     svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg)).replace(" xlink:href=", " href=")
-    rules = (f".{name}{{{rule}}}" for rule, name in looks.items())
-    sheet = "".join(["text{white-space:pre}marker{overflow:visible}", *rules, "</style>"])
-    svg = svg.replace("</style>", sheet, 1)
+    rules = "".join(f".{name}{{{rule}}}" for rule, name in looks.items())
+    svg = svg.replace("</", f"text{{white-space:pre}}marker{{overflow:visible}}{rules}</", 1)
     used = {*_REFERRED.findall(svg)} & {*re.findall(r' id="([^"]*)"', svg)}  # no colours
     names = {name: f"i{at}" for at, name in enumerate(sorted(used))}
     svg = re.sub(r' id="([^"]*)"', lambda m: f" id='{names[m[1]]}'" if m[1] in names else "", svg)

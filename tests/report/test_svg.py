@@ -31,15 +31,30 @@ def svg() -> str:
 
 
 def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
-    """What is drawn, in its order: the tag with all of its style, its text, its corners. A line
-    with a marker counts as the marker, at each of its corners.
+    """What is drawn, in its order: the tag with all of its style and whether something clips it,
+    its text, its corners. A line with a marker counts as the marker, at each of its corners.
 
     Paths of one look, one after the other, count as one, but for those that shine through.
     """
     root = ElementTree.fromstring(svg)
     sheet = "".join(style.text or "" for style in root.iterfind(".//{*}style"))
     rules = dict(re.findall(r"\.([so]\d+)\{([^}]*)\}", sheet))
-    found = []
+    found: list[tuple[str, str, list[tuple[float, float]]]] = []
+    above = {id(one): parent for parent in root.iter() for one in parent}
+
+    def styles(one: ElementTree.Element) -> list[str]:
+        names = one.get("class", "").split()
+        attributes = [f"clip-path:{one.get('clip-path')}"] * ("clip-path" in one.attrib)
+        return [one.get("style", ""), *(rules[name] for name in names), *attributes]
+
+    def look_of(one: ElementTree.Element) -> str:
+        own = next((rule for rule in styles(one) if rule and not rule.startswith("clip-path")), "")
+        lines = [one]
+        while id(lines[-1]) in above:
+            lines.append(above[id(lines[-1])])
+        clipped = any("clip-path:url" in rule for each in lines for rule in styles(each))
+        return f"{own} {clipped}"
+
     inside = {id(one) for marker in root.iterfind(".//{*}marker") for one in marker.iter()}
     for one in root.iter():
         tag = one.tag.partition("}")[2]
@@ -47,12 +62,12 @@ def looks(svg: str) -> list[tuple[str, str, list[tuple[float, float]]]]:
             continue
         if marked := re.search(r"marker:url\(#(\w+)\)", one.get("style", "")):
             (used,) = root.iterfind(f".//{{*}}marker[@id='{marked[1]}']/{{*}}use")
-            look = (f"use {rules[used.get('class', '')]} None False", "")
+            clips = look_of(one).split()[-1]
+            look = (f"use {rules[used.get('class', '')]} {clips} None False", "")
             found += [(*look, [place]) for place in places(one.get("d", ""))]
             continue
         if tag in ("path", "text", "use", "rect"):
-            style = one.get("style") or rules.get(one.get("class", ""), "")
-            style = re.sub(r"url\(#\w+\)", "url", style)
+            style = re.sub(r"url\(#\w+\)", "url", look_of(one))
             at = [(float(one.get("x", 0)), float(one.get("y", 0)))] if tag == "use" else []
             about = f"{tag} {style} {one.get('fill')} {'rotate(-30' in one.get('transform', '')}"
             look = (about, "".join(one.itertext()))

@@ -288,8 +288,7 @@ def test_latex_is_escaped_and_has_a_row_a_value() -> None:
     assert text.startswith("% embedding\n\\begin{tabular}{lrrrrrll}\n\\toprule\n")
     assert (
         r"variant & kernel\_time [us] & 95 \% interval & n & processes & hosts & evidence & "
-        r"speed-up \\"
-        in text
+        r"speed-up \\" in text
     )
     assert (
         r"50 \% \& a\_b \textbackslash x\textasciitilde \textasciicircum \{<>\}"
