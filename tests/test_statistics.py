@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from ae import statistics
 from ae.statistics import Basis, Samples, summarize
@@ -181,6 +182,15 @@ def test_long_records_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> No
     whole = summarize(samples)
     monkeypatch.setattr(statistics, "_CHUNK", 350)
     assert summarize(samples) == whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, array_shapes(min_dims=1, max_dims=3)))
+def test_a_median_is_numpys(values: statistics.Draws) -> None:
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(
+            statistics._median(values, axis=-1), np.median(values, axis=-1)
+        )
 
 
 @pytest.mark.parametrize("samples", [{}, {("h", "p"): []}, {("h", "p"): np.ones((2, 3))}])
