@@ -50,8 +50,30 @@ class Answer:
     basis: statistics.Basis
 
 
+Cells = dict[tuple[str | None, ...], dict[int, Row]]  # values of labels: records by their places
+
+
+class Records:
+    """Rows to evaluate expressions over, which share what was found and drawn of them."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.by_labels, self.drawn = cache(self._by_labels), cache(self._drawn)
+
+    def _by_labels(self, metric: str | None, *names: str) -> Cells:
+        found: Cells = {}
+        for index, row in enumerate(self.rows):
+            if metric in (None, row.metric):
+                found.setdefault(tuple(_label(row, name) for name in names), {})[index] = row
+        return found
+
+    def _drawn(self, name: str, *places: int) -> tuple[Values, statistics.Basis]:
+        samples = statistics.by_process(vars(self.rows[index]) for index in places)
+        return statistics.resample(samples, name), statistics.basis(samples, name)
+
+
 def evaluate(
-    expression: Expression, rows: Sequence[Row], evidence: Sequence[str],
+    expression: Expression, records: Records, evidence: Sequence[str],
     where: Mapping[str, str] | None = None,
 ) -> Answer:  # fmt: skip
     """The answer of the records whose evidence may serve. Raises NoAnswer.
@@ -60,23 +82,20 @@ def evaluate(
     """
     import numpy as np
 
-    evaluator = _Evaluator(rows, frozenset(evidence))
+    evaluator = _Evaluator(records, frozenset(evidence))
     with np.errstate(all="ignore"):
         values = evaluator.visit(expression.tree, where or {})
-    basis = statistics.weakest(evaluator.bases)
-    return Answer(values, tuple(evaluator.used.values()), basis)
+    return Answer(values, tuple(evaluator.used.values()), statistics.weakest(evaluator.bases))
 
 
 class _Evaluator:
-    """Evaluates checked expressions over rows and remembers which rows were used."""
+    """Evaluates checked expressions over records and remembers which were used."""
 
-    def __init__(self, rows: Sequence[Row], evidence: frozenset[str]) -> None:
+    def __init__(self, records: Records, evidence: frozenset[str]) -> None:
         self.used: dict[int, Row] = {}
         self.bases: list[statistics.Basis] = []
-        self._rows = rows
+        self._records = records
         self._evidence = evidence
-        self._known: dict[tuple[str, tuple[int, ...]], Values] = {}
-        self._cells = cache(self._by_labels)
 
     def visit(self, node: ast.expr, bound: Mapping[str, str]) -> Values:  # noqa: PLR0911
         import numpy as np
@@ -174,21 +193,13 @@ class _Evaluator:
         if not labels:
             yield dict(bound)
             return
-        cells = (row for row in self._rows if all(_label(row, k) == v for k, v in bound.items()))
-        for value in dict.fromkeys(_label(row, labels[0]) for row in cells):
-            if value is not None:
+        for *others, value in self._records.by_labels(None, *bound, labels[0]):
+            if others == [*bound.values()] and value is not None:
                 yield from self._found(labels[1:], {**bound, labels[0]: value})
 
-    def _by_labels(self, metric: str, *names: str) -> dict[tuple[str | None, ...], dict[int, Row]]:
-        found: dict[tuple[str | None, ...], dict[int, Row]] = {}
-        for index, row in enumerate(self._rows):
-            if row.metric == metric:
-                found.setdefault(tuple(_label(row, name) for name in names), {})[index] = row
-        return found
-
     def _select(self, name: str, metric: str, wanted: Mapping[str, str]) -> Values:
-        matching = self._cells(metric, *wanted).get(tuple(wanted.values()), {})
-        serving = [one for one in matching.items() if one[1].evidence in self._evidence]
+        matching = self._records.by_labels(metric, *wanted).get(tuple(wanted.values()), {})
+        serving = {at: row for at, row in matching.items() if row.evidence in self._evidence}
         about = ", ".join(f"{key} {value}" for key, value in wanted.items())
         words = f"{metric} ({about})" if about else metric
         if matching and not serving:
@@ -196,18 +207,15 @@ class _Evaluator:
             raise WrongEvidence(f"the records of {words} are {given}")
         if not serving:
             raise NoRecords(f"no records of {words}")
-        _refuse_several([row for _, row in serving], words)
+        _refuse_several([*serving.values()], words)
         self.used.update(serving)
-        key = (name, tuple(index for index, _ in serving))
-        if key not in self._known:
-            samples = statistics.by_process(vars(row) for _, row in serving)
-            try:
-                self._known[key] = statistics.resample(samples, name)
-            except ValueError as error:
-                raise NoAnswer(f"{words}: {error}") from error
-            if any(row.evidence != "static" for _, row in serving):
-                self.bases.append(statistics.basis(samples, name))
-        return self._known[key]
+        try:
+            values, basis = self._records.drawn(name, *serving)
+        except ValueError as error:
+            raise NoAnswer(f"{words}: {error}") from error
+        if any(row.evidence != "static" for row in serving.values()):
+            self.bases.append(basis)
+        return values
 
 
 def _label(row: Row, name: str) -> str | None:

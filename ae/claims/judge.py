@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ae import statistics
-from ae.claims.evaluate import Answer, NoAnswer, WrongEvidence, evaluate
+from ae.claims.evaluate import Answer, NoAnswer, Records, WrongEvidence, evaluate
 from ae.claims.expressions import parse_expression
 from ae.errors import ExitCode
 from ae.model import Part
@@ -132,7 +132,8 @@ def judge(claims: Sequence[Claim], rows: Sequence[Row]) -> list[Judgement]:
     A record's environment says on which hardware it was taken. Of those that are smaller than the
     paper's (`Row.reduced`) only static facts are judged.
     """
-    return [_judge_one(claim, rows) for claim in claims]
+    records = Records(rows)
+    return [_judge_one(claim, records) for claim in claims]
 
 
 def runs_on(name: str, wanted: str) -> bool:
@@ -143,13 +144,13 @@ def runs_on(name: str, wanted: str) -> bool:
     return there and ("mig" in asked.split() or "mig" not in words.split())
 
 
-def _judge_one(claim: Claim, rows: Sequence[Row]) -> Judgement:
+def _judge_one(claim: Claim, records: Records) -> Judgement:
     if not claim.transcribed or claim.expression is None:
         why = "nobody could read the value in the paper"
         return Judgement(claim=claim, verdict=Verdict.NOT_TRANSCRIBED, reason=why)
     expression = parse_expression(claim.expression)
     try:
-        answer = evaluate(expression, rows, claim.evidence, claim.where)
+        answer = evaluate(expression, records, claim.evidence, claim.where)
     except WrongEvidence as wrong:
         why = f"{wrong}, and only {' or '.join(claim.evidence)} ones may serve"
         return Judgement(claim=claim, verdict=Verdict.NOT_COMPARABLE, reason=why)

@@ -21,7 +21,7 @@ from typing import Annotated
 import yaml
 from pydantic import Field
 
-from ae.claims.evaluate import NoAnswer, evaluate
+from ae.claims.evaluate import NoAnswer, Records, evaluate
 from ae.claims.expressions import parse_expression
 from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.errors import UsageError
@@ -93,6 +93,7 @@ class _Filler:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._results, self._judgements = cache(self._read), cache(self._judge)
+        self._records = cache(lambda name: Records(self._results(name).rows))
 
     def filled(self, text: str, path: str, changes: list[Change]) -> str:
         """The text with what its comments ask for; what was different goes into `changes`."""
@@ -121,8 +122,7 @@ class _Filler:
         return self._claim(name, what) if _CLAIM.fullmatch(what) else self._number(name, what, {})
 
     def _number(self, name: str, expression: str, where: Mapping[str, str]) -> str:
-        rows = self._results(name).rows
-        answer = evaluate(parse_expression(expression), rows, EVIDENCE, where)
+        answer = evaluate(parse_expression(expression), self._records(name), EVIDENCE, where)
         return rounded(interval(answer.values, answer.basis))
 
     def _claim(self, name: str, claim: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ae.claims.evaluate import NoAnswer, NoRecords, WrongEvidence, evaluate
+from ae.claims.evaluate import NoAnswer, NoRecords, Records, WrongEvidence, evaluate
 from ae.claims.expressions import parse_expression
 from ae.records.files import Row
 
@@ -31,8 +31,8 @@ ROWS = [
 
 
 def value(text: str, *evidence: str, rows: list[Row] | None = None) -> float | bool:
-    rows = ROWS if rows is None else rows
-    answer = evaluate(parse_expression(text), rows, evidence or ("measured", "static"))
+    records = Records(ROWS if rows is None else rows)
+    answer = evaluate(parse_expression(text), records, evidence or ("measured", "static"))
     found: float | bool = answer.values[0].item()
     return found
 
@@ -198,19 +198,42 @@ def test_the_interval_follows_the_samples() -> None:
         for process in range(6)
     ]
     text = "median(time, variant=base) / median(time, variant=fast)"
-    answer = evaluate(parse_expression(text), rows, ["measured"])
+    records = Records(rows)
+    answer = evaluate(parse_expression(text), records, ["measured"])
     values = answer.values
     assert answer.basis == ("ci95", 6, 1)
     low, high = np.percentile(values[1:], [2.5, 97.5])
     assert low < 2.0 < high
     assert 0.01 < high - low < 0.2
     same = parse_expression("median(time, variant=base) / median(time, variant=base)")
-    assert set(evaluate(same, rows, ["measured"]).values) == {1.0}  # one record, drawn once
+    assert set(evaluate(same, records, ["measured"]).values) == {1.0}  # one record, drawn once
+
+
+def test_expressions_over_the_same_records_leave_each_other_alone() -> None:
+    records = Records([*ROWS, *(row("many", n, n + 1.0, process=str(n)) for n in range(5))])
+    asked = [
+        (parse_expression(f"{name}({metric})"), [evidence])
+        for name in ("median", "minimum", "mean")
+        for metric in ("many", "time, variant=base, dataset=hot", "regs")
+        for evidence in ("measured", "static")
+    ]
+
+    def told(shared: Records | None) -> list[object]:
+        found: list[object] = []
+        for text, evidence in asked:
+            try:
+                answer = evaluate(text, shared or Records(records.rows), evidence)
+                found.append((answer.values.tolist(), answer.rows, answer.basis))
+            except WrongEvidence as wrong:
+                found.append(str(wrong))
+        return found
+
+    assert told(records) == told(records) == told(None)
 
 
 def test_the_records_used_are_told() -> None:
     answer = evaluate(
-        parse_expression("median(time, variant=fast, dataset=hot)"), ROWS, ["measured"]
+        parse_expression("median(time, variant=fast, dataset=hot)"), Records(ROWS), ["measured"]
     )
     assert answer.rows == (ROWS[1],)
 
@@ -275,6 +298,10 @@ def test_values_that_are_found_may_belong_to_something_else() -> None:
     assert value(text, rows=rows) == 10.0
 
 
+def test_each_cell_that_is_found_counts_once() -> None:
+    assert value("mean_over(median(time), dataset=found, variant=found)") == 25.0
+
+
 def test_cells_are_written_out_from_what_is_known() -> None:
     asked: list[tuple[str, frozenset[str]]] = []
 
@@ -287,20 +314,20 @@ def test_cells_are_written_out_from_what_is_known() -> None:
     assert asked == [(label, frozenset({"embedding"})) for label in ("dataset", "variant")]
     assert parse_expression(written.text) == written
     assert "dataset=['hot', 'cold'], variant=['base']" in written.text
-    assert evaluate(written, ROWS, ["measured"]).values[0]
+    assert evaluate(written, Records(ROWS), ["measured"]).values[0]
 
 
 def test_labels_of_where_are_shared_and_overridden() -> None:
     text = parse_expression(
         "ratio(time, variant=base/fast) + median(time, variant=base, dataset=lone)"
     )
-    assert evaluate(text, ROWS, ["measured"], {"dataset": "cold"}).values[0] == 64.0
+    assert evaluate(text, Records(ROWS), ["measured"], {"dataset": "cold"}).values[0] == 64.0
 
 
 def test_a_share_is_of_ones() -> None:
     rows = [row("hit", *[1.0] * 60, 0.0, 0.0)]
-    answer = evaluate(parse_expression("100 * share(hit)"), rows, ["measured"])
+    answer = evaluate(parse_expression("100 * share(hit)"), Records(rows), ["measured"])
     assert answer.values[0] == pytest.approx(100 * 60 / 62)
     assert answer.basis.spread == "ci95"
     with pytest.raises(NoAnswer, match="0 or 1"):
-        evaluate(parse_expression("share(time, dataset=lone)"), ROWS, ["measured"])
+        evaluate(parse_expression("share(time, dataset=lone)"), Records(ROWS), ["measured"])
