@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ae.figures.summary import Row, in_order, pool_rows, ratio_interval
+from ae.figures.summary import Row, in_order, pool_rows
 from ae.records.files import COLUMNS, Skip
 from ae.units import TIMES
 
@@ -148,8 +148,7 @@ def _speedup(record: Row, keys: Sequence[str], records: Sequence[Row], shape: Sh
     if base is record or min(map(min, parts)) <= 0 or not (is_time or is_rate):
         return {"speedup": None, "baseline": None}
     over, under = (base, record) if is_time else (record, base)
-    speedup = ratio_interval(over["samples"], under["samples"]).value
-    return {"speedup": speedup, "baseline": against}
+    return {"speedup": over["median"] / under["median"], "baseline": against}
 
 
 def without_ends(table: pd.DataFrame) -> pd.DataFrame:
