@@ -35,8 +35,8 @@ def small(svg: str) -> str:
     svg = _SHORTENED.sub(shorten, _LEFT_OUT.sub("", svg)).replace(" xlink:href=", " href=")
     rules = "".join(f".{name}{{{rule}}}" for rule, name in looks.items())
     svg = svg.replace("</", f"text{{white-space:pre}}marker{{overflow:visible}}{rules}</", 1)
-    used = {*_REFERRED.findall(svg)} & {*re.findall(r' id="([^"]*)"', svg)}  # no colours
-    names = {name: f"i{at}" for at, name in enumerate(sorted(used))}
+    used, ids = {*_REFERRED.findall(svg)}, re.findall(r' id="([^"]*)"', svg)  # some are colours
+    names = {name: f"i{at}" for at, name in enumerate(filter(used.__contains__, ids))}
     svg = re.sub(r' id="([^"]*)"', lambda m: f" id='{names[m[1]]}'" if m[1] in names else "", svg)
     svg = _REFERRED.sub(lambda match: f"#{names.get(match[1], match[1])}", svg)
     for old, new in ((r'="([^"\']*)"', r"='\1'"), *_GROUPS, (_SHAPES, r"\1\3'\2")):

@@ -16,8 +16,12 @@ from ae.report.svg import address, small
 
 @pytest.fixture(scope="module")
 def svg() -> str:
+    return drawn("ae")
+
+
+def drawn(salt: str) -> str:
     """Bars, some translucent, hatches, clipped lines, markers, hostile and rotated words."""
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context({**STYLE, "svg.hashsalt": salt}):
         figure = Figure()
         axis = figure.subplots()
         axis.bar(["a <b>", "50 % & #1", 'it\'s "c"'], [1.23456, 2, 3], hatch="//")
@@ -115,6 +119,12 @@ def test_every_reference_has_its_target(svg: str) -> None:
     ids = re.findall(r" id='([^']*)'", one)
     assert len(ids) == len(set(ids)) == 6  # the clip, the hatch, two ticks, the marker's shape, it
     assert set(re.findall(r"(?:url\(|href=')#(\w+)", one)) == set(ids)
+
+
+def test_the_same_figure_has_the_same_bytes(svg: str) -> None:
+    again = drawn("another")  # with other names; what clips has others in every process
+    assert again != svg
+    assert small(again) == small(svg)
 
 
 def test_the_address_fits_an_attribute(svg: str) -> None:
