@@ -203,7 +203,7 @@ def face(plot: Plot, environment: Environment, rows: Sequence[Row]) -> str:
     evidence = sorted({word for cell in plot.table["evidence"] for word in str(cell).split("+")})
     machine = [machine_words(environment, evidence), f"evidence: {', '.join(evidence)}"]
     machine[1:1] = ["variants of several runs, not paired"] * unpaired(rows)
-    facts, spread = [f"samples a value: {_between([int(n) for n in plot.table['n']])}"], plot.spread
+    facts, spread = [f"samples: {_between([int(n) for n in plot.table['n']])}"], plot.spread
     if bases := bases_of(rows):
         _, processes, hosts = zip(*bases, strict=True)
         many = max(processes) > 1
