@@ -8,7 +8,7 @@ _LEFT_OUT = re.compile(
     r"(?s)<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
     r'| transform="rotate\(-?0 [^"]*"|(?<=>)\s+(?=<)|<path d="M \S+ \S+\s*"[^>]*>'
 )
-_SHORTENED = re.compile(r'(?: clip-path="([^"]*)")? (d|x|y|width|height|transform|style)="([^"]*)"')
+_SHORTENED = re.compile(r' (d|x|y|width|height|transform|(?:clip-path="([^"]*)" )?style)="([^"]*)"')
 _REFERRED = re.compile(r"#([\w.-]+)(?=[\")])")
 _IN, _AT = r"([^<]*(?:<(?!/?g\b)[^<]*)*)</g>", r" x='\S*' y='\S*'"
 _GROUPS = ((f"<g/>|<g>{_IN}", r"\1"), (rf"(<g clip-path='[^']*'>){_IN}\1", r"\1\2"))
@@ -26,8 +26,8 @@ def small(svg: str) -> str:
     looks: dict[str, str] = {}
 
     def shorten(match: re.Match[str]) -> str:
-        clip, name, value = match[1], match[2], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[3])
-        if name == "style":
+        name, clip, value = match[1], match[2], re.sub(r"(\.\d[1-9]?+)\d+", r"\1", match[3])
+        if name.endswith("style"):
             kind, own = "so"["opacity" in value], [value, *[f"clip-path:{clip}"] * bool(clip)]
             return f" class='{' '.join(looks.setdefault(s, f'{kind}{len(looks)}') for s in own)}'"
         return f" {name}='{_straight(value) if name == 'd' else value}'"
