@@ -104,12 +104,13 @@ def fitting(
 
 
 def part(plan: Plan, budget: Budget, share: tuple[int, int]) -> tuple[Plan, Budget]:
-    """What lease `share[0]` of `share[1]` side by side runs: by key, so no process runs in two.
+    """What lease `share[0]` of `share[1]` side by side runs: dealt out, so no process runs in two.
 
-    A claim is decided by those of its points that are among them.
+    Each has about as many of an experiment. A claim is decided by those of its points among them.
     """
     which, many = share
-    mine = {point.id for point in plan.points if int(point.key, 16) % many == which - 1}
+    dealt = sorted(plan.points, key=lambda point: (point.experiment, point.key))
+    mine = {point.id for point in dealt[which - 1 :: many]}
     plan = replace(plan, points=tuple(point for point in plan.points if point.id in mine))
     points = [point for point in budget.points if point.id in mine]
     needs = {claim: need & mine for claim, need in budget.needs.items() if need & mine}
