@@ -136,8 +136,8 @@ def test_a_share_counts_what_it_adds_to_a_claim(leases: ModuleType, root: Path) 
     assert sorted(point.id for part, _ in parts for point in part.points) == sorted(
         point.id for point in plan.points
     )
-    for name in {point.experiment for point in plan.points}:
-        dealt = [sum(p.experiment == name for p in part.points) for part, _ in parts]
+    for one in {(point.experiment, point.repeat) for point in plan.points}:
+        dealt = [sum((p.experiment, p.repeat) == one for p in part.points) for part, _ in parts]
         assert max(dealt) - min(dealt) <= 1
     for part, own in parts:
         names = {point.id for point in part.points}

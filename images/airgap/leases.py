@@ -106,10 +106,11 @@ def fitting(
 def part(plan: Plan, budget: Budget, share: tuple[int, int]) -> tuple[Plan, Budget]:
     """What lease `share[0]` of `share[1]` side by side runs: dealt out, so no process runs in two.
 
-    Each has about as many of an experiment. A claim is decided by those of its points among them.
+    Each has about as many of an experiment, and with a larger --repeat what it had, and more. A
+    claim is decided by those of its points among them.
     """
     which, many = share
-    dealt = sorted(plan.points, key=lambda point: (point.experiment, point.key))
+    dealt = sorted(plan.points, key=lambda p: (p.repeat, p.experiment, p.key))
     mine = {point.id for point in dealt[which - 1 :: many]}
     plan = replace(plan, points=tuple(point for point in plan.points if point.id in mine))
     points = [point for point in budget.points if point.id in mine]
