@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from rap_training.backends import NumpyBackend
 from rap_training.feed import Feed
 from rap_training.launches import fused, unfused
 from rap_training.memory import Buffers, final_keys
+from rap_training.plan.generator import heavier
 from rap_training.plan.graph import Plan
 from rap_training.work import Work, data_parallel, locality
 
@@ -92,6 +95,25 @@ def run_on(device: torch.device, work: Work, how: str) -> Buffers:
 def test_every_operator_equals_the_reference(device: str, how: str) -> None:
     work = work_of(every_operator())
     assert_equal(work, run_on(torch.device(device), work, how))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_a_chain_repeats_equals_the_reference(device: str) -> None:
+    work = work_of(heavier(every_operator(), 8.0))
+    assert_equal(work, run_on(torch.device(device), work, "vertical"))
+
+
+def test_the_code_of_a_chain_does_not_grow_with_what_it_repeats(tmp_path: Path) -> None:
+    """The longest chains of plan 3 took Triton minutes, and a run was given up for its silence."""
+    from rap_training.kernels.backend import TritonBackend
+
+    def lines(factor: float) -> int:
+        work, folder = work_of(heavier(every_operator(), factor)), tmp_path / str(factor)
+        backend = TritonBackend(torch.device("cpu"), folder)
+        backend.bind_chains(final_keys(work), prepare(work, torch.device("cpu")), 0)
+        return sum(each.read_text().count("\n") for each in folder.glob("chains_*.py"))
+
+    assert lines(32.0) < 1.1 * lines(8.0)
 
 
 @pytest.mark.parametrize("how", ["horizontal", "vertical"])

@@ -4,8 +4,9 @@ RAP fuses operators of one kind across features and writes every intermediate va
 Here a program computes elements of a final result: it finds out which element of the raw column
 each comes from (first_x, ngram and one_hot only move elements), loads it once, applies the whole
 chain and stores it once. Chains of equal operators share a branch; a launch holds up to
-BRANCHES of them, so plans 0 and 1 are one launch. The source is generated, readable, and kept as
-a file. Traffic: raw columns in, results out, nothing between.
+BRANCHES of them, so plans 0 and 1 are one launch. What a chain repeats is a loop: written out, the
+long chains of heavier plans take the compiler minutes. The source is generated, readable, and kept
+as a file. Traffic: raw columns in, results out, nothing between.
 
 Table rows: `words` int64 [members, 8 + 2 * longest]: input, lengths, mask, output, its lengths,
 rows, widths of input and output, then two parameters an operator; `floats` likewise.
@@ -14,7 +15,7 @@ rows, widths of input and output, then two parameters an operator; `floats` like
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ from rap_training.memory import Buffers
 from rap_training.work import Instance
 
 BRANCHES = 8
+LONGEST, FEWEST = 4, 3  # operators of what is looped over, and turns: fewer are written out
+_STILL = {"first_x", "ngram"}  # they move elements, and leave values as they are
+_MOVES = {*_STILL, "one_hot"}
 _HEAD = 8
 Signature = tuple[
     str, ...
@@ -92,7 +96,7 @@ def source(group: Sequence[Signature], longest: int) -> str:
     branches = []
     for number, chain in enumerate(group):
         word = "if" if number == 0 else "elif"
-        branches.append(f"    {word} sort == {number}:  # {' > '.join(chain)}")
+        branches.append(f"    {word} sort == {number}:  # {_words(chain)}")
         branches.append(f"        chain_{number}(at, numbers, offset, mask)")
     body = "\n\n\n".join(_function(number, chain) for number, chain in enumerate(group))
     kernel = "\n".join(
@@ -127,37 +131,51 @@ def _function(number: int, chain: Signature) -> str:
         "    in_width = tl.load(at + 6).to(tl.int32)",
         "    out_width = tl.load(at + 7).to(tl.int32)",
         "    row = offset // out_width",
-        f"    place_{len(ops)} = offset - row * out_width",
+        "    place = offset - row * out_width",
         "    lengths = tl.load(at + 1)",
-        f"    length_0 = tl.zeros_like(place_{len(ops)}) + in_width",
+        "    length = tl.zeros_like(place) + in_width",
         "    if lengths != 0:",
         "        listed = lengths.to(tl.pointer_type(tl.int32))",
-        "        length_0 = tl.load(listed + row, mask=mask, other=0)",
+        "        length = tl.load(listed + row, mask=mask, other=0)",
     ]
+    counts = [f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)" for step in range(len(ops))]
+    length, taken = "length", []  # taken: the length of what each operator takes
     for step, op in enumerate(ops):
-        n = f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)"
+        taken.append(length)
         result = {
-            "first_x": f"tl.minimum(length_{step}, {n})",
-            "ngram": f"device.ngram_length(length_{step}, {n})",
-            "one_hot": f"length_{step} * {n}",
-        }.get(op, f"length_{step}")
-        lines.append(f"    length_{step + 1} = {result}")
+            "first_x": f"tl.minimum({length}, {counts[step]})",
+            "ngram": f"device.ngram_length({length}, {counts[step]})",
+            "one_hot": f"{length} * {counts[step]}",
+        }.get(op)
+        if result is not None:
+            length = f"length_{step + 1}"
+            lines.append(f"    {length} = {result}")
+    came = ["place" for _ in range(len(ops) + 1)]  # of an element before each operator, and at last
     for step in reversed(range(len(ops))):
-        n = f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)"
-        came = {
-            "ngram": f"device.ngram_source(place_{step + 1}, length_{step}, {n})",
-            "one_hot": f"place_{step + 1} // {n}",
-        }.get(ops[step], f"place_{step + 1}")
-        lines.append(f"    place_{step} = {came}")
+        after = came[step + 1]
+        source = {
+            "ngram": f"device.ngram_source({after}, {taken[step]}, {counts[step]})",
+            "one_hot": f"{after} // {counts[step]}",
+        }.get(ops[step])
+        came[step] = f"place_{step}" if source is not None else after
+        if source is not None:
+            lines.append(f"    place_{step} = {source}")
     pointer = {"float32": "tl.float32", "int64": "tl.int64"}
     lines += [
-        f"    read = mask & (place_{len(ops)} < length_{len(ops)})",
-        "    element = row * in_width + place_0",
+        f"    read = mask & (place < {length})",
+        f"    element = row * in_width + {came[0]}",
         f"    source = tl.load(at).to(tl.pointer_type({pointer[kinds[0]]}))",
         "    x = tl.load(source + element, mask=read, other=0)",
     ]
-    for step, (op, kind) in enumerate(zip(ops, kinds, strict=True)):
-        lines.append(f"    {_value(step, op, kind)}")
+    for first, size, turns in _runs(chain):
+        indent, turn = "    ", ""
+        if turns > 1:
+            lines.append(f"    for turn in range({turns}):")
+            indent, turn = "        ", f" + {2 * size} * turn"
+        for step in range(first, first + size):
+            if ops[step] not in _STILL:
+                places = came[step + 1], came[step]
+                lines.append(indent + _value(step, ops[step], kinds[step], places, turn))
     result = _result(ops[-1], kinds[-1], chain)
     lines += [
         f"    target = tl.load(at + 3).to(tl.pointer_type({result}))",
@@ -165,15 +183,42 @@ def _function(number: int, chain: Signature) -> str:
         "    out_lengths = tl.load(at + 4)",
         "    if out_lengths != 0:",
         "        where = out_lengths.to(tl.pointer_type(tl.int32)) + row",
-        f"        tl.store(where, length_{len(ops)}, mask=mask & (place_{len(ops)} == 0))",
+        f"        tl.store(where, {length}, mask=mask & (place == 0))",
     ]
     return "\n".join(lines)
 
 
-def _value(step: int, op: str, kind: str) -> str:
-    """The statement that applies one operator to x."""
-    first, second = (f"tl.load(at + {_HEAD + 2 * step + i})" for i in range(2))
-    a, b = (f"tl.load(numbers + {2 * step + i})" for i in range(2))
+def _runs(chain: Signature) -> Iterator[tuple[int, int, int]]:
+    """The chain's parts: the first operator of each, how many it has, and how often they come."""
+    step = 0
+    while step < len(chain):
+        size, turns = _repeated(chain[step:])
+        yield step, size, turns
+        step += size * turns
+
+
+def _repeated(chain: Signature) -> tuple[int, int]:
+    """How many operators the chain begins with again and again, and how often; else 1, 1.
+
+    None of them moves elements. Of several, those that come to the most operators, then the fewest.
+    """
+    best = 1, 1
+    for size in range(1, LONGEST + 1):
+        part, turns = chain[:size], 1
+        if not _MOVES.isdisjoint(step.split(":")[0] for step in part):
+            break
+        while chain[turns * size : (turns + 1) * size] == part:
+            turns += 1
+        if turns >= FEWEST and size * turns > best[0] * best[1]:
+            best = size, turns
+    return best
+
+
+def _value(step: int, op: str, kind: str, places: tuple[str, str], turn: str) -> str:
+    """The statement that applies one operator to x. places: of the element among its results, and
+    among what it takes. turn: added to where its parameters lie, in a loop."""
+    first, second = (f"tl.load(at + {_HEAD + 2 * step + i}{turn})" for i in range(2))
+    a, b = (f"tl.load(numbers + {2 * step + i}{turn})" for i in range(2))
     whole = kind == "int64"
     if op == "fill_null":
         mask = (
@@ -190,10 +235,19 @@ def _value(step: int, op: str, kind: str) -> str:
         "clamp": f"x = device.clamp(x, {low}, {high})",
         "map_id": f"x = device.map_id(x, {first}.to(tl.pointer_type(tl.int64)), {second})",
         "one_hot": (
-            f"x = device.one_hot(x, place_{step + 1} - place_{step} * {first}.to(tl.int32), "
+            f"x = device.one_hot(x, {places[0]} - {places[1]} * {first}.to(tl.int32), "
             f"{a}, {b}, {first}.to(tl.int32))"
         ),
-    }.get(op, "pass  # only moves elements")
+    }[op]
+
+
+def _words(chain: Signature) -> str:
+    """Its operators, for who reads the program."""
+    parts = []
+    for first, size, turns in _runs(chain):
+        words = " > ".join(chain[first : first + size])
+        parts.append(words if turns == 1 else f"({words}) {turns} times")
+    return " > ".join(parts)
 
 
 def _result(op: str, kind: str, chain: Signature) -> str:
