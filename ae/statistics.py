@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Draws = NDArray[float64]  # (1 + RESAMPLES,): the value, then one of every draw
 
 Spread = Literal["none", "range", "ci95"]  # what the ends are of, in the order of their worth
-Process = tuple[str, str]  # host, process
+Process = tuple[str, str]  # its GPUs or its host, with spaces between; its name
 Samples = Mapping[Process, Sequence[float]]  # of one metric
 
 RESAMPLES = 1000
@@ -39,11 +39,11 @@ STATISTICS = tuple(_STATISTICS)
 
 
 class Basis(NamedTuple):
-    """What a value rests on: the spread that it can have, its processes and their hosts."""
+    """What a value rests on: the spread that it can have, its processes and their devices."""
 
     spread: Spread
     processes: int
-    hosts: int
+    devices: int
 
 
 class Interval(NamedTuple):
@@ -59,14 +59,14 @@ class Interval(NamedTuple):
     high: float
     spread: Spread = "none"
     processes: int = 1
-    hosts: int = 1
+    devices: int = 1
 
 
 def by_process(rows: Iterable[Mapping[str, Any]]) -> Samples:
     """The samples of records of one metric, by the process that they were taken in."""
     found: dict[Process, list[float]] = {}
     for row in rows:
-        key = str(row.get("host") or ""), str(row.get("process") or row.get("repeat") or "")
+        key = str(row.get("uuid") or ""), str(row.get("process") or row.get("repeat") or "")
         found.setdefault(key, []).extend(map(float, row["samples"]))
     return found
 
@@ -85,7 +85,8 @@ def basis(samples: Samples, statistic: str = "median") -> Basis:
         spread = "ci95"
     if sum(map(len, samples.values())) < FEWEST:
         spread = "none"
-    return Basis(spread, len(samples), len({host for host, _ in samples}))
+    devices = {name for names, _ in samples for name in names.split(" ")}
+    return Basis(spread, len(samples), len(devices))
 
 
 def weakest(several: Iterable[Basis]) -> Basis:

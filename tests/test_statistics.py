@@ -82,16 +82,16 @@ def test_one_process_and_few_samples_have_no_spread() -> None:
     assert summarize(processes(*([float(x)] for x in range(5)))).spread == "ci95"
 
 
-def test_hosts_are_counted() -> None:
-    samples = {("a", "1"): [1.0] * 3, ("b", "1"): [2.0] * 3, ("a", "2"): [3.0] * 3}
-    assert summarize(samples)[3:] == ("range", 3, 2)
+def test_devices_are_counted() -> None:
+    samples = {("a", "1"): [1.0] * 3, ("b c", "1"): [2.0] * 3, ("a", "2"): [3.0] * 3}
+    assert summarize(samples)[3:] == ("range", 3, 3)
 
 
 def test_records_are_put_together_by_process_alone() -> None:
     rows = [
-        {"samples": (1.0,), "host": "a", "process": "1", "repeat": 0},
-        {"samples": (2.0,), "host": "a", "process": "1", "repeat": 0},
-        {"samples": (3.0,), "host": "b", "process": "1", "repeat": 0},
+        {"samples": (1.0,), "uuid": "a", "process": "1", "repeat": 0},
+        {"samples": (2.0,), "uuid": "a", "process": "1", "repeat": 0},
+        {"samples": (3.0,), "uuid": "b", "process": "1", "repeat": 0},
         {"samples": (4.0,), "repeat": 1},
     ]
     assert statistics.by_process(rows) == {

@@ -115,7 +115,7 @@ class Judgement:
     high: float | None = None
     spread: statistics.Spread = "none"
     processes: int = 0  # the fewest behind a record that served; 0: known without any
-    hosts: int = 0
+    devices: int = 0
     hardware: tuple[str, ...] = ()  # what the records were taken on; empty for static ones
     evidence: tuple[str, ...] = ()  # of the records that served
     n: int = 0  # samples in them
@@ -164,7 +164,7 @@ def _judge_one(claim: Claim, records: Records) -> Judgement:
         reason="the expression gives no finite number",
         spread=found.spread,
         processes=found.processes,
-        hosts=found.hosts,
+        devices=found.devices,
         hardware=tuple(sorted({row.hardware for row in moving})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]  # of a record table
 ASKED: ContextVar[list[Row]] = ContextVar("ASKED")  # records that the figure being drawn pooled
-_SUMMARY = ("median", "low", "high", "spread", "processes", "hosts")
+_SUMMARY = ("median", "low", "high", "spread", "processes", "devices")
 
 
 def ratio_interval(top: Samples, bottom: Samples) -> Interval:
@@ -43,7 +43,7 @@ def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dic
     """One row per combination of the labels `keys` among the records of `metric`.
 
     Columns: the keys (a label that a record lacks is ""), samples (of all records that agree in the
-    keys, by process), n, median, low, high, spread, processes, hosts, unit, evidence.
+    keys, by process), n, median, low, high, spread, processes, devices, unit, evidence.
     The order is that of first appearance; an unknown metric gives no row.
     """
     groups: dict[tuple[str, ...], list[Row]] = {}

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 Evidence = Literal["measured", "scaled", "emulated", "simulated", "inferred", "static"]
 EVIDENCE: tuple[str, ...] = get_args(Evidence)
 COLUMNS = (
-    "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "host", "process",
+    "metric", "unit", "evidence", "samples", "experiment", "point", "repeat", "uuid", "process",
     "note",
 )  # fmt: skip
-_MADE = ("n", "median", "low", "high", "spread", "processes", "hosts", "speedup", "baseline")
+_MADE = ("n", "median", "low", "high", "spread", "processes", "devices", "speedup", "baseline")
 RESERVED = (*COLUMNS, *_MADE)  # the last are made for figures and tables
 LINE_BYTES = 16 * 2**20  # of a line, and of a file that is one object
 FILE_BYTES = 512 * 2**20
@@ -123,7 +123,7 @@ class Row:
     experiment: str
     point: str
     repeat: int = 0
-    host: str = ""  # its name and its GPUs', as others may have the same name
+    uuid: str = ""  # of its GPUs, with spaces between; without any the name of the host
     process: str = ""  # run, point and, where it has several, which of its processes
     note: str = ""
     environment: Environment | None = None  # of its point; None: nobody knows

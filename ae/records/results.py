@@ -142,7 +142,7 @@ class Results:
             experiment=status.experiment,
             point=status.id,
             repeat=status.repeat,
-            host=" ".join([point.origin.provenance.host.name, *(found.gpu_uuid if found else ())]),
+            uuid=" ".join(found.gpu_uuid if found else ()) or point.origin.provenance.host.name,
             process="/".join(filter(None, (point.origin.run, point.folder.name, record.process))),
             note=record.note or "",
             environment=found or self.environment,

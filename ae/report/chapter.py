@@ -205,12 +205,12 @@ def face(plot: Plot, environment: Environment, rows: Sequence[Row]) -> str:
     machine[1:1] = ["variants of several runs, not paired"] * unpaired(rows)
     facts, spread = [f"samples: {_between([int(n) for n in plot.table['n']])}"], plot.spread
     if bases := bases_of(rows):
-        _, processes, hosts = zip(*bases, strict=True)
+        _, processes, devices = zip(*bases, strict=True)
         many = max(processes) > 1
         if min(processes) < FEWEST:  # what the figure says of whiskers is of more of them
             ends = "range" if max(processes) < FEWEST else f"95 % interval (range below {FEWEST})"
             spread = re.sub(r"([,;] |^)whiskers?: [^;,|]*", rf"\1whiskers: {ends}" * many, spread)
-        where = f"es of {_between(hosts)} host{'s' * (max(hosts) > 1)}" * many
+        where = f"es on {_between(devices)} device{'s' * (max(devices) > 1)}" * many
         facts += [f"{_between(processes)} process{where}"]
     return "\n".join("   |   ".join(filter(None, line)) for line in (machine, [*facts, spread]))
 

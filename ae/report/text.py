@@ -20,13 +20,13 @@ def result_cells(table: ResultTable) -> tuple[list[str], list[list[str]]]:
     unit = "" if len(units) > 1 or units <= {"", "1", table.metric} else f" [{min(units)}]"
     ranges = {row["spread"] for row in table.rows} == {"range"}
     header = [*table.keys, f"{table.metric}{unit}", "range" if ranges else "95 % interval", "n",
-              "processes", "hosts", "evidence", "speed-up"]  # fmt: skip
+              "processes", "devices", "evidence", "speed-up"]  # fmt: skip
     cells = [
         [
             *(row[key] for key in table.keys),
             number(row["median"]) + (f" {row['unit']}" if len(units) > 1 else ""),
             span(row["low"], row["high"], "" if ranges else row["spread"]),
-            *(str(row[name]) for name in ("n", "processes", "hosts", "evidence")),
+            *(str(row[name]) for name in ("n", "processes", "devices", "evidence")),
             "-" if row["speedup"] is None else f"{row['speedup']:.2f}x over {row['baseline']}",
         ]
         for row in table.rows
@@ -82,7 +82,7 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
 
     keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
-               "processes", "hosts", "n", "evidence", "speedup", "baseline"]  # fmt: skip
+               "processes", "devices", "n", "evidence", "speedup", "baseline"]  # fmt: skip
     lines = [
         {"experiment": table.experiment, "metric": table.metric, **row}
         for table in tables

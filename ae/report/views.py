@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Encoding = dict[str, Any]
 
-_ABOUT = {"n", "low", "high", "spread", "processes", "hosts", "unit", "evidence"}
+_ABOUT = {"n", "low", "high", "spread", "processes", "devices", "unit", "evidence"}
 _UNIT = re.compile(r"_(ns|us|ms|s|percent|mib|gb|per_s)$")
 _COLOURS = ("blue", "orange", "green", "vermilion", "sky", "purple", "grey", "olive")
 _CROWD = 30  # marks; beyond that one label gets a panel for each of its values

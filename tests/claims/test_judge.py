@@ -175,7 +175,7 @@ def test_the_value_comes_with_its_interval_and_samples() -> None:
     assert found.low is not None
     assert found.high is not None
     assert 1.9 < found.low <= 2.0 <= found.high < 2.1
-    assert (found.n, found.processes, found.hosts, found.spread) == (10, 5, 1, "ci95")
+    assert (found.n, found.processes, found.devices, found.spread) == (10, 5, 1, "ci95")
     assert one(A100, [row("base", 20.0, 20.0, 20.0), row("fast", 10.0, 10.0)]).n == 5
     assert found.hardware == ("NVIDIA A100-SXM4-40GB",)
     assert found.evidence == ("measured",)

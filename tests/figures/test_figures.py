@@ -151,17 +151,17 @@ def test_face_says_gpu_evidence_samples_and_spread() -> None:
         frames = [records(**{name: [4.0]}).assign(repeat=number) for name, number in each]
         return face(plot, facts, rows_of(pd.concat(frames)))
 
-    assert "5 to 6 processes of 1 host   |   bars: median, whiskers: boot" in said(5, 6)
+    assert "5 to 6 processes on 1 device   |   bars: median, whiskers: boot" in said(5, 6)
     assert said(1).endswith("1 process   |   bars: median")
     some = said(1, 3)
-    assert some.endswith("1 to 3 processes of 1 host   |   bars: median, whiskers: range")
+    assert some.endswith("1 to 3 processes on 1 device   |   bars: median, whiskers: range")
     assert said(2, 5).endswith("bars: median, whiskers: 95 % interval (range below 5)")
     still = replace(plot, spread="one number per run, no spread")
     two = rows_of(pd.concat([records(base=[4.0]).assign(repeat=at) for at in range(2)]))
     said_of_two = face(still, facts, two)
-    assert said_of_two.endswith("2 processes of 1 host   |   one number per run, no spread")
-    elsewhere = [{**row, "host": f"host {row['repeat']}"} for row in two]
-    assert "   |   2 processes of 2 hosts   |   " in face(still, facts, elsewhere)
+    assert said_of_two.endswith("2 processes on 1 device   |   one number per run, no spread")
+    elsewhere = [{**row, "uuid": f"GPU-{row['repeat']}"} for row in two]
+    assert "   |   2 processes on 2 devices   |   " in face(still, facts, elsewhere)
 
 
 def test_one_process_has_no_whisker_and_no_ends(recipe: Path, tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_the_face_counts_the_processes_of_what_is_drawn(recipe: Path, tmp_path: 
         (drawn,) = draw(recipe, {function: (experiment,)}, both, {}, tmp_path, ["svg"])
         return drawn.files["svg"].read_text()
 
-    assert "|   5 processes of 1 host   |" in said("times", "e")
+    assert "|   5 processes on 1 device   |" in said("times", "e")
     assert "|   1 process   |" in said("times", "f")
     records_as_they_are = said("plain", "e")
-    assert "|   1 to 5 processes of 1 host   |" in records_as_they_are
+    assert "|   1 to 5 processes on 1 device   |" in records_as_they_are
 
 
 def test_the_face_says_where_variants_of_a_point_are_of_several_runs(

@@ -76,7 +76,7 @@ def values(found: Results) -> dict[tuple[str, str], float]:
     return {(row.point, row.labels["variant"]): row.samples[0] for row in found.rows}
 
 
-def test_every_point_of_every_run_is_a_process_of_its_host(tmp_path: Path) -> None:
+def test_every_point_of_every_run_is_a_process_of_its_device(tmp_path: Path) -> None:
     """Or several, where the workload says so. A point that runs twice is not one that is longer."""
     folder = tmp_path / "reference/h200/toy"
     rank = {"more": {"process": "rank0"}}
@@ -88,13 +88,13 @@ def test_every_point_of_every_run_is_a_process_of_its_host(tmp_path: Path) -> No
     }  # fmt: skip
 
 
-def test_a_host_of_the_same_name_with_another_gpu_is_another_one(tmp_path: Path) -> None:
+def test_a_host_of_the_same_name_with_another_gpu_is_another_device(tmp_path: Path) -> None:
     folder = tmp_path / "reference/h200/toy"
     for at, uuid in enumerate(("GPU-a", "GPU-a", "GPU-b")):
         one = run(tmp_path, f"0{at}", point(f"p-r{at}", f"k{at}", 1.0), host="vm", gpu_uuid=[uuid])
         keep(one, folder)
     found = by_process(map(vars, load_reference(folder).rows))
-    assert [host for host, _ in sorted(found)] == ["vm GPU-a", "vm GPU-a", "vm GPU-b"]
+    assert [device for device, _ in sorted(found)] == ["GPU-a", "GPU-a", "GPU-b"]
 
 
 def test_a_set_is_the_union_of_its_runs(tmp_path: Path) -> None:

@@ -137,7 +137,8 @@ def test_result_text_fits_and_says_everything(width: int) -> None:
     assert "2.00x over base" in text
     assert "2.00x over stock" in text
     assert " ".join(text.split()).endswith(
-        "median and 95 % interval over processes, n: 5, processes: 5, hosts: 1, evidence: measured"
+        "median and 95 % interval over processes, n: 5, processes: 5, devices: 1, "
+        "evidence: measured"
     )
 
 
@@ -146,7 +147,7 @@ def test_samples_and_evidence_are_columns_where_they_differ() -> None:
     text = result_text(result_table(frame, metrics=["kernel_time"], keys=["variant"]))
     assert text.splitlines()[1].split()[-3:] == ["n", "evidence", "speed-up"]
     assert "emulated" in text.splitlines()[4]
-    assert text.splitlines()[-1] == "median, processes: 1, hosts: 1"
+    assert text.splitlines()[-1] == "median, processes: 1, devices: 1"
 
 
 def test_skips_of_one_reason_are_one_line_with_its_reason() -> None:
@@ -287,7 +288,7 @@ def test_latex_is_escaped_and_has_a_row_a_value() -> None:
     text = result_latex(tables)
     assert text.startswith("% embedding\n\\begin{tabular}{lrrrrrll}\n\\toprule\n")
     assert (
-        r"variant & kernel\_time [us] & 95 \% interval & n & processes & hosts & evidence & "
+        r"variant & kernel\_time [us] & 95 \% interval & n & processes & devices & evidence & "
         r"speed-up \\" in text
     )
     assert (
