@@ -162,6 +162,7 @@ WRONG = [
     (("check", "toy"), "there is no run of toy yet", ExitCode.USAGE),
     (("plot", "toy", "nosuch"), "'nosuch' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
+    (("run", "toi", "--resume"), "'toi' is no run or recipe; did you mean 'toy'?", ExitCode.USAGE),
     (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
     (("run", "toy", "--samples", "3", "--set", "samples=5"), "samples is given", ExitCode.USAGE),
     (("run", "toy", "--set", "samples=3", "--set", "samples=5"), "'3' and '5'", ExitCode.USAGE),
@@ -309,6 +310,13 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert f"run {older.name} on engine local: 2 of 3 points are done" in err
     code, _, err = ae("run", older.name)
     assert code == ExitCode.USAGE
+    for detach in ((), ("--detach",)):
+        code, out, err = ae("run", older.name[:-1], "--resume", *detach)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert f"is no run or recipe; did you mean '{older.name}'?\n  fix: runs lie in " in err
+    code, out, err = ae("run", "toy", older.name, "--resume")  # or the latest would go on, too
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert f"{older.name} is a run of toy: name one\n  fix: ae run {older.name} --resume" in err
 
 
 def _start(root: Path, *words: str) -> subprocess.Popen[str]:
