@@ -273,6 +273,28 @@ def test_every_bad_end_of_a_point_is_told_apart(
     assert list(run_points(root).values()) == [status]
 
 
+@pytest.mark.parametrize(
+    ("experiment", "fix"),
+    [("unfit", "other experiments may have: ae show toy"), ("broken", "ae run {} --resume")],
+)
+def test_a_run_without_records_has_nothing_to_show(
+    ae: Ae, root: Path, experiment: str, fix: str
+) -> None:
+    assert ae("run", "toy", "--experiment", experiment, "--engine", "local")[0] != 0
+    (run,) = (root / "results/runs/toy").iterdir()
+    why = "; skipped experiment unfit: this machine has no abacus" * (experiment == "unfit")
+    for said, *words in (
+        ("records that a figure of toy draws", "plot", "toy"),
+        (f"records{why}", "table", "toy"),
+        (f"records{why}", "table", "toy", "--format", "csv"),
+        (f"records{why}", "table", "toy", "--format", "latex"),
+        ("finished point", "keep", run.name),
+    ):
+        code, out, err = ae(*words)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert err == f"error: {run.name} has no {said}\n  fix: {fix.format(run.name)}\n"
+
+
 def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root: Path) -> None:
     recipe = root / "recipes/toy/recipe.yaml"
     text = recipe.read_text()

@@ -45,7 +45,9 @@ def plot(name: RecipeName, run_name: RunName = None, output: ReportFolder = None
     """Draw the figures of a run again; needs no GPU and no container."""
     root, recipe, results = open_results(name, run_name)
     drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
-    print(chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws")
+    if not drawn:
+        raise results.lacks(f"records that a figure of {name} draws")
+    print(chapter.figures_text(drawn))
 
 
 def check(name: RecipeName, run_name: RunName = None, as_json: AsJson = False) -> int:
@@ -63,9 +65,11 @@ def table(
     """Print the result tables of a run, whole: as text, CSV or LaTeX."""
     _, recipe, results = open_results(name, run_name)
     tables, skipped = chapter.tables_of(recipe, results)
+    if not tables:
+        raise results.lacks("; ".join(["records", *(f"skipped {a}: {why}" for a, why in skipped)]))
     if form == "text":
         parts = [*map(text.result_text, tables), text.skip_text(skipped)]
-        print("\n\n".join(part for part in parts if part) or "the run has no records")
+        print("\n\n".join(part for part in parts if part))
     else:
         print((text.result_csv if form == "csv" else text.result_latex)(tables), end="")
 

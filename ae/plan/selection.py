@@ -130,10 +130,8 @@ def require(word: str, name: str, known: Iterable[str], recipe: Recipe) -> None:
     """Raise UsageError, naming the nearest, when the recipe has no such thing."""
     names = list(known)
     if name not in names:
-        raise UsageError(
-            f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}",
-            fix=f"see `ae show {recipe.name}`",
-        )
+        said = f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}"
+        raise UsageError(said, fix=f"see `ae show {recipe.name}`")
 
 
 def _words(*values: str) -> tuple[str, ...]:

@@ -232,10 +232,8 @@ class RunStore:
         if not (path / "run.json").is_file():
             of = "" if others is None else f" or {kind}" + f" of {recipe}" * (recipe != "*")
             names = [*(one.name for one in known), *(others or ())]
-            raise UsageError(
-                f"'{name}' is no run{of}; {nearest(name, names)}",
-                fix=f"runs lie in {self.results / 'runs'}",
-            )
+            said = f"'{name}' is no run{of}; {nearest(name, names)}"
+            raise UsageError(said, fix=f"runs lie in {self.results / 'runs'}")
         run = Run(path)
         if recipe not in ("*", run.record.recipe):
             said = f"{name} is a run of {run.record.recipe}, not of {recipe}"
