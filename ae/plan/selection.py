@@ -135,4 +135,5 @@ def require(word: str, name: str, known: Iterable[str], recipe: Recipe) -> None:
 
 
 def _words(*values: str) -> tuple[str, ...]:
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    parts = (part.strip() for value in values for part in value.split(","))
+    return tuple(filter(None, parts)) or values[:1]  # no word is a wrong one, not every one
