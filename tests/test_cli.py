@@ -310,6 +310,25 @@ def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root:
     assert list(run_points(root).values()) == ["failed"]
 
 
+def test_a_point_that_only_skips_is_told_apart_from_one_that_measured(ae: Ae, root: Path) -> None:
+    words = ("--experiment", "partial", "--experiment", "noop", "--engine", "local")
+    assert ae("run", "toy", *words)[0] == 0
+    assert "  2 of 2 points done  " in ae("runs")[1]
+    main = root / "images/toy/src/toy/__main__.py"
+    main.write_text(main.read_text().replace('if variant == "fast":', "if variant:"))
+    code, out, err = ae("run", "toy", *words)
+    assert code == 0
+    assert "[1/2] noop done in" in err
+    assert "[2/2] partial done in" in err
+    assert err.endswith(": all of it was skipped\n")
+    assert "this machine has one abacus" in out
+    newest = ae("runs")[1].splitlines()[-1]
+    assert "  finished        1 of 2 points done, 1 skipped  " in newest
+    code, out, _ = ae("wait", newest.split()[1])
+    assert (code, out) == (0, f"run {newest.split()[1]}: finished, 1 of 2 points done, 1 skipped\n")
+    assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
+
+
 def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     ae: Ae, root: Path
 ) -> None:

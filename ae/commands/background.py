@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 from ae.commands.options import print_data
-from ae.commands.results import about_run
+from ae.commands.results import about_run, points_of
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
 from ae.errors import EnvironmentFault, ExitCode, UsageError
@@ -93,7 +93,7 @@ def wait(run_name: RunName) -> int:
         if not over:
             time.sleep(_LOOK_S)
     about = about_run(run)
-    print(f"run {run.name}: {about['state']}, {about['done']} of {about['points']} points done")
+    print(f"run {run.name}: {about['state']}, {points_of(about)}")
     code = run.path / "exit"
     ended = _CODES.get(about["state"], ExitCode.INTERRUPTED)
     return int(code.read_text()) if code.is_file() else ended
