@@ -345,7 +345,7 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert code == ExitCode.WORKLOAD
     assert "] broken" in err
     assert "] together-ones" not in err
-    assert "on engine local: 2 of 3 points are done, 1 point, about " in err
+    assert "on engine local: 2 of 3 points are done, 1 point, by the recipe about 1 s to run" in err
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == before
     (older,) = (root / "results/runs/toy").iterdir()

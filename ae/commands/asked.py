@@ -124,11 +124,11 @@ def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, 
 
 
 def size_of(points: Sequence[Point]) -> str:
-    """How many points, in how many processes each, and how long they take together."""
+    """How many points, in how many processes each, and how long the recipe says they take."""
     each = Counter((point.experiment, *point.labels.values()) for point in points).values()
     most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
     seconds = format_seconds(sum(point.expected_s for point in points))
-    return f"{counted(len(points), 'point')}{most}, about {seconds}"
+    return f"{counted(len(points), 'point')}{most}, by the recipe about {seconds}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:
