@@ -229,6 +229,8 @@ def test_find(store: RunStore, plan: Plan) -> None:
         store.find("toy", "h20", {"h200"})
     with pytest.raises(UsageError, match=r"'x' is no run or reference set; known: .*h200/toy"):
         store.find("*", "x", {"h200/toy"})
+    with pytest.raises(UsageError, match=r"; known: s10, s11, .*, s29 and 11 more$"):
+        store.find("*", "x", {f"s{i}" for i in range(10, 30)} | {f"r{i}" for i in range(10)})
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:
