@@ -54,11 +54,9 @@ def run_command(argv: Sequence[str]) -> int:
             args=argv or ["--help"], prog_name="ae", standalone_mode=False
         )
     except wrong_command_line as error:
-        said = str(getattr(error, "format_message", error.__str__)())
-        raise UsageError(
-            said.rstrip(".").replace("Value error, ", ""),
-            fix="see `ae --help`, or `ae COMMAND --help`",
-        ) from error
+        said = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+        said = said.rstrip(".").replace("Value error, ", "")
+        raise UsageError(said, fix="see `ae --help`, or `ae COMMAND --help`") from error
     except SystemExit as stop:  # typer's completion has done its work
         if stop.code:
             raise

@@ -67,8 +67,9 @@ def told(error: BaseException) -> tuple[ExitCode, str, str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the nearest known word, else all of them."""
+    """Return a hint naming the nearest known word, else all: of many the last, as runs by date."""
     names = sorted(known)
     if close := get_close_matches(word, names, n=1, cutoff=0.5):
         return f"did you mean '{close[0]}'?"
-    return f"known: {', '.join(names)}" if names else "there is none"
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"known: {', '.join(names[-20:])}{more}" if names else "there is none"

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Text = Annotated[str, Field(min_length=1)]
 Model = TypeVar("Model", bound=BaseModel)
+ALL_SKIPPED = "all of it was skipped"  # the reason of a point that is done and measured nothing
 
 
 class Part(BaseModel):
@@ -214,6 +215,6 @@ class Outcome:
     status: Status
     exit_code: int | None
     seconds: float  # the workload itself, start to exit
-    reason: str = ""  # one sentence when it is not `done`
+    reason: str = ""  # one sentence when it is not `done`, or measured nothing
     image_id: str = ""  # digest or id of what really ran
     honoured: Mapping[str, object] = field(default_factory=dict)  # what the engine granted

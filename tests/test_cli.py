@@ -152,6 +152,10 @@ WRONG = [
     (("run", "toy", "--dataset", "onse"), "did you mean 'ones'?", ExitCode.USAGE),
     (("run", "toy", "--experiment", "togeter"), "did you mean 'together'?", ExitCode.USAGE),
     (("run", "toy", "--set", "sizee=3"), "did you mean 'size'?", ExitCode.USAGE),
+    (("run", "toy", "--experiment", ""), "no experiment ''; known: apart, ", ExitCode.USAGE),
+    (("run", "toy", "--variant", ","), "no variant ','; known: fast, slow", ExitCode.USAGE),
+    (("run", "toy", "--dataset", ""), "no dataset ''; known: ones, ramp", ExitCode.USAGE),
+    (("oracle",), "Choose from: env, build, data, run\n", ExitCode.USAGE),
     (("run", "toy", "--set", "size=many"), "must be a whole number", ExitCode.USAGE),
     (("run", "toy", "--set", "size"), "not of the form NAME=VALUE", ExitCode.USAGE),
     (("run", "toy", "--gpus", "all-of-them"), "neither a count nor a list", ExitCode.USAGE),
@@ -162,6 +166,7 @@ WRONG = [
     (("check", "toy"), "there is no run of toy yet", ExitCode.USAGE),
     (("plot", "toy", "nosuch"), "'nosuch' is no run or reference set of toy", ExitCode.USAGE),
     (("run", "toy", "--resume"), "there is no run of toy yet", ExitCode.USAGE),
+    (("run", "toi", "--resume"), "'toi' is no run or recipe; did you mean 'toy'?", ExitCode.USAGE),
     (("run", "toy", "--experiment", "gpu_only"), "shows no GPU", ExitCode.ENVIRONMENT),
     (("run", "toy", "--samples", "3", "--set", "samples=5"), "samples is given", ExitCode.USAGE),
     (("run", "toy", "--set", "samples=3", "--set", "samples=5"), "'3' and '5'", ExitCode.USAGE),
@@ -272,6 +277,28 @@ def test_every_bad_end_of_a_point_is_told_apart(
     assert list(run_points(root).values()) == [status]
 
 
+@pytest.mark.parametrize(
+    ("experiment", "fix"),
+    [("unfit", "other experiments may have: ae show toy"), ("broken", "ae run {} --resume")],
+)
+def test_a_run_without_records_has_nothing_to_show(
+    ae: Ae, root: Path, experiment: str, fix: str
+) -> None:
+    assert ae("run", "toy", "--experiment", experiment, "--engine", "local")[0] != 0
+    (run,) = (root / "results/runs/toy").iterdir()
+    why = "; skipped experiment unfit: this machine has no abacus" * (experiment == "unfit")
+    for said, *words in (
+        ("records that a figure of toy draws", "plot", "toy"),
+        (f"records{why}", "table", "toy"),
+        (f"records{why}", "table", "toy", "--format", "csv"),
+        (f"records{why}", "table", "toy", "--format", "latex"),
+        ("finished point", "keep", run.name),
+    ):
+        code, out, err = ae(*words)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert err == f"error: {run.name} has no {said}\n  fix: {fix.format(run.name)}\n"
+
+
 def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root: Path) -> None:
     recipe = root / "recipes/toy/recipe.yaml"
     text = recipe.read_text()
@@ -281,6 +308,25 @@ def test_a_program_that_ends_well_and_writes_no_record_is_not_done(ae: Ae, root:
     assert code == ExitCode.WORKLOAD
     assert "exited 0 but wrote no record" in err
     assert list(run_points(root).values()) == ["failed"]
+
+
+def test_a_point_that_only_skips_is_told_apart_from_one_that_measured(ae: Ae, root: Path) -> None:
+    words = ("--experiment", "partial", "--experiment", "noop", "--engine", "local")
+    assert ae("run", "toy", *words)[0] == 0
+    assert "  2 of 2 points done  " in ae("runs")[1]
+    main = root / "images/toy/src/toy/__main__.py"
+    main.write_text(main.read_text().replace('if variant == "fast":', "if variant:"))
+    code, out, err = ae("run", "toy", *words)
+    assert code == 0
+    assert "[1/2] noop done in" in err
+    assert "[2/2] partial done in" in err
+    assert err.endswith(": all of it was skipped\n")
+    assert "this machine has one abacus" in out
+    newest = ae("runs")[1].splitlines()[-1]
+    assert "  finished        1 of 2 points done, 1 skipped  " in newest
+    code, out, _ = ae("wait", newest.split()[1])
+    assert (code, out) == (0, f"run {newest.split()[1]}: finished, 1 of 2 points done, 1 skipped\n")
+    assert ae("run", "toy", "--resume", "--dry-run")[1] == "# nothing is left to run\n"
 
 
 def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
@@ -299,7 +345,7 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert code == ExitCode.WORKLOAD
     assert "] broken" in err
     assert "] together-ones" not in err
-    assert "on engine local: 2 of 3 points are done, 1 point, about " in err
+    assert "on engine local: 2 of 3 points are done, 1 point, by the recipe about 1 s to run" in err
     assert "2 of 3 points are done and kept; to run the rest: ae run toy --resume" in err
     assert run_points(root) == before
     (older,) = (root / "results/runs/toy").iterdir()
@@ -309,6 +355,13 @@ def test_a_failed_point_does_not_take_the_others_along_and_resume_runs_only_it(
     assert f"run {older.name} on engine local: 2 of 3 points are done" in err
     code, _, err = ae("run", older.name)
     assert code == ExitCode.USAGE
+    for detach in ((), ("--detach",)):
+        code, out, err = ae("run", older.name[:-1], "--resume", *detach)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert f"is no run or recipe; did you mean '{older.name}'?\n  fix: runs lie in " in err
+    code, out, err = ae("run", "toy", older.name, "--resume")  # or the latest would go on, too
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert f"{older.name} is a run of toy: name one\n  fix: ae run {older.name} --resume" in err
 
 
 def _start(root: Path, *words: str) -> subprocess.Popen[str]:

@@ -23,7 +23,7 @@ from ae.model import Machine, Plan, Point
 from ae.plan.gpus import unknown_gpu
 from ae.plan.planner import chosen_experiments, make_plan
 from ae.plan.selection import Selection, check_selection
-from ae.recipe.load import find_root, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
 from ae.records.folder import Run, RunStore, results_dir
 from ae.records.models import describe
@@ -53,7 +53,7 @@ def settle(
 ) -> Asked:
     """Read the recipe and what is wanted of it; a run that is taken up again says it itself."""
     root = find_root()
-    run = RunStore(results_dir(root)).find(name) if resume else None
+    run = RunStore(results_dir(root)).resumable(name, list_recipes(root)) if resume else None
     recipe = load_recipe(root, run.record.recipe if run else name)
     selection = check_selection(recipe, wanted)
     if run is not None:
@@ -62,11 +62,9 @@ def settle(
         for word, asked in (vars(selection) | {"engine": engine}).items():
             if asked not in (plain.get(word), ours[word]):
                 own = f"{word.replace('_', ' ')}: {ours[word] or 'the default'}"
-                raise UsageError(
-                    f"the run {run.name} was started with other settings ({own})",
-                    fix=f"ae run {name} --resume goes on with its own; "
-                    "without --resume a new run starts",
-                )
+                said = f"the run {run.name} was started with other settings ({own})"
+                fix = f"ae run {name} --resume goes on with its own; "
+                raise UsageError(said, fix=f"{fix}without --resume a new run starts")
         selection, engine = check_selection(recipe, before), ours["engine"]
     if engine == "local" and (image := selection.image_override):
         said = f"--image {image} needs a container, and --engine local has none"
@@ -126,11 +124,11 @@ def show_plan(asked: Asked, limit_s: float | None, *, quiet: bool) -> dict[str, 
 
 
 def size_of(points: Sequence[Point]) -> str:
-    """How many points, in how many processes each, and how long they take together."""
+    """How many points, in how many processes each, and how long the recipe says they take."""
     each = Counter((point.experiment, *point.labels.values()) for point in points).values()
     most = f" (up to {max(each)} processes of each)" if each and max(each) > 1 else ""
     seconds = format_seconds(sum(point.expected_s for point in points))
-    return f"{counted(len(points), 'point')}{most}, about {seconds}"
+    return f"{counted(len(points), 'point')}{most}, by the recipe about {seconds}"
 
 
 def _plan_for_reading(asked: Asked, machine: Machine) -> Plan:

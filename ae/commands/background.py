@@ -21,13 +21,13 @@ from typing import Annotated
 import typer
 
 from ae.commands.options import print_data
-from ae.commands.results import about_run
+from ae.commands.results import about_run, points_of
 from ae.engines import choose as engines
 from ae.engines.base import Engine, Leftover
 from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.host import owner, processes
 from ae.host.files import lock
-from ae.recipe.load import find_root, load_recipe
+from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.records.folder import NAME, Run, RunStore, is_locked, new_name, results_dir
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="a run's name or folder")]
@@ -45,7 +45,7 @@ def detach(recipes: Sequence[str], *, resume: bool, as_json: bool) -> int:
         raise UsageError("--detach starts one paper's run", fix=fix)
     results, (name, *_) = results_dir(root), recipes
     new = None if resume else results / "runs" / load_recipe(root, name).name / new_name()
-    path = new or RunStore(results).find(name).path
+    path = new or RunStore(results).resumable(name, list_recipes(root)).path
     path.mkdir(parents=True, exist_ok=True)
     before = _stamp(path)
     argv = (sys.executable, "-m", "ae", *(word for word in sys.argv[1:] if word != "--detach"))
@@ -93,7 +93,7 @@ def wait(run_name: RunName) -> int:
         if not over:
             time.sleep(_LOOK_S)
     about = about_run(run)
-    print(f"run {run.name}: {about['state']}, {about['done']} of {about['points']} points done")
+    print(f"run {run.name}: {about['state']}, {points_of(about)}")
     code = run.path / "exit"
     ended = _CODES.get(about["state"], ExitCode.INTERRUPTED)
     return int(code.read_text()) if code.is_file() else ended

@@ -21,7 +21,7 @@ from ae.commands.asked import choose_engine, plan_for, settle
 from ae.commands.machine import look
 from ae.commands.options import AsJson, EngineName, RecipeName, option, print_data, screen_width
 from ae.engines.base import Check, Job
-from ae.errors import AeError, WorkloadError, told
+from ae.errors import AeError, UsageError, WorkloadError, told
 from ae.host import owner
 from ae.host.git import git
 from ae.model import RuntimeNeeds, Status
@@ -42,6 +42,7 @@ AnyRun = Annotated[
     ),
 ]
 CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says no
+_TAKES = {"env": "--engine", "build": "--engine", "data": "RUN", "run": "RUN --reference"}
 
 
 def review(run_name: AnyRun) -> None:
@@ -76,9 +77,7 @@ def oracle(
         typer.Argument(metavar="RUN", help="a run's name or folder; default: the latest"),
     ] = None,
     engine: EngineName = None,
-    reference: Annotated[
-        str | None, option("the set to compare with; default: that of the run's machine")
-    ] = None,
+    reference: Annotated[str | None, option("a set; default: that of the run's machine")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Judge whether this machine may run a paper (env), whether its image is built from this tree
@@ -86,6 +85,9 @@ def oracle(
     reference (run). Exit code 0, or 21, 22, 23, 24 where the judge says no."""
     root = find_root()
     recipe = load_recipe(root, name)
+    for word, said in {"RUN": run_name, "--engine": engine, "--reference": reference}.items():
+        if said and word not in _TAKES[judge]:
+            raise UsageError(f"{judge} takes no {word} ('{said}')", fix=f"ae oracle {judge} {name}")
     judges: dict[str, Callable[[], Iterator[Check]]] = {
         "env": lambda: iter(doctor.judge(look(name, engine))),
         "build": partial(_build, recipe, engine),
@@ -98,14 +100,12 @@ def oracle(
         found = [Check(judge, "fail", *told(error)[1:])]
     passed = all(one.verdict != "fail" for one in found)
     code = 0 if passed else CODES[judge]
-    plain = [one if one.verdict != "ok" else Check(one.name, "ok", "") for one in found]
-    findings = [
-        {"check": name, "ok": verdict != "fail", "detail": said, "fix": fix}
-        for name, verdict, said, fix in plain
-    ]
     data = {"schema": 1, "judge": judge, "recipe": name, "pass": passed, "exit_code": code}
-    shown = doctor.checks_to_text(found, screen_width())
-    print_data(as_json, data | {"findings": findings}, shown)
+    findings = [
+        {"check": name, "ok": v != "fail", "detail": said * (v != "ok"), "fix": fix * (v != "ok")}
+        for name, v, said, fix in found
+    ]
+    print_data(as_json, data | {"findings": findings}, doctor.checks_to_text(found, screen_width()))
     return code
 
 
@@ -198,7 +198,7 @@ def _run(
     wanted = reference or machine_of(results)
     if (path := measured.find_set(root, recipe.name, wanted)) is None:
         known = ", ".join(measured.reference_sets(root, recipe.name))
-        fix = f"--reference with one of: {known}" if known else "ae keep makes one"
+        fix = f"--reference with one of: {known}" if known else f"ae keep {results.name} makes one"
         yield Check("reference", "fail", f"there is no reference set of {wanted}", fix)
         return
     mine = {one.id: one.verdict for one in judge_results(root, recipe, results)}

@@ -85,9 +85,8 @@ def shell(
     try:
         os.execvpe(argv[0], argv, environment)
     except OSError as error:
-        raise EnvironmentFault(
-            f"{argv[0]} cannot be started: {error.strerror}", fix=f"install {argv[0]}"
-        ) from error
+        said = f"{argv[0]} cannot be started: {error.strerror}"
+        raise EnvironmentFault(said, fix=f"install {argv[0]}") from error
 
 
 def clean(
@@ -115,10 +114,8 @@ def clean(
         print(f"note: {name} was not asked: {why}", file=sys.stderr)
     socket = Path(endpoint_of().removeprefix("unix://"))
     if "docker" in unasked and (os.environ.get("DOCKER_HOST") or socket.exists()):
-        raise EnvironmentFault(
-            "something may be left behind: Docker is set up here, and was not asked",
-            fix="see `ae doctor --engine docker`, then `ae clean` again",
-        )
+        said = "something may be left behind: Docker is set up here, and was not asked"
+        raise EnvironmentFault(said, fix="see `ae doctor --engine docker`, then `ae clean` again")
     if run and not found:
         RunStore(results_dir(find_root())).find("*", run)  # or it is said that there is none
     if not found and not old:

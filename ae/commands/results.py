@@ -19,7 +19,7 @@ import typer
 from ae.claims.judge import exit_code, to_json, verdict_lines
 from ae.commands.options import AnyRecipe, AsJson, RecipeName, option, print_data, screen_width
 from ae.errors import UsageError
-from ae.model import Status
+from ae.model import ALL_SKIPPED, Status
 from ae.recipe.load import find_root, list_recipes, load_recipe
 from ae.recipe.models import Recipe
 from ae.records import results as measured
@@ -45,7 +45,9 @@ def plot(name: RecipeName, run_name: RunName = None, output: ReportFolder = None
     """Draw the figures of a run again; needs no GPU and no container."""
     root, recipe, results = open_results(name, run_name)
     drawn = chapter.draw_figures(root, recipe, results, _figures(root, results, output))
-    print(chapter.figures_text(drawn) or f"the run has no records that a figure of {name} draws")
+    if not drawn:
+        raise results.lacks(f"records that a figure of {name} draws")
+    print(chapter.figures_text(drawn))
 
 
 def check(name: RecipeName, run_name: RunName = None, as_json: AsJson = False) -> int:
@@ -63,9 +65,11 @@ def table(
     """Print the result tables of a run, whole: as text, CSV or LaTeX."""
     _, recipe, results = open_results(name, run_name)
     tables, skipped = chapter.tables_of(recipe, results)
+    if not tables:
+        raise results.lacks("; ".join(["records", *(f"skipped {a}: {why}" for a, why in skipped)]))
     if form == "text":
         parts = [*map(text.result_text, tables), text.skip_text(skipped)]
-        print("\n\n".join(part for part in parts if part) or "the run has no records")
+        print("\n\n".join(part for part in parts if part))
     else:
         print((text.result_csv if form == "csv" else text.result_latex)(tables), end="")
 
@@ -162,16 +166,23 @@ def runs(name: AnyRecipe = None, as_json: AsJson = False) -> None:
     names = list_recipes(root) if name is None else [load_recipe(root, name).name]
     found = [about_run(run) for each in names for run in RunStore(results_dir(root)).list(each)]
     lines = [
-        f"{one['recipe']}  {one['run']}  {one['state']:<14}  "
-        f"{one['done']} of {one['points']} points done  {format_seconds(one['age_s'])} ago"
+        f"{one['recipe']}  {one['run']}  {one['state']:<14}  {points_of(one)}  "
+        f"{format_seconds(one['age_s'])} ago"
         for one in found
     ] or ["there is no run yet; start one: ae run RECIPE"]
     print_data(as_json, found, "\n".join(lines))
 
 
+def points_of(about: dict[str, Any]) -> str:
+    """How many points of a run are done, and how many could only be skipped."""
+    skipped = f", {about['skipped']} skipped" if about["skipped"] else ""
+    return f"{about['done']} of {about['points']} points done{skipped}"
+
+
 def about_run(run: Run) -> dict[str, Any]:
     """A run as `ae runs` lists it."""
-    ended = {s.key: s.status for s in run.statuses().values() if s.status != Status.INTERRUPTED}
+    found = [one for one in run.statuses().values() if one.status != Status.INTERRUPTED]
+    ended = {s.key: Status.SKIPPED if s.reason == ALL_SKIPPED else s.status for s in found}
     planned: list[Status | None] = [*ended.values()]
     try:
         planned = [ended.get(point.key) for point in run.record.plan.points]
@@ -191,6 +202,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "run": run.name,
         "state": state,
         "done": planned.count(Status.DONE),
+        "skipped": planned.count(Status.SKIPPED),
         "points": len(planned),
         "age_s": age.total_seconds(),
         "folder": str(run.path),

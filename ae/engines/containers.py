@@ -163,10 +163,8 @@ class ContainerEngine(Engine):
     def needed(self, image: ImageRef) -> dict[str, Any]:
         """The image that is to run. Raises EnvironmentFault without it."""
         if (found := self._image(image)) is None:
-            raise EnvironmentFault(
-                f"{self.name} has no image {image.reference}",
-                fix=f"ae build {image.name} --flavour {image.flavour}",
-            )
+            said = f"{self.name} has no image {image.reference}"
+            raise EnvironmentFault(said, fix=f"ae build {image.name} --flavour {image.flavour}")
         return found
 
     def _spec(
@@ -204,10 +202,8 @@ class ContainerEngine(Engine):
         try:
             made = self._create(spec)
             if missing := container.dropped(spec, made):
-                raise EnvironmentFault(
-                    f"{self.name} dropped what the point needs: {', '.join(missing)}",
-                    fix=self.dropped_fix,
-                )
+                said = f"{self.name} dropped what the point needs: {', '.join(missing)}"
+                raise EnvironmentFault(said, fix=self.dropped_fix)
             return self._follow(spec, made, sink, timeout_s)
         finally:
             with signals.shielded():
@@ -230,10 +226,8 @@ class ContainerEngine(Engine):
         ended = self.inspect("container", spec.name)
         state = ended["State"] if ended else {}
         if state.get("Running") and not client.timed_out:
-            raise EnvironmentFault(
-                f"the client of {self.name} ended while the container {spec.name} was running",
-                fix="see whether somebody has killed it; then run again",
-            )
+            said = f"the client of {self.name} ended while the container {spec.name} was running"
+            raise EnvironmentFault(said, fix="see whether somebody has killed it; then run again")
         if ended is None or state.get("Running"):  # somebody has removed it, or it is deaf
             code, seconds = (client.returncode if client.returncode > 0 else 137), client.seconds
         elif state["StartedAt"].startswith("0001-01-01"):

@@ -56,10 +56,8 @@ class LocalEngine(Engine):
                 f"--image {image.override} needs a container engine", fix="use --engine docker"
             )
         if self._build is None and not os.environ.get("AE_LOCAL_PYTHON"):
-            raise EnvironmentFault(
-                f"the environment of {image.name} is not there or out of date",
-                fix="run without --no-build once",
-            )
+            said = f"the environment of {image.name} is not there or out of date"
+            raise EnvironmentFault(said, fix="run without --no-build once")
         environments.make(image, sink, self._build or BuildOptions())
 
     def run(self, job: Job, sink: Sink, timeout_s: float) -> Outcome:
@@ -67,10 +65,8 @@ class LocalEngine(Engine):
         point = job.point
         require_disk(job.out, point.disk_bytes, f"point {point.id}")
         if needed := [secret.name for secret in point.needs.secrets if not secret.optional]:
-            raise EnvironmentFault(
-                f"{point.id} needs the secret '{needed[0]}', which only a container can be given",
-                fix="use --engine docker",
-            )
+            said = f"{point.id} needs the secret '{needed[0]}', which only a container can be given"
+            raise EnvironmentFault(said, fix="use --engine docker")
         python = environments.interpreter(point.image)
         if not os.access(python, os.X_OK):
             raise EnvironmentFault(

@@ -28,24 +28,18 @@ def resolve(
     """
     for name in asked:
         if name not in known:
-            raise UsageError(
-                f"the recipe has no secret '{name}'; {nearest(name, known)}",
-                fix="drop it, or see the recipe's `secrets`",
-            )
+            said = f"the recipe has no secret '{name}'; {nearest(name, known)}"
+            raise UsageError(said, fix="drop it, or see the recipe's `secrets`")
     files = {}
     for name in known:
         if word := asked.get(name) or environment.get(Secret(name=name, target="").variable):
             files[name] = path = Path(word).expanduser().absolute()
             if not (path.is_file() and os.access(path, os.R_OK)):
-                raise UsageError(
-                    f"{path}, for the secret '{name}', is no file that you can read",
-                    fix="check the path and its permissions",
-                )
+                said = f"{path}, for the secret '{name}', is no file that you can read"
+                raise UsageError(said, fix="check the path and its permissions")
             if not 0 < path.stat().st_size <= LIMIT:
-                raise UsageError(
-                    f"{path}, for the secret '{name}', is empty or larger than 1 MiB",
-                    fix="give the file itself",
-                )
+                said = f"{path}, for the secret '{name}', is empty or larger than 1 MiB"
+                raise UsageError(said, fix="give the file itself")
     return files
 
 

@@ -130,11 +130,10 @@ def require(word: str, name: str, known: Iterable[str], recipe: Recipe) -> None:
     """Raise UsageError, naming the nearest, when the recipe has no such thing."""
     names = list(known)
     if name not in names:
-        raise UsageError(
-            f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}",
-            fix=f"see `ae show {recipe.name}`",
-        )
+        said = f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}"
+        raise UsageError(said, fix=f"see `ae show {recipe.name}`")
 
 
 def _words(*values: str) -> tuple[str, ...]:
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    parts = (part.strip() for value in values for part in value.split(","))
+    return tuple(filter(None, parts)) or values[:1]  # no word is a wrong one, not every one

@@ -160,10 +160,8 @@ class Run:
             file = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         if not lock(file):
             os.close(file)
-            raise UsageError(
-                f"another `ae run` is writing into {self.name}",
-                fix="wait until it ends, or start a run of its own without --resume",
-            )
+            fix = f"ae wait {self.name}, or start a run of its own without --resume"
+            raise UsageError(f"another `ae run` is writing into {self.name}", fix=fix)
         os.truncate(file, 0)
         os.write(file, owner.to_environment(owner.stamp({owner.RUN: self.name})).encode())
         (self.path / "exit").unlink(missing_ok=True)  # of an earlier launcher
@@ -214,33 +212,32 @@ class RunStore:
         """The newest run of a recipe that started a point."""
         return next((run for run in reversed(self.list(recipe)) if run.began), None)
 
+    def resumable(self, word: str, recipes: Collection[str]) -> Run:
+        """The latest run of the recipe of that name, else the run. Raises UsageError."""
+        return self.find(word) if word in recipes else self.find("*", word, recipes, "recipe")
+
     def find(
-        self, recipe: str, name: str | None = None, sets: Collection[str] | None = None
-    ) -> Run:
-        """The run of that name or folder; without a name the latest of `recipe`, or what is named
-        so. `*` is any recipe, `sets` reference sets that could be meant. Raises UsageError."""
+        self, recipe: str, name: str | None = None, others: Collection[str] | None = None,
+        kind: str = "reference set",
+    ) -> Run:  # fmt: skip
+        """The run of that name or folder; without a name the latest of `recipe`. `*` is any recipe,
+        `others` of that kind could be meant, too. Raises UsageError."""
         found = [one.parent for one in self.results.glob("runs/*/*/run.json")]
         if name is None:
             if run := self.latest(recipe):
                 return run
-            if recipe not in [one.name for one in found]:
-                raise UsageError(f"there is no run of {recipe} yet", fix=f"ae run {recipe}")
-            recipe, name = "*", recipe
+            raise UsageError(f"there is no run of {recipe} yet", fix=f"ae run {recipe}")
         known = [path for path in found if recipe in ("*", path.parent.name)]
         path = {one.name: one for one in (*found, *known)}.get(name) or Path(name).resolve()
         if not (path / "run.json").is_file():
-            of = "" if sets is None else " or reference set" + f" of {recipe}" * (recipe != "*")
-            names = [*(one.name for one in known), *(sets or ())]
-            raise UsageError(
-                f"'{name}' is no run{of}; {nearest(name, names)}",
-                fix=f"runs lie in {self.results / 'runs'}",
-            )
+            of = "" if others is None else f" or {kind}" + f" of {recipe}" * (recipe != "*")
+            names = [*(one.name for one in known), *(others or ())]
+            said = f"'{name}' is no run{of}; {nearest(name, names)}"
+            raise UsageError(said, fix=f"runs lie in {self.results / 'runs'}")
         run = Run(path)
         if recipe not in ("*", run.record.recipe):
-            raise UsageError(
-                f"{name} is a run of {run.record.recipe}, not of {recipe}",
-                fix=f"name a run of {recipe}",
-            )
+            said = f"{name} is a run of {run.record.recipe}, not of {recipe}"
+            raise UsageError(said, fix=f"name a run of {recipe}, as `ae runs {recipe}` lists them")
         return run
 
 

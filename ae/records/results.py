@@ -131,6 +131,12 @@ class Results:
         }
         return shown[0].model_copy(update={key: word for key, word in words.items() if word})
 
+    def lacks(self, what: str) -> UsageError:
+        """The error that it has none of what is asked for."""
+        other = f"other experiments may have: ae show {self.recipe}"
+        fix = f"ae run {self.name} --resume" if self.missing else other
+        return UsageError(f"{self.name} has no {what}", fix=fix)
+
     def _row(self, point: PointResult, record: Record) -> Row:
         status, found = point.status, point.found.environment
         return Row(
@@ -250,7 +256,7 @@ def keep(run: Results, folder: Path) -> list[str]:
     UsageError where the run has no done point, or was not made from a clean revision.
     """
     if not (done := [point for point in run.points if point.done]):
-        raise UsageError(f"{run.name} has no finished point", fix="ae run --resume finishes it")
+        raise run.lacks("finished point")
     digests = {point.status.key: digest(point.folder, *_KEPT) for point in done}
     origin = run.origins[0]
     clean = _clean(origin.provenance, run.name)

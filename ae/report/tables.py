@@ -97,7 +97,7 @@ def skip_groups(
                 words.append(f"every {key}")
             elif {row.get(key) for row in rows} - {None} != set(seen) or len(seen) > 1:
                 words.append(f"{key} {', '.join(seen)}")
-        found.append(("; ".join(words) or "everything", reason))
+        found.append((clean("; ".join(words)) or "everything", reason))
     return found
 
 

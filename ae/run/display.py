@@ -49,7 +49,7 @@ class Display:
         self._fraction = 0.0
         self._words = ""
         self._drawn = 0.0  # when the bar was; 0: there is none
-        self._reasons: set[str] = set()  # of skipped points, said once on a terminal
+        self._reasons = {""}  # of points that skipped, said once on a terminal
         self.expect(points)
 
     def expect(self, points: Sequence[Point]) -> None:
@@ -93,9 +93,9 @@ class Display:
             self._spent_real += outcome.seconds
             self._current, self._words = None, ""
             why = f": {outcome.reason}" if outcome.reason else ""
-            quiet = outcome.status is Status.DONE or outcome.reason in self._reasons
-            if outcome.status is Status.SKIPPED:
-                self._reasons.add(outcome.reason)
+            well = outcome.status in (Status.DONE, Status.SKIPPED)
+            quiet = well and outcome.reason in self._reasons
+            self._reasons |= {outcome.reason} if well else set()
             if self._verbose or not self._tty or not quiet:
                 self._print(
                     f"[{self._index}/{self._count}] {point.id} {outcome.status} "

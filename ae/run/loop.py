@@ -14,7 +14,7 @@ from typing import Literal
 from ae.engines.base import Engine, Job, Outcome, Sink
 from ae.engines.secrets import Mask
 from ae.errors import EnvironmentFault, WorkloadError
-from ae.model import Point, Status
+from ae.model import ALL_SKIPPED, Point, Status
 from ae.recipe.code import function_of, load_code
 from ae.records.files import read_point
 from ae.records.folder import Run
@@ -125,7 +125,7 @@ def _validated(outcome: Outcome, point: Point, out: Path, recipe_dir: Path) -> O
         why = "the workload exited 0 but wrote no record into $AE_OUT/records.jsonl"
         why = "the log holds no measurement" if point.parser else why
         return replace(outcome, status=Status.FAILED, reason=why)
-    return outcome
+    return outcome if found.records else replace(outcome, reason=ALL_SKIPPED)
 
 
 def parse_point(recipe_dir: Path, point: Point, folder: Path) -> None:

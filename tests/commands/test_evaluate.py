@@ -331,3 +331,12 @@ def test_the_oracle_speaks_to_people_too_and_refuses_what_it_does_not_know(ae: A
     assert "fix: ae run toy" in out
     assert ae("oracle", "runs", "toy")[0] == ExitCode.USAGE
     assert ae("oracle", "env", "nosuch")[0] == ExitCode.USAGE
+    for judge, words, said in (
+        ("env", ("nope",), "RUN ('nope')"),
+        ("build", ("nope",), "RUN ('nope')"),
+        ("data", ("--engine", "local"), "--engine ('local')"),
+        ("data", ("--reference", "h200"), "--reference ('h200')"),
+    ):
+        code, out, err = ae("oracle", judge, "toy", *words)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert err == f"error: {judge} takes no {said}\n  fix: ae oracle {judge} toy\n"

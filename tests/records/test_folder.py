@@ -220,10 +220,17 @@ def test_find(store: RunStore, plan: Plan) -> None:
     assert store.find("*", run.name).path == store.find("*", str(run.path)).path == run.path
     with pytest.raises(UsageError, match="'1' is no run;"):
         store.find("*", "1")
+    assert store.resumable("toy", ["toy"]).path == store.resumable(run.name, ["toy"]).path
+    with pytest.raises(UsageError, match="there is no run of other yet"):
+        store.resumable("other", ["other", "toy"])
+    with pytest.raises(UsageError, match=f"is no run or recipe; did you mean '{run.name}'"):
+        store.resumable(run.name[:-1], ["toy"])
     with pytest.raises(UsageError, match=r"'h20' is no run or reference set .*mean 'h200'"):
         store.find("toy", "h20", {"h200"})
     with pytest.raises(UsageError, match=r"'x' is no run or reference set; known: .*h200/toy"):
         store.find("*", "x", {"h200/toy"})
+    with pytest.raises(UsageError, match=r"; known: s10, s11, .*, s29 and 11 more$"):
+        store.find("*", "x", {f"s{i}" for i in range(10, 30)} | {f"r{i}" for i in range(10)})
 
 
 def test_a_run_of_another_schema(store: RunStore, plan: Plan) -> None:

@@ -221,6 +221,8 @@ def test_nothing_measured_still_shows_what_was_skipped() -> None:
     assert result_tables([], metrics=["kernel_time"], keys=["variant"]) == []
     groups = skip_groups([Skip(labels={"variant": "l2p"}, reason="needs a GPU")], [], Shape())
     assert skip_text(groups) == "skipped variant l2p: needs a GPU"
+    groups = skip_groups([Skip(labels={"variant": "a\x1bb"}, reason="no")], [], Shape())
+    assert groups == [("variant a?b", "no")]
 
 
 def test_a_spread_is_named_and_one_process_has_none() -> None:

@@ -6,7 +6,7 @@ import io
 import time
 from pathlib import Path
 
-from ae.model import Flavour, ImageRef, Outcome, Point, RuntimeNeeds, Status
+from ae.model import ALL_SKIPPED, Flavour, ImageRef, Outcome, Point, RuntimeNeeds, Status
 from ae.run.display import Display
 
 
@@ -71,6 +71,9 @@ def test_a_bar_with_time_left_and_the_current_line_on_a_terminal() -> None:
         reason = "no such GPU"
         display.end(point, Outcome(status=Status.SKIPPED, exit_code=77, seconds=0, reason=reason))
     assert stream.getvalue().count("no such GPU") == 1
+    assert "all of it was skipped" not in stream.getvalue()
+    display.end(points[2], Outcome(status=Status.DONE, exit_code=0, seconds=0, reason=ALL_SKIPPED))
+    assert "c done in 0 s: all of it was skipped\n" in stream.getvalue()
     display.begin(points[3])
     display.end(points[3], Outcome(status=Status.FAILED, exit_code=1, seconds=0, reason="broke"))
     assert "d failed in 0 s: broke\n" in stream.getvalue()
