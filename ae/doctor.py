@@ -105,7 +105,7 @@ def _client() -> Availability:
 def _image_of(image: ImageRef, engine: Engine) -> Check:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
     free = free_disk(folder) if folder.exists() else 0
-    ready, needed = engine.has_image(image), build_disk(image.root, image)
+    ready, needed = engine.has_image(image), build_disk(image)
     return judge_image(engine.named(image), ready, free, needed)
 
 

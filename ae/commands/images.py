@@ -54,7 +54,6 @@ def build(
     dry_run: DryRun = False,
 ) -> None:
     """Build the images of papers, with live output."""
-    root = find_root()
     how = BuildOptions(
         base_image=base_image,
         wheels=wheels,
@@ -68,10 +67,10 @@ def build(
     with signals.handled():
         for image in chosen:
             if dry_run:
-                for _, argv in commands(root, image, how):
+                for _, argv in commands(image, how):
                     print(join(argv))
             else:
-                print(build_image(root, image, Display(()), how))
+                print(build_image(image, Display(()), how))
 
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:

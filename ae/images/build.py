@@ -47,7 +47,7 @@ _UNREACHED = re.compile(
 
 
 def build(
-    root: Path, image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
+    image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
 ) -> str:
     """Build an image at a daemon, after the images it is built on where those are out of date.
 
@@ -56,12 +56,12 @@ def build(
     build and where its whole log is.
     """
     with closing(connect(endpoint or endpoint_of())) as daemon:
-        for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
+        for wanted, argv in commands(image, options, endpoint=daemon.endpoint):
             held = labels_of(daemon.image(wanted.reference)).get("ae.content")
             if wanted.reference == image.reference or held != wanted.content:
                 home = Path(str(daemon.info.get("DockerRootDir", "/")))
                 if home.is_dir():
-                    needed = build_disk(root, wanted, options.network)
+                    needed = build_disk(wanted, options.network)
                     fix = "free some disk where Docker keeps images: docker system df"
                     require_disk(home, needed, f"building {wanted.reference}", fix)
                 said = _run(daemon, wanted, argv, sink)
@@ -69,7 +69,7 @@ def build(
 
 
 def commands(
-    root: Path, image: ImageRef, options: BuildOptions, *, endpoint: str | None = None
+    image: ImageRef, options: BuildOptions, *, endpoint: str | None = None
 ) -> list[tuple[ImageRef, tuple[str, ...]]]:
     """Every build that an image needs, in order: what it makes, and its command line.
 
@@ -83,18 +83,18 @@ def commands(
     endpoint = endpoint or endpoint_of()
     client = find_client(endpoint)
     found = [(image, build_argv(client, image, options))]
-    if "base" in made_from(root, image.name)[1:] and not options.base_image:
-        base = image_ref(root, "base", image.flavour)
+    if "base" in made_from(image.root, image.name)[1:] and not options.base_image:
+        base = image_ref(image.root, "base", image.flavour)
         found.insert(0, (base, build_argv(client, base, replace(options, arguments={}))))
     return found
 
 
-def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
+def build_disk(image: ImageRef, network: str | None = None) -> int:
     """The free disk that a build of an image asks for, in bytes.
 
     A build without a network downloads nothing: what is large lies in its base image already.
     """
-    said = stated(root, image.name, "disk")
+    said = stated(image.root, image.name, "disk")
     needed = parse_size(said[0]) if said else BUILD_DISK[image.flavour]
     return min(needed, BUILD_DISK[Flavour.CPU]) if network == "none" else needed
 
@@ -116,7 +116,7 @@ def build_argv(client: str, image: ImageRef, options: BuildOptions) -> tuple[str
         if value := os.environ.get(name) or os.environ.get(name.lower()):
             arguments[name] = value
     arguments |= options.arguments
-    arguments["SOURCE_DATE_EPOCH"] = str(source_epoch(image.root, image))
+    arguments["SOURCE_DATE_EPOCH"] = str(source_epoch(image))
     contexts = {name: str(path.resolve()) for name, path in options.contexts.items()}
     if options.wheels:
         contexts["wheels"] = str(options.wheels.resolve())
@@ -147,10 +147,10 @@ def _revision(root: Path) -> str:
     return f"{sha}-dirty" if dirty else sha
 
 
-def source_epoch(root: Path, image: ImageRef) -> int:
+def source_epoch(image: ImageRef) -> int:
     """When the image's sources last changed (s), so that the same sources give the same image."""
-    folders = [f"images/{part}" for part in made_from(root, image.name)]
-    said = (git(root, "log", "-1", "--format=%ct", "--", *folders) or "").strip()
+    folders = [f"images/{part}" for part in made_from(image.root, image.name)]
+    said = (git(image.root, "log", "-1", "--format=%ct", "--", *folders) or "").strip()
     return int(said) if said.isdigit() else 0
 
 

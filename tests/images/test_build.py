@@ -49,14 +49,14 @@ def values(argv: list[str], option: str) -> list[str]:
 def test_the_base_comes_first(client: str, root: Path) -> None:
     toy = image_ref(root, "toy", Flavour.CPU)
     options = BuildOptions(arguments={"BASE_IMAGE": "x:1"})
-    (base, first), (made, second) = commands(root, toy, options, endpoint=NOWHERE)
+    (base, first), (made, second) = commands(toy, options, endpoint=NOWHERE)
     assert (base.reference, made.reference) == ("ae/base:cpu", "ae/toy:cpu")
     assert values(list(first), "--tag") == ["ae/base:cpu"]
     assert "BASE_IMAGE=x:1" in second
     assert "BASE_IMAGE=x:1" not in first
-    on_another = commands(root, toy, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    on_another = commands(toy, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
     assert [image.name for image, _ in on_another] == ["toy"]
-    (alone,) = commands(root, base, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    (alone,) = commands(base, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
     assert "BASE_IMAGE=b:1" not in alone[1]  # this base takes none
 
 
@@ -107,18 +107,18 @@ def test_the_command_of_a_build(root: Path, tmp_path: Path) -> None:
 def test_wrong_options(client: str, root: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     with pytest.raises(UsageError, match=r"--context x .*/nowhere: there is no such path"):
-        commands(root, image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
+        commands(image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
     with pytest.raises(UsageError, match="no argument 'BASE'; did you mean 'BASE_IMAGE'"):
-        commands(root, image, BuildOptions(arguments={"BASE": "x:1"}), endpoint=NOWHERE)
+        commands(image, BuildOptions(arguments={"BASE": "x:1"}), endpoint=NOWHERE)
 
 
 def test_the_disk_that_a_build_asks_for(root: Path) -> None:
     cpu, cuda = (image_ref(root, "toy", flavour) for flavour in (Flavour.CPU, Flavour.CUDA))
-    assert build_disk(root, cpu) < build_disk(root, cuda)
-    assert build_disk(root, cuda, network="none") == build_disk(root, cpu)  # downloads nothing
+    assert build_disk(cpu) < build_disk(cuda)
+    assert build_disk(cuda, network="none") == build_disk(cpu)  # downloads nothing
     dockerfile = root / "images/toy/Dockerfile"
     dockerfile.write_text("# disk: 60GB\n" + dockerfile.read_text())
-    assert build_disk(root, cuda, network="host") == 60 * 10**9
+    assert build_disk(cuda, network="host") == 60 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,6 @@ def test_a_build_states_when_its_sources_last_changed(root: Path) -> None:
     for seconds, name in ((1000, "toy/x"), (2000, "shared/src/x"), (3000, "other/src/x")):
         commit(name, 1_000_000_000 + seconds)
     toy = image_ref(root, "toy", Flavour.CPU)
-    assert source_epoch(root, toy) == 1_000_002_000
+    assert source_epoch(toy) == 1_000_002_000
     commit("base/Dockerfile", 1_000_004_000)
-    assert source_epoch(root, toy) == 1_000_004_000
+    assert source_epoch(toy) == 1_000_004_000

@@ -105,7 +105,7 @@ def build(image: ImageRef, run: str, sink: Lines, **options: str) -> str:
     made = BuildOptions(
         base_image="ae/base:cpu", fresh=True, network=options.get("network", "none")
     )
-    return building.build(image.root, image_ref(image.root, image.name, image.flavour), sink, made)
+    return building.build(image_ref(image.root, image.name, image.flavour), sink, made)
 
 
 class Timed(Lines):

@@ -82,7 +82,7 @@ def test_a_registry_keeps_what_it_is_given(
 ) -> None:
     image = image_ref(ROOT, "registry", Flavour.CPU)
     options = BuildOptions(network="host", base_image="ae/base:cpu")
-    build(ROOT, image, Lines(), options, endpoint=docker_host)
+    build(image, Lines(), options, endpoint=docker_host)
     port = str(free_port())
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY file /file\n")
     (tmp_path / "file").write_text(secrets.token_hex(8))

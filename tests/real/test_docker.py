@@ -218,7 +218,7 @@ def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
         "    def line(self, stream, text): print(text, flush=True)\n"
         "root = Path(sys.argv[1])\n"
         "with signals.handled():\n"
-        "    build(root, images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
+        "    build(images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
         " images.BuildOptions())"
     )
     started = time.monotonic()

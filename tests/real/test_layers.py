@@ -175,7 +175,7 @@ class Small:
     def build(self, root: Path, endpoint: str) -> None:
         options = BuildOptions(wheels=self.wheels, ca_bundle=self.ca, fresh=True)
         image = image_ref(root, self.name, Flavour.CPU)
-        build(root, image, Lines(), options, endpoint=endpoint)
+        build(image, Lines(), options, endpoint=endpoint)
 
     def layers(self, root: Path, endpoint: str) -> Saved:
         """Build, look into the result and remove it."""
