@@ -88,7 +88,7 @@ class DockerEngine(ContainerEngine):
         if self.daemon.has("rootless"):  # root inside is the caller outside
             user = "0:0"
         elif spec.needs.cap_add:  # a capability has no effect for an ordinary user
-            user = f"0:{self._caller.partition(':')[2]}"
+            user = f"0:{self.caller.partition(':')[2]}"
         return replace(spec, user=user, userns="host" if self.daemon.has("userns") else "")
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class DockerEngine(ContainerEngine):
 
     def _hand_over(self, spec: ContainerSpec, sink: Sink) -> None:
         """Give what root wrote to the caller, from inside: outside we may not."""
-        argv = ("chown", "-R", self._caller, OUT_DIR)
+        argv = ("chown", "-R", self.caller, OUT_DIR)
         mounts = tuple(mount for mount in spec.mounts if mount.target == OUT_DIR)
         name, needs = f"{spec.name}-chown", RuntimeNeeds(cap_add=("CHOWN",))
         given = replace(spec, name=name, argv=argv, needs=needs, mounts=mounts, gpus=None)

@@ -86,7 +86,7 @@ class LocalEngine(Engine):
                 env=self._environment(job, home),
                 cwd=job.out,
                 memory_bytes=point.needs.memory_bytes,
-                grace_s=self._grace_s,
+                grace_s=self.grace_s,
             )
         except processes.ProcessFault as fault:
             return Outcome(status=Status.FAILED, exit_code=127, seconds=0.0, reason=fault.message)
@@ -118,7 +118,7 @@ class LocalEngine(Engine):
 
     def remove(self, leftover: Leftover) -> None:
         """Stop the process group."""
-        processes.stop_group(int(leftover.id), grace_s=self._grace_s)
+        processes.stop_group(int(leftover.id), grace_s=self.grace_s)
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         env = self._own_environment(job)

@@ -128,7 +128,7 @@ class PodmanEngine(ContainerEngine):
         if not self.rootless:
             return spec
         limited = "pids" in self.info["host"].get("cgroupControllers", ())
-        spec = replace(spec, user=self._caller, userns="keep-id")
+        spec = replace(spec, user=self.caller, userns="keep-id")
         return spec if limited else replace(spec, pids=None)
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:

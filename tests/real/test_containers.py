@@ -44,7 +44,8 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 @pytest.fixture
 def engine(make: Make) -> Iterator[ContainerEngine]:
-    made = make(grace_s=1.0)
+    made = make()
+    made.grace_s = 1.0
     yield made
     made.close()
 
@@ -123,7 +124,8 @@ def test_dropped_requests_stop_the_run(
     mounts = (Mount(source=tmp_path, target="/data"),)
     needs = replace(NEEDS, gpus=one(card), mounts=mounts)
     job = make_job(tmp_path / "out", "write:ran:1", needs=needs, run="dropped")
-    engine = make(user="12345:12346")
+    engine = make()
+    engine.caller = "12345:12346"
     with pytest.raises(EnvironmentFault, match="dropped what the point needs") as caught:
         engine.run(job, Lines(), 60)
     said = caught.value.message
@@ -205,7 +207,9 @@ class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
 with signals.handled(), watched(sys.argv[2]):
     job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    {name}Engine(grace_s=0.5).run(job, Telling(), 300)
+    engine = {name}Engine()
+    engine.grace_s = 0.5
+    engine.run(job, Telling(), 300)
 """
 
 
@@ -309,7 +313,8 @@ def test_a_secret_can_be_read_by_the_user_inside_and_written_by_nobody(
     lines = Lines()
     job = make_job(tmp_path / "out", argv=sh(script), needs=needs)
     job.secrets["gurobi"] = licence  # type: ignore[index]
-    engine = make(user=user or caller)
+    engine = make()
+    engine.caller = user or caller
     outcome = engine.run(job, lines, 60)
     engine.close()
     assert lines.of("stdout") == ["TOKEN", "600", (user or caller).partition(":")[0]]

@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine(docker_host: str) -> Iterator[DockerEngine]:
-    made = DockerEngine(grace_s=1.0)
+    made = DockerEngine()
+    made.grace_s = 1.0
     yield made
     made.close()
 
@@ -102,7 +103,8 @@ def test_a_silent_container_outlives_the_control_timeout(
 
 def test_outputs_of_another_user_are_that_users(docker_host: str, open_folder: Path) -> None:
     """Also when a capability makes the point run as root inside."""
-    engine = DockerEngine(user="12345:12346")
+    engine = DockerEngine()
+    engine.caller = "12345:12346"
     for number, caps in enumerate([(), ("SYS_PTRACE",)]):
         out = open_folder / str(number)
         job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
