@@ -62,7 +62,7 @@ class DockerEngine(ContainerEngine):
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
-            build(image, sink, self._build, endpoint=self.daemon.endpoint)
+            build(self.daemon, image, sink, self._build)
         else:
             registry.built(self.daemon, image)
 

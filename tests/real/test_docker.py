@@ -215,12 +215,13 @@ def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from ae.images import content as images; from ae.host import signals\n"
+        "from ae.daemon.connection import connect, endpoint_of\n"
         "from ae.images.build import build; from ae.model import Flavour\n"
         "class Telling:\n"
         "    def line(self, stream, text): print(text, flush=True)\n"
         "root = Path(sys.argv[1])\n"
         "with signals.handled():\n"
-        "    build(images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
+        "    build(connect(endpoint_of()), images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
         " images.BuildOptions())"
     )
     started = time.monotonic()
