@@ -118,13 +118,10 @@ class DockerEngine(ContainerEngine):
         try:
             yield spec
         finally:
+            # What root wrote is given to the caller from inside: outside we may not.
+            argv = ("chown", "-R", self.caller, OUT_DIR)
+            mounts = tuple(mount for mount in spec.mounts if mount.target == OUT_DIR)
+            name, needs = f"{spec.name}-chown", RuntimeNeeds(cap_add=("CHOWN",))
+            given = replace(spec, name=name, argv=argv, needs=needs, mounts=mounts, gpus=None)
             with signals.shielded():
-                self._hand_over(spec, sink)
-
-    def _hand_over(self, spec: ContainerSpec, sink: Sink) -> None:
-        """Give what root wrote to the caller, from inside: outside we may not."""
-        argv = ("chown", "-R", self.caller, OUT_DIR)
-        mounts = tuple(mount for mount in spec.mounts if mount.target == OUT_DIR)
-        name, needs = f"{spec.name}-chown", RuntimeNeeds(cap_add=("CHOWN",))
-        given = replace(spec, name=name, argv=argv, needs=needs, mounts=mounts, gpus=None)
-        self._performed(given, sink, 300)
+                self._performed(given, sink, 300)

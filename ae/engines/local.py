@@ -20,6 +20,7 @@ from ae.images.content import BuildOptions, source_paths
 from ae.model import ImageRef, Point, Status
 
 _PYTHONS = ("python", "python3")
+_NO_MEMORY = ("MemoryError", "numpy._core._exceptions._ArrayMemory")  # above their limit
 # What a workload may see of the caller's environment: nothing that changes what it computes.
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "CUDA_HOME")
 _KEPT_PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "SSL_", "REQUESTS_CA")
@@ -93,7 +94,8 @@ class LocalEngine(Engine):
         finally:
             shutil.rmtree(home, ignore_errors=True)
         code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-        oom = self._ran_out_of_memory(job, code, words.last, kills)
+        refused = point.needs.memory_bytes is not None and words.last.startswith(_NO_MEMORY)
+        oom = oom_kills() > kills if code == 128 + 9 else refused
         status, reason = classify(
             code, oom=oom, timed_out=ended.timed_out, timeout_s=timeout_s, last_words=words.last
         )
@@ -162,12 +164,6 @@ class LocalEngine(Engine):
         cache = str(environments.folder(job.point.image)) + ".cache"
         defaults = {"HOME": home, "XDG_CACHE_HOME": cache, "NUMBA_CACHE_DIR": f"{cache}/numba"}
         return kept | defaults | {owner.ENVIRONMENT: stamp} | own
-
-    def _ran_out_of_memory(self, job: Job, code: int, last: str, kills: int) -> bool:
-        if code == 128 + 9:
-            return oom_kills() > kills
-        limited = job.point.needs.memory_bytes is not None
-        return limited and last.startswith(("MemoryError", "numpy._core._exceptions._ArrayMemory"))
 
     def _honoured(self, job: Job, python: Path) -> dict[str, object]:
         needs = job.point.needs
