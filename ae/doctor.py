@@ -186,9 +186,7 @@ def _driver(facts: Facts) -> Iterator[Check]:
     if facts.gpus and facts.docker.ok:
         route = facts.docker.facts.get("gpu_route", "")
         word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}.get(route)
-        fault = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
-        fix = "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
-        fix += "--output=/etc/cdi/nvidia.yaml"
+        fault, fix = DockerEngine.no_gpus
         well = f"Docker hands GPUs to containers through {word}"
         yield _check("gpu route", well, "" if word else fault, fix)
     if (closed := facts.counters_restricted) is not None:

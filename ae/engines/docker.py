@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ae.daemon.cdi import cdi_names
-from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
+from ae.daemon.cdi import RENEW, cdi_names
+from ae.daemon.connection import Daemon, connect, endpoint_of
 from ae.engines.base import OUT_DIR, Availability, Sink
 from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant
@@ -28,7 +28,10 @@ class DockerEngine(ContainerEngine):
     """Runs points in containers of a Docker daemon; connects when first needed."""
 
     name, title = "docker", "Docker Engine"
-    no_gpus = NO_ROUTE
+    no_gpus = (
+        "Docker has no way to hand GPUs to containers: neither a CDI spec nor the NVIDIA runtime",
+        f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
+    )
     dropped_fix = "use a Docker Engine of version 25 or later; see `ae doctor`"
 
     @cached_property
