@@ -160,7 +160,7 @@ def _image_folder(root: Path, name: str, lane: str | None) -> str:
     recipe = load_recipe(root, name)
     if lane is None:
         return recipe.image
-    require("lane", lane, recipe.lanes, recipe)
+    require("lane", [lane], recipe.lanes, recipe)
     return recipe.image_of(lane)
 
 
