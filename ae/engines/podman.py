@@ -212,9 +212,5 @@ def limit_words(given: Iterable[str]) -> list[str]:
     own = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     number = most if own == resource.RLIM_INFINITY else min(own, most)
     limits = {"nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "nproc": number}
-    return [
-        word
-        for name, value in limits.items()
-        if name not in given
-        for word in ("--ulimit", f"{name}={value}:{value}")
-    ]
+    others = [f"{name}={value}:{value}" for name, value in limits.items() if name not in given]
+    return [word for limit in others for word in ("--ulimit", limit)]

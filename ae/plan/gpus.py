@@ -126,11 +126,8 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     if gpu.memory_gib < request.min_memory_gib:
         return f"has {gpu.memory_gib:.3g} GiB of memory, {request.min_memory_gib:.3g} GiB needed"
     if gpu.compute_capability < request.min_compute_capability:
-        has, needs = (
-            ".".join(map(str, pair))
-            for pair in (gpu.compute_capability, request.min_compute_capability)
-        )
-        return f"has compute capability {has}, {needs} needed"
+        both = (*gpu.compute_capability, *request.min_compute_capability)
+        return "has compute capability {}.{}, {}.{} needed".format(*both)
     if version(gpu.driver) < version(request.min_driver):
         return f"has driver {gpu.driver}, {request.min_driver} or newer needed"
     return ""
