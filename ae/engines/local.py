@@ -111,9 +111,8 @@ class LocalEngine(Engine):
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 words = path.read_bytes().decode("utf-8", "replace").split("\0")
-                mark = f"{owner.ENVIRONMENT}="
-                stamp = next((word for word in words if word.startswith(mark)), "")
-                labels = owner.from_environment(stamp.removeprefix(mark))
+                own = {name: value for name, _, value in (word.partition("=") for word in words)}
+                labels = owner.from_environment(own.get(owner.ENVIRONMENT, ""))
                 if labels:  # the leader of the group may have gone
                     groups[os.getpgid(int(path.parent.name))] = labels
         return [Leftover.of(self.name, "process", str(pgid), of) for pgid, of in groups.items()]
@@ -143,8 +142,7 @@ class LocalEngine(Engine):
 
     def _own_environment(self, job: Job) -> dict[str, str]:
         point = job.point
-        folder = point.image.source  # <root>/images/<name>
-        sources = source_paths(folder.parents[1], folder.name)
+        sources = source_paths(point.image.root, point.image.name)
         env = {
             "AE_OUT": str(job.out),
             "AE_POINT": point.id,

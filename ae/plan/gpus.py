@@ -152,9 +152,8 @@ def version(text: str) -> tuple[int, ...]:
 
 def _alike_first(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The model that there is most of first, so that GPUs that work together are alike."""
-    number = Counter(gpu.name for gpu in gpus)
-    first = {gpu.name: index for index, gpu in reversed(list(enumerate(gpus)))}
-    return sorted(gpus, key=lambda gpu: (-number[gpu.name], first[gpu.name]))
+    models = [name for name, _ in Counter(gpu.name for gpu in gpus).most_common()]
+    return sorted(gpus, key=lambda gpu: models.index(gpu.name))
 
 
 def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:
