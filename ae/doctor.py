@@ -105,7 +105,7 @@ def _client() -> Availability:
 def _image_of(image: ImageRef, engine: Engine) -> Check:
     folder = Path(engine.available().facts.get("root") or "/nowhere")
     free = free_disk(folder) if folder.exists() else 0
-    ready, needed = engine.has_image(image), build_disk(image.root, image)
+    ready, needed = engine.has_image(image), build_disk(image)
     return judge_image(engine.named(image), ready, free, needed)
 
 
@@ -186,9 +186,7 @@ def _driver(facts: Facts) -> Iterator[Check]:
     if facts.gpus and facts.docker.ok:
         route = facts.docker.facts.get("gpu_route", "")
         word = {"cdi": "CDI", "nvidia": "the NVIDIA runtime"}.get(route)
-        fault = "Docker has neither a CDI spec for NVIDIA GPUs nor the NVIDIA runtime"
-        fix = "install the NVIDIA Container Toolkit, then: sudo nvidia-ctk cdi generate "
-        fix += "--output=/etc/cdi/nvidia.yaml"
+        fault, fix = DockerEngine.no_gpus
         well = f"Docker hands GPUs to containers through {word}"
         yield _check("gpu route", well, "" if word else fault, fix)
     if (closed := facts.counters_restricted) is not None:

@@ -32,7 +32,7 @@ from ae.images import bundle as unpack
 from ae.images import lockfile, pack, registry
 from ae.images.build import build as build_image
 from ae.images.build import commands
-from ae.images.content import BuildOptions, flavours, image_ref
+from ae.images.content import BuildOptions, find_client, flavours, image_ref
 from ae.model import Flavour, ImageRef
 from ae.plan.selection import require
 from ae.recipe.load import find_root, list_recipes, load_recipe
@@ -54,7 +54,6 @@ def build(
     dry_run: DryRun = False,
 ) -> None:
     """Build the images of papers, with live output."""
-    root = find_root()
     how = BuildOptions(
         base_image=base_image,
         wheels=wheels,
@@ -65,13 +64,14 @@ def build(
         fresh=fresh,
     )
     chosen = choose_images(names, flavour=flavour, lane=lane)
-    with signals.handled():
+    if dry_run:
+        client = find_client(endpoint_of())
+        for _, argv in (one for image in chosen for one in commands(client, image, how)):
+            print(join(argv))
+        return
+    with signals.handled(), closing(connect(endpoint_of())) as daemon:
         for image in chosen:
-            if dry_run:
-                for _, argv in commands(root, image, how):
-                    print(join(argv))
-            else:
-                print(build_image(root, image, Display(()), how))
+            print(build_image(daemon, image, Display(()), how))
 
 
 def push(names: ImageNames, flavour: FlavourOption = None, lane: LaneOption = None) -> None:
@@ -160,7 +160,7 @@ def _image_folder(root: Path, name: str, lane: str | None) -> str:
     recipe = load_recipe(root, name)
     if lane is None:
         return recipe.image
-    require("lane", lane, recipe.lanes, recipe)
+    require("lane", [lane], recipe.lanes, recipe)
     return recipe.image_of(lane)
 
 

@@ -53,12 +53,9 @@ def read_cdi_devices(folder: Path) -> dict[str, frozenset[str]]:
         except (OSError, ValueError, yaml.YAMLError):
             continue  # engines ignore a broken one, too
         if isinstance(spec, dict) and spec.get("kind") == CDI_KIND:
-            devices = [one for one in spec.get("devices") or [] if isinstance(one, dict)]
-            found |= {
-                f"{CDI_KIND}={one['name']}": _nodes(spec) | _nodes(one)
-                for one in devices
-                if "name" in one
-            }
+            for one in spec.get("devices") or []:
+                if isinstance(one, dict) and "name" in one:
+                    found[f"{CDI_KIND}={one['name']}"] = _nodes(spec) | _nodes(one)
     return found
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ae.daemon.cdi import CDI_KIND, RENEW, read_cdi_devices
+from ae.daemon.cdi import CDI_KIND, read_cdi_devices
 from ae.daemon.faults import broken, faults, refused, unreachable
 from ae.errors import EnvironmentFault
 from ae.host import processes
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 PING_TIMEOUT_S = 20  # until it says what it is
 CONTROL_TIMEOUT_S = 60  # the daemon may be busy, but an answer that late means that it hangs
-NO_ROUTE = (
-    "the Docker daemon has no way to hand GPUs to containers: no CDI spec and no NVIDIA runtime",
-    f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
-)
 
 
 @dataclass(frozen=True)

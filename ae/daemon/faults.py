@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,7 +50,7 @@ def refused(program: str, text: str) -> EnvironmentFault:
 
 def unreachable(endpoint: str, error: OSError) -> EnvironmentFault:
     """Nobody answers at an endpoint, or not to us."""
-    if error.errno in (errno.EACCES, errno.EPERM):
+    if isinstance(error, PermissionError):
         return EnvironmentFault(
             f"you may not talk to the Docker daemon at {endpoint} (permission denied)",
             fix="join the group docker, log in again; or rootless Docker, or ae run --engine local",

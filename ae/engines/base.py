@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ae.errors import EnvironmentFault
-from ae.host import owner
+from ae.host import owner, processes
 from ae.host.machine import detect
 from ae.images.content import BuildOptions
 from ae.model import Availability, ImageRef, Machine, Outcome, Point, Sink
@@ -19,7 +19,6 @@ from ae.model import Availability, ImageRef, Machine, Outcome, Point, Sink
 __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
-GRACE_S = 10.0  # between TERM and KILL
 Kind = Literal["container", "process", "job"]
 Shell = tuple[tuple[str, ...], dict[str, str]]  # its command and its environment
 
@@ -68,19 +67,12 @@ class Engine(ABC):
     name: str
     no_gpus: tuple[str, str]  # why no GPU can be handed over, and what to do
     outlives = False  # whether points go on when the launcher is killed, for the next to take up
+    grace_s = processes.GRACE_S  # between TERM and KILL
 
-    def __init__(
-        self,
-        *,
-        build: BuildOptions | None = None,
-        user: str | None = None,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        """`build` None: what points run in is used as it is, and a missing one is a fault.
-        `user`: whose a container's outputs will be, "uid:gid"; left out: the caller's."""
+    def __init__(self, *, build: BuildOptions | None = None) -> None:
+        """`build` None: what points run in is used as it is, and a missing one is a fault."""
         self._build = build
-        self._caller = user or f"{os.getuid()}:{os.getgid()}"
-        self._grace_s = grace_s
+        self.caller = f"{os.getuid()}:{os.getgid()}"  # whose a container's outputs will be
 
     def available(self) -> Availability:
         """Whether it answers."""

@@ -119,7 +119,7 @@ class ContainerEngine(Engine):
     def equivalent(self, job: Job) -> tuple[str, ...]:
         needs = job.point.needs
         grant = self._grant(needs.gpus, ask=False) if needs.gpus else None
-        user = "0:0" if needs.cap_add else self._caller
+        user = "0:0" if needs.cap_add else self.caller
         if needs.cap_add:  # root has no way into the caller's folder without; `run` lends it
             needs = replace(needs, cap_add=(*needs.cap_add, "DAC_OVERRIDE"))
         job = replace(job, point=replace(job.point, needs=needs))
@@ -134,7 +134,7 @@ class ContainerEngine(Engine):
         grant = self._grant(point.needs.gpus, ask=True) if point.needs.gpus else None
         spec = self._spec(job, self.needed(point.image), grant, f"shell-{secrets.token_hex(4)}")
         if spec.user == container.ORDINARY:  # nobody is left to give the folder back
-            spec = replace(spec, user=self._caller)
+            spec = replace(spec, user=self.caller)
         tty = ("--tty",) if terminal else ()
         return self._line(spec, "run", "--interactive", *tty, "--rm"), self._environment()
 
@@ -170,7 +170,7 @@ class ContainerEngine(Engine):
     def _spec(
         self, job: Job, image: dict[str, Any], grant: GpuGrant | None, token: str
     ) -> ContainerSpec:
-        user = self._caller
+        user = self.caller
         if os.geteuid() == 0 and user == "0:0":
             # A file that is somebody's alone can only be read by him.
             given = [mount.source.stat() for mount in mounts_of(job)]
@@ -220,7 +220,7 @@ class ContainerEngine(Engine):
         words, kills = LastWords(sink), oom_kills()
         client = processes.stream(
             [self.name, "--log-level", "error", "start", "--attach", spec.name], words.line,
-            timeout_s=timeout_s, env=self._environment(), grace_s=self._grace_s,
+            timeout_s=timeout_s, env=self._environment(), grace_s=self.grace_s,
             tell=lambda: self._tell(spec.name),
         )  # fmt: skip
         ended = self.inspect("container", spec.name)
@@ -257,7 +257,7 @@ class ContainerEngine(Engine):
     def _tell(self, name: str) -> None:
         # Not its client: since Docker 27 that ends with the TERM, passed on or not.
         with suppress(EnvironmentFault):
-            self.call("kill", "--signal", "TERM", name, timeout_s=self._grace_s)
+            self.call("kill", "--signal", "TERM", name, timeout_s=self.grace_s)
 
     @contextmanager
     def _lent(self, out: Path, spec: ContainerSpec, sink: Sink) -> Iterator[ContainerSpec]:
@@ -272,11 +272,11 @@ class ContainerEngine(Engine):
         try:
             os.chown(out, *map(int, spec.user.split(":")))
         except OSError:
-            yield replace(spec, user=self._caller)
+            yield replace(spec, user=self.caller)
             return
         try:
             yield spec
         finally:
             with signals.shielded():
                 for path in (out, *out.rglob("*")):
-                    os.chown(path, *map(int, self._caller.split(":")), follow_symlinks=False)
+                    os.chown(path, *map(int, self.caller.split(":")), follow_symlinks=False)

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from ae.daemon.cdi import cdi_names
-from ae.daemon.connection import NO_ROUTE, Daemon, connect, endpoint_of
+from ae.daemon.cdi import RENEW, cdi_names
+from ae.daemon.connection import Daemon, connect, endpoint_of
 from ae.engines.base import OUT_DIR, Availability, Sink
 from ae.engines.containers import ContainerEngine
 from ae.engines.spec import ContainerSpec, GpuGrant
@@ -28,7 +28,10 @@ class DockerEngine(ContainerEngine):
     """Runs points in containers of a Docker daemon; connects when first needed."""
 
     name, title = "docker", "Docker Engine"
-    no_gpus = NO_ROUTE
+    no_gpus = (
+        "Docker has no way to hand GPUs to containers: neither a CDI spec nor the NVIDIA runtime",
+        f"install the NVIDIA Container Toolkit, then {RENEW}, and restart the daemon",
+    )
     dropped_fix = "use a Docker Engine of version 25 or later; see `ae doctor`"
 
     @cached_property
@@ -62,7 +65,7 @@ class DockerEngine(ContainerEngine):
         elif entry is not None and place is not None:
             registry.pull(self.daemon, image, entry, place, sink)
         elif self._build is not None:
-            build(image.root, image, sink, self._build, endpoint=self.daemon.endpoint)
+            build(self.daemon, image, sink, self._build)
         else:
             registry.built(self.daemon, image)
 
@@ -88,7 +91,7 @@ class DockerEngine(ContainerEngine):
         if self.daemon.has("rootless"):  # root inside is the caller outside
             user = "0:0"
         elif spec.needs.cap_add:  # a capability has no effect for an ordinary user
-            user = f"0:{self._caller.partition(':')[2]}"
+            user = f"0:{self.caller.partition(':')[2]}"
         return replace(spec, user=user, userns="host" if self.daemon.has("userns") else "")
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
@@ -118,13 +121,10 @@ class DockerEngine(ContainerEngine):
         try:
             yield spec
         finally:
+            # What root wrote is given to the caller from inside: outside we may not.
+            argv = ("chown", "-R", self.caller, OUT_DIR)
+            mounts = tuple(mount for mount in spec.mounts if mount.target == OUT_DIR)
+            name, needs = f"{spec.name}-chown", RuntimeNeeds(cap_add=("CHOWN",))
+            given = replace(spec, name=name, argv=argv, needs=needs, mounts=mounts, gpus=None)
             with signals.shielded():
-                self._hand_over(spec, sink)
-
-    def _hand_over(self, spec: ContainerSpec, sink: Sink) -> None:
-        """Give what root wrote to the caller, from inside: outside we may not."""
-        argv = ("chown", "-R", self._caller, OUT_DIR)
-        mounts = tuple(mount for mount in spec.mounts if mount.target == OUT_DIR)
-        name, needs = f"{spec.name}-chown", RuntimeNeeds(cap_add=("CHOWN",))
-        given = replace(spec, name=name, argv=argv, needs=needs, mounts=mounts, gpus=None)
-        self._performed(given, sink, 300)
+                self._performed(given, sink, 300)

@@ -20,6 +20,7 @@ from ae.images.content import BuildOptions, source_paths
 from ae.model import ImageRef, Point, Status
 
 _PYTHONS = ("python", "python3")
+_NO_MEMORY = ("MemoryError", "numpy._core._exceptions._ArrayMemory")  # above their limit
 # What a workload may see of the caller's environment: nothing that changes what it computes.
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "TERM", "CUDA_HOME")
 _KEPT_PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_", "SSL_", "REQUESTS_CA")
@@ -82,14 +83,15 @@ class LocalEngine(Engine):
                 env=self._environment(job, home),
                 cwd=job.out,
                 memory_bytes=point.needs.memory_bytes,
-                grace_s=self._grace_s,
+                grace_s=self.grace_s,
             )
         except processes.ProcessFault as fault:
             return Outcome(status=Status.FAILED, exit_code=127, seconds=0.0, reason=fault.message)
         finally:
             shutil.rmtree(home, ignore_errors=True)
         code = ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
-        oom = self._ran_out_of_memory(job, code, words.last, kills)
+        refused = point.needs.memory_bytes is not None and words.last.startswith(_NO_MEMORY)
+        oom = oom_kills() > kills if code == 128 + 9 else refused
         status, reason = classify(
             code, oom=oom, timed_out=ended.timed_out, timeout_s=timeout_s, last_words=words.last
         )
@@ -105,16 +107,15 @@ class LocalEngine(Engine):
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 words = path.read_bytes().decode("utf-8", "replace").split("\0")
-                mark = f"{owner.ENVIRONMENT}="
-                stamp = next((word for word in words if word.startswith(mark)), "")
-                labels = owner.from_environment(stamp.removeprefix(mark))
+                own = {name: value for name, _, value in (word.partition("=") for word in words)}
+                labels = owner.from_environment(own.get(owner.ENVIRONMENT, ""))
                 if labels:  # the leader of the group may have gone
                     groups[os.getpgid(int(path.parent.name))] = labels
         return [Leftover.of(self.name, "process", str(pgid), of) for pgid, of in groups.items()]
 
     def remove(self, leftover: Leftover) -> None:
         """Stop the process group."""
-        processes.stop_group(int(leftover.id), grace_s=self._grace_s)
+        processes.stop_group(int(leftover.id), grace_s=self.grace_s)
 
     def equivalent(self, job: Job) -> tuple[str, ...]:
         env = self._own_environment(job)
@@ -137,8 +138,7 @@ class LocalEngine(Engine):
 
     def _own_environment(self, job: Job) -> dict[str, str]:
         point = job.point
-        folder = point.image.source  # <root>/images/<name>
-        sources = source_paths(folder.parents[1], folder.name)
+        sources = source_paths(point.image.root, point.image.name)
         env = {
             "AE_OUT": str(job.out),
             "AE_POINT": point.id,
@@ -158,12 +158,6 @@ class LocalEngine(Engine):
         cache = str(environments.folder(job.point.image)) + ".cache"
         defaults = {"HOME": home, "XDG_CACHE_HOME": cache, "NUMBA_CACHE_DIR": f"{cache}/numba"}
         return kept | defaults | {owner.ENVIRONMENT: stamp} | own
-
-    def _ran_out_of_memory(self, job: Job, code: int, last: str, kills: int) -> bool:
-        if code == 128 + 9:
-            return oom_kills() > kills
-        limited = job.point.needs.memory_bytes is not None
-        return limited and last.startswith(("MemoryError", "numpy._core._exceptions._ArrayMemory"))
 
     def _honoured(self, job: Job, python: Path) -> dict[str, object]:
         needs = job.point.needs

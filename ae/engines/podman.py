@@ -23,7 +23,7 @@ from ae.daemon.cdi import RENEW, cdi_names, read_cdi_devices
 from ae.daemon.faults import refused
 from ae.engines.base import Availability, Sink
 from ae.engines.containers import ContainerEngine
-from ae.engines.spec import ContainerSpec, GpuGrant, to_argv
+from ae.engines.spec import ContainerSpec, GpuGrant
 from ae.errors import EnvironmentFault
 from ae.host import processes
 from ae.images import registry
@@ -128,7 +128,7 @@ class PodmanEngine(ContainerEngine):
         if not self.rootless:
             return spec
         limited = "pids" in self.info["host"].get("cgroupControllers", ())
-        spec = replace(spec, user=self._caller, userns="keep-id")
+        spec = replace(spec, user=self.caller, userns="keep-id")
         return spec if limited else replace(spec, pids=None)
 
     def _create(self, spec: ContainerSpec) -> dict[str, Any]:
@@ -164,13 +164,13 @@ class PodmanEngine(ContainerEngine):
             keep = "keep-id" if os.geteuid() != 0 else ""
             return super()._line(replace(spec, userns=keep), *words)
         # Where podman's defaults differ from Docker's and would change what is measured.
-        extra = [*limit_words([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
+        own = [*limit_words([limit.name for limit in spec.needs.ulimits]), "--http-proxy=false"]
         if spec.pids is None:
-            extra += ["--pids-limit", "-1"]
+            own += ["--pids-limit", "-1"]
         if self.info["host"]["security"]["selinuxEnabled"]:
-            extra += ["--security-opt", "label=disable"]  # relabelling would change the folders
+            own += ["--security-opt", "label=disable"]  # relabelling would change the folders
         spec = replace(spec, image=spec.image.removeprefix("sha256:"))  # a name could mean several
-        return to_argv(spec, (self.name, *words, "--init"), extra)
+        return super()._line(spec, *words, *own)
 
 
 def as_docker(
@@ -212,9 +212,5 @@ def limit_words(given: Iterable[str]) -> list[str]:
     own = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     number = most if own == resource.RLIM_INFINITY else min(own, most)
     limits = {"nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "nproc": number}
-    return [
-        word
-        for name, value in limits.items()
-        if name not in given
-        for word in ("--ulimit", f"{name}={value}:{value}")
-    ]
+    others = [f"{name}={value}:{value}" for name, value in limits.items() if name not in given]
+    return [word for limit in others for word in ("--ulimit", limit)]

@@ -122,9 +122,9 @@ def refused_by(runtime: str, point: Point) -> list[str]:
     return refused if runtime != "podman" else []
 
 
-def to_argv(spec: ContainerSpec, head: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
-    """The command line of a client: `head` begins it, `extra` are options that it needs on top."""
-    words = [*head, *(("--name", spec.name) if spec.name else ()), *extra]
+def to_argv(spec: ContainerSpec, head: Sequence[str]) -> tuple[str, ...]:
+    """The command line of a client; `head` begins it."""
+    words = [*head, *(("--name", spec.name) if spec.name else ())]
     for key, value in spec.labels.items():
         words += ["--label", f"{key}={value}"]
     # A point's argv is the whole command, whatever entry point the image has.

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ae.errors import EnvironmentFault
@@ -51,12 +52,8 @@ def _memory_gib() -> float:
     """The machine's, or less where a control group gives less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            total = min(total, int(text))
+        with suppress(OSError, ValueError):  # none there, or `max`
+            total = min(total, int(Path(path).read_text()))
     return total / 2**30
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import ctypes
-import errno
 import io
 import math
 import os
@@ -143,7 +142,7 @@ def start(argv: Sequence[str], **how: Any) -> Child:
     try:
         return subprocess.Popen(argv, start_new_session=True, bufsize=0, **how)
     except OSError as error:
-        missing = error.errno == errno.ENOENT
+        missing = isinstance(error, FileNotFoundError)
         said = "is not there" if missing else f"could not be started: {error.strerror}"
         fix = f"install {argv[0]}, or put it on PATH" if missing else "check its permissions"
         raise ProcessFault(f"the program '{argv[0]}' {said}", fix=fix) from error

@@ -8,11 +8,11 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ae.daemon.connection import Daemon, connect, endpoint_of
+from ae.daemon.connection import Daemon
 from ae.errors import EnvironmentFault, UsageError, nearest
 from ae.host import processes
 from ae.host.git import git, revision
@@ -46,55 +46,50 @@ _UNREACHED = re.compile(
 )
 
 
-def build(
-    root: Path, image: ImageRef, sink: Sink, options: BuildOptions, *, endpoint: str | None = None
-) -> str:
-    """Build an image at a daemon, after the images it is built on where those are out of date.
+def build(daemon: Daemon, image: ImageRef, sink: Sink, options: BuildOptions) -> str:
+    """Build an image, after the images it is built on where those are out of date.
 
     Returns what to tell a person.
     Raises UsageError for options that do not fit, EnvironmentFault with the first error of the
     build and where its whole log is.
     """
-    with closing(connect(endpoint or endpoint_of())) as daemon:
-        for wanted, argv in commands(root, image, options, endpoint=daemon.endpoint):
-            held = labels_of(daemon.image(wanted.reference)).get("ae.content")
-            if wanted.reference == image.reference or held != wanted.content:
-                home = Path(str(daemon.info.get("DockerRootDir", "/")))
-                if home.is_dir():
-                    needed = build_disk(root, wanted, options.network)
-                    fix = "free some disk where Docker keeps images: docker system df"
-                    require_disk(home, needed, f"building {wanted.reference}", fix)
-                said = _run(daemon, wanted, argv, sink)
+    for wanted, argv in commands(find_client(daemon.endpoint), image, options):
+        held = labels_of(daemon.image(wanted.reference)).get("ae.content")
+        if wanted.reference == image.reference or held != wanted.content:
+            home = Path(str(daemon.info.get("DockerRootDir", "/")))
+            if home.is_dir():
+                needed = build_disk(wanted, options.network)
+                fix = "free some disk where Docker keeps images: docker system df"
+                require_disk(home, needed, f"building {wanted.reference}", fix)
+            said = _run(daemon, wanted, argv, sink)
     return said
 
 
 def commands(
-    root: Path, image: ImageRef, options: BuildOptions, *, endpoint: str | None = None
+    client: str, image: ImageRef, options: BuildOptions
 ) -> list[tuple[ImageRef, tuple[str, ...]]]:
     """Every build that an image needs, in order: what it makes, and its command line.
 
-    Needs buildx, but no daemon. Raises UsageError.
+    Raises UsageError.
     """
     given = [(options.wheels, "--wheels"), (options.ca_bundle, "--ca-bundle")]
     given += [(path, f"--context {name}") for name, path in options.contexts.items()]
     for path, what in given:
         if path is not None and not path.exists():
             raise UsageError(f"{what} {path}: there is no such path", fix="check the spelling")
-    endpoint = endpoint or endpoint_of()
-    client = find_client(endpoint)
     found = [(image, build_argv(client, image, options))]
-    if "base" in made_from(root, image.name)[1:] and not options.base_image:
-        base = image_ref(root, "base", image.flavour)
+    if "base" in made_from(image.root, image.name)[1:] and not options.base_image:
+        base = image_ref(image.root, "base", image.flavour)
         found.insert(0, (base, build_argv(client, base, replace(options, arguments={}))))
     return found
 
 
-def build_disk(root: Path, image: ImageRef, network: str | None = None) -> int:
+def build_disk(image: ImageRef, network: str | None = None) -> int:
     """The free disk that a build of an image asks for, in bytes.
 
     A build without a network downloads nothing: what is large lies in its base image already.
     """
-    said = stated(root, image.name, "disk")
+    said = stated(image.root, image.name, "disk")
     needed = parse_size(said[0]) if said else BUILD_DISK[image.flavour]
     return min(needed, BUILD_DISK[Flavour.CPU]) if network == "none" else needed
 
@@ -116,7 +111,7 @@ def build_argv(client: str, image: ImageRef, options: BuildOptions) -> tuple[str
         if value := os.environ.get(name) or os.environ.get(name.lower()):
             arguments[name] = value
     arguments |= options.arguments
-    arguments["SOURCE_DATE_EPOCH"] = str(source_epoch(image.root, image))
+    arguments["SOURCE_DATE_EPOCH"] = str(source_epoch(image))
     contexts = {name: str(path.resolve()) for name, path in options.contexts.items()}
     if options.wheels:
         contexts["wheels"] = str(options.wheels.resolve())
@@ -147,10 +142,10 @@ def _revision(root: Path) -> str:
     return f"{sha}-dirty" if dirty else sha
 
 
-def source_epoch(root: Path, image: ImageRef) -> int:
+def source_epoch(image: ImageRef) -> int:
     """When the image's sources last changed (s), so that the same sources give the same image."""
-    folders = [f"images/{part}" for part in made_from(root, image.name)]
-    said = (git(root, "log", "-1", "--format=%ct", "--", *folders) or "").strip()
+    folders = [f"images/{part}" for part in made_from(image.root, image.name)]
+    said = (git(image.root, "log", "-1", "--format=%ct", "--", *folders) or "").strip()
     return int(said) if said.isdigit() else 0
 
 

@@ -67,7 +67,9 @@ def source_files(root: Path, name: str) -> Iterator[Path]:
     """The files that images/<name> is built from: no tests, documentation and caches."""
     for part in made_from(root, name):
         folder = root / "images" / part
-        yield from sorted(_sources(folder), key=lambda path: path.relative_to(folder).as_posix())
+        inside = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+        kept = [one for one in inside if not any(map(_is_ignored, one.parts))]
+        yield from (inside[one] for one in sorted(kept, key=Path.as_posix))
 
 
 def made_from(root: Path, name: str) -> tuple[str, ...]:
@@ -138,12 +140,5 @@ def _dockerfile(root: Path, name: str) -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        name = entry.name
-        if name.startswith(".") or name in _IGNORED or name.endswith(_IGNORED_ENDINGS):
-            continue
-        if entry.is_dir():
-            yield from _sources(entry)
-        elif entry.is_file():
-            yield entry
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name in _IGNORED or name.endswith(_IGNORED_ENDINGS)

@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -62,7 +60,10 @@ def make(image: ImageRef, sink: Sink, options: BuildOptions) -> None:
     wanted, place = requirements.read_text(), folder(image)
     place.parent.mkdir(parents=True, exist_ok=True)
     require_disk(place.parent, _NEEDED[image.flavour], f"the environment of {image.name}")
-    with _locked(place.parent / f".{place.name}.lock", sink):
+    with (place.parent / f".{place.name}.lock").open("w") as file:
+        if not lock(file):
+            sink.line("stdout", "another ae makes this environment; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
         if (place / _MARK).is_file():
             return
         shutil.rmtree(place, ignore_errors=True)
@@ -107,12 +108,3 @@ def _step(argv: list[str], sink: Sink, what: str, packages: int = 0) -> None:
             f"{what} failed (exit code {ended.returncode}): {first[:300]}",
             fix="check the network and pip's configuration, or give --wheels DIR",
         )
-
-
-@contextmanager
-def _locked(path: Path, sink: Sink) -> Iterator[None]:
-    with path.open("w") as file:
-        if not lock(file):
-            sink.line("stdout", "another ae makes this environment; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

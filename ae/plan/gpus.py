@@ -126,11 +126,8 @@ def shortcoming(gpu: Gpu, request: GpuRequest) -> str:
     if gpu.memory_gib < request.min_memory_gib:
         return f"has {gpu.memory_gib:.3g} GiB of memory, {request.min_memory_gib:.3g} GiB needed"
     if gpu.compute_capability < request.min_compute_capability:
-        has, needs = (
-            ".".join(map(str, pair))
-            for pair in (gpu.compute_capability, request.min_compute_capability)
-        )
-        return f"has compute capability {has}, {needs} needed"
+        both = (*gpu.compute_capability, *request.min_compute_capability)
+        return "has compute capability {}.{}, {}.{} needed".format(*both)
     if version(gpu.driver) < version(request.min_driver):
         return f"has driver {gpu.driver}, {request.min_driver} or newer needed"
     return ""
@@ -155,9 +152,8 @@ def version(text: str) -> tuple[int, ...]:
 
 def _alike_first(gpus: Sequence[Gpu]) -> list[Gpu]:
     """The model that there is most of first, so that GPUs that work together are alike."""
-    number = Counter(gpu.name for gpu in gpus)
-    first = {gpu.name: index for index, gpu in reversed(list(enumerate(gpus)))}
-    return sorted(gpus, key=lambda gpu: (-number[gpu.name], first[gpu.name]))
+    models = [name for name, _ in Counter(gpu.name for gpu in gpus).most_common()]
+    return sorted(gpus, key=lambda gpu: models.index(gpu.name))
 
 
 def _named(gpus: Sequence[Gpu], devices: Sequence[str]) -> list[Gpu]:

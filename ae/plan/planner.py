@@ -123,11 +123,8 @@ def chosen_experiments(recipe: Recipe, selection: Selection) -> list[str]:
     for name in asked:
         if (own := recipe.experiments[name].lane) != lane:
             raise UsageError(f"{name} belongs to the {own} lane", fix=f"--lane {own}")
-    return [
-        name
-        for name, one in recipe.experiments.items()
-        if (name in asked if asked else one.default and one.lane == lane)
-    ]
+    plain = [n for n, one in recipe.experiments.items() if one.default and one.lane == lane]
+    return [name for name in recipe.experiments if name in (asked or plain)]
 
 
 def _variants(recipe: Recipe, selection: Selection, name: str) -> tuple[str, ...]:

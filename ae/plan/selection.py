@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ae.errors import UsageError, nearest
@@ -55,31 +55,27 @@ def check_selection(recipe: Recipe, selection: Selection) -> Selection:
             f"{recipe.name} has no {selection.lane} lane yet, only the authors' own code",
             fix=f"ae run {recipe.name} --lane upstream (see docs/upstream/{recipe.name}.md first)",
         )
-    require("lane", selection.lane, recipe.lanes, recipe)
-    experiments = _words(*selection.experiments)
-    for name in _words(*selection.figures):
-        require("figure", name, recipe.figures, recipe)
+    require("lane", [selection.lane], recipe.lanes, recipe)
+    experiments, figures = _words(*selection.experiments), _words(*selection.figures)
+    require("figure", figures, recipe.figures, recipe)
+    for name in figures:
         drawn = recipe.figures[name].experiments
         own = tuple(one for one in drawn if recipe.experiments[one].lane == selection.lane)
         experiments += own or drawn
-    for name in experiments:
-        require("experiment", name, recipe.experiments, recipe)
+    require("experiment", experiments, recipe.experiments, recipe)
     variants = _words(*selection.variants)
-    for name in variants:
-        require("variant", name, recipe.variants, recipe)
+    require("variant", variants, recipe.variants, recipe)
     axes = dict(selection.axes)
     axes |= {k: _words(text) for k, text in selection.settings.items() if k in recipe.axes}
+    require("axis", axes, recipe.axes, recipe)
     for axis, values in axes.items():
-        require("axis", axis, recipe.axes, recipe)
-        for value in values:
-            require(axis, value, recipe.axes[axis].values, recipe)
+        require(axis, values, recipe.axes[axis].values, recipe)
         if not values:
             raise UsageError(
                 f"no value given for {axis}", fix=f"one of: {', '.join(recipe.axes[axis].values)}"
             )
     settings = {k: text for k, text in selection.settings.items() if k not in recipe.axes}
-    for key in settings:
-        require("parameter", key, [*recipe.parameters, *recipe.axes], recipe)
+    require("parameter", settings, [*recipe.parameters, *recipe.axes], recipe)
     return replace(
         selection,
         experiments=tuple(dict.fromkeys(experiments)),
@@ -126,11 +122,10 @@ def argument(value: Value) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def require(word: str, name: str, known: Iterable[str], recipe: Recipe) -> None:
-    """Raise UsageError, naming the nearest, when the recipe has no such thing."""
-    names = list(known)
-    if name not in names:
-        said = f"{recipe.name} has no {word} '{name}'; {nearest(name, names)}"
+def require(word: str, names: Iterable[str], known: Collection[str], recipe: Recipe) -> None:
+    """Raise UsageError, naming the nearest, for the first that the recipe has not."""
+    for name in (name for name in names if name not in known):
+        said = f"{recipe.name} has no {word} '{name}'; {nearest(name, known)}"
         raise UsageError(said, fix=f"see `ae show {recipe.name}`")
 
 

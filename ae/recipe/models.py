@@ -84,12 +84,11 @@ class Parameter(Part):
             raise ValueError("`type: choice` and a list of `choices` go together")
         if (self.min is not None or self.max is not None) and kind not in ("int", "float"):
             raise ValueError("only an int or a float has `min` and `max`")
-        for word in ("default", "quick"):
-            if word == "default" or self.quick is not None:
-                try:
-                    self.check(getattr(self, word))
-                except ValueError as error:
-                    raise ValueError(f"`{word}` {error}") from error
+        for word in ("default", "quick") if self.quick is not None else ("default",):
+            try:
+                self.check(getattr(self, word))
+            except ValueError as error:
+                raise ValueError(f"`{word}` {error}") from error
         return self
 
     def value(self, quick: bool) -> Value:

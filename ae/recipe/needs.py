@@ -16,9 +16,8 @@ def _size(value: object) -> object:
 
 
 def _count(value: object) -> object:
-    if isinstance(value, str) and re.fullmatch(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value):
-        return value
-    if type(value) is int and value >= 1:
+    axis = isinstance(value, str) and re.fullmatch(r"\{[A-Za-z_][A-Za-z0-9_]*\}", value)
+    if axis or (type(value) is int and value >= 1):
         return value
     raise ValueError(f"{value!r} is neither a number from 1 on nor an axis, as '{{gpus}}'")
 

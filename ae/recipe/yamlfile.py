@@ -43,10 +43,8 @@ class Document:
 
     def line(self, place: Sequence[str | int]) -> int:
         """The line of `place`, else that of the nearest part around it that is in the file."""
-        for size in range(len(place), -1, -1):
-            if tuple(place[:size]) in self.lines:
-                return self.lines[tuple(place[:size])]
-        return 1
+        around = (tuple(place[:size]) for size in range(len(place), -1, -1))
+        return next(self.lines[part] for part in around if part in self.lines)
 
     def fault(self, place: Sequence[str | int], message: str, *, fix: str) -> RecipeError:
         """Return the error for `place`."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Literal, TextIO
+from typing import Literal
 
 from ae.engines.base import Outcome
 from ae.model import Point, Status
@@ -22,24 +22,17 @@ _LONGEST = 2000  # characters of a line that are shown
 
 
 class Display:
-    """Shows one run on a stream (standard error by default); thread-safe, keeps nothing.
+    """Shows one run on standard error; thread-safe, keeps nothing.
 
     On a terminal the last line is a bar with the workload's current line, and points that end well
     are shown by it alone; elsewhere every point is one line. `verbose` shows all that workloads
     print; left out, it does so where there are no points, as in a build.
     """
 
-    def __init__(
-        self,
-        points: Sequence[Point],
-        *,
-        verbose: bool | None = None,
-        stream: TextIO | None = None,
-        tty: bool | None = None,
-    ) -> None:
+    def __init__(self, points: Sequence[Point], *, verbose: bool | None = None) -> None:
         self._verbose = verbose if verbose is not None else not points
-        self._stream = stream if stream is not None else sys.stderr
-        self._tty = self._stream.isatty() if tty is None else tty
+        self._stream = sys.stderr
+        self._tty = self._stream.isatty()
         self._lock = threading.Lock()
         self._spent_expected = 0.0  # expected seconds of the points that have ended
         self._spent_real = 0.0

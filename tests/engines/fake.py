@@ -21,9 +21,10 @@ class FakeEngine(Engine):
     """Performs the acts of tests/engines/acts.py; `gpus` says whether it grants any."""
 
     name = "fake"
+    grace_s = 0.3
 
-    def __init__(self, *, gpus: int = 0, grace_s: float = 1.0) -> None:
-        super().__init__(grace_s=grace_s)
+    def __init__(self, *, gpus: int = 0) -> None:
+        super().__init__()
         self._gpus = gpus
         self._images: set[tuple[str, Flavour, str]] = set()
         self._running: dict[str, dict[str, str]] = {}
@@ -55,7 +56,7 @@ class FakeEngine(Engine):
         started = time.monotonic()
         try:
             performance = _Performance(job, words, started + timeout_s, self._removed[name])
-            code = performance.play(self._grace_s)
+            code = performance.play(self.grace_s)
         finally:
             del self._running[name], self._removed[name]
         status, reason = classify(

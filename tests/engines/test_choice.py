@@ -199,7 +199,8 @@ def orphan(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def test_clean_stops_processes_of_dead_launchers(
     tmp_path: Path, orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = LocalEngine(grace_s=0.2)
+    engine = LocalEngine()
+    engine.grace_s = 0.2
     every = engine.leftovers  # of other tests on this machine too: those are not ours to stop
     monkeypatch.setattr(engine, "leftovers", lambda: [one for one in every() if one.run == RUN])
     listed = machine.clean_engines([engine], dry_run=True)

@@ -54,7 +54,7 @@ def engine(
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         made = LocalEngine()
     else:
-        made = FakeEngine(grace_s=0.3)
+        made = FakeEngine()
     yield made
     assert ours(made) == [], "a test has left something running"
     made.close()

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ae.errors import EnvironmentFault, UsageError
+from ae.errors import UsageError
 from ae.images.build import build_argv, build_disk, commands, is_error, source_epoch
-from ae.images.content import BuildOptions, find_client, image_ref
+from ae.images.content import BuildOptions, image_ref
 from ae.model import Flavour
 from tests.toy import make_toy
-
-NOWHERE = "unix:///nowhere.sock"
 
 
 @pytest.fixture
@@ -23,19 +21,6 @@ def root(tmp_path: Path) -> Path:
     made = make_toy(tmp_path / "root")
     (made / "images/base/Dockerfile").write_text("FROM scratch\n")
     return made
-
-
-@pytest.fixture
-def client() -> str:
-    """A client with buildx; no daemon is asked."""
-    try:
-        return find_client(NOWHERE)
-    except EnvironmentFault as fault:
-        from tests.conftest import IN_CI
-
-        if IN_CI:
-            raise
-        pytest.skip(fault.message)
 
 
 def built(root: Path, options: BuildOptions, name: str = "toy") -> list[str]:
@@ -46,17 +31,17 @@ def values(argv: list[str], option: str) -> list[str]:
     return [value for word, value in pairwise(argv) if word == option]
 
 
-def test_the_base_comes_first(client: str, root: Path) -> None:
+def test_the_base_comes_first(root: Path) -> None:
     toy = image_ref(root, "toy", Flavour.CPU)
     options = BuildOptions(arguments={"BASE_IMAGE": "x:1"})
-    (base, first), (made, second) = commands(root, toy, options, endpoint=NOWHERE)
+    (base, first), (made, second) = commands("docker", toy, options)
     assert (base.reference, made.reference) == ("ae/base:cpu", "ae/toy:cpu")
     assert values(list(first), "--tag") == ["ae/base:cpu"]
     assert "BASE_IMAGE=x:1" in second
     assert "BASE_IMAGE=x:1" not in first
-    on_another = commands(root, toy, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    on_another = commands("docker", toy, BuildOptions(base_image="b:1"))
     assert [image.name for image, _ in on_another] == ["toy"]
-    (alone,) = commands(root, base, BuildOptions(base_image="b:1"), endpoint=NOWHERE)
+    (alone,) = commands("docker", base, BuildOptions(base_image="b:1"))
     assert "BASE_IMAGE=b:1" not in alone[1]  # this base takes none
 
 
@@ -104,21 +89,21 @@ def test_the_command_of_a_build(root: Path, tmp_path: Path) -> None:
     assert argv[-1] == str(root / "images")
 
 
-def test_wrong_options(client: str, root: Path) -> None:
+def test_wrong_options(root: Path) -> None:
     image = image_ref(root, "toy", Flavour.CPU)
     with pytest.raises(UsageError, match=r"--context x .*/nowhere: there is no such path"):
-        commands(root, image, BuildOptions(contexts={"x": root / "nowhere"}), endpoint=NOWHERE)
+        commands("docker", image, BuildOptions(contexts={"x": root / "nowhere"}))
     with pytest.raises(UsageError, match="no argument 'BASE'; did you mean 'BASE_IMAGE'"):
-        commands(root, image, BuildOptions(arguments={"BASE": "x:1"}), endpoint=NOWHERE)
+        commands("docker", image, BuildOptions(arguments={"BASE": "x:1"}))
 
 
 def test_the_disk_that_a_build_asks_for(root: Path) -> None:
     cpu, cuda = (image_ref(root, "toy", flavour) for flavour in (Flavour.CPU, Flavour.CUDA))
-    assert build_disk(root, cpu) < build_disk(root, cuda)
-    assert build_disk(root, cuda, network="none") == build_disk(root, cpu)  # downloads nothing
+    assert build_disk(cpu) < build_disk(cuda)
+    assert build_disk(cuda, network="none") == build_disk(cpu)  # downloads nothing
     dockerfile = root / "images/toy/Dockerfile"
     dockerfile.write_text("# disk: 60GB\n" + dockerfile.read_text())
-    assert build_disk(root, cuda, network="host") == 60 * 10**9
+    assert build_disk(cuda, network="host") == 60 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -153,6 +138,6 @@ def test_a_build_states_when_its_sources_last_changed(root: Path) -> None:
     for seconds, name in ((1000, "toy/x"), (2000, "shared/src/x"), (3000, "other/src/x")):
         commit(name, 1_000_000_000 + seconds)
     toy = image_ref(root, "toy", Flavour.CPU)
-    assert source_epoch(root, toy) == 1_000_002_000
+    assert source_epoch(toy) == 1_000_002_000
     commit("base/Dockerfile", 1_000_004_000)
-    assert source_epoch(root, toy) == 1_000_004_000
+    assert source_epoch(toy) == 1_000_004_000

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from ae.daemon.connection import connect
+from ae.daemon.connection import connect, endpoint_of
 from ae.errors import EnvironmentFault
 from ae.images import build as building
 from ae.images.content import BuildOptions, image_ref, labels, labels_of
@@ -105,7 +105,9 @@ def build(image: ImageRef, run: str, sink: Lines, **options: str) -> str:
     made = BuildOptions(
         base_image="ae/base:cpu", fresh=True, network=options.get("network", "none")
     )
-    return building.build(image.root, image_ref(image.root, image.name, image.flavour), sink, made)
+    with closing(connect(endpoint_of())) as daemon:
+        image = image_ref(image.root, image.name, image.flavour)
+        return building.build(daemon, image, sink, made)
 
 
 class Timed(Lines):

@@ -33,8 +33,8 @@ def test_another_machine_takes_the_layers(tmp_path: Path, monkeypatch: pytest.Mo
         for _ in range(2):
             with private_daemon() as endpoint:  # each a machine that has built nothing yet
                 lines = Lines()
-                build(tmp_path / "root", image, lines, options, endpoint=endpoint)
                 daemon = connect(endpoint)
+                build(daemon, image, lines, options)
                 found = daemon.image(image.reference)
                 assert found is not None
                 ids.append(found["RootFS"]["Layers"])

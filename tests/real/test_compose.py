@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from ae.daemon.connection import Daemon
+from ae.daemon.connection import Daemon, connect
 from ae.images.build import build
 from ae.images.content import BuildOptions, find_client, image_ref
 from ae.model import Flavour
@@ -82,7 +83,8 @@ def test_a_registry_keeps_what_it_is_given(
 ) -> None:
     image = image_ref(ROOT, "registry", Flavour.CPU)
     options = BuildOptions(network="host", base_image="ae/base:cpu")
-    build(ROOT, image, Lines(), options, endpoint=docker_host)
+    with closing(connect(docker_host)) as daemon:
+        build(daemon, image, Lines(), options)
     port = str(free_port())
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY file /file\n")
     (tmp_path / "file").write_text(secrets.token_hex(8))

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from ae.commands import machine
-from ae.engines import podman as podman_module
 from ae.engines import spec
 from ae.engines.containers import ContainerEngine
 from ae.engines.docker import DockerEngine
@@ -44,7 +43,8 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 @pytest.fixture
 def engine(make: Make) -> Iterator[ContainerEngine]:
-    made = make(grace_s=1.0)
+    made = make()
+    made.grace_s = 1.0
     yield made
     made.close()
 
@@ -118,12 +118,12 @@ def test_dropped_requests_stop_the_run(
                 kept.append(lesser.get(word, word).removesuffix(",readonly"))
         return tuple(kept)
 
-    for module in (spec, podman_module):
-        monkeypatch.setattr(module, "to_argv", without)
+    monkeypatch.setattr(spec, "to_argv", without)
     mounts = (Mount(source=tmp_path, target="/data"),)
     needs = replace(NEEDS, gpus=one(card), mounts=mounts)
     job = make_job(tmp_path / "out", "write:ran:1", needs=needs, run="dropped")
-    engine = make(user="12345:12346")
+    engine = make()
+    engine.caller = "12345:12346"
     with pytest.raises(EnvironmentFault, match="dropped what the point needs") as caught:
         engine.run(job, Lines(), 60)
     said = caught.value.message
@@ -205,7 +205,9 @@ class Telling(Lines):
     def line(self, stream, text): print(text, flush=True)
 with signals.handled(), watched(sys.argv[2]):
     job = make_job(Path(sys.argv[1]), "deaf", "print:up", "sleep:300", run=sys.argv[2])
-    {name}Engine(grace_s=0.5).run(job, Telling(), 300)
+    engine = {name}Engine()
+    engine.grace_s = 0.5
+    engine.run(job, Telling(), 300)
 """
 
 
@@ -309,7 +311,8 @@ def test_a_secret_can_be_read_by_the_user_inside_and_written_by_nobody(
     lines = Lines()
     job = make_job(tmp_path / "out", argv=sh(script), needs=needs)
     job.secrets["gurobi"] = licence  # type: ignore[index]
-    engine = make(user=user or caller)
+    engine = make()
+    engine.caller = user or caller
     outcome = engine.run(job, lines, 60)
     engine.close()
     assert lines.of("stdout") == ["TOKEN", "600", (user or caller).partition(":")[0]]

@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine(docker_host: str) -> Iterator[DockerEngine]:
-    made = DockerEngine(grace_s=1.0)
+    made = DockerEngine()
+    made.grace_s = 1.0
     yield made
     made.close()
 
@@ -102,7 +103,8 @@ def test_a_silent_container_outlives_the_control_timeout(
 
 def test_outputs_of_another_user_are_that_users(docker_host: str, open_folder: Path) -> None:
     """Also when a capability makes the point run as root inside."""
-    engine = DockerEngine(user="12345:12346")
+    engine = DockerEngine()
+    engine.caller = "12345:12346"
     for number, caps in enumerate([(), ("SYS_PTRACE",)]):
         out = open_folder / str(number)
         job = make_job(out, "write:result:1", needs=RuntimeNeeds(cap_add=caps))
@@ -213,12 +215,13 @@ def test_ctrl_c_during_a_build(docker_host: str, tiny: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from ae.images import content as images; from ae.host import signals\n"
+        "from ae.daemon.connection import connect, endpoint_of\n"
         "from ae.images.build import build; from ae.model import Flavour\n"
         "class Telling:\n"
         "    def line(self, stream, text): print(text, flush=True)\n"
         "root = Path(sys.argv[1])\n"
         "with signals.handled():\n"
-        "    build(root, images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
+        "    build(connect(endpoint_of()), images.image_ref(root, 'tiny', Flavour.CPU), Telling(),"
         " images.BuildOptions())"
     )
     started = time.monotonic()

@@ -10,10 +10,12 @@ import shutil
 import subprocess
 import time
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from ae.daemon.connection import connect
 from ae.images.build import build
 from ae.images.content import BuildOptions, find_client, image_ref
 from ae.model import Flavour
@@ -175,7 +177,8 @@ class Small:
     def build(self, root: Path, endpoint: str) -> None:
         options = BuildOptions(wheels=self.wheels, ca_bundle=self.ca, fresh=True)
         image = image_ref(root, self.name, Flavour.CPU)
-        build(root, image, Lines(), options, endpoint=endpoint)
+        with closing(connect(endpoint)) as daemon:
+            build(daemon, image, Lines(), options)
 
     def layers(self, root: Path, endpoint: str) -> Saved:
         """Build, look into the result and remove it."""

@@ -27,7 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def engine(podman: dict[str, str]) -> PodmanEngine:
-    return PodmanEngine(grace_s=1.0)
+    made = PodmanEngine()
+    made.grace_s = 1.0
+    return made
 
 
 def sh(script: str) -> tuple[str, ...]:

@@ -43,7 +43,8 @@ from ae.model import Flavour, GpuId, GpuRequest, ImageRef, RuntimeNeeds
 from tests.engines.acts import Lines, make_job
 wanted = json.loads(sys.argv[1])
 out = Path(sys.argv[2])
-engine = PodmanEngine(grace_s=1.0)
+engine = PodmanEngine()
+engine.grace_s = 1.0
 image = ImageRef(name="links", flavour=Flavour.CPU, content="", source=out, override=sys.argv[3])
 gpus = None
 if wanted.get("gpu"):

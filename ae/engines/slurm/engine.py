@@ -47,8 +47,8 @@ class SlurmEngine(Engine):
         "name another: SBATCH_PARTITION; see `sinfo -o '%P %N %G'`",
     )
 
-    def __init__(self, *, build: BuildOptions | None = None, grace_s: float = 10.0) -> None:
-        super().__init__(build=build, grace_s=grace_s)
+    def __init__(self, *, build: BuildOptions | None = None) -> None:
+        super().__init__(build=build)
         self._coming: list[Job] = []  # may be handed in before they are asked for
         self._open: dict[Path, Batch] = {}  # by the point's folder: its outcome is not kept yet
 
@@ -205,7 +205,7 @@ class SlurmEngine(Engine):
         share = self._found.share(gpus, point.needs.memory_bytes, shared=queue.wanted().shared)
         return Batch(
             job=job, folder=folder, share=share, runtime=self._runtime, image=image,
-            image_id=ident, timeout_s=timeout_s, grace_s=self._grace_s,
+            image_id=ident, timeout_s=timeout_s, grace_s=self.grace_s,
             beat_s=self._follower.poll_s,
         )  # fmt: skip
 
@@ -280,7 +280,7 @@ class SlurmEngine(Engine):
         batch = Batch(
             job=job, folder=job.out.parent / f"ae-{job.point.id}", runtime="none",
             share=Share(gpus=gpus, cpus=1, memory=0), timeout_s=job.point.timeout_s,
-            grace_s=self._grace_s, beat_s=self._follower.poll_s,
+            grace_s=self.grace_s, beat_s=self._follower.poll_s,
         )  # fmt: skip
         return ("srun", *script.options(batch), *LocalEngine().equivalent(job))
 

@@ -196,9 +196,9 @@ def _podman(job: Job, batch: Batch) -> tuple[str, ...]:
         gpus=GpuGrant(route="cdi", devices=(_DEVICES,)) if batch.share.gpus else None,
         image=batch.image_id,
     )
-    head = ("podman", "run", "--rm", "--init")
-    own = ("--interactive", "--pull", "never", "--log-driver", "none", "--http-proxy=false")
-    words = list(to_argv(replace(spec, pids=None), head, own))
+    head = ["podman", "run", "--rm", "--init", "--interactive", "--pull", "never"]
+    head += ["--log-driver", "none", "--http-proxy=false"]
+    words = list(to_argv(replace(spec, pids=None), head))
     user = words.index("--user")
     words[user : user + 2] = [Raw('"${who[@]}" "${limits[@]}"')]
     if _DEVICES in words:

@@ -32,6 +32,13 @@ def _cluster(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     until(lambda: not cluster.living(), 10)
 
 
+def hasty(grace_s: float = 1.0) -> SlurmEngine:
+    """An engine that waits no longer than that for a job to clean up."""
+    made = SlurmEngine()
+    made.grace_s = grace_s
+    return made
+
+
 # A job ends in an unusual way.
 
 
@@ -115,7 +122,7 @@ def test_it_is_started_again(tmp_path: Path) -> None:
 
 
 def test_another_job_needs_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = SlurmEngine(grace_s=0.3)
+    engine = hasty(0.3)
     assert engine.machine.gpus
     monkeypatch.setenv("SBATCH_PARTITION", "scavenge")
     one = Running(job_of(tmp_path, "print:up", "sleep:60"), engine)
@@ -204,7 +211,7 @@ def test_the_controller_is_away(tmp_path: Path) -> None:
     """A job's end counts without it; what is handed in meanwhile waits for it, and goes in once."""
     one = Running(job_of(tmp_path / "one", "print:up", "sleep:2", "write:result:1"))
     one.says("up")
-    engine = SlurmEngine(grace_s=1.0)
+    engine = hasty()
     assert engine.machine
     cluster.kill("slurmctld", signal.SIGTERM)
     two = Running(job_of(tmp_path / "two", "write:result:2"), engine)
@@ -220,7 +227,7 @@ def test_the_controller_is_away(tmp_path: Path) -> None:
 def test_a_job_is_taken_up_long_after_its_end(tmp_path: Path) -> None:
     """Slurm does not know it any more; it is not handed in again."""
     job = job_of(tmp_path, "print:said", "write:result:1")
-    SlurmEngine(grace_s=1.0).ahead([job])
+    hasty().ahead([job])
     (folder,) = tries(job)
     until((folder / "end.json").exists)
     until(lambda: cluster.state(folder.name) == "", 90)  # MinJobAge
@@ -234,7 +241,7 @@ def test_a_job_is_taken_up_long_after_its_end(tmp_path: Path) -> None:
 
 def test_a_job_of_other_sources_is_not_taken_up(tmp_path: Path) -> None:
     job = job_of(tmp_path, "print:up", "sleep:60")
-    SlurmEngine(grace_s=1.0).ahead([job])
+    hasty().ahead([job])
     (old,) = tries(job)
     until(lambda: cluster.state(old.name) == "RUNNING")
     point = replace(job.point, key="other", argv=("echo", "new"))
@@ -248,7 +255,7 @@ def test_a_job_of_other_sources_is_not_taken_up(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = SlurmEngine(grace_s=1.0)
+    engine = hasty()
     assert engine.machine
     monkeypatch.setenv("SBATCH_PARTITION", "nope")
     with pytest.raises(EnvironmentFault, match="nvalid partition") as caught:
@@ -258,7 +265,7 @@ def test_a_partition_that_is_not_there(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_partition_with_too_little_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm takes the job, and would never start it."""
-    engine = SlurmEngine(grace_s=1.0)
+    engine = hasty()
     assert engine.machine
     monkeypatch.setenv("SBATCH_PARTITION", "short")
     with pytest.raises(EnvironmentFault, match="wait for ever: Partition") as caught:
@@ -269,7 +276,7 @@ def test_a_partition_with_too_little_time(tmp_path: Path, monkeypatch: pytest.Mo
 def test_more_gpus_than_a_node_has(tmp_path: Path) -> None:
     needs = RuntimeNeeds(gpus=GpuRequest(count=5))
     with pytest.raises(EnvironmentFault, match="configuration is not available") as caught:
-        SlurmEngine(grace_s=1.0).run(job_of(tmp_path, "print:x", needs=needs), Lines(), 60)
+        hasty().run(job_of(tmp_path, "print:x", needs=needs), Lines(), 60)
     assert "sinfo" in caught.value.fix
 
 
@@ -328,7 +335,7 @@ def test_a_long_log(tmp_path: Path) -> None:
     sink = Counting()
     script = "yes $(printf %099d 0) | head -n 2000000"  # 200 MB
     job = job_of(tmp_path, argv=("bash", "-c", script))
-    assert SlurmEngine(grace_s=1.0).run(job, sink, 60).status is Status.DONE
+    assert hasty().run(job, sink, 60).status is Status.DONE
     assert sink.lines == 2_000_000
 
 
