@@ -145,25 +145,28 @@ def test_convolutions_are_written_in_place_where_cudnn_gives_the_same_bits(
 def test_large_gradients_of_convolutions_by_parts_of_the_batch_have_the_plain_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without cuDNN, where each sample is made by itself. With it that depends on the algorithms of
+    part and whole; on an H200 no part of these had the bits of the whole."""
     monkeypatch.setattr(kernels, "PART", 1 << 24)
     monkeypatch.setattr("autotm.executor.handing._candidates", lambda *_: [])  # as with two readers
     monkeypatch.setattr(kernels, "_SAME", same := {})
     monkeypatch.setattr(kernels, "_PARTS", parts := {})
-    found = timed(*large(), LOSS)
-    whole, calls = found.widths[0].times, found.capture.calls
     backward = torch.ops.aten.convolution_backward.default
-    large_ones = [n for n, call in enumerate(calls) if call.target == backward
-                  and whole[n].outside > 1 << 26]  # fmt: skip
-    assert large_ones
-    assert not parts
-    limits = [1 << 25 if n in large_ones else None for n in range(len(calls))]
-    within = profile(found.capture, Cache(None), known=whole, limits=limits)
-    print(f"{sum(same[each] for each in parts)} of {len(parts)} in parts")
-    assert any(same[each] for each in parts)
-    assert any(within[n].outside < whole[n].outside // 2 for n in large_ones)
-    step = found.fitted(autotm_plans.kept(found.graph), 40 * 10**9)
-    assert step.measure(1).differ == ()
-    step.close()
+    with torch.backends.cudnn.flags(enabled=False):
+        found = timed(*large(), LOSS)
+        whole, calls = found.widths[0].times, found.capture.calls
+        large_ones = [n for n, call in enumerate(calls) if call.target == backward
+                      and whole[n].outside > 1 << 26]  # fmt: skip
+        assert large_ones
+        assert not parts
+        limits = [1 << 25 if n in large_ones else None for n in range(len(calls))]
+        within = profile(found.capture, Cache(None), known=whole, limits=limits)
+        print(f"{sum(same[each] for each in parts)} of {len(parts)} in parts")
+        assert any(same[each] for each in parts)
+        assert any(within[n].outside < whole[n].outside // 2 for n in large_ones)
+        step = found.fitted(autotm_plans.kept(found.graph), 40 * 10**9)
+        assert step.measure(1).differ == ()
+        step.close()
 
 
 def convolution(batch: int = 8) -> Callable[[], list[torch.Tensor]]:
