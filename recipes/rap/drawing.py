@@ -50,7 +50,7 @@ def cell_words(row: Row) -> str:
 
 
 def records_of(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """The records of an experiment; `figure9` is all of those that begin so."""
+    """The records of an experiment, cell by cell; `figure9` is all of those that begin so."""
     if frame.empty or "experiment" not in frame:
         raise NoData(f"no record of experiment {experiment}")
     names = frame["experiment"].astype(str)
@@ -59,7 +59,8 @@ def records_of(frame: pd.DataFrame, experiment: str) -> pd.DataFrame:
     ]
     if part.empty:
         raise NoData(f"no cell with records of experiment {experiment}")
-    return part
+    by = [name for name in CELL if name in part]
+    return part.sort_values(by, kind="stable", key=pd.to_numeric) if by else part
 
 
 def over(pooled: pd.DataFrame, baseline: str, keys: Sequence[str] = CELL) -> pd.DataFrame:
