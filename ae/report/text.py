@@ -84,11 +84,10 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
     keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
                "processes", "devices", "n", "evidence", "speedup", "baseline"]  # fmt: skip
-    lines = [
-        {"experiment": table.experiment, "metric": table.metric, **row}
-        for table in tables
-        for row in table.rows
-    ]
+    lines = []
+    for table in tables:
+        about = {"experiment": table.experiment, "metric": table.metric}
+        lines += [{**about, **row} for row in table.rows]
     return without_ends(pd.DataFrame(lines, columns=columns)).to_csv(index=False)
 
 
@@ -157,21 +156,17 @@ def short_reason(one: Judgement) -> str:
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
     """Facts by tag and verdict, those alone that occur."""
-    board = scoreboard(judgements)
+    board = {tag: row for tag, row in scoreboard(judgements).items() if any(row.values())}
     words = [str(word) for word in Verdict if any(row[word] for row in board.values())]
-    cells = [
-        [tag, *(str(row[word] or "-") for word in words)]
-        for tag, row in board.items() if any(row.values())
-    ]  # fmt: skip
+    cells = [[tag, *(str(row[word] or "-") for word in words)] for tag, row in board.items()]
     return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
 def verdict_counts(judgements: Iterable[Judgement]) -> str:
     """How many claims got which verdict, in one line."""
     counts = Counter(one.verdict for one in judgements)
-    return f"{counts.total()} claims: " + ", ".join(
-        f"{counts[word]} {word}" for word in Verdict if counts[word]
-    )
+    each = (f"{counts[word]} {word}" for word in Verdict if counts[word])
+    return f"{counts.total()} claims: {', '.join(each)}"
 
 
 def grid(
