@@ -10,10 +10,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ae.daemon.connection import endpoint_of
-from ae.engines.base import Availability, Check, Engine
+from ae.engines.base import Availability, Check, Engine, Verdict
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
 from ae.errors import AeError, EnvironmentFault, ExitCode
@@ -24,7 +23,6 @@ from ae.model import Gpu, ImageRef, Machine, Plan
 from ae.records.folder import results_dir
 from ae.units import counted, folded, format_size
 
-Verdict = Literal["ok", "warn", "fail"]
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
