@@ -158,7 +158,8 @@ def draw(
         for name in names:
             token = ASKED.set([])
             try:
-                plot = _call(function_of(module, name), name, frame, recipe_dir)
+                what = f"figure '{name}' of {recipe_dir.name}"
+                plot = _call(function_of(module, name), what, frame)
                 experiments = names[name] if isinstance(names, Mapping) else ()
                 asked = ASKED.get() or rows_of(frame)
                 own = [r for r in asked if not experiments or r["experiment"] in experiments]
@@ -217,24 +218,17 @@ def _between(counts: Collection[int]) -> str:
     return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
-def _call(
-    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
-) -> Plot:
+def _call(function: Callable[..., object], what: str, frame: pd.DataFrame) -> Plot:
     try:
         plot = function(frame)
     except AeError:
         raise
     except Exception as error:
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
-            fix="the records are kept; see --debug for the place in figures.py",
-        ) from error
+        fix = "the records are kept; see --debug for the place in figures.py"
+        raise RecipeError(f"{what} failed: {type(error).__name__}: {error}", fix=fix) from error
     if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
-            "columns 'evidence' and 'n'",
-            fix="return ae.figures.draw.Plot(figure=..., table=...)",
-        )
+        said = f"{what} did not return a Plot whose table has the columns 'evidence' and 'n'"
+        raise RecipeError(said, fix="return ae.figures.draw.Plot(figure=..., table=...)")
     if plot.table.empty:
         raise NoData("no records for it in this run")
     return plot
