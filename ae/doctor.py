@@ -10,11 +10,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
-from typing import Literal
 
 from ae.daemon.connection import endpoint_of
-from ae.engines.base import Availability, Check, Engine
+from ae.engines.base import Availability, Check, Engine, Verdict
 from ae.engines.choose import choose
 from ae.engines.docker import DockerEngine
 from ae.errors import AeError, EnvironmentFault, ExitCode
@@ -23,9 +21,8 @@ from ae.images.build import build_disk
 from ae.images.content import find_client
 from ae.model import Gpu, ImageRef, Machine, Plan
 from ae.records.folder import results_dir
-from ae.units import counted, format_size
+from ae.units import counted, folded, format_size
 
-Verdict = Literal["ok", "warn", "fail"]
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
@@ -127,12 +124,10 @@ def checks_to_text(checks: Iterable[Check], width: int = 100) -> str:
     """A line for each check, and the fix below what is not ok; wrapped at `width` characters."""
     lines = []
     for check in checks:
-        said = [(f"{check.verdict:4}  {check.name:9}  ", check.sentence)]
+        head = f"{check.verdict:4}  {check.name:9}  "
+        lines.append(folded(check.sentence, width, len(head), head))
         if check.fix and check.verdict != "ok":
-            said.append((f"{'':17}fix: ", check.fix))
-        for head, text in said:
-            folded = wrap(text, width - len(head), break_long_words=False, break_on_hyphens=False)
-            lines += [head + folded[0], *(" " * len(head) + line for line in folded[1:])]
+            lines.append(folded(check.fix, width, 22, f"{'':17}fix: "))
     return "\n".join(lines)
 
 

@@ -1,9 +1,11 @@
-"""Sizes and times as people write them: `200MB`, `1.5 GiB`, `5m`, `1h30m`. No I/O."""
+"""Sizes and times as people write them (`200MB`, `1h30m`), and lines of a width. No I/O."""
 
 from __future__ import annotations
 
 import math
 import re
+from textwrap import fill
+from typing import Any
 
 TIMES = ("s", "ms", "us", "ns")  # units of records of which less is better
 _MOST = 2.0**63  # bytes that the system can count
@@ -35,6 +37,12 @@ def parse_seconds(text: str) -> float:
 def counted(number: int, word: str) -> str:
     """`1 point`, `2 points`."""
     return f"{number} {word}{'s' * (number != 1)}"
+
+
+def folded(text: str, width: int, hang: int = 2, head: str = "") -> str:
+    """`head` and a text, broken between words; every line but the first is indented by `hang`."""
+    look: Any = {"break_long_words": False, "break_on_hyphens": False}
+    return fill(text, width, initial_indent=head, subsequent_indent=" " * hang, **look)
 
 
 def format_size(size: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ae.units import format_seconds, format_size, parse_seconds, parse_size
+from ae.units import folded, format_seconds, format_size, parse_seconds, parse_size
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,8 @@ def test_format_size(size: float, text: str) -> None:
 )  # fmt: skip
 def test_format_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def test_a_folded_text_keeps_words_whole_and_hangs() -> None:
+    assert folded("one two-three four", 10) == "one\n  two-three\n  four"
+    assert folded("a_long_word and more", 9, 4, "ok  ") == "ok  a_long_word\n    and\n    more"

@@ -113,26 +113,22 @@ def _cells(
             message = f"{item.table}: no row has a value of the paper for '{wanted}'"
             fix = "write it in a row's `paper`, or `paper: null` in the column for an ordering"
             raise document.fault(of_column, message, fix=fix)
+        shared: Parts = [*parts, (about.model_extra or {}, of_column)]
         for row, values in item.rows.items():
             of_row = (*here, "rows", row)
-            own: dict[str, Any] = {
-                "id": f"{item.table}.{row}" + (f"-{column}" if column else ""),
-                "reference": values.paper.get(wanted) if isinstance(wanted, str) else wanted,
-            }
             if isinstance(wanted, str) and wanted not in values.paper:
                 continue  # the paper prints nothing there
-            mine: Parts = [
-                *parts,
-                (about.model_extra or {}, of_column),
-                (values.model_extra or {}, of_row),
-            ]
+            reference = values.paper[wanted] if isinstance(wanted, str) else wanted
+            name = f"{item.table}.{row}" + (f"-{column}" if column else "")
+            own: dict[str, Any] = {"id": name, "reference": reference}
+            mine = [*shared, (values.model_extra or {}, of_row)]
             data = _merged([part for part, _ in mine])
             words = {"row": row, "column": column, "name": values.name, **data.get("where", {})}
             for key in _TEXTS:
                 try:
                     own |= {key: data[key].format_map(words)} if key in data else {}
                 except (LookupError, ValueError, AttributeError) as error:
-                    message = f"{own['id']}: {key} has a placeholder that nothing fills: {error}"
+                    message = f"{name}: {key} has a placeholder that nothing fills: {error}"
                     fix = f"there are: {', '.join(map(str, words))}"
                     raise document.fault((*of_column, key), message, fix=fix) from error
             yield [*mine, (own, of_column)], of_column
@@ -144,10 +140,10 @@ def _merged(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for part in parts:
         gone = ["lower", "upper"] if "band" in part else []
         gone += ["band"] if {"lower", "upper"} & set(part) else []
-        where = {key: part["where"] for key in ("where",) if isinstance(part.get(key), dict)}
-        if where and isinstance(data.get("where"), dict):
-            where = {"where": {**data["where"], **part["where"]}}
-        data = {k: v for k, v in data.items() if k not in gone} | dict(part) | where
+        labels = [one["where"] for one in (data, part) if isinstance(one.get("where"), dict)]
+        data = {k: v for k, v in data.items() if k not in gone} | dict(part)
+        if len(labels) == 2:
+            data["where"] = labels[0] | labels[1]
     return data
 
 

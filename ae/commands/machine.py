@@ -101,13 +101,13 @@ def clean(
     every = {engine: engine.available() for engine in map(engines.make, engines.NAMES)}
     usable = [engine for engine, said in every.items() if said.ok]
     found = clean_engines(usable, run=Path(run).name, dry_run=dry_run)
-    for path in [] if dry_run else old:
-        shutil.rmtree(path)
     verb = "would remove" if dry_run else "removed"
     for one in found:
         name = Path(one.id).name if one.kind == "job" else one.id[:12]
         print(f"{verb} {one.kind} {name} of run {one.run} ({one.engine})")
     for path in old:
+        if not dry_run:
+            shutil.rmtree(path)
         print(f"{verb} environment {path.name}")
     unasked = {engine.name: said.detail for engine, said in every.items() if not said.ok}
     for name, why in unasked.items():

@@ -121,10 +121,9 @@ def _what_may_change(words: Sequence[str]) -> dict[str, str]:
 
 
 def _described(recipe: Recipe) -> dict[str, str]:
-    found = {
-        name: f"{axis.help}: {', '.join(axis.values)}; several with commas"
-        for name, axis in recipe.axes.items()
-    }
+    found = {}
+    for name, axis in recipe.axes.items():
+        found[name] = f"{axis.help}: {', '.join(axis.values)}; several with commas"
     for name, about in recipe.parameters.items():
         choices = f" ({', '.join(about.choices)})" if about.choices else ""
         default = argument(about.value(quick=False)) or "none"

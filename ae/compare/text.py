@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ae.records.results import Results
 from ae.report.tables import clean
 from ae.report.text import grid, number, span
 from ae.statistics import FEWEST
+from ae.units import folded
 
 SCREEN_ROWS = 24  # so many cells are all shown; of more, what changed
 _CHANGES = (Word.SLOWER, Word.FASTER, Word.HIGHER, Word.LOWER)
@@ -54,7 +54,7 @@ def comparison_text(made: Comparison, width: int = 100) -> str:
     if changed := [fact for fact in made.facts if fact[1] != fact[2]]:
         parts.append(grid(["changed", "A", "B"], changed, width=width))
     if same := ", ".join(name for name, a, b in made.facts if a == b != "-"):
-        parts.append(_wrapped(f"the same in both: {same}", width))
+        parts.append(folded(clean(f"the same in both: {same}"), width))
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in made.findings:
         groups.setdefault((one.cell.experiment, one.cell.metric), []).append(one)
@@ -63,11 +63,7 @@ def comparison_text(made: Comparison, width: int = 100) -> str:
     parts += [_cells_text(part, width) for part in shown.values() if part]
     if not few:
         parts.append(_counts_text(groups, width))
-    return "\n\n".join([*parts, "\n".join(_wrapped(line, width) for line in _notes(made))])
-
-
-def _wrapped(line: str, width: int) -> str:
-    return textwrap.fill(clean(line), width, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n\n".join([*parts, "\n".join(folded(clean(line), width) for line in _notes(made))])
 
 
 def _cells_text(part: Sequence[Finding], width: int) -> str:

@@ -20,6 +20,7 @@ __all__ = ["Availability", "Engine", "Job", "Leftover", "Outcome", "Sink"]
 OUT_DIR = "/ae/out"  # where a container sees the point's folder; $AE_OUT says it to the workload
 SKIP_EXIT_CODE = 77
 Kind = Literal["container", "process", "job"]
+Verdict = Literal["ok", "warn", "fail"]
 Shell = tuple[tuple[str, ...], dict[str, str]]  # its command and its environment
 
 
@@ -27,7 +28,7 @@ class Check(NamedTuple):
     """One finding: `ok`, `warn` (works, but mind this) or `fail` (the recipe cannot run so)."""
 
     name: str
-    verdict: Literal["ok", "warn", "fail"]
+    verdict: Verdict
     sentence: str
     fix: str = ""
 

@@ -54,16 +54,11 @@ def pool_rows(rows: Iterable[Row], metric: str, keys: Sequence[str]) -> list[dic
     pooled = []
     for key, members in groups.items():
         samples = by_process(members)
-        pooled.append(
-            {
-                **dict(zip(keys, key, strict=True)),
-                "samples": samples,
-                "n": sum(map(len, samples.values())),
-                **dict(zip(_SUMMARY, summarize(samples), strict=True)),
-                "unit": str(members[0]["unit"]),
-                "evidence": "+".join(sorted({str(member["evidence"]) for member in members})),
-            }
-        )
+        found: dict[str, Any] = dict(zip(keys, key, strict=True))
+        found |= {"samples": samples, "n": sum(map(len, samples.values()))}
+        found |= zip(_SUMMARY, summarize(samples), strict=True)
+        evidence = join_evidence(*(member["evidence"] for member in members))
+        pooled.append(found | {"unit": str(members[0]["unit"]), "evidence": evidence})
     return pooled
 
 

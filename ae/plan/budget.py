@@ -12,11 +12,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from ae.errors import UsageError
 from ae.model import Point
-from ae.units import counted, format_seconds, parse_seconds
+from ae.units import counted, folded, format_seconds, parse_seconds
 
 _SHOWN = 5  # steps of what is left out, one by one
 
@@ -192,7 +191,7 @@ class Budget:
             f"{len(choice.claims)} of {len(self.needs)} claims"
         ]
         lines += [*self.notes, *self.left_out(choice)]
-        return "\n".join(piece for line in lines for piece in _wrapped(line, width))
+        return "\n".join(folded(line, width, 4 if line.startswith(" ") else 2) for line in lines)
 
     def left_out(self, choice: Choice) -> list[str]:
         """What is not run, a line each."""
@@ -213,8 +212,3 @@ class Budget:
 def _pace(points: Sequence[Point], took: Mapping[str, float]) -> float:
     expected = math.fsum(point.expected_s for point in points)
     return math.fsum(took[point.id] for point in points) / expected if expected else 1.0
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [line]

@@ -173,14 +173,12 @@ def _explain(
 ) -> tuple[str, str]:
     """Why there are too few suitable GPUs, and what to do."""
     if not named:
-        return "this machine shows no GPU", (
-            "run on a host with an NVIDIA GPU and its driver; see `ae doctor`"
-        )
+        fix = "run on a host with an NVIDIA GPU and its driver; see `ae doctor`"
+        return "this machine shows no GPU", fix
     unfit = [(gpu, why) for gpu in named if (why := shortcoming(gpu, request))]
     if not unfit:
-        return f"{request.count} GPUs are needed and there are {len(suitable)}{each}", (
-            "ask for fewer with --gpus, or run where there are more; see `ae doctor`"
-        )
+        fix = "ask for fewer with --gpus, or run where there are more; see `ae doctor`"
+        return f"{request.count} GPUs are needed and there are {len(suitable)}{each}", fix
     gpu, why = unfit[0]
     fix = "update the driver" if "driver" in why else "run on a GPU that has it"
     return f"GPU {gpu.index} ({gpu.name}) {why}", f"{fix}; see `ae doctor`"

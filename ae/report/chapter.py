@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,15 +98,13 @@ def draw_figures(
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
     """The result table of every experiment, in the recipe's order of values; what was skipped."""
-    about = recipe.table
-    shape = Shape(
-        metrics=about.metrics if about else (),
-        keys=about.rows if about else (),
-        baseline=(about.baseline or "") if about else "",
-        baselines={n: v.baseline for n, v in recipe.variants.items() if v.baseline},
-        order={"variant": list(recipe.variants)}
-        | {name: list(axis.values) for name, axis in recipe.axes.items()},
-    )
+    order = {name: list(axis.values) for name, axis in recipe.axes.items()}
+    order["variant"] = list(recipe.variants)
+    baselines = {n: v.baseline for n, v in recipe.variants.items() if v.baseline}
+    shape = Shape(baselines=baselines, order=order)
+    if about := recipe.table:
+        baseline = about.baseline or ""
+        shape = replace(shape, metrics=about.metrics, keys=about.rows, baseline=baseline)
     rows = list(map(flat, results.rows))
     return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
 
@@ -160,7 +158,8 @@ def draw(
         for name in names:
             token = ASKED.set([])
             try:
-                plot = _call(function_of(module, name), name, frame, recipe_dir)
+                what = f"figure '{name}' of {recipe_dir.name}"
+                plot = _call(function_of(module, name), what, frame)
                 experiments = names[name] if isinstance(names, Mapping) else ()
                 asked = ASKED.get() or rows_of(frame)
                 own = [r for r in asked if not experiments or r["experiment"] in experiments]
@@ -219,24 +218,17 @@ def _between(counts: Collection[int]) -> str:
     return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
-def _call(
-    function: Callable[..., object], name: str, frame: pd.DataFrame, recipe_dir: Path
-) -> Plot:
+def _call(function: Callable[..., object], what: str, frame: pd.DataFrame) -> Plot:
     try:
         plot = function(frame)
     except AeError:
         raise
     except Exception as error:
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} failed: {type(error).__name__}: {error}",
-            fix="the records are kept; see --debug for the place in figures.py",
-        ) from error
+        fix = "the records are kept; see --debug for the place in figures.py"
+        raise RecipeError(f"{what} failed: {type(error).__name__}: {error}", fix=fix) from error
     if not isinstance(plot, Plot) or not {"evidence", "n"} <= set(plot.table.columns):
-        raise RecipeError(
-            f"figure '{name}' of {recipe_dir.name} did not return a Plot whose table has the "
-            "columns 'evidence' and 'n'",
-            fix="return ae.figures.draw.Plot(figure=..., table=...)",
-        )
+        said = f"{what} did not return a Plot whose table has the columns 'evidence' and 'n'"
+        raise RecipeError(said, fix="return ae.figures.draw.Plot(figure=..., table=...)")
     if plot.table.empty:
         raise NoData("no records for it in this run")
     return plot

@@ -68,11 +68,9 @@ def fill(root: Path, *, write: bool) -> list[Change]:
     changes: list[Change] = []
     for path in [root / "README.md", *sorted((root / "docs").glob("**/*.md"))]:
         text = path.read_text(encoding="utf-8")
-        found: list[Change] = []
-        filled = filler.filled(text, str(path.relative_to(root)), found)
-        if write and found:
+        filled = filler.filled(text, str(path.relative_to(root)), changes)
+        if write and filled != text:
             path.write_text(filled, encoding="utf-8")
-        changes += found
     return changes
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import join
-from textwrap import fill
-from typing import Any
 
 from ae.claims.judge import Judgement, Verdict, bounds
 from ae.model import Status
@@ -23,7 +21,7 @@ from ae.records.results import Results, digest
 from ae.report import text
 from ae.report.chapter import machine_words, tables_of
 from ae.report.tables import clean
-from ae.units import counted, format_seconds, format_size
+from ae.units import counted, folded, format_seconds, format_size
 
 WIDTH = 78  # of a review's text
 _MOST = 5  # facts of a figure in the appendix
@@ -202,5 +200,4 @@ def _render(name: str, subject: Subject) -> str:
 
 def _fold(lines: Iterable[str], start: str = "- ") -> str:
     """A list of sentences, folded."""
-    look: Any = {"subsequent_indent": " " * len(start), "break_long_words": False}
-    return "\n".join(fill(start + one, WIDTH, break_on_hyphens=False, **look) for one in lines)
+    return "\n".join(folded(start + one, WIDTH, len(start)) for one in lines)

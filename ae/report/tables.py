@@ -125,13 +125,9 @@ def _telling_labels(rows: Sequence[Row], keys: Sequence[str]) -> list[str]:
     def combinations(names: Sequence[str]) -> int:
         return len({tuple(row.get(name) for name in names) for row in rows})
 
-    names = dict.fromkeys(name for row in rows for name in row)
-    groups = combinations(keys)
-    return [
-        name
-        for name in names
-        if name not in (*COLUMNS, *keys) and combinations([*keys, name]) > groups
-    ]
+    groups, known = combinations(keys), {*COLUMNS, *keys}
+    names = dict.fromkeys(name for row in rows for name in row if name not in known)
+    return [name for name in names if combinations([*keys, name]) > groups]
 
 
 def _speedup(record: Row, keys: Sequence[str], records: Sequence[Row], shape: Shape) -> Row:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from math import isfinite
+from textwrap import wrap
 
 from ae.claims.judge import Judgement, Verdict, scoreboard
 from ae.report.tables import ResultTable, clean, without_ends
+from ae.units import folded
 
 _MISSING = re.compile(r"(?:(?<!\d)(\d+) of \1 cells: )*no records of (\S+) \(.*?experiment (\w+).*")
 
@@ -65,12 +66,12 @@ def result_text(table: ResultTable, width: int = 100, most: int | None = None) -
     words = {"evidence", "speed-up"}
     right = [i for i, name in enumerate(header) if i >= keys and name not in words]
     shown = grid(header, lines, width=width, right=right)
-    return f"{table.experiment}\n{shown}\n{_wrapped(', '.join(facts), width)}"
+    return f"{table.experiment}\n{shown}\n{folded(clean(', '.join(facts)), width)}"
 
 
 def skip_text(groups: Sequence[tuple[str, str]], width: int = 100, most: int | None = None) -> str:
     """What was skipped, a paragraph a reason, at most `most` of them."""
-    lines = [_wrapped(f"skipped {what}: {reason}", width) for what, reason in groups[:most]]
+    lines = [folded(clean(f"skipped {what}: {why}"), width) for what, why in groups[:most]]
     if len(lines) < len(groups):
         lines.append(f"skipped for {len(groups) - len(lines)} more reasons")
     return "\n".join(lines)
@@ -83,11 +84,10 @@ def result_csv(tables: Sequence[ResultTable]) -> str:
     keys = dict.fromkeys(key for table in tables for key in table.keys)
     columns = ["experiment", *keys, "metric", "unit", "median", "low", "high", "spread",
                "processes", "devices", "n", "evidence", "speedup", "baseline"]  # fmt: skip
-    lines = [
-        {"experiment": table.experiment, "metric": table.metric, **row}
-        for table in tables
-        for row in table.rows
-    ]
+    lines = []
+    for table in tables:
+        about = {"experiment": table.experiment, "metric": table.metric}
+        lines += [{**about, **row} for row in table.rows]
     return without_ends(pd.DataFrame(lines, columns=columns)).to_csv(index=False)
 
 
@@ -136,7 +136,8 @@ def verdict_text(judgements: Sequence[Judgement], width: int = 100) -> str:
         parts.append(grid(header[:4], cells, width=width))
     rest = [one for one in rest if one.value is None or one.verdict is not Verdict.REPRODUCED]
     for (verdict, why), those in by_reason(rest).items():
-        parts.append(_wrapped(f"{', '.join(one.id for one in those)}: {verdict}, {why}", width))
+        names = ", ".join(one.id for one in those)
+        parts.append(folded(clean(f"{names}: {verdict}, {why}"), width))
     return "\n\n".join([*parts, verdict_counts(judgements)])
 
 
@@ -155,21 +156,17 @@ def short_reason(one: Judgement) -> str:
 
 def scoreboard_text(judgements: Iterable[Judgement], width: int = 100) -> str:
     """Facts by tag and verdict, those alone that occur."""
-    board = scoreboard(judgements)
+    board = {tag: row for tag, row in scoreboard(judgements).items() if any(row.values())}
     words = [str(word) for word in Verdict if any(row[word] for row in board.values())]
-    cells = [
-        [tag, *(str(row[word] or "-") for word in words)]
-        for tag, row in board.items() if any(row.values())
-    ]  # fmt: skip
+    cells = [[tag, *(str(row[word] or "-") for word in words)] for tag, row in board.items()]
     return grid(["facts", *words], cells, width=width, right=range(1, len(words) + 1))
 
 
 def verdict_counts(judgements: Iterable[Judgement]) -> str:
     """How many claims got which verdict, in one line."""
     counts = Counter(one.verdict for one in judgements)
-    return f"{counts.total()} claims: " + ", ".join(
-        f"{counts[word]} {word}" for word in Verdict if counts[word]
-    )
+    each = (f"{counts[word]} {word}" for word in Verdict if counts[word])
+    return f"{counts.total()} claims: {', '.join(each)}"
 
 
 def grid(
@@ -187,7 +184,7 @@ def grid(
     lines = []
     for row in table:
         above = row[:-1]
-        for piece in textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]:
+        for piece in wrap(row[-1], widths[-1], break_on_hyphens=False) or [""]:
             cells = zip(places, [*above, piece], widths, strict=True)
             lines.append("  ".join(put(cell, width) for put, cell, width in cells))
             above = [""] * len(above)
@@ -216,7 +213,3 @@ def number(value: float) -> str:
         return f"{value:,.0f}"
     digits = 1 if size >= 100 else 2 if size >= 10 else 3
     return f"{value:.{0 if value == round(value) else digits}f}"
-
-
-def _wrapped(text: str, width: int) -> str:
-    return textwrap.fill(clean(text), width, subsequent_indent="  ", break_long_words=False)
