@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from textwrap import fill
-from typing import Any
 
 TIMES = ("s", "ms", "us", "ns")  # units of records of which less is better
 _MOST = 2.0**63  # bytes that the system can count
@@ -41,8 +40,8 @@ def counted(number: int, word: str) -> str:
 
 def folded(text: str, width: int, hang: int = 2, head: str = "") -> str:
     """`head` and a text, broken between words; every line but the first is indented by `hang`."""
-    look: Any = {"break_long_words": False, "break_on_hyphens": False}
-    return fill(text, width, initial_indent=head, subsequent_indent=" " * hang, **look)
+    return fill(text, width, initial_indent=head, subsequent_indent=" " * hang,
+                break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def format_size(size: float) -> str:

@@ -42,7 +42,7 @@ AnyRun = Annotated[
     ),
 ]
 CODES = {"env": 21, "build": 22, "data": 23, "run": 24}  # of a judge that says no
-_TAKES = {"env": "--engine", "build": "--engine", "data": "RUN", "run": "RUN --reference"}
+_TAKEN_BY = {"RUN": ["data", "run"], "--engine": ["env", "build"], "--reference": ["run"]}
 
 
 def review(run_name: AnyRun) -> None:
@@ -77,7 +77,7 @@ def oracle(
         typer.Argument(metavar="RUN", help="a run's name or folder; default: the latest"),
     ] = None,
     engine: EngineName = None,
-    reference: Annotated[str | None, option("a set; default: that of the run's machine")] = None,
+    reference: Annotated[str | None, option("set to compare with; default: RUN's machine")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Judge whether this machine may run a paper (env), whether its image is built from this tree
@@ -86,7 +86,7 @@ def oracle(
     root = find_root()
     recipe = load_recipe(root, name)
     for word, said in {"RUN": run_name, "--engine": engine, "--reference": reference}.items():
-        if said and word not in _TAKES[judge]:
+        if said and judge not in _TAKEN_BY[word]:
             raise UsageError(f"{judge} takes no {word} ('{said}')", fix=f"ae oracle {judge} {name}")
     judges: dict[str, Callable[[], Iterator[Check]]] = {
         "env": lambda: iter(doctor.judge(look(name, engine))),
@@ -98,12 +98,12 @@ def oracle(
         found = list(judges[judge]())
     except (AeError, OSError) as error:
         found = [Check(judge, "fail", *told(error)[1:])]
-    passed = all(one.verdict != "fail" for one in found)
-    code = 0 if passed else CODES[judge]
-    data = {"schema": 1, "judge": judge, "recipe": name, "pass": passed, "exit_code": code}
+    code = CODES[judge] if any(one.verdict == "fail" for one in found) else 0
+    data = {"schema": 1, "judge": judge, "recipe": name, "pass": code == 0, "exit_code": code}
+    plain = [Check(one.name, "ok", "") if one.verdict == "ok" else one for one in found]
     findings = [
-        {"check": name, "ok": v != "fail", "detail": said * (v != "ok"), "fix": fix * (v != "ok")}
-        for name, v, said, fix in found
+        {"check": check, "ok": verdict != "fail", "detail": said, "fix": fix}
+        for check, verdict, said, fix in plain
     ]
     print_data(as_json, data | {"findings": findings}, doctor.checks_to_text(found, screen_width()))
     return code

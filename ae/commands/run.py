@@ -112,7 +112,7 @@ def run(
     secrets = pairs(secret, "--secret")
     asked = [settle(name, wanted, secrets, engine, resume=resume) for name in dict.fromkeys(recipe)]
     for name, paper in zip(dict.fromkeys(recipe), (one.recipe.name for one in asked), strict=True):
-        if name != paper in recipe:  # whose latest run, another one perhaps, would go on as well
+        if name != paper and paper in recipe:  # whose latest run would go on as well
             raise UsageError(f"{name} is a run of {paper}: name one", fix=f"ae run {name} --resume")
     if against and (len(asked) > 1 or resume or dry_run or budget):
         said = "--against measures one paper anew, without --resume, --dry-run and --budget"

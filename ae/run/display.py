@@ -88,7 +88,8 @@ class Display:
             why = f": {outcome.reason}" if outcome.reason else ""
             well = outcome.status in (Status.DONE, Status.SKIPPED)
             quiet = well and outcome.reason in self._reasons
-            self._reasons |= {outcome.reason} if well else set()
+            if well:
+                self._reasons.add(outcome.reason)
             if self._verbose or not self._tty or not quiet:
                 self._print(
                     f"[{self._index}/{self._count}] {point.id} {outcome.status} "
