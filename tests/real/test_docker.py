@@ -306,7 +306,8 @@ def test_clean_finds_the_container_of_a_killed_shell(
 
     def mine() -> list[str]:
         filters = {"label": [f"{owner.PID}={pid}", f"{owner.RUN}=shell"]}
-        return [one["Id"] for one in engine.daemon.client.containers(filters=filters)]
+        every = engine.daemon.client.containers(all=True, filters=filters)  # lists it at once
+        return [one["Id"] for one in every]
 
     (container_id,) = mine()
     listed = machine.clean_engines([engine], dry_run=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,24 @@ def processes_saying(word: str) -> list[str]:
     return found
 
 
+def running() -> list[str]:
+    """The recipe's containers. Docker lists one some time after its program has begun."""
+    docker = ["docker", "ps", "-q", "--filter", f"label=ae.recipe={NAME}"]
+    end = time.monotonic() + 30
+    while True:
+        said = subprocess.run(docker, capture_output=True, text=True, check=True).stdout
+        if said or time.monotonic() > end:
+            return said.split()
+        time.sleep(0.05)
+
+
 def test_nothing_but_the_container_sees_it(docker_host: str, licence: Path, tmp_path: Path) -> None:
     root = make_root(tmp_path / "root", needs=NEED.replace("OPTIONAL", "false"))
     results = tmp_path / "results"
     acts = f"read:{TARGET}|print:up|until:seen|exit:5"
     launch = ae_run(root, results, acts, "--secret", f"gurobi={licence}")
     launch.until("up")
-    docker = ["docker", "ps", "-q", "--filter", f"label=ae.recipe={NAME}"]
-    (container,) = subprocess.run(docker, capture_output=True, text=True, check=True).stdout.split()
+    (container,) = running()
     told = subprocess.run(["docker", "inspect", container], capture_output=True, check=True)
     (mount,) = [m for m in json.loads(told.stdout)[0]["Mounts"] if m["Destination"] == TARGET]
     assert (mount["RW"], mount["Source"]) == (False, str(licence))
