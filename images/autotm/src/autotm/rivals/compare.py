@@ -38,7 +38,7 @@ class Comparison:
     failed: by name, form and knob, why it could not be run. most: knobs that are tried for each
     rival and form at a cap, half of them as a first grid; 0: the whole grid, and 12 beside it.
     repeats: rounds of turns. spent: s by what they went to: `operators` (timing them), `limits`
-    (choosing those on workspace), `points` (of rivals), `plans` (waiting for them), `gradients`
+    (choosing those on workspace), `points` (of rivals), `plans` (finding them), `gradients`
     (ours against the plain run's), `turns`, `trace` (what is lost).
     """
 
@@ -218,7 +218,7 @@ class Comparison:
             }
             return found
 
-        with solvers() as pool:
+        with self._spending("plans"), solvers() as pool:  # which ends when all have been found
             return [None if cell.note else pool.submit(planned, cell) for cell in cells]
 
     def _run(self, rival: Rival, knob: float) -> tuple[int, float] | None:
@@ -256,8 +256,7 @@ class Comparison:
         tidy(self.device)
 
     def _ours(self, cell: Cell, plan: Future[Plan], beside: Point | None) -> None:
-        with self._spending("plans"):
-            ours = plan.result()
+        ours = plan.result()
         self._tidy()
         with ExitStack() as stack:
             began = time.perf_counter()
