@@ -136,6 +136,9 @@ def test_a_share_counts_what_it_adds_to_a_claim(leases: ModuleType, root: Path) 
     assert sorted(point.id for part, _ in parts for point in part.points) == sorted(
         point.id for point in plan.points
     )
+    where = {leases.place(point) for point in plan.points}
+    for part, _ in parts:
+        assert len({leases.place(point) for point in part.points}) == len(part.points) < len(where)
     for one in {(point.experiment, point.repeat) for point in plan.points}:
         dealt = [sum((p.experiment, p.repeat) == one for p in part.points) for part, _ in parts]
         assert max(dealt) - min(dealt) <= 1
@@ -162,6 +165,9 @@ def test_how_many_processes(leases: ModuleType, root: Path) -> None:
     assert Counter(point.experiment for point in plan.points) == {"gpu_only": 5, "together": 2}
     point = next(point for point in plan.points if point.experiment == "gpu_only")
     assert leases.processes(replace(point, expected_s=120.0), asked.recipe) == 3
+    once = asked.recipe.experiments["gpu_only"].model_copy(update={"processes": 1})
+    recipe = asked.recipe.model_copy(update={"experiments": {"gpu_only": once}})
+    assert leases.processes(point, recipe) == 1
 
 
 @pytest.mark.parametrize(("experiment", "count"), [("slowdown_training", 1), ("sharing", 1)])

@@ -63,16 +63,15 @@ def finished(root: Path, recipe: str) -> dict[str, float]:
 
 
 def processes(point: Point, recipe: Recipe) -> int:
-    """How many processes of a point are wanted: on a GPU five, or three of what takes minutes.
-
-    Of a point whose program starts as many as it is told, as many as the recipe says.
+    """How many processes of a point are wanted: as the recipe says, else on a GPU five, or three of
+    what takes minutes. A program that starts as many as it is told is one.
     """
     about = recipe.experiments[point.experiment]
     told = {f"{{{name}}}" for name, one in recipe.parameters.items() if one.unit == "processes"}
-    usual = about.processes
-    if point.needs.gpus is None or told.intersection(about.command):
-        return usual
-    return max(usual, FEW if point.expected_s >= LONG_S else MANY)
+    said = "processes" in about.model_fields_set
+    if said or point.needs.gpus is None or told.intersection(about.command):
+        return about.processes
+    return FEW if point.expected_s >= LONG_S else MANY
 
 
 def wanted(asked: Asked, machine: Machine) -> tuple[Plan, Budget]:
@@ -106,12 +105,13 @@ def fitting(
 def part(plan: Plan, budget: Budget, share: tuple[int, int]) -> tuple[Plan, Budget]:
     """What lease `share[0]` of `share[1]` side by side runs: dealt out, so no process runs in two.
 
-    Each has about as many of an experiment, and with a larger --repeat what it had, and more. A
-    claim is decided by those of its points among them.
+    The processes of a point go round, and those of an experiment's points: no lease's GPU has all
+    of either. With a larger --repeat each has what it had, and more. A claim is decided by those of
+    its points among them.
     """
     which, many = share
-    dealt = sorted(plan.points, key=lambda p: (p.repeat, p.experiment, p.key))
-    mine = {point.id for point in dealt[which - 1 :: many]}
+    seat = {where: at for at, where in enumerate(sorted(set(map(place, plan.points))))}
+    mine = {p.id for p in plan.points if (seat[place(p)] + p.repeat) % many == which - 1}
     plan = replace(plan, points=tuple(point for point in plan.points if point.id in mine))
     points = [point for point in budget.points if point.id in mine]
     needs = {claim: need & mine for claim, need in budget.needs.items() if need & mine}
