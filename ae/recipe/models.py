@@ -188,9 +188,10 @@ class FigureRef(Part):
 class Table(Part):
     """The result table at the end of a run."""
 
-    metrics: Annotated[Words, Field(min_length=1)]  # of an experiment the first that it recorded
-    rows: Words
-    baseline: str | None = None
+    metrics: Words = ()  # of an experiment the first that it recorded
+    drawn: Words = ()  # those that are in figures alone
+    rows: Words = ()
+    baseline: str = ""
 
 
 class Recipe(Part):
@@ -208,7 +209,7 @@ class Recipe(Part):
     experiments: Annotated[dict[Name, Experiment], Field(min_length=1)]
     needs: Needs = Needs.model_construct()
     figures: dict[Key, FigureRef] = Field(default_factory=dict)
-    table: Table | None = None
+    table: Table = Table()
 
     def variants_of(self, experiment: str) -> tuple[str, ...]:
         """The names of the variants that take part in an experiment, in display order."""

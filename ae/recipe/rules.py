@@ -82,8 +82,7 @@ def _references(recipe: Recipe, images: Sequence[str]) -> References:
     for name, figure in recipe.figures.items():
         place = ("figures", name, "experiments")
         yield from _each(place, "experiment", figure.experiments, recipe.experiments)
-    if recipe.table:
-        yield ("table", "baseline"), "variant", recipe.table.baseline, recipe.variants
+    yield ("table", "baseline"), "variant", recipe.table.baseline, recipe.variants
 
 
 def _each(place: Place, word: str, names: Sequence[str], known: Collection[str]) -> References:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,15 +98,13 @@ def draw_figures(
 
 def tables_of(recipe: Recipe, results: Results) -> tuple[list[ResultTable], list[tuple[str, str]]]:
     """The result table of every experiment, in the recipe's order of values; what was skipped."""
-    order = {name: list(axis.values) for name, axis in recipe.axes.items()}
-    order["variant"] = list(recipe.variants)
+    order = {n: list(a.values) for n, a in recipe.axes.items()} | {"variant": list(recipe.variants)}
     baselines = {n: v.baseline for n, v in recipe.variants.items() if v.baseline}
-    shape = Shape(baselines=baselines, order=order)
-    if about := recipe.table:
-        baseline = about.baseline or ""
-        shape = replace(shape, metrics=about.metrics, keys=about.rows, baseline=baseline)
-    rows = list(map(flat, results.rows))
-    return result_tables(rows, shape), skip_groups(results.skips, rows, shape)
+    about, rows = recipe.table, list(map(flat, results.rows))
+    shape = Shape(metrics=about.metrics, keys=about.rows, baseline=about.baseline,
+                  baselines=baselines, order=order)  # fmt: skip
+    shown = [row for row in rows if row["metric"] not in about.drawn]
+    return result_tables(shown, shape), skip_groups(results.skips, rows, shape)
 
 
 def judge_results(root: Path, recipe: Recipe, results: Results) -> list[Judgement]:

@@ -30,7 +30,7 @@ from ae.recipe.load import list_recipes, load_recipe
 from ae.records.files import EVIDENCE
 from ae.records.results import Results, find_set, load_reference, reference_sets
 from ae.report.chapter import judge_results
-from ae.statistics import Interval, interval
+from ae.statistics import FEWEST, Interval, interval
 
 _FILLED = re.compile(  # or a block of code, in which nothing is filled
     r"^ *(?:```|~~~).*?^ *(?:```|~~~) *$|(<!--\s+ae\s(.*?)-->)(.*?)(<!-- / -->)",
@@ -75,12 +75,14 @@ def fill(root: Path, *, write: bool) -> list[Change]:
 
 
 def rounded(value: Interval) -> str:
-    """A number to the digit that its spread still moves; to two digits where it has none."""
+    """A number to the digit that its spread still moves; of a range at most three, of none two."""
     wide = max(value.high - value.value, value.value - value.low)
     if value.processes == 0:  # known exactly
         return f"{value.value:,.6g}"
     if not wide > 0:
         wide = abs(value.value) / 10
+    elif value.processes < FEWEST:
+        wide = max(wide, abs(value.value) / 100)
     place = math.floor(math.log10(wide)) if wide else 0
     return f"{round(value.value, -place):,.{max(0, -place)}f}"
 

@@ -140,6 +140,7 @@ def timeline(frame: pd.DataFrame) -> Plot:
     if not found:
         raise NoData("no record of metric span")
     most = max((str(row.get("gpus") or "1") for row in found), key=int)
+    first: dict[tuple[str, ...], str] = {}  # of several processes this one is drawn
     rows = [
         {
             **{key: str(row.get(key) or "") for key in [*CELL, "variant", "lane", "name", "index"]},
@@ -150,7 +151,10 @@ def timeline(frame: pd.DataFrame) -> Plot:
             "evidence": row["evidence"],
         }
         for row in found
-        if str(row.get("gpus") or "1") == most and len(row["samples"]) >= 2
+        if str(row.get("gpus") or "1") == most
+        and len(row["samples"]) >= 2
+        and row["process"]
+        == first.setdefault(tuple(str(row.get(key)) for key in [*CELL, "variant"]), row["process"])
     ]
     table = _draw.table_of(rows, "no span with a start and an end")
     cells = list(dict.fromkeys(table["cell"]))

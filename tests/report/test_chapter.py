@@ -14,7 +14,15 @@ from ae.recipe.models import Recipe
 from ae.records.files import Environment, PointRecords, Record, Skip
 from ae.records.models import Provenance, StatusRecord
 from ae.records.results import Origin, PointResult, Results
-from ae.report.chapter import Chapter, Drawn, chapter_text, compose, draw_figures, figures_text
+from ae.report.chapter import (
+    Chapter,
+    Drawn,
+    chapter_text,
+    compose,
+    draw_figures,
+    figures_text,
+    tables_of,
+)
 from ae.report.page import html_page
 from tests.toy import make_toy
 
@@ -100,6 +108,14 @@ def test_a_chapter_holds_what_was_done_and_says_what_was_not(
     assert verdicts["T1"] == "not run"  # one of its two cells: the other was not done
     assert verdicts["T4"] == "not comparable"
     assert chapter.machine == "GPU: Toy GPU 1"
+
+
+def test_what_is_drawn_only_is_in_no_table(recipe: Recipe, results: Results) -> None:
+    (table,), _ = tables_of(recipe, results)
+    drawn = recipe.table.model_copy(update={"drawn": (table.metric,)})
+    left, skipped = tables_of(recipe.model_copy(update={"table": drawn}), results)
+    assert table.metric not in {one.metric for one in left}
+    assert skipped == tables_of(recipe, results)[1]
 
 
 def test_a_figure_of_an_experiment_without_records_is_not_drawn(

@@ -386,6 +386,9 @@ def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
     plot = load_code(RECIPE, "figures").timeline(frame)
     table = plot.table
     assert set(table["gpus"]) == {"2"}
+    again = frame.assign(process="another", samples=[[2 * x for x in s] for s in frame["samples"]])
+    both = load_code(RECIPE, "figures").timeline(pd.concat([frame, again]))
+    assert both.table.equals(table), "of several processes the first is drawn"
     first = table[(table["variant"] == "rap") & (table["name"] == "mlp_fwd")].iloc[0]
     assert (first["start_us"], first["end_us"]) == (300.0, 950.0)
     assert [axis.get_title(loc="left") for axis in plot.figure.axes[::2]] == [
