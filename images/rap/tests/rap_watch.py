@@ -15,9 +15,13 @@ from rap_training.planner.capacity import STAGES
 from rap_training.rank import Rank
 from rap_training.sharing.lanes import CallerLane, Lane, ThreadLane
 from rap_training.sharing.preparation import SLOTS
-from rap_training.sharing.variants import VARIANTS
+from rap_training.sharing.variants import VARIANTS, others
 
 ITERATIONS, WARMUP = 6, 2
+# What RAP+ may be run as, beside the variants.
+CHOSEN = {
+    f"rap_plus {way}": each for way, each in others(VARIANTS["rap_plus"], STAGES).items()
+}  # fmt: skip
 MIXED = (0, 1, -1, 0, 1, -1)  # own rows of two tables, all rows of four; two tables travel
 
 
@@ -122,7 +126,7 @@ def watch(
 
     checked: dict[str, int] = {}
     for name in names:
-        variant = VARIANTS[name]
+        variant = CHOSEN.get(name) or VARIANTS[name]
         rank.tell("progress", words=f"watching {name}")
         number = 100 * seed + rank.rank
         pair: tuple[Lane, Lane] = (
@@ -154,7 +158,7 @@ def watch(
 
 def all_variants(rank: Rank, names: Sequence[str]) -> None:
     """The mapping is what the search finds."""
-    rank.tell("fact", name="checked", value=watch(rank, names))
+    rank.tell("fact", name="checked", value=watch(rank, [*names, *CHOSEN]))
 
 
 def mixed_mapping(rank: Rank, names: Sequence[str]) -> None:
@@ -165,4 +169,4 @@ def mixed_mapping(rank: Rank, names: Sequence[str]) -> None:
     )
     rank.__dict__["searched"] = mapping  # a cached property
     assert rank.work(mapping).exchanges
-    rank.tell("fact", name="checked", value=watch(rank, names, seed=1))
+    rank.tell("fact", name="checked", value=watch(rank, [*names, *CHOSEN], seed=1))

@@ -24,7 +24,7 @@ def test_a_light_plan_is_a_stream_by_the_model_alone():
     choice = choose({"gated": way(gates=5, **small), "stream": way(gates=1, **small)})
     assert choice.way == "stream"
     assert choice.reason == (
-        "a plain stream: 40.0 us an iteration gated, 30.0 us as a stream, predicted; "
+        "a plain stream: 30.0 us an iteration against 40.0 us gated by training stages, predicted; "
         "gates decide: 20.0 us against 4.0"
     )
 
@@ -32,7 +32,7 @@ def test_a_light_plan_is_a_stream_by_the_model_alone():
 def test_many_launches_are_worth_gates_and_fusion():
     choice = choose({"gated": way(launches=40, gates=5), "stream": way(launches=495)})
     assert choice.way == "gated"
-    assert choice.reason.startswith("gated by training stages: 1000.0 us an iteration gated")
+    assert choice.reason.startswith("gated by training stages: 1000.0 us an iteration against ")
     assert choice.reason.endswith("launches decide: 2475.0 us against 200.0")
 
 
@@ -84,7 +84,20 @@ def test_fused_launches_without_gates_are_between_the_two(times, wanted):
     taken = {"gated": [gated], "ungated": [ungated], "stream": [stream]}
     choice = choose(models, taken)
     assert choice.way == wanted
+    others = [f"{us:.1f} us {WAYS[way]}" for way, (us,) in taken.items() if way != wanted]
     assert choice.reason.startswith(
-        f"{WAYS[wanted]}: {gated:.1f} us an iteration gated, {ungated:.1f} us ungated, "
-        f"{stream:.1f} us as a stream, measured in 1 turns; "
+        f"{WAYS[wanted]}: {taken[wanted][0]:.1f} us an iteration against {', '.join(others)}, "
+        "measured in 1 turns; "
     )
+
+
+def test_ways_without_a_model_are_measured():
+    taken = {"at_once": [100.0], "in_line": [99.0], "mlp_bwd": [96.0]}
+    choice = choose({}, taken)
+    assert choice.way == "mlp_bwd"
+    assert choice.reason == (
+        "begun with mlp_bwd: 96.0 us an iteration against 100.0 us begun at once, "
+        "99.0 us in line with training, measured in 1 turns"
+    )
+    assert choose({}, {**taken, "mlp_bwd": [99.8]}).way == "in_line"
+    assert choose({}, {**taken, "in_line": [99.6], "mlp_bwd": [99.6]}).way == "at_once"

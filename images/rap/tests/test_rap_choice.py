@@ -1,4 +1,4 @@
-"""`rap` on a rank: its schedule, or the simpler way that a probe finds not slower."""
+"""`rap` and `rap_plus` on a rank are the simplest way that a probe finds not slower."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from rap_training import throughput
 from rap_training.experiments import ratio
 from rap_training.gating import TURNS, choose_way, estimates
 from rap_training.plan.files import dump
+from rap_training.planner.capacity import STAGES
+from rap_training.planner.choice import WAYS
 from rap_training.planner.latency import LatencyModel
 from rap_training.rank import Rank
-from rap_training.sharing.preparation import Preparation, Side
+from rap_training.sharing.preparation import InLine, Preparation, Side, all_calls
 from rap_training.sharing.variants import VARIANTS
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -80,17 +82,46 @@ def test_the_way_that_is_not_slower_is_taken_and_said(rank: Rank, fastest: str) 
     assert choice.way == fastest
     assert (way is schedule) == (fastest == "gated")
     assert set(rank.runs_as) == ({"rap"} - ({"rap"} if fastest == "gated" else set()))
-    words = ", ".join(
-        f"{times[way]:.1f} us {name}"
-        for way, name in (
-            ("gated", "an iteration gated"), ("ungated", "ungated"), ("stream", "as a stream")
-        )
-    )  # fmt: skip
+    words = ", ".join(f"100.0 us {WAYS[way]}" for way in WORDS if way != fastest)
     told_words = [what["words"] for kind, what in told if kind == "progress"]
-    assert any(f"{words}, measured in 5 turns" in each for each in told_words)
+    sentence = f"{WAYS[fastest]}: 97.0 us an iteration against {words}, measured in 5 turns; "
+    assert any(each.startswith(f"rap is {sentence}") for each in told_words)
     ways = {what["labels"]["way"]: what["samples"] for what in told.records("tried_iteration_time")}
     assert ways == {way: [us] * TURNS for way, us in times.items()}
     assert throughput.describe(rank, RAP).startswith(WORDS[fastest])
+
+
+PLUS_WORDS = {
+    "at_once": "beside training; vertical fusion",
+    "in_line": "one lane, copies beside it; vertical fusion",
+    **{stage: f"beside training, from {stage} on; vertical fusion" for stage in STAGES[1:]},
+}
+
+
+@pytest.mark.parametrize("fastest", PLUS_WORDS)
+def test_rap_plus_begins_where_it_costs_least(rank: Rank, fastest: str) -> None:
+    rank.tell = told = Told()
+    plus = VARIANTS["rap_plus"]
+    ways: dict[str, Preparation] = {}
+
+    def timed(name: str, way: Preparation) -> float:
+        ways[name] = way
+        return 97.0 if name == fastest else 100.0
+
+    way, choice = choose_way(rank, plus, rank.preparation(plus), timed)
+    assert list(ways) == list(PLUS_WORDS)
+    assert choice.way == fastest
+    assert way is ways[fastest]
+    assert isinstance(ways["in_line"], InLine)
+    for stage in STAGES[1:]:
+        begins = ways[stage]
+        assert isinstance(begins, Side)
+        assert begins._stages == {stage: all_calls}
+    assert ("rap_plus" in rank.runs_as) == (fastest != "at_once")
+    assert throughput.describe(rank, plus).startswith(PLUS_WORDS[fastest])
+    (fact,) = [what["value"] for kind, what in told if what.get("name") == "rap_plus_is"]
+    assert fact.startswith(f"{WAYS[fastest]}: 97.0 us an iteration against 100.0 us ")
+    assert fact.endswith("measured in 5 turns")  # no model says which term decided
 
 
 def test_the_model_counts_launches_gates_and_what_is_not_hidden(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,8 +14,9 @@ from rap_sessions import SMALL  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
 from rap_training.rank import Rank  # noqa: E402
-from rap_training.sharing.preparation import SLOTS, InStep  # noqa: E402
+from rap_training.sharing.preparation import SLOTS, InLine, InStep  # noqa: E402
 from rap_training.sharing.variants import VARIANTS  # noqa: E402
+from rap_watch import CHOSEN  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -26,12 +25,14 @@ PAIRS = {
     "sequential_graph": "sequential", "sequential_fused_graph": "sequential_fused",
     "stream_graph": "stream", "stream_fused_graph": "sequential_fused",
     "rap_no_mapping_graph": "rap_no_mapping", "rap_graph": "rap",
+    **dict.fromkeys(CHOSEN, "rap_plus"),
 }  # fmt: skip
+WAYS = {**VARIANTS, **CHOSEN}
 
 
 def steps_of(rank: Rank, name: str) -> tuple[list[float], list[torch.Tensor]]:
     """Loss and batch of every step but the last, from the weights that the rank began with."""
-    variant, trainer = VARIANTS[name], rank.trainer
+    variant, trainer = WAYS[name], rank.trainer
     preparation = rank.preparation(variant)
     trainer.bind(preparation.buffers, preparation.front)  # which captures, on whatever is there
     for results in preparation.buffers.results:
@@ -59,7 +60,7 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path.write_text(dump(every_operator()))
     config = replace(
         SMALL, device="cuda", gpus=1, batch=512, batches=3, plan_file=str(path), out=str(folder),
-        variants=tuple({**PAIRS, **dict.fromkeys(PAIRS.values())}), trainer=request.param,
+        variants=tuple({*PAIRS, *PAIRS.values()} - set(CHOSEN)), trainer=request.param,
     )  # fmt: skip
     there = Rank(config, 0, lambda kind, **what: None)
     there.begun = (there.trainer.weights.clone(), there.trainer._flat.data.clone())
@@ -78,10 +79,13 @@ def test_a_captured_variant_trains_what_the_uncaptured_does(rank: Rank, name: st
         assert torch.equal(found, right), number
 
 
-def test_preprocessing_and_training_step_are_one_graph(rank: Rank, tmp_path: Path) -> None:
-    preparation = rank.preparation(VARIANTS["sequential_graph"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sequential_graph", InStep), ("rap_plus in_line", InLine)]
+)
+def test_preprocessing_and_training_step_are_one_graph(rank: Rank, name: str, kind: type) -> None:
+    preparation = rank.preparation(WAYS[name])
     whole = rank.config.trainer == "graph"
-    assert isinstance(preparation, InStep) is whole
+    assert isinstance(preparation, kind) is (whole or kind is InLine)
     rank.trainer.bind(preparation.buffers, preparation.front)
     if whole:
         assert set(rank.trainer._at.graphs) == {("step", 0), ("step", 1)}

@@ -120,8 +120,8 @@ def test_one_trainer_and_one_feed_for_all_variants() -> None:
     ("module", "kind"),
     [
         ("sharing/preparation.py", "Prepared"), ("sharing/preparation.py", "Serial"),
-        ("sharing/preparation.py", "Side"), ("sharing/process.py", "Remote"),
-        ("sharing/workers.py", "FromWorkers"),
+        ("sharing/preparation.py", "Side"), ("sharing/preparation.py", "InLine"),
+        ("sharing/process.py", "Remote"), ("sharing/workers.py", "FromWorkers"),
     ],
 )  # fmt: skip
 def test_no_preparation_has_barriers_of_its_own(module: str, kind: str) -> None:
@@ -157,14 +157,18 @@ def test_what_needs_a_gpu_says_so(rank: Rank, name: str) -> None:
 # By behaviour.
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@pytest.mark.parametrize("name", [*ON_CPU, *rap_watch.CHOSEN])
 def test_every_step_sees_its_batch(rank: Rank, name: str) -> None:
     checked = rap_watch.watch(rank, [name])
     assert checked == {name: rap_watch.WARMUP + rap_watch.ITERATIONS + 1}
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ON_CPU if VARIANTS[name].place in ("side", "stages", "workers")]
+    "name",
+    [
+        *(name for name in ON_CPU if VARIANTS[name].place in ("side", "stages", "workers")),
+        *(name for name, variant in rap_watch.CHOSEN.items() if variant.begins),
+    ],
 )
 def test_every_step_sees_its_batch_when_the_host_runs_ahead(rank: Rank, name: str) -> None:
     checked = rap_watch.watch(rank, [name], seed=2, ahead=True)
@@ -186,7 +190,7 @@ def test_every_step_sees_its_batch_on_two_ranks(config: Config, job: str) -> Non
     run_session(there, f"rap_watch:{job}", told, variants=ON_CPU)
     (fact,) = [fact for fact in told.of("fact") if fact["name"] == "checked"]
     steps = rap_watch.WARMUP + rap_watch.ITERATIONS + 1
-    assert fact["value"] == dict.fromkeys(ON_CPU, steps)
+    assert fact["value"] == dict.fromkeys([*ON_CPU, *rap_watch.CHOSEN], steps)
     assert not living(told.pids)
 
 

@@ -1,10 +1,9 @@
-"""Whether something simpler is to take the place of RAP's schedule, tried out on a rank."""
+"""Which of several ways RAP and RAP+ are run as, tried out on a rank."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -13,7 +12,7 @@ from rap_training.planner.choice import Choice, Estimate, choose
 from rap_training.rank import Rank
 from rap_training.sharing import rap
 from rap_training.sharing.preparation import SLOTS, Preparation, Side
-from rap_training.sharing.variants import VARIANTS, Variant
+from rap_training.sharing.variants import Variant, others
 
 TURNS = 5
 _QUEUED = 50  # gates that are timed together
@@ -21,24 +20,24 @@ Clock = Callable[[str, Preparation], float]  # us of an iteration, made ready in
 
 
 def choose_way(
-    rank: Rank, variant: Variant, schedule: Preparation, clock: Clock
+    rank: Rank, variant: Variant, own: Preparation, clock: Clock
 ) -> tuple[Preparation, Choice]:
-    """`schedule`, the same launches without gates or the variant `stream` in its place, whichever
-    `clock` finds not slower.
+    """`own`, the variant's, or one of `others` in its place: the simplest that `clock` finds not
+    slower.
 
     All ranks must agree: `clock` gives the same number to each. The choice is told and kept in
     `rank.runs_as` until the plan changes.
     """
-    instead = {"ungated": replace(variant, place="side"), "stream": VARIANTS["stream"]}
-    ways = {"gated": schedule} | {way: rank.preparation(one) for way, one in instead.items()}
+    instead = others(variant, rank.trainer.stages)
+    by_stages = variant.place == "stages"
+    ways = {"gated" if by_stages else "at_once": own}
+    ways |= {way: rank.preparation(one) for way, one in instead.items()}
     taken: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(TURNS):
         for way in list(ways)[:: 1 if turn % 2 == 0 else -1]:
             _run_as(rank, variant, instead.get(way))
             taken[way].append(clock(way, ways[way]))
-    stream = ways["stream"]
-    assert isinstance(stream, Side)
-    choice = choose(estimates(rank, variant, stream), taken)
+    choice = choose(estimates(rank, variant, ways["stream"]) if by_stages else {}, taken)
     _run_as(rank, variant, instead.get(choice.way))
     rank.tell("progress", words=f"{variant.name} is {choice.reason}")
     rank.tell_fact(f"{variant.name}_is", choice.reason)
@@ -57,8 +56,9 @@ def _run_as(rank: Rank, variant: Variant, other: Variant | None) -> None:
         rank.runs_as[variant.name] = other
 
 
-def estimates(rank: Rank, variant: Variant, stream: Side) -> dict[str, Estimate]:
-    """Every way by the cost model, with this host's launch and gate."""
+def estimates(rank: Rank, variant: Variant, stream: Preparation) -> dict[str, Estimate]:
+    """Every way of RAP by the cost model, with this host's launch and gate."""
+    assert isinstance(stream, Side)
     stages, plan = rank.costs.stages[rank.rank], rank.plans[variant.name]
     predict = rank.costs.latency.predict
     launches, together = unfused(stream.buffers.work), plan.fused

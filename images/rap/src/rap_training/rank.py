@@ -28,15 +28,7 @@ from rap_training.sharing.captured import captured
 from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
-from rap_training.sharing.preparation import (
-    SLOTS,
-    InStep,
-    Preparation,
-    Prepared,
-    Serial,
-    Side,
-    Steps,
-)
+from rap_training.sharing.preparation import SLOTS, Preparation, Side, Steps, in_lanes
 from rap_training.sharing.process import Remote
 from rap_training.sharing.shared import Ends
 from rap_training.sharing.variants import VARIANTS, Variant
@@ -177,7 +169,7 @@ class Rank:
         asked = self._shapes(rows)
         self.tell("progress", words=f"measuring {len(asked)} kernels for the predictor")
         found = probes.measure_latencies(asked, self.backend, self.device)
-        return LatencyModel.fit(found, seed=self.config.seed)
+        return LatencyModel(found, seed=self.config.seed)
 
     @cached_property
     def stage_probes(self) -> list[probes.StageProbe]:
@@ -253,16 +245,12 @@ class Rank:
         calls = self._calls_of(replace(variant, graph=variant.graph and not in_step), buffers,
                                side if beside else train)  # fmt: skip
         steps = self._steps(buffers, calls, beside=beside, synchronise=synchronise)
-        if variant.place == "none":
-            return Prepared(steps, train)
-        if in_step:
-            return InStep(steps, train)
-        return Side(steps, train, side) if beside else Serial(steps, train)
+        return in_lanes(variant, steps, train, side, one_graph=in_step)
 
     def one_graph(self, variant: Variant) -> bool:
         """Whether preprocessing and training step are one CUDA graph: not where ranks must meet."""
         whole = self.device.type == "cuda" and self.world == 1 and self.config.trainer == "graph"
-        return whole and variant.graph and variant.place == "serial"
+        return whole and variant.graph and variant.place in ("serial", "line")
 
     def steps_alone(self, variant: Variant) -> Steps:
         """The preprocessing of a variant, to be run by itself."""

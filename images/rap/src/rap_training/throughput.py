@@ -47,7 +47,7 @@ def measure(rank: Rank, names: Sequence[str]) -> dict[str, list[float]]:
         except (CannotRun, GreenError) as error:
             rank.tell("skip", labels={**rank.labels, "variant": name}, reason=str(error))
             continue
-        if variant.may_stream:
+        if variant.chooses:
             clock = partial(_iteration_us, rank, name)
             ready[name], _ = choose_way(rank, variant, ready[name], clock)
         if isinstance(way := ready[name], FromWorkers):
@@ -196,7 +196,9 @@ def describe(rank: Rank, variant: Variant) -> str:
     variant = rank.runs_as.get(name, variant)
     words = [
         f"as the variant {variant.name}" if variant.name != name else "",
-        {"none": "input prepared beforehand", "serial": "one lane", "side": "beside training",
+        {"none": "input prepared beforehand", "serial": "one lane",
+         "line": "one lane, copies beside it",
+         "side": f"beside training{f', from {variant.begins} on' if variant.begins else ''}",
          "stages": f"gated by {'steps' if config.trainer == 'torchrec' else 'training stages'}",
          "process": "a second process",
          "workers": "processes on the CPU"}[variant.place],

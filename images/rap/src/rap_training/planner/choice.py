@@ -1,4 +1,4 @@
-"""Whether RAP's schedule is worth its gates: where a simpler way is not slower, RAP is that."""
+"""What RAP and RAP+ are run as: the simplest of several ways that is not slower."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from rap_training.planner.capacity import STAGES
+
 TIE = 0.005  # of an iteration: what is within it is not slower
 WAYS = {
     "stream": "a plain stream",
     "ungated": "fused, and not gated",
     "gated": "gated by training stages",
+    "at_once": "begun at once",
+    "in_line": "in line with training",
+    **{stage: f"begun with {stage}" for stage in STAGES[1:]},
 }
-"""What RAP may be, the simplest first. Gates hold kernels back until their stage: where there is
-more work than all stages hide, the rest waits for the last one, and the GPU may have nothing to do
-before. Without gates everything may begin at once."""
+"""What RAP (the first three) and RAP+ may be, the simplest first. Gates hold kernels back until
+their stage: where there is more work than all stages hide, the rest waits for the last one, and the
+GPU may have nothing to do before. Without gates everything may begin at once. RAP+ has too few
+kernels to spread over stages: they begin with one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +76,21 @@ def choose(
     """Return the fastest way; a simpler one that is not slower wins.
 
     `measured`: us of iterations of every way, taken in turns on this machine. They decide where
-    they are given, the model where not; it says which term does.
+    they are given, the model where not; it says which term does, if there is a model of the ways.
     """
     if measured:
-        took = {way: median(measured[way]) for way in ways}
+        took = {way: median(times) for way, times in measured.items()}
         how = f"measured in {len(next(iter(measured.values())))} turns"
     else:
         took, how = {way: ways[way].us for way in ways}, "predicted"
     least = min(took.values())
     chosen = next(way for way in WAYS if way in took and took[way] <= least * (1 + TIE))
     second = min((way for way in took if way != chosen), key=took.__getitem__)
-    times = ", ".join(
-        f"{took[way]:.1f} us {words}"
-        for way, words in (
-            ("gated", "an iteration gated"), ("ungated", "ungated"), ("stream", "as a stream")
-        )
-        if way in took
-    )  # fmt: skip
-    return Choice(
-        chosen, f"{WAYS[chosen]}: {times}, {how}; {_deciding(ways[chosen], ways[second])}"
-    )
+    others = ", ".join(f"{us:.1f} us {WAYS[way]}" for way, us in took.items() if way != chosen)
+    reason = f"{WAYS[chosen]}: {took[chosen]:.1f} us an iteration against {others}, {how}"
+    if ways:
+        reason += f"; {_deciding(ways[chosen], ways[second])}"
+    return Choice(chosen, reason)
 
 
 def _deciding(chosen: Estimate, other: Estimate) -> str:

@@ -7,13 +7,11 @@ its trees correct a line, so that what is outside the measured range follows tha
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,12 +78,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A measurement and what the model predicts for it; `split` is train or test."""
+    """A measurement, and what a model that has not seen it predicts."""
 
     shape: Shape
     us: float
     predicted_us: float
-    split: str
 
     @property
     def within(self) -> bool:
@@ -143,41 +140,20 @@ class _Family:
 
 
 class LatencyModel:
-    """Predicts `Shape`s in us. Made by `fit` or `from_json`."""
+    """Predicts `Shape`s in us."""
 
-    def __init__(
-        self, measurements: Sequence[Measurement], test: frozenset[int], seed: int
-    ) -> None:
-        self._measurements = tuple(measurements)
-        self._test = test
-        self._seed = seed
+    def __init__(self, measurements: Sequence[Measurement], *, seed: int) -> None:
+        """Fit one model per family.
+
+        Raises LatencyError for an unknown operator, a latency that is not above 0, or an operator
+        with fewer than 8 measurements.
+        """
+        _check(measurements)
         self._known: dict[Shape, float] = {}
         self._families = {
-            family: _fit(
-                [m for i, m in enumerate(measurements)
-                 if m.shape.family == family and i not in test], seed,
-            )
+            family: _fit([m for m in measurements if m.shape.family == family], seed)
             for family in {m.shape.family for m in measurements}
-        }  # fmt: skip
-
-    @classmethod
-    def fit(
-        cls, measurements: Sequence[Measurement], *, seed: int, held_out: float = 0.1
-    ) -> LatencyModel:
-        """Fit one model per family, holding out a share of each family, drawn by `seed`.
-
-        Raises LatencyError for an unknown operator, a latency that is not above 0, a share outside
-        [0, 1), or an operator with fewer than 8 measurements.
-        """
-        if not 0 <= held_out < 1:
-            raise LatencyError(f"a share of {held_out} cannot be held out; fix: in [0, 1)")
-        _check(measurements)
-        dice = random.Random(seed)
-        test: set[int] = set()
-        for family in FAMILIES:
-            own = [i for i, m in enumerate(measurements) if m.shape.family == family]
-            test.update(dice.sample(own, round(held_out * len(own))))
-        return cls(measurements, frozenset(test), seed)
+        }
 
     def predict(self, shape: Shape) -> float:
         """Return the us of `shape`. Outside the measured range it scales the border's by the line.
@@ -191,42 +167,6 @@ class LatencyModel:
     def extrapolates(self, shape: Shape) -> bool:
         """Whether `shape` is outside the measured range of its family."""
         return self._family(shape).inside(shape) != shape
-
-    @cached_property
-    def pairs(self) -> tuple[HeldOut, ...]:
-        """Every measurement with its prediction, in the order given."""
-        predicted = self._predict([m.shape for m in self._measurements])
-        return tuple(
-            HeldOut(m.shape, m.us, us, "test" if index in self._test else "train")
-            for index, (m, us) in enumerate(zip(self._measurements, predicted, strict=True))
-        )
-
-    @property
-    def held_out(self) -> tuple[HeldOut, ...]:
-        """The measurements that the model has not seen, with its predictions."""
-        return tuple(pair for pair in self.pairs if pair.split == "test")
-
-    def to_json(self) -> str:
-        """The measurements, which of them are held out, and the seed: what `from_json` refits."""
-        points = [[*asdict(m.shape).values(), m.us] for m in self._measurements]
-        return json.dumps({"seed": self._seed, "test": sorted(self._test), "points": points})
-
-    @classmethod
-    def from_json(cls, text: str) -> LatencyModel:
-        """Refit the model that `to_json` wrote. Raises LatencyError for any other text."""
-        try:
-            data = json.loads(text)
-            points = [
-                Measurement(Shape(str(op), int(rows), int(width), int(fused)), float(us))
-                for op, rows, width, fused, us in data["points"]
-            ]
-            test, seed = frozenset(map(int, data["test"])), int(data["seed"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise LatencyError(
-                f"this is no saved latency model: {error!r}; fix: measure and save again"
-            ) from error
-        _check(points)
-        return cls(points, test, seed)
 
     def _family(self, shape: Shape) -> _Family:
         family = self._families.get(FAMILY.get(shape.op, ""))
@@ -247,6 +187,30 @@ class LatencyModel:
             for index, by in zip(indices, correction, strict=True):
                 found[index] = math.exp(float(by)) * family.of_line(asked[index])
         return found
+
+
+def cross_validated(
+    measurements: Sequence[Measurement], *, seed: int, folds: int = 10
+) -> tuple[HeldOut, ...]:
+    """Every measurement with what a model fitted without its fold predicts, in the order given.
+
+    Folds are drawn by `seed`, each of an equal share of every operator. Raises LatencyError as
+    LatencyModel does, also where the other folds leave an operator fewer than 8 measurements.
+    """
+    _check(measurements)
+    dice = random.Random(seed)
+    fold_of: dict[int, int] = {}
+    for op in FAMILY:
+        own = [at for at, m in enumerate(measurements) if m.shape.op == op]
+        fold_of |= {at: n % folds for n, at in enumerate(dice.sample(own, len(own)))}
+    found: dict[int, HeldOut] = {}
+    for fold in range(folds):
+        seen = [m for at, m in enumerate(measurements) if fold_of[at] != fold]
+        model = LatencyModel(seen, seed=seed)
+        for at, m in enumerate(measurements):
+            if fold_of[at] == fold:
+                found[at] = HeldOut(m.shape, m.us, model.predict(m.shape))
+    return tuple(found[at] for at in range(len(measurements)))
 
 
 def _check(measurements: Sequence[Measurement]) -> None:

@@ -16,6 +16,7 @@ from rap_training.launches import Call
 from rap_training.memory import Buffers
 from rap_training.planner.capacity import STAGES
 from rap_training.sharing.lanes import Lane
+from rap_training.sharing.variants import Variant
 from rap_training.train.collectives import Collectives
 
 SLOTS = 2
@@ -164,7 +165,7 @@ class Side:
         """See Preparation."""
         self._ready = [None] * SLOTS
         self._free = [None] * SLOTS
-        self._side.submit(lambda: self._steps.all(0, ahead=True))
+        self._make(0)
         self._ready[0] = self._side.record()
 
     def take(self, number: int) -> int:
@@ -192,10 +193,14 @@ class Side:
         self._free[number % SLOTS] = self._train.record()
         if self._stages is None:
             self._side.wait(self._free[following % SLOTS])
-            self._side.submit(lambda: self._steps.all(following, ahead=True))
+            self._make(following)
         else:
             self._side.submit(lambda: self._steps.exchange(following))
         self._ready[following % SLOTS] = self._side.record()
+
+    def _make(self, number: int) -> None:
+        """Queue in the lane beside what makes batch `number`, as far as it is made there."""
+        self._side.submit(lambda: self._steps.all(number, ahead=True))
 
     def queue_launches(self, slot: int = 0) -> int:
         """Queue the launches of a slot by themselves; return how many there are."""
@@ -205,3 +210,45 @@ class Side:
     def stop(self) -> None:
         """See Preparation."""
         self._side.finish()
+
+
+class InLine(Side):
+    """RAP+ in line: raw columns are copied beside training, all else is in the training lane."""
+
+    def __init__(self, steps: Steps, train: Lane, side: Lane, *, one_graph: bool) -> None:
+        """`one_graph`: the launches are one CUDA graph with the step, which the trainer makes."""
+        super().__init__(steps, train, side)
+        if one_graph:
+            self.front = tuple(partial(steps.launch, slot) for slot in range(SLOTS))
+
+    def take(self, number: int) -> int:
+        """See Preparation."""
+        slot = super().take(number)
+        if not self.front:
+            self._train.submit(lambda: self._steps.launch(number))
+            self._train.submit(lambda: self._steps.exchange(number))
+        return slot
+
+    def _make(self, number: int) -> None:
+        self._side.submit(lambda: self._steps.copy(number, ahead=True))
+
+
+def in_lanes(
+    variant: Variant, steps: Steps, train: Lane, side: Lane, *, one_graph: bool
+) -> Preparation:
+    """The preparation of a variant that needs nothing but the trainer's own process and lanes.
+
+    `one_graph`: launches in the training lane are one CUDA graph with the step.
+    """
+    if variant.place == "side":
+        return Side(steps, train, side, {variant.begins: all_calls} if variant.begins else None)
+    if variant.place == "line":
+        return InLine(steps, train, side, one_graph=one_graph)
+    kind = Prepared if variant.place == "none" else InStep if one_graph else Serial
+    return kind(steps, train)
+
+
+def all_calls(calls: Sequence[Call]) -> None:
+    """The part that is everything."""
+    for call in calls:
+        call()

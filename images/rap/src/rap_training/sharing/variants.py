@@ -6,28 +6,30 @@ sources: docs/papers/rap.md, 3.8, 4.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """One way to preprocess the next batch.
 
-    place: `none` (input prepared beforehand), `serial` (in the training lane), `side` (a lane
-    beside it, at once), `stages` (beside it, gated by training stages), `process` (a second
-    process), `workers` (processes on the CPU).
+    place: `none` (input prepared beforehand), `serial` (in the training lane), `line` (the same,
+    with raw columns copied beside it), `side` (a lane beside it), `stages` (beside it, gated by
+    training stages), `process` (a second process), `workers` (processes on the CPU).
     """
 
     name: str
     place: str
     fusion: str = "none"  # none | horizontal | vertical
     mapping: str = "data_parallel"  # data_parallel | search
-    # Preprocessing as a CUDA graph; `serial` on one GPU: one graph with the training step.
+    # Preprocessing as a CUDA graph; in the training lane of one GPU: one with the training step.
     graph: bool = False
     priority: bool = False  # training's stream goes first
     green: bool = False  # preprocessing held to a green context's SMs
     mps: bool = False  # its process under MPS
-    may_stream: bool = False  # a simpler way takes its place where that is not slower
+    begins: str = ""  # of `side`: the training stage with which it begins; "": at once
+    chooses: bool = False  # measured first against `others`, and run as what is not slower
     # As the artifact does it, to show what that costs; never part of a comparison.
     synchronise: bool = False  # the device is waited for after every launch
     barrier: bool = False  # device and ranks are waited for after every iteration
@@ -61,7 +63,7 @@ VARIANTS: dict[str, Variant] = {
         Variant(name="rap_no_fusion", place="stages", mapping="search", priority=True),
         Variant(
             name="rap", place="stages", fusion="horizontal", mapping="search", priority=True,
-            may_stream=True,
+            chooses=True,
         ),
         Variant(
             name="rap_no_mapping_graph", place="stages", fusion="horizontal", graph=True,
@@ -78,12 +80,25 @@ VARIANTS: dict[str, Variant] = {
         ),
         Variant(
             name="rap_plus", place="side", fusion="vertical", mapping="search", graph=True,
-            priority=True,
+            priority=True, chooses=True,
         ),
         Variant(name="ideal", place="none", mapping="search"),
         Variant(name="ideal_barrier", place="none", mapping="search", barrier=True),
     )
 }  # fmt: skip
+
+
+def others(variant: Variant, stages: Sequence[str]) -> dict[str, Variant]:
+    """What a variant that chooses may be run as instead, by the names of `planner.choice.WAYS`.
+
+    RAP may go without its gates, or be a plain stream. RAP+ may begin later in the iteration, or
+    run in line with training. `stages` are the trainer's.
+    """
+    if variant.place == "stages":
+        return {"ungated": replace(variant, place="side"), "stream": VARIANTS["stream"]}
+    later = {stage: replace(variant, begins=stage) for stage in stages[1:]}
+    return {"in_line": replace(variant, place="line"), **later}
+
 
 # What RAP gains over Sequential, a part a step: (part, without it, with it). Two variants of a step
 # differ in that part alone. On one GPU there is nothing to map, and no such step.
