@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +15,18 @@ COLLECTOR = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the wheel was installed into; nothing of the checkout is on its path."""
+    """The folder that the wheel was installed into; nothing of the checkout is on its path.
+
+    It is built of a copy: a build writes beside the sources, which other tests read.
+    """
     folder = tmp_path_factory.mktemp("installed")
+    ignore = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+    for name in ("collector", "common/src"):
+        shutil.copytree(COLLECTOR.parent / name, folder / "images" / name, ignore=ignore)
+    source = folder / "images/collector"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     for command in (
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder / "wheels", COLLECTOR],
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder / "wheels", source],
         [*pip, "install", "--no-deps", "--no-index", "--target", folder / "lib",
          "--find-links", folder / "wheels", "accel-trace"],
     ):  # fmt: skip
