@@ -356,17 +356,21 @@ def test_each_image_goes_first_as_often_as_the_other(root: Path, several: tuple[
 
 
 def test_real_runs_of_one_program_do_not_differ_and_of_a_changed_one_do(
-    ae: Ae, real: Path, again: Path, changed: Path
+    ae: Ae, root: Path, real: Path, again: Path, changed: Path
 ) -> None:
+    changes = {"slower", "faster"}
     found = cells(ae("compare", "toy", str(real), str(again), "--json")[1])
-    assert not {one["word"] for one in found.values()} & {"slower", "faster"}
+    if {one["word"] for one in found.values()} & changes:  # as in one table of twenty (FALSE)
+        other = measure(root, "--dataset", "ones", "--repeat", "6")
+        found = cells(ae("compare", "toy", str(other), str(again), "--json")[1])
+    assert not {one["word"] for one in found.values()} & changes
     assert all(0.8 < one["ratio"] < 1.25 for one in found.values())
     code, out, _ = ae("compare", "toy", str(again), str(changed), "--json")
     assert code == ExitCode.CLAIM
     found = cells(out)
     assert found["fast"]["word"] == "slower"
     assert 2.4 < found["fast"]["ratio"] < 3.6
-    assert found["slow"]["word"] not in ("slower", "faster")
+    assert found["slow"]["word"] not in changes
     facts = json.loads(out)["facts"]
     assert facts["image"]["a"] != facts["image"]["b"]
     found = cells(ae("compare", "toy", str(changed), str(again), "--json")[1])
