@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,15 @@ def test_stages_are_probed_and_nothing_is_learnt(rank: Rank) -> None:
     assert torch.equal(trainer.weights, before[0])
     assert torch.equal(trainer._flat, before[1])
     assert float(trainer._rate) == rate > 0
+
+
+def test_a_clock_that_drifts_makes_no_stage_slower(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(1000, 10)
+    monkeypatch.setattr(probes, "_host_us", lambda call: (call(), float(next(clock)))[1])
+    alone, beside = probes._stage_us(rank.trainer, "mlp_fwd", rank.lanes(True), [])
+    assert (alone, beside) == (1040.0, 1050.0)
 
 
 def test_one_rank_exchanges_for_nothing() -> None:

@@ -168,17 +168,21 @@ def stage_probes(
     trainer.learn(False)
     for stage in trainer.stages:
         lanes[0].submit(lambda: trainer.step(0))  # what the stage reads is there
-        alone = collectives.largest(_stage_us(trainer, stage, lanes, []), device)
 
-        def slowdown(count: int, stage: str = stage, alone: float = alone) -> float:
-            beside = _stage_us(trainer, stage, lanes, [probe] * count)
-            return collectives.largest(beside, device) / alone - 1.0
+        def measure(count: int, stage: str = stage) -> tuple[float, float]:
+            alone, beside = _stage_us(trainer, stage, lanes, [probe] * count)
+            return collectives.largest(alone, device), collectives.largest(beside, device)
 
+        def slowdown(count: int, measure: Callable[[int], tuple[float, float]] = measure) -> float:
+            alone, beside = measure(count)
+            return beside / alone - 1.0
+
+        us, _ = measure(0)
         # Far beyond the stage's own time there is nothing to hide behind.
-        most = max(1, min(cap, int(2 * alone / probe_us)))
+        most = max(1, min(cap, int(2 * us / probe_us)))
         found.append(
             StageProbe(
-                stage=stage, us=alone, probe_us=probe_us,
+                stage=stage, us=us, probe_us=probe_us,
                 capacity=search(slowdown, threshold=threshold, cap=most),
             )
         )  # fmt: skip
@@ -213,23 +217,24 @@ def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[floa
 
 def _stage_us(
     trainer: AnyTrainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
-) -> float:
-    """Time in us of a stage beside probes that start together with it: median of samples."""
+) -> tuple[float, float]:
+    """Time in us of a stage alone, and beside probes that start together with it: medians of
+    samples in turns, so that a clock that moves meanwhile moves both."""
     train, side = lanes
     if trainer.device.type == "cpu":
         return _stage_us_on_cpu(trainer, stage, lanes, probes)
     assert isinstance(train, StreamLane)
     beside = graph_of(probes, trainer.device) if probes else None
-    times = []
+    times: list[float] = []
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(_SAMPLES):
+    for call in _SAMPLES * (None, beside):
         train.submit(lambda: _before(trainer, stage))
         with torch.cuda.stream(train.stream):
             torch.cuda._sleep(_DELAY_CYCLES)
         gate = train.record()
         side.wait(gate)
-        if beside:
-            side.submit(beside)
+        if call:
+            side.submit(call)
         with torch.cuda.stream(train.stream):
             start.record()
             trainer.run(stage, 0)
@@ -237,7 +242,7 @@ def _stage_us(
         side.finish()
         train.finish()
         times.append(1000.0 * start.elapsed_time(end))
-    return median(times)
+    return median(times[::2]), median(times[1::2])
 
 
 def _before(trainer: AnyTrainer, stage: str) -> None:
@@ -248,16 +253,16 @@ def _before(trainer: AnyTrainer, stage: str) -> None:
 
 def _stage_us_on_cpu(
     trainer: AnyTrainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
-) -> float:
+) -> tuple[float, float]:
     _, side = lanes
-    times = []
-    for _ in range(5):
+    times: list[float] = []
+    for calls in _ROUNDS * ((), probes):
         _before(trainer, stage)
-        for probe in probes:
-            side.submit(probe)
+        for call in calls:
+            side.submit(call)
         times.append(_host_us(lambda: trainer.run(stage, 0)))
         side.finish()
-    return median(times)
+    return median(times[::2]), median(times[1::2])
 
 
 def _device_us(call: Call, device: torch.device) -> float:
