@@ -32,17 +32,14 @@ def test_a_graph_knows_uses_lives_and_its_peak() -> None:
     assert CHAIN.seconds == 7.0
 
 
-def test_json_gives_the_same_graph_and_plan() -> None:
-    assert Graph.from_json(CHAIN.to_json()) == CHAIN
+def test_a_plan_knows_where_a_tensor_is_and_its_copies() -> None:
     stays = (Stay(2, 0, 0, 1, "op", 0, saved=0), Stay(2, 64, 2, 2, "host", 2))
     plan = Plan("chain", "ours", (0, 1, 2), stays, ("offload",), 9.0, 74, 9.0, 0.0, 0.1, {"a": 1.0})
-    again = Plan.from_json(plan.to_json())
-    assert again == plan
-    assert again.read_at(2, 1).address == 0
-    assert again.read_at(2, 2).address == 64
-    assert [(way, stay.address) for way, stay in again.copies()] == [("out", 0), ("in", 64)]
+    assert plan.read_at(2, 1).address == 0
+    assert plan.read_at(2, 2).address == 64
+    assert [(way, stay.address) for way, stay in plan.copies()] == [("out", 0), ("in", 64)]
     with pytest.raises(KeyError, match="away at step 1"):
-        again.read_at(5, 1)
+        plan.read_at(5, 1)
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,6 @@ def test_ours_is_never_worse_than_the_paper_and_all_plans_replay(data: st.DataOb
     assert own.seconds == pytest.approx(ran.seconds)
     assert own.seconds <= min(theirs, default=float("inf")) + 1e-6
     assert own.bound <= own.seconds + 1e-6
-    assert Plan.from_json(own.to_json()) == own
 
 
 @LONG

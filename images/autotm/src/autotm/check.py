@@ -22,7 +22,6 @@ class Replay:
     out_bytes: int = 0
     in_bytes: int = 0
     recompute_seconds: float = 0.0
-    copy_seconds: float = 0.0
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     copies: list[tuple[str, int, float, float]] = field(default_factory=list)
@@ -181,7 +180,6 @@ def _clock(graph: Graph, machine: Machine, plan: Plan) -> Replay:
         rate = machine.from_host if way == "in" else machine.to_host
         free[lane] = start + machine.latency + size / rate
         found.copies.append((way, stay.tensor, start, free[lane]))
-        found.copy_seconds += free[lane] - start
         if way == "in":
             found.in_bytes += size
             waits[stay.ready] = max(waits.get(stay.ready, 0.0), free[lane])

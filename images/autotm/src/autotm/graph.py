@@ -7,11 +7,10 @@ is recomputed. Bytes are bytes, times are seconds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 Kind = Literal["parameter", "input", "activation", "gradient", "handed", "output"]
 Source = Literal["start", "op", "host"]
@@ -142,18 +141,6 @@ class Graph:
         """Sum of the ops' times: everything kept, nothing moved."""
         return sum(op.seconds for op in self.ops)
 
-    def to_json(self) -> str:
-        """This graph as one JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Graph:
-        """The graph that `to_json` wrote. Raises ValueError."""
-        data = _loaded(text)
-        tensors = tuple(Tensor(**each) for each in data["tensors"])
-        ops = tuple(Op(**_tuples(each, "inputs", "outputs", "placed")) for each in data["ops"])
-        return cls(tensors, ops, data["name"])
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -243,28 +230,6 @@ class Plan:
         ]
         for _, direction, _, stay in sorted(found, key=lambda each: each[:3]):
             yield ("in" if direction else "out"), stay
-
-    def to_json(self) -> str:
-        """This plan as one JSON object."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """The plan that `to_json` wrote. Raises ValueError."""
-        data = _tuples(_loaded(text), "steps", "choices")
-        data["stays"] = tuple(Stay(**each) for each in data["stays"])
-        return cls(**data)
-
-
-def _loaded(text: str) -> dict[str, Any]:
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("this JSON is no object")
-    return data
-
-
-def _tuples(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: tuple(value) if key in names else value for key, value in data.items()}
 
 
 def aligned(size: int, align: int) -> int:

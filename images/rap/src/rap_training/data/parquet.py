@@ -56,12 +56,6 @@ def write(path: Path, columns: Sequence[Column], batches: Iterable[RawBatch]) ->
     return rows
 
 
-def row_groups(path: Path) -> tuple[int, ...]:
-    """Rows of every row group. Raises DataError for a file that is missing, broken or empty."""
-    with _open(path) as file:
-        return tuple(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
-
-
 def read(path: Path, columns: Sequence[Column]) -> Iterator[RawBatch]:
     """Yield one batch per row group with the given columns; empty row groups are left out.
 

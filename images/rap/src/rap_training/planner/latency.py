@@ -164,10 +164,6 @@ class LatencyModel:
             self._known[shape] = self._predict([shape])[0]
         return self._known[shape]
 
-    def extrapolates(self, shape: Shape) -> bool:
-        """Whether `shape` is outside the measured range of its family."""
-        return self._family(shape).inside(shape) != shape
-
     def _family(self, shape: Shape) -> _Family:
         family = self._families.get(FAMILY.get(shape.op, ""))
         if family is None or shape.op not in family.line:
