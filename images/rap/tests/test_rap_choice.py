@@ -42,6 +42,7 @@ def rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank]:
     config = replace(
         SMALL, gpus=1, batch=20, batches=3, plan_file=str(folder / "every.json"),
         variants=("stream", "rap", "ideal"), out=str(folder),
+        repeats=TURNS + 1,
     )  # fmt: skip
     there = Rank(config, 0, Told())
     yield there
