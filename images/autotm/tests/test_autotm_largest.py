@@ -322,6 +322,8 @@ def test_rivals_writes_every_point_of_each_rival_at_each_cap(
     }
     assert {"operators", "limits", "points", "plans", "gradients", "turns", "trace"} == set(spent)
     assert sum(spent.values()) <= took, "nothing counts twice"
+    solved = [each["samples"][0] for each in found if each["metric"] == "solve_time"]
+    assert 0 < max(solved) <= spent["plans"]  # type: ignore[type-var]
     metrics = {each["metric"] for each in found}
     assert {"need", "workspace", "peak", "point_time", "of_cap", "uncapped_time"} <= metrics
     lost = [each["labels"] for each in found if each["metric"] == "lost_time"]
