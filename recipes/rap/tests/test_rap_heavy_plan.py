@@ -42,7 +42,7 @@ def costs():
     )
     stages = tuple(StageCapacity(stage, us[stage], capacity[stage]) for stage in us)
     return rap.Costs(
-        latency=LatencyModel.fit(measured, seed=1), stages=(stages,), exchange_us=0.0,
+        latency=LatencyModel(measured, seed=1), stages=(stages,), exchange_us=0.0,
         bytes_per_us=float("inf"),
     )  # fmt: skip
 
