@@ -35,15 +35,17 @@ def test_the_caller_s_lane_runs_at_once() -> None:
 
 
 def test_an_event_covers_what_was_queued_before_it() -> None:
-    lane, free, seen = ThreadLane(), threading.Event(), []
+    lane, free, then, seen = ThreadLane(), threading.Event(), threading.Event(), []
     lane.submit(free.wait)
     lane.submit(lambda: seen.append("before"))
     event = lane.record()
-    lane.submit(lambda: (time.sleep(0.1), seen.append("behind")))
+    lane.submit(then.wait)
+    lane.submit(lambda: seen.append("behind"))
     assert not event.is_set()
     free.set()
-    assert event.wait(5)
+    assert event.wait(30)
     assert seen == ["before"]
+    then.set()
     lane.finish()
     assert seen == ["before", "behind"]
     lane.close()
@@ -69,7 +71,7 @@ def fails() -> None:
 def test_an_error_reaches_who_waits_and_nobody_hangs() -> None:
     lane, seen = ThreadLane(), []
     lane.submit(fails)
-    assert lane.record().wait(5)  # another lane's wait ends
+    assert lane.record().wait(30)  # another lane's wait ends
     lane.wait(threading.Event())  # one that never comes is not waited for any more
     with pytest.raises(LookupError, match="in the lane"):
         lane.finish()
@@ -82,7 +84,7 @@ def test_an_error_reaches_who_waits_and_nobody_hangs() -> None:
 def test_an_error_stops_who_queues_more() -> None:
     lane = ThreadLane()
     lane.submit(fails)
-    assert lane.record().wait(5)
+    assert lane.record().wait(30)
     with pytest.raises(LookupError, match="in the lane"):
         lane.submit(lambda: None)
     lane.close()

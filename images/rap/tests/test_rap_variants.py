@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Semaphore
 
 import pytest
 import rap_training
@@ -223,12 +223,18 @@ def test_launches_run_beside_their_stage(rank: Rank) -> None:
     lane = rap_watch.DeviceLane(seed=3)
     rank._lanes[False] = (lane, ThreadLane())
     log: list[tuple[str, str]] = []
-    side = dealt_to_stages(rank, lambda stage: log.append(("launch", stage)))
+    begun = {stage: Semaphore(0) for stage in STAGES}
+
+    def began(stage: str) -> None:
+        log.append(("launch", stage))
+        begun[stage].release()
+
+    side = dealt_to_stages(rank, began)
     trainer = rank.trainer
     run = trainer.run
 
     def work(stage: str, slot: int) -> None:
-        time.sleep(0.05)  # longer than the launches beside it take
+        assert begun[stage].acquire(timeout=30), f"what runs beside {stage} waits for its end"
         run(stage, slot)
         log.append(("end", stage))
 
