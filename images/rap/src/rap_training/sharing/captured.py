@@ -9,7 +9,7 @@ import torch
 
 from rap_training.launches import Call
 from rap_training.sharing.lanes import Lane, StreamLane
-from rap_training.sharing.preparation import Part
+from rap_training.sharing.preparation import Part, all_calls
 
 
 def graph_of(
@@ -21,8 +21,7 @@ def graph_of(
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        for call in calls:
-            call()
+        all_calls(calls)
     kept = list(calls)  # and with them the memory that the graph works on
     return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
@@ -31,12 +30,7 @@ def captured(calls: Sequence[Call], lane: Lane) -> Call:
     """The calls as one: where the lane is a CUDA stream, as a graph."""
     if isinstance(lane, StreamLane):
         return graph_of(calls, lane.stream.device, lane.stream)
-
-    def all_calls() -> None:
-        for call in calls:
-            call()
-
-    return all_calls
+    return partial(all_calls, calls)
 
 
 def captured_parts(

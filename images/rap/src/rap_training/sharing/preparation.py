@@ -23,6 +23,12 @@ SLOTS = 2
 Part = Callable[[Sequence[Call]], None]  # queues some of a slot's launches
 
 
+def all_calls(calls: Sequence[Call]) -> None:
+    """The part that is everything."""
+    for call in calls:
+        call()
+
+
 class Preparation(Protocol):
     """Makes batches ready. The loop calls take, on_stage (five times) and done, in turn."""
 
@@ -69,6 +75,10 @@ class Steps:
             call()
             if self._synchronise:
                 self._synchronise()
+
+    def fronts(self) -> tuple[Call, ...]:
+        """All launches of each slot as a call, for a trainer that captures them with its step."""
+        return tuple(partial(self.launch, slot) for slot in range(SLOTS))
 
     def launch_part(self, number: int, part: Part) -> None:
         """The launches that a part of a program names."""
@@ -132,7 +142,7 @@ class InStep(Prepared):
 
     def __init__(self, steps: Steps, train: Lane) -> None:
         super().__init__(steps, train)
-        self.front = tuple(partial(steps.launch, slot) for slot in range(SLOTS))
+        self.front = steps.fronts()
 
     def start(self, total: int) -> None:
         """See Preparation."""
@@ -219,7 +229,7 @@ class InLine(Side):
         """`one_graph`: the launches are one CUDA graph with the step, which the trainer makes."""
         super().__init__(steps, train, side)
         if one_graph:
-            self.front = tuple(partial(steps.launch, slot) for slot in range(SLOTS))
+            self.front = steps.fronts()
 
     def take(self, number: int) -> int:
         """See Preparation."""
@@ -246,9 +256,3 @@ def in_lanes(
         return InLine(steps, train, side, one_graph=one_graph)
     kind = Prepared if variant.place == "none" else InStep if one_graph else Serial
     return kind(steps, train)
-
-
-def all_calls(calls: Sequence[Call]) -> None:
-    """The part that is everything."""
-    for call in calls:
-        call()
