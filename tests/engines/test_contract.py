@@ -185,7 +185,7 @@ def test_output_is_live(engine: Engine, tmp_path: Path) -> None:
             times.append(time.monotonic())
 
     times: list[float] = []
-    engine.run(make_job(tmp_path / "out", "print:now", "sleep:1.5"), Clock(), 60)
+    engine.run(make_job(tmp_path / "out", "print:now", "sleep:4"), Clock(), 60)
     assert time.monotonic() - times[0] > 1.2
 
 

@@ -86,7 +86,7 @@ def test_stream_keeps_the_streams_apart_and_in_order() -> None:
 
 def test_stream_is_live() -> None:
     seen: list[float] = []
-    code = "import time; print('x', flush=True); time.sleep(0.5)"
+    code = "import time; print('x', flush=True); time.sleep(2)"
     ended = processes.stream(python(code), lambda _, __: seen.append(time.monotonic()))
     assert time.monotonic() - seen[0] > 0.4
     assert ended.seconds > 0.4
