@@ -17,7 +17,7 @@ from ae.units import format_seconds
 _PROGRESS = re.compile(r"^::progress (\d+)/(\d+)(?: (.*))?$")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CLEAR = "\r\x1b[2K"
-_BAR_WIDTH = 24
+_BAR = 24  # characters, where the terminal has room
 _LONGEST = 2000  # characters of a line that are shown
 
 
@@ -129,11 +129,11 @@ class Display:
         if not self._tty or not (force or time.monotonic() - self._drawn > 0.1):
             return
         share = self._expected_so_far() / self._total if self._total else 0.0
-        bar = ("#" * round(min(1.0, share) * _BAR_WIDTH)).ljust(_BAR_WIDTH, "-")
+        width = min(_BAR, (columns := shutil.get_terminal_size().columns - 1) // 3)
+        bar = ("#" * round(min(1.0, share) * width)).ljust(width, "-")
         left, name = format_seconds(self.remaining_s()), self._current.id if self._current else ""
         text = f"[{bar}] {self._index}/{self._count}  {left} left  {name} {self._words}"
-        self._stream.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
-        self._stream.flush()
+        print(_CLEAR + text[:columns], end="", file=self._stream, flush=True)
         self._drawn = time.monotonic()
 
 

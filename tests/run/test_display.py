@@ -95,6 +95,13 @@ def test_a_bar_with_time_left_and_the_current_line_on_a_terminal(
     assert "d failed in 0 s: broke\n" in stderr.getvalue()
 
 
+def test_a_narrow_terminal_has_room_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stderr = Stderr(monkeypatch, terminal=True)
+    Display([make_point("a")]).begin(make_point("a"))
+    assert stderr.getvalue() == f"\r\x1b[2K[{'-' * 13}] 1/1  10 s left  a "
+
+
 def test_time_left_follows_the_pace_of_what_has_ended() -> None:
     points = [make_point("a"), make_point("b")]
     display = Display(points)
