@@ -14,7 +14,6 @@ from rap_training.sharing import rap
 from rap_training.sharing.preparation import SLOTS, Preparation, Side
 from rap_training.sharing.variants import Variant, others
 
-TURNS = 5  # no more than the rounds that are measured afterwards
 _QUEUED = 50  # gates that are timed together
 Clock = Callable[[str, Preparation], float]  # us of an iteration, made ready in one of the ways
 
@@ -23,7 +22,7 @@ def choose_way(
     rank: Rank, variant: Variant, own: Preparation, clock: Clock
 ) -> tuple[Preparation, Choice]:
     """`own`, the variant's, or one of `others` in its place: the simplest that `clock` finds not
-    slower.
+    slower, in as many turns as rounds are measured afterwards.
 
     All ranks must agree: `clock` gives the same number to each. The choice is told and kept in
     `rank.runs_as` until the plan changes.
@@ -33,7 +32,7 @@ def choose_way(
     ways = {"gated" if by_stages else "at_once": own}
     ways |= {way: rank.preparation(one) for way, one in instead.items()}
     taken: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(min(TURNS, rank.config.repeats)):
+    for turn in range(rank.config.repeats):
         for way in list(ways)[:: 1 if turn % 2 == 0 else -1]:
             _run_as(rank, variant, instead.get(way))
             taken[way].append(clock(way, ways[way]))
