@@ -89,7 +89,7 @@ def test_stream_is_live() -> None:
     code = "import time; print('x', flush=True); time.sleep(2)"
     ended = processes.stream(python(code), lambda _, __: seen.append(time.monotonic()))
     assert time.monotonic() - seen[0] > 0.4
-    assert ended.seconds > 0.4
+    assert ended.seconds > 1.9
 
 
 def test_stream_passes_on_noise_and_a_line_without_end() -> None:
