@@ -77,8 +77,7 @@ class Daemon:
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """What the daemon says of an image; None when it has none of that name or id."""
-        found: dict[str, Any] | None = self.ask(f"/images/{reference}/json")
-        return found
+        return self.ask(f"/images/{reference}/json") or None
 
     @cached_property
     def cdi_devices(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class ContainerEngine(Engine):
 
     @abstractmethod
     def remove_container(self, name: str) -> None:
-        """Remove a container; one that has gone already is fine."""
+        """Remove a container; one that has gone already, or is going, is fine."""
 
     def _line(self, spec: ContainerSpec, *words: str) -> tuple[str, ...]:
         """The command line that runs (`words` begin with `run`) or creates a container."""
@@ -248,10 +248,9 @@ class ContainerEngine(Engine):
             "engine": f"{self.title} {about['version']}", "endpoint": about["endpoint"],
             "gpu_route": spec.gpus.route if spec.gpus else "none", **honoured(made),
         }  # fmt: skip
-        image = f"sha256:{made['Image'].removeprefix('sha256:')}"
         return Outcome(
-            status=status, exit_code=code, seconds=seconds, reason=reason, image_id=image,
-            honoured=facts,
+            status=status, exit_code=code, seconds=seconds, reason=reason, honoured=facts,
+            image_id=f"sha256:{made['Image'].removeprefix('sha256:')}",
         )  # fmt: skip
 
     def _tell(self, name: str) -> None:

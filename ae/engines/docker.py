@@ -48,7 +48,6 @@ class DockerEngine(ContainerEngine):
         names = {"cdi": "CDI", "nvidia": "NVIDIA runtime", "": "no GPU support"}
         facts = {
             "endpoint": daemon.endpoint, "version": version, "gpu_route": route,
-            "storage": str(daemon.info.get("Driver", "")),
             "root": str(daemon.info.get("DockerRootDir", "")),
         }  # fmt: skip
         detail = f"Docker Engine {version} at {daemon.endpoint}, {names[route]}"
@@ -101,11 +100,14 @@ class DockerEngine(ContainerEngine):
         return self.inspect("container", spec.name) or {}
 
     def inspect(self, kind: Literal["image", "container"], name: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self.daemon.ask(f"/{kind}s/{name}/json")
-        return found
+        return self.daemon.ask(f"/{kind}s/{name}/json") or None
 
     def remove_container(self, name: str) -> None:
-        self.daemon.ask(f"/containers/{name}?force=1&v=1", "DELETE")
+        try:
+            self.daemon.ask(f"/containers/{name}?force=1&v=1", "DELETE")
+        except EnvironmentFault as fault:
+            if "is already in progress" not in fault.message:  # somebody else removes it
+                raise
 
     def _environment(self) -> dict[str, str]:
         return self.daemon.environment

@@ -78,7 +78,7 @@ class PodmanEngine(ContainerEngine):
         version, route = info["version"]["Version"], "cdi" if self.cdi_devices else ""
         facts = {
             "endpoint": f"podman {who}", "version": version, "gpu_route": route,
-            "storage": info["store"]["graphDriverName"], "root": info["store"]["graphRoot"],
+            "root": info["store"]["graphRoot"],
         }  # fmt: skip
         detail = f"podman {version} {who}, {'CDI' if route else 'no GPU support'}"
         return Availability(ok=True, detail=detail, facts=facts)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +91,19 @@ def test_a_gpu_asked_for_is_a_gpu_inside(
     assert (asked["Driver"], asked["DeviceIDs"]) == ("cdi", [f"nvidia.com/gpu={card}"])
     argv, _ = engine.shell(job.point, tmp_path)
     assert f"nvidia.com/gpu={card}" in argv
+
+
+def test_a_container_that_several_remove_at_once(engine: ContainerEngine, tmp_path: Path) -> None:
+    """As when the watchdog and `ae cancel` meet."""
+    job = make_job(tmp_path, "sleep:300", run=tmp_path.name)
+    with ThreadPoolExecutor() as pool:
+        ran = pool.submit(engine.run, job, Lines(), 60)
+        while not (found := [one for one in engine.leftovers() if one.run == tmp_path.name]):
+            assert not ran.done()
+        (one,) = found
+        for removed in [pool.submit(engine.remove, one) for _ in range(8)]:
+            removed.result()
+        assert gone(engine, tmp_path.name)
 
 
 def test_a_gpu_that_the_engine_does_not_know(
