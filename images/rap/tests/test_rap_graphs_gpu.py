@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from collections.abc import Callable, Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 
 from rap_plans import every_operator  # noqa: E402
@@ -14,6 +15,7 @@ from rap_sessions import SMALL  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
 from rap_training.rank import Rank  # noqa: E402
+from rap_training.sharing.captured import graph_of, side_by_side  # noqa: E402
 from rap_training.sharing.preparation import SLOTS, InLine, InStep  # noqa: E402
 from rap_training.sharing.variants import VARIANTS  # noqa: E402
 from rap_watch import CHOSEN  # noqa: E402
@@ -62,10 +64,12 @@ def rank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         SMALL, device="cuda", gpus=1, batch=512, batches=3, plan_file=str(path), out=str(folder),
         variants=tuple({*PAIRS, *PAIRS.values()} - set(CHOSEN)), trainer=request.param,
     )  # fmt: skip
-    there = Rank(config, 0, lambda kind, **what: None)
-    there.begun = (there.trainer.weights.clone(), there.trainer._flat.data.clone())
-    yield there
-    there.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rap_training.kernels.vertical.BRANCHES", 2)  # several launches of chains
+        there = Rank(config, 0, lambda kind, **what: None)
+        there.begun = (there.trainer.weights.clone(), there.trainer._flat.data.clone())
+        yield there
+        there.close()
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -93,3 +97,61 @@ def test_preprocessing_and_training_step_are_one_graph(rank: Rank, name: str, ki
     rank.trainer.step(0, stages.append)
     torch.cuda.synchronize()
     assert bool(stages) is not whole
+
+
+CYCLES = 10_000_000  # some milliseconds
+
+
+def sleeping(parts: Sequence[torch.Tensor], x: torch.Tensor) -> list[Callable[[], object]]:
+    """A call for each part, which takes its time and then copies x."""
+
+    def call_of(part: torch.Tensor) -> Callable[[], object]:
+        def call() -> None:
+            torch.cuda._sleep(CYCLES)
+            part.copy_(x)
+
+        return call
+
+    return [call_of(part) for part in parts]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_side_by_side_is_after_what_was_before_and_before_what_follows(graph: bool) -> None:
+    device = torch.device("cuda")
+    x, y, total = (torch.zeros(size, device=device) for size in (4096, (4, 4096), 4096))
+    together = side_by_side(sleeping(y, x), device)
+
+    def work() -> None:
+        torch.cuda._sleep(CYCLES)
+        x.add_(1.0)
+        together()
+        torch.sum(y, 0, out=total)
+
+    whole = graph_of([work], device) if graph else work
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream(device)):
+        whole()
+    torch.cuda.synchronize()
+    assert x[0] > 0
+    assert torch.equal(total, 4 * x)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("graph", [False, True])
+def test_side_by_side_takes_as_long_as_one(graph: bool) -> None:
+    device = torch.device("cuda")
+    x, y = torch.zeros(4096, device=device), torch.zeros((4, 4096), device=device)
+
+    def seconds(calls: list[Callable[[], object]]) -> float:
+        call = side_by_side(calls, device)
+        call = graph_of([call], device) if graph else call
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        call()
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end)
+
+    calls = sleeping(y, x)
+    assert seconds(calls) < 2 * seconds(calls[:1])

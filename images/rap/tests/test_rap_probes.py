@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from rap_training.planner.capacity import STAGES
 from rap_training.planner.latency import Shape, shapes
 from rap_training.rank import Rank
 from rap_training.sharing import probes
+from rap_training.sharing.lanes import lanes
 from rap_training.sharing.rap import shape_of
 from rap_training.train.collectives import Collectives
 
@@ -139,3 +141,18 @@ def test_ranks_probe_in_step_although_one_is_slower(config: Config) -> None:
     stages, exchange = fact[0]
     assert [stage for stage, *_ in stages] == list(STAGES)
     assert min(exchange) > 0
+
+
+@pytest.mark.gpu
+def test_a_stage_that_a_slow_host_queues_is_not_timed_with_the_host() -> None:
+    """One that takes the host 2 ms to queue, and the GPU next to nothing."""
+
+    class Slow:
+        device = torch.device("cuda")
+
+        def run(self, stage: str, slot: int) -> None:
+            time.sleep(0.002)
+            torch.cuda._sleep(1_000)
+
+    alone, beside = probes._stage_us(Slow(), "emb_fwd", lanes(Slow.device), [])  # type: ignore[arg-type]
+    assert max(alone, beside) < 200

@@ -24,7 +24,7 @@ from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
-from rap_training.sharing.captured import captured
+from rap_training.sharing.captured import captured, side_by_side
 from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
@@ -274,6 +274,8 @@ class Rank:
         if variant.fusion == "vertical":
             keys = final_keys(buffers.work)
             calls = [list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)]
+            if not variant.green:  # a stream of their own would have all SMs
+                calls = [[side_by_side(part, self.device)] for part in calls]
         else:
             chosen = unfused(buffers.work)
             if variant.fusion == "horizontal":

@@ -50,18 +50,28 @@ def _fnv(x):
 
 
 @triton.jit
-def sigrid_hash(x, salt_hash, modulus):
-    """Hash of int64 ids into [0, modulus). `salt_hash` is the FNV-1a hash of the salt."""
+def sigrid_hash(x, salt_hash, modulus, inverse):
+    """Hash of int64 ids into [0, modulus). `salt_hash`: the FNV-1a hash of the salt, as int64;
+    `inverse`: of the modulus, as `tables.inverse` has it."""
     low = _fnv(_mix(x.to(tl.uint64, bitcast=True)))
     high = tl.zeros_like(low) + salt_hash.to(tl.uint64, bitcast=True)
     a = (low ^ high) * _CITY
     a = a ^ (a >> 47)
     b = (high ^ a) * _CITY
     b = b ^ (b >> 47)
-    b = (b * _CITY).to(tl.int64, bitcast=True)
-    rest = b % modulus
-    # The remainder has the sign of the dividend; the operator's has not.
-    return tl.where(rest < 0, rest + modulus, rest)
+    return remainder((b * _CITY).to(tl.int64, bitcast=True), modulus, inverse)
+
+
+@triton.jit
+def remainder(x, modulus, inverse):
+    """x mod modulus (int64, 1 or more), in [0, modulus). A GPU divides 64 bits in a subroutine that
+    is about as long as all of the hash, so the quotient of |x| is a product, which is at most 1 too
+    small (Barrett's reduction)."""
+    size = tl.where(x < 0, -x, x).to(tl.uint64, bitcast=True)
+    quotient = tl.umulhi(size, tl.zeros_like(size) + inverse.to(tl.uint64, bitcast=True))
+    rest = (size - quotient * modulus.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
+    rest = tl.where(rest < modulus, rest, rest - modulus)
+    return tl.where((x < 0) & (rest > 0), modulus - rest, rest)
 
 
 @triton.jit

@@ -17,8 +17,8 @@ import triton.language as tl
 from rap_training.kernels import device
 
 # Columns of `words`: input, its lengths, its mask, output, its lengths (addresses; 0: none), rows,
-# widths of input and output, two parameters.
-COLUMNS = 10
+# widths of input and output, three parameters.
+COLUMNS = 11
 WORDS: tl.constexpr = tl.constexpr(COLUMNS)
 
 
@@ -53,7 +53,7 @@ def elementwise(
     elif OP == "cast":
         y = device.to_int(x) if tl.int64 == RESULT and tl.float32 == TYPE else x.to(RESULT)
     elif OP == "sigrid_hash":
-        y = device.sigrid_hash(x, first, second)
+        y = device.sigrid_hash(x, first, second, tl.load(at + 10))
     elif OP == "bucketize":
         y = device.bucketize(x, first.to(tl.pointer_type(tl.float32)), second)
     elif OP == "logit":

@@ -44,7 +44,7 @@ class Constants:
 def parameters(  # noqa: PLR0911 - one return for every sort of operator
     node: Node, dtype: str, constants: Constants
 ) -> tuple[list[int], list[float]]:
-    """The two whole numbers and two floats that a node's kernel takes, in the kernels' order."""
+    """Up to three whole numbers and two floats that a node's kernel takes, in its order."""
     given = dict(node.parameters)
     if node.op in ("fill_null", "clamp"):
         names = ["value"] if node.op == "fill_null" else ["lo", "hi"]
@@ -52,8 +52,8 @@ def parameters(  # noqa: PLR0911 - one return for every sort of operator
         whole = [int(value) for value in values] if dtype == "int64" else []
         return whole, [] if dtype == "int64" else values
     if node.op == "sigrid_hash":
-        salt = salt_hash(int(given["salt"]))  # type: ignore[call-overload]
-        return [_signed(salt), int(given["modulus"])], []  # type: ignore[call-overload]
+        salt, modulus = salt_hash(int(given["salt"])), int(given["modulus"])  # type: ignore[call-overload]
+        return [_signed(salt), modulus, inverse(modulus)], []
     if node.op == "bucketize":
         borders = constants.borders(tuple(given["borders"]))  # type: ignore[arg-type]
         return [borders.data_ptr(), len(borders)], []
@@ -69,6 +69,11 @@ def parameters(  # noqa: PLR0911 - one return for every sort of operator
         eps = float(given["eps"])  # type: ignore[arg-type]
         return [], [eps, 1.0 - eps]
     return [], [float(given["lam"])] if node.op == "boxcox" else []  # type: ignore[arg-type]
+
+
+def inverse(modulus: int) -> int:
+    """2^64 over a modulus, rounded down (for 1: less 1), as int64: for `device.remainder`."""
+    return _signed(min(2**64 // modulus, 2**64 - 1))
 
 
 def one_hot_step(lo: float, hi: float, k: int) -> float:

@@ -8,8 +8,9 @@ BRANCHES of them, so plans 0 and 1 are one launch. What a chain repeats is a loo
 long chains of heavier plans take the compiler minutes. The source is generated, readable, and kept
 as a file. Traffic: raw columns in, results out, nothing between.
 
-Table rows: `words` int64 [members, 8 + 2 * longest]: input, lengths, mask, output, its lengths,
-rows, widths of input and output, then two parameters an operator; `floats` likewise.
+Table rows: `words` int64 [members, 9 + 3 * longest]: input, lengths, mask, output, its lengths,
+rows, widths of input and output, then three parameters an operator, and the sort of chain; `floats`
+float32 [members, 2 * longest]: two parameters an operator.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BRANCHES = 8
 LONGEST, FEWEST = 4, 3  # operators of what is looped over, and turns: fewer are written out
 _STILL = {"first_x", "ngram"}  # they move elements, and leave values as they are
 _MOVES = {*_STILL, "one_hot"}
-_HEAD = 8
+_HEAD, _WHOLE, _PARTS = 8, 3, 2  # words before the parameters; parameters of an operator
 Signature = tuple[
     str, ...
 ]  # operators with input types, e.g. ("fill_null:int64", "sigrid_hash:int64")
@@ -92,7 +93,7 @@ def signature(chain: Sequence[Instance]) -> Signature:
 
 def source(group: Sequence[Signature], longest: int) -> str:
     """Python source of the kernel for the chains of `group`."""
-    row = _HEAD + 2 * longest + 1
+    row = _HEAD + _WHOLE * longest + 1
     branches = []
     for number, chain in enumerate(group):
         word = "if" if number == 0 else "elif"
@@ -107,7 +108,7 @@ def source(group: Sequence[Signature], longest: int) -> str:
             "    member = tl.load(blocks + 2 * program)",
             "    block = tl.load(blocks + 2 * program + 1)",
             f"    at = words + member * {row}",
-            f"    numbers = floats + member * {2 * longest}",
+            f"    numbers = floats + member * {_PARTS * longest}",
             "    offset = block * BLOCK + tl.arange(0, BLOCK)",
             "    mask = offset < (tl.load(at + 5) * tl.load(at + 7)).to(tl.int32)",
             f"    sort = tl.load(at + {row - 1})",
@@ -138,7 +139,7 @@ def _function(number: int, chain: Signature) -> str:
         "        listed = lengths.to(tl.pointer_type(tl.int32))",
         "        length = tl.load(listed + row, mask=mask, other=0)",
     ]
-    counts = [f"tl.load(at + {_HEAD + 2 * step}).to(tl.int32)" for step in range(len(ops))]
+    counts = [f"tl.load(at + {_HEAD + _WHOLE * step}).to(tl.int32)" for step in range(len(ops))]
     length, taken = "length", []  # taken: the length of what each operator takes
     for step, op in enumerate(ops):
         taken.append(length)
@@ -168,14 +169,14 @@ def _function(number: int, chain: Signature) -> str:
         "    x = tl.load(source + element, mask=read, other=0)",
     ]
     for first, size, turns in _runs(chain):
-        indent, turn = "    ", ""
+        indent, looped = "    ", 0
         if turns > 1:
             lines.append(f"    for turn in range({turns}):")
-            indent, turn = "        ", f" + {2 * size} * turn"
+            indent, looped = "        ", size
         for step in range(first, first + size):
             if ops[step] not in _STILL:
                 places = came[step + 1], came[step]
-                lines.append(indent + _value(step, ops[step], kinds[step], places, turn))
+                lines.append(indent + _value(step, ops[step], kinds[step], places, looped))
     result = _result(ops[-1], kinds[-1], chain)
     lines += [
         f"    target = tl.load(at + 3).to(tl.pointer_type({result}))",
@@ -214,11 +215,16 @@ def _repeated(chain: Signature) -> tuple[int, int]:
     return best
 
 
-def _value(step: int, op: str, kind: str, places: tuple[str, str], turn: str) -> str:
+def _value(step: int, op: str, kind: str, places: tuple[str, str], looped: int) -> str:
     """The statement that applies one operator to x. places: of the element among its results, and
-    among what it takes. turn: added to where its parameters lie, in a loop."""
-    first, second = (f"tl.load(at + {_HEAD + 2 * step + i}{turn})" for i in range(2))
-    a, b = (f"tl.load(numbers + {2 * step + i}{turn})" for i in range(2))
+    among what it takes. looped: operators of a turn, in a loop; else 0."""
+
+    def given(base: str, first: int, each: int) -> list[str]:
+        turn = f" + {each * looped} * turn" if looped else ""
+        return [f"tl.load({base} + {first + each * step + i}{turn})" for i in range(each)]
+
+    first, second, third = given("at", _HEAD, _WHOLE)
+    a, b = given("numbers", 0, _PARTS)
     whole = kind == "int64"
     if op == "fill_null":
         mask = (
@@ -228,7 +234,7 @@ def _value(step: int, op: str, kind: str, places: tuple[str, str], turn: str) ->
     low, high = (first, second) if whole else (a, b)
     return {
         "cast": "x = x.to(tl.float32)" if whole else "x = device.to_int(x)",
-        "sigrid_hash": f"x = device.sigrid_hash(x, {first}, {second})",
+        "sigrid_hash": f"x = device.sigrid_hash(x, {first}, {second}, {third})",
         "bucketize": f"x = device.bucketize(x, {first}.to(tl.pointer_type(tl.float32)), {second})",
         "logit": f"x = device.logit(x, {a}, {b})",
         "boxcox": f"x = device.boxcox(x, {a})",
@@ -283,7 +289,7 @@ def _row(
     floats: list[float] = []
     for instance in chain:
         whole, parts = parameters(instance.node, instance.takes.dtype, constants)
-        words += whole + [0] * (2 - len(whole))
-        floats += parts + [0.0] * (2 - len(parts))
-    rest = 2 * (longest - len(chain))
-    return words + [0] * rest, floats + [0.0] * rest
+        words += whole + [0] * (_WHOLE - len(whole))
+        floats += parts + [0.0] * (_PARTS - len(parts))
+    rest = longest - len(chain)
+    return words + [0] * _WHOLE * rest, floats + [0.0] * _PARTS * rest

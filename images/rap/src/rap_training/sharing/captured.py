@@ -26,6 +26,27 @@ def graph_of(
     return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
 
+def side_by_side(calls: Sequence[Call], device: torch.device) -> Call:
+    """Calls that need nothing of each other as one: on a GPU each in a stream of its own, after
+    what the current stream holds and before what follows there."""
+    if device.type == "cpu" or len(calls) == 1:
+        return partial(all_calls, calls)
+    first, *others = calls
+    beside = [(torch.cuda.Stream(device), call) for call in others]
+
+    def call() -> None:
+        here = torch.cuda.current_stream(device)
+        begun = here.record_event()
+        first()
+        for stream, other in beside:
+            stream.wait_event(begun)
+            with torch.cuda.stream(stream):
+                other()
+            here.wait_event(stream.record_event())
+
+    return call
+
+
 def captured(calls: Sequence[Call], lane: Lane) -> Call:
     """The calls as one: where the lane is a CUDA stream, as a graph."""
     if isinstance(lane, StreamLane):
