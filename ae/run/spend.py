@@ -21,7 +21,7 @@ from ae.records.results import Results, load_reference, reference_sets
 from ae.run.display import Display
 
 Needs = Mapping[str, frozenset[str]]  # claim -> points
-Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, labels, variants
+Kind = tuple[str, frozenset[tuple[str, str]], frozenset[str]]  # experiment, labels, command
 
 
 def budget_of(root: Path, recipe: Recipe, plan: Plan, machine: Machine, limit_s: float) -> Budget:
@@ -80,7 +80,7 @@ def spend(
 
 
 def _kind(one: Point | StatusRecord) -> Kind:
-    return one.experiment, frozenset(one.labels.items()), frozenset(one.variants)
+    return one.experiment, frozenset(one.labels.items()), frozenset(one.argv)
 
 
 def _times(sets: Sequence[Results]) -> dict[Kind, tuple[float, str]]:

@@ -85,6 +85,18 @@ def test_the_plan_of_a_budget_shows_what_is_chosen_and_what_is_left(ae: Ae) -> N
     assert [point["id"] for point in json.loads(out)["points"]] == chosen
 
 
+def test_a_time_is_that_of_the_same_command(root: Path, ae: Ae) -> None:
+    """With other values a point is another one, and takes what the recipe says."""
+    run("--budget", "1m")
+    (kept,) = (root / "results/runs/toy").iterdir()
+    assert ae("keep", kept.name, "--machine", "toy")[0] == 0
+    plan = ("run", "toy", "--budget", "1m", "--dry-run", "--engine", "local")
+    assert "3 as measured on Toy GPU 1" in " ".join(ae(*plan)[2].split())
+    said = ae(*plan, "--experiment", "together", "--set", "order=backward")[2]
+    assert said.startswith("note: budget 1 min")
+    assert "as measured" not in said
+
+
 def test_a_budget_runs_what_it_chose_and_the_rest_is_not_run_until_it_is(
     root: Path, ae: Ae
 ) -> None:
