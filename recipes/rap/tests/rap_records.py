@@ -38,7 +38,7 @@ GAINS = {
     "mapping": ("rap_no_mapping_graph", "rap_graph"),
     "all": ("sequential", "rap_graph"),
 }
-RATIOS = ("0.05", "0.10", "0.25", "0.50", "1.00", "1.50", "2.00")
+RATIOS = ("0.25", "0.50", "0.75", "1.00", "1.50", "2.00")
 STAGES = {
     "emb_fwd": (300, 90), "mlp_fwd": (650, 180), "mlp_bwd": (1200, 420), "emb_bwd": (280, 80),
     "grad_comm": (150, 120),

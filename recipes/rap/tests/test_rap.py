@@ -29,7 +29,7 @@ from rap_records import (
     training,
 )
 
-from ae.errors import EnvironmentFault, ExitCode
+from ae.errors import EnvironmentFault, ExitCode, UsageError
 from ae.figures.draw import STYLE
 from ae.figures.summary import rows_of
 from ae.model import Flavour, Machine, Plan
@@ -44,11 +44,10 @@ from tests.h200 import GPU, machine
 
 ROOT = Path(__file__).resolve().parents[3]
 RECIPE = ROOT / "recipes/rap"
-EXPERIMENTS = {
-    "fig9", "fig10", "heavy", "predictor", "capacity", "ratio", "timeline", "fusion",
-}  # fmt: skip
+PLAIN = {"fig9", "fig10", "heavy", "predictor", "capacity", "timeline", "fusion"}
+EXPERIMENTS = {*PLAIN, "ratio"}
 FIGURES = [*sorted(EXPERIMENTS), "share", "gain"]
-ON_GPUS = {"heavy", "ratio", "timeline"}  # without a GPU they would show nothing
+ON_GPUS = {"heavy", "timeline"}  # without a GPU they would show nothing
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,7 @@ def plan(recipe: Recipe, here: int, /, **selection: object) -> Plan:
 
 def test_a_plain_run_on_one_gpu(recipe: Recipe) -> None:
     made = plan(recipe, 1)
-    assert {point.experiment for point in made.points} == EXPERIMENTS
+    assert {point.experiment for point in made.points} == PLAIN
     assert {point.labels.get("gpus", "1") for point in made.points} == {"1"}
     assert {point.labels.get("batch", "4096") for point in made.points} == {"4096", "8192"}
     cells = {p.labels["plan"] for p in made.points if p.experiment == "fig10"}
@@ -103,8 +102,8 @@ def test_points_ask_for_as_many_gpus_as_they_train_on(recipe: Recipe) -> None:
 
 def test_a_quick_run_on_a_cpu_has_two_processes_and_takes_a_minute(recipe: Recipe) -> None:
     made = plan(recipe, 0, quick=True)
-    assert {point.experiment for point in made.points} == EXPERIMENTS - ON_GPUS
-    assert len(made.points) == len(EXPERIMENTS - ON_GPUS)
+    assert {point.experiment for point in made.points} == PLAIN - ON_GPUS
+    assert len(made.points) == len(PLAIN - ON_GPUS)
     assert made.flavour is Flavour.CPU
     trained = [point.labels for point in made.points if point.labels]
     assert {(one["gpus"], one["batch"]) for one in trained} == {("2", "256")}
@@ -163,7 +162,7 @@ def test_what_the_recipe_asks_of_a_machine(recipe: Recipe) -> None:
 
 
 def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> None:
-    made = plan(recipe, 2)
+    made = plan(recipe, 2, experiments=tuple(EXPERIMENTS))
     axes = ("gpus", "plan", "batch", "variant")
 
     def cells(rows: Sequence[Row]) -> set[tuple[str, ...]]:
@@ -188,7 +187,7 @@ def test_the_records_made_up_here_are_those_of_the_points(recipe: Recipe) -> Non
 
 def test_without_a_gpu_the_full_size_is_warned_of(recipe: Recipe) -> None:
     made = plan(recipe, 0)
-    assert {point.experiment for point in made.points} == EXPERIMENTS - ON_GPUS
+    assert {point.experiment for point in made.points} == PLAIN - ON_GPUS
     (sized,) = [note.partition(":")[0] for note in made.notes if "--quick" in note]
     assert set(sized.split(", ")) == {"fig9", "fig10", "predictor", "capacity"}
     assert not any("--quick" in note for note in plan(recipe, 0, quick=True).notes)
@@ -198,10 +197,11 @@ def test_without_a_gpu_the_full_size_is_warned_of(recipe: Recipe) -> None:
     assert all(name in left for name in ON_GPUS)
 
 
-def test_a_number_of_gpus_leaves_out_only_what_has_it_not(recipe: Recipe) -> None:
+def test_with_a_number_of_gpus_runs_what_has_it(recipe: Recipe) -> None:
     made = plan(recipe, 2, gpus=2)
-    assert {point.experiment for point in made.points} == EXPERIMENTS - {"ratio"}
-    assert "left out: ratio of rap has no point with 2 GPUs" in made.notes
+    assert {point.experiment for point in made.points} == PLAIN
+    with pytest.raises(UsageError, match="ratio of rap has no point with 2 GPUs"):
+        plan(recipe, 2, gpus=2, experiments=("ratio",))
 
 
 def test_sizes_of_the_paper_cannot_be_changed_unnoticed(recipe: Recipe) -> None:
