@@ -19,6 +19,8 @@ def run(config: Config, out: RecordWriter) -> None:
 
 def on_rank(rank: Rank, names: Sequence[str]) -> None:
     """Time of every training stage and the preprocessing that fits beside it."""
+    tried = {probe.stage: probe.capacity.tried for probe in rank.stage_probes}
+    rank.tell("fact", name="tried_slowdowns", value=tried)  # (probes, slowdown), as searched
     for probe in rank.stage_probes:
         labels = {**rank.config.labels, "stage": probe.stage}
         for metric, unit, value in (
