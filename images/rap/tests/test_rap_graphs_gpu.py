@@ -15,7 +15,7 @@ from rap_sessions import SMALL  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
 from rap_training.rank import Rank  # noqa: E402
-from rap_training.sharing.captured import graph_of, side_by_side  # noqa: E402
+from rap_training.sharing.captured import BRANCHES, graph_of, in_branches  # noqa: E402
 from rap_training.sharing.preparation import SLOTS, InLine, InStep  # noqa: E402
 from rap_training.sharing.variants import VARIANTS  # noqa: E402
 from rap_watch import CHOSEN  # noqa: E402
@@ -102,49 +102,66 @@ def test_preprocessing_and_training_step_are_one_graph(rank: Rank, name: str, ki
 CYCLES = 10_000_000  # some milliseconds
 
 
-def sleeping(parts: Sequence[torch.Tensor], x: torch.Tensor) -> list[Callable[[], object]]:
-    """A call for each part, which takes its time and then copies x."""
+def sleeping(
+    cells: torch.Tensor, needs: Sequence[Sequence[int]], cycles: Sequence[int]
+) -> list[Callable[[], object]]:
+    """A call for each cell but the first: it takes its time, then adds up what it needs and the
+    first."""
 
-    def call_of(part: torch.Tensor) -> Callable[[], object]:
+    def call_of(at: int) -> Callable[[], object]:
+        taken = torch.tensor([0, *(1 + other for other in needs[at])], device=cells.device)
+
         def call() -> None:
-            torch.cuda._sleep(CYCLES)
-            part.copy_(x)
+            torch.cuda._sleep(cycles[at])
+            torch.sum(cells[taken], 0, out=cells[1 + at])
 
         return call
 
-    return [call_of(part) for part in parts]
+    return [call_of(at) for at in range(len(needs))]
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_side_by_side_is_after_what_was_before_and_before_what_follows(graph: bool) -> None:
-    device = torch.device("cuda")
-    x, y, total = (torch.zeros(size, device=device) for size in (4096, (4, 4096), 4096))
-    together = side_by_side(sleeping(y, x), device)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_branch_waits_for_what_its_calls_need(graph: bool, seed: int) -> None:
+    random, count = np.random.default_rng(seed), 3 * BRANCHES
+    needs = [
+        sorted({int(random.integers(at)) for _ in range(random.integers(3))} if at else ())
+        for at in range(count)
+    ]
+    expected = [3]
+    for needed in needs:
+        expected.append(3 + sum(expected[1 + other] for other in needed))
+    total = torch.zeros((), dtype=torch.int64, device="cuda")
+    cells = torch.zeros(1 + count, dtype=torch.int64, device="cuda")
+    cycles = random.integers(CYCLES // 10, size=count).tolist()
+    together = in_branches(sleeping(cells, needs, cycles), needs, cells.device)
 
     def work() -> None:
+        cells.zero_()
         torch.cuda._sleep(CYCLES)
-        x.add_(1.0)
+        cells[:1] += 3
         together()
-        torch.sum(y, 0, out=total)
+        torch.sum(cells, 0, out=total)
 
-    whole = graph_of([work], device) if graph else work
+    whole = graph_of([work], cells.device) if graph else work
     torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream(device)):
+    with torch.cuda.stream(torch.cuda.Stream(cells.device)):
         whole()
     torch.cuda.synchronize()
-    assert x[0] > 0
-    assert torch.equal(total, 4 * x)
+    assert cells.tolist() == expected
+    assert total == sum(expected)
 
 
 @pytest.mark.timed
 @pytest.mark.parametrize("graph", [False, True])
-def test_side_by_side_takes_as_long_as_one(graph: bool) -> None:
-    device = torch.device("cuda")
-    x, y = torch.zeros(4096, device=device), torch.zeros((4, 4096), device=device)
+def test_branches_take_as_long_as_one(graph: bool) -> None:
+    cells = torch.zeros(5, dtype=torch.int64, device="cuda")
 
-    def seconds(calls: list[Callable[[], object]]) -> float:
-        call = side_by_side(calls, device)
-        call = graph_of([call], device) if graph else call
+    def seconds(count: int) -> float:
+        needs: list[tuple[int, ...]] = [()] * count
+        calls = sleeping(cells, needs, [CYCLES] * count)
+        call = in_branches(calls, needs, cells.device)
+        call = graph_of([call], cells.device) if graph else call
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         call()
         start.record()
@@ -153,5 +170,4 @@ def test_side_by_side_takes_as_long_as_one(graph: bool) -> None:
         torch.cuda.synchronize()
         return start.elapsed_time(end)
 
-    calls = sleeping(y, x)
-    assert seconds(calls) < 2 * seconds(calls[:1])
+    assert seconds(4) < 2 * seconds(1)

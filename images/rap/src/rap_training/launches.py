@@ -50,6 +50,15 @@ class Backend(Protocol):
         """Everything that the instances `outputs` need, fused along chains as well."""
 
 
+def needs_of(launches: Sequence[Launch]) -> list[set[int]]:
+    """For each launch, those of the others whose results it takes, as indices."""
+    made = {member.key: at for at, launch in enumerate(launches) for member in launch.members}
+    return [
+        {made[member.input] for member in launch.members if member.input in made}
+        for launch in launches
+    ]
+
+
 def unfused(work: Work) -> tuple[Launch, ...]:
     """One launch an operator, in dependency order, dense ones first."""
     return tuple(Launch(members=(instance,)) for instance in work.instances)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,14 +16,14 @@ from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, place_plan, raw_batches
 from rap_training.joining import device_of, join
-from rap_training.launches import Backend, Call, Launch, fused, unfused
+from rap_training.launches import Backend, Call, Launch, fused, needs_of, unfused
 from rap_training.memory import Buffers, final_keys
 from rap_training.plan.graph import Plan
 from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
-from rap_training.sharing.captured import captured, side_by_side
+from rap_training.sharing.captured import captured, in_branches
 from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
@@ -38,6 +37,8 @@ from rap_training.train.dlrm import Trainer
 from rap_training.train.model import Model
 from rap_training.work import Work, data_parallel, locality
 
+# Launches as calls, slot by slot, and for each launch those that it needs.
+Bound = tuple[list[list[Call]], Sequence[Collection[int]]]
 Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
 
 
@@ -77,6 +78,7 @@ class Rank:
         self._lanes: dict[bool, tuple[Lane, Lane]] = {}
         self._buffers: dict[tuple[int, ...], Buffers] = {}
         self._feeds: dict[tuple[int, ...], Feed] = {}
+        self._calls: dict[tuple[str, tuple[int, ...]], Bound] = {}
 
     # What all variants share.
 
@@ -149,6 +151,7 @@ class Rank:
         self.plan = plan
         self._buffers.clear()
         self._feeds.clear()
+        self._calls.clear()
         self.runs_as.clear()
         for name in ("placement", "trainer", "stage_probes", "costs", "searched"):
             self.__dict__.pop(name, None)
@@ -242,8 +245,8 @@ class Rank:
         beside = variant.place == "side"
         synchronise = self._synchronise if variant.synchronise else None
         in_step = self.one_graph(variant)
-        calls = self._calls_of(replace(variant, graph=variant.graph and not in_step), buffers,
-                               side if beside else train)  # fmt: skip
+        lane = None if in_step else side if beside else train
+        calls = self._calls_of(variant, buffers, lane)
         steps = self._steps(buffers, calls, beside=beside, synchronise=synchronise)
         return in_lanes(variant, steps, train, side, one_graph=in_step)
 
@@ -270,22 +273,36 @@ class Rank:
         asked = shapes(rows, seed=self.config.seed)
         return probes.few(asked, 8) if self.device.type == "cpu" else asked
 
-    def _calls_of(self, variant: Variant, buffers: Buffers, lane: Lane) -> list[list[Call]]:
-        if variant.fusion == "vertical":
+    def _calls_of(self, variant: Variant, buffers: Buffers, lane: Lane | None) -> list[list[Call]]:
+        """The launches of a variant, slot by slot; its graphs are made here if there is a lane."""
+        calls, needs = self._bound(variant.fusion, buffers)
+        if not variant.graph:
+            return calls
+        if not variant.green:  # a branch's stream would have all SMs
+            calls = [[in_branches(part, needs, self.device)] for part in calls]
+        return [[captured(part, lane)] for part in calls] if lane else calls
+
+    def _bound(self, fusion: str, buffers: Buffers) -> Bound:
+        """Of one way to fuse; made once, for all variants that share it."""
+        key = (fusion, buffers.work.mapping)
+        if key in self._calls:
+            return self._calls[key]
+        found: Bound
+        if fusion == "vertical":
             keys = final_keys(buffers.work)
             calls = [list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)]
-            if not variant.green:  # a stream of their own would have all SMs
-                calls = [[side_by_side(part, self.device)] for part in calls]
+            found = calls, [()] * len(calls[0])
         else:
             chosen = unfused(buffers.work)
-            if variant.fusion == "horizontal":
-                chosen, fusion = fused(
+            if fusion == "horizontal":
+                chosen, report = fused(
                     buffers.work, solver=self.config.solver,
                     time_limit_s=self.config.solver_seconds,
                 )  # fmt: skip
-                self.tell_note(fusion)
-            calls = self.bind(chosen, buffers)
-        return [[captured(part, lane)] for part in calls] if variant.graph else calls
+                self.tell_note(report)
+            found = self.bind(chosen, buffers), needs_of(chosen)
+        self._calls[key] = found
+        return found
 
     def bind(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
         """Launches as calls, slot by slot."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import cache, partial
 
 import torch
 
-from rap_training.launches import Call
+from rap_training.launches import Call, needs_of
 from rap_training.sharing.lanes import Lane, StreamLane
 from rap_training.sharing.preparation import Part, all_calls
+from rap_training.sharing.rap import RapPlan
+
+BRANCHES = 16  # of a graph, at most
 
 
 def graph_of(
@@ -26,25 +30,60 @@ def graph_of(
     return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
 
-def side_by_side(calls: Sequence[Call], device: torch.device) -> Call:
-    """Calls that need nothing of each other as one: on a GPU each in a stream of its own, after
-    what the current stream holds and before what follows there."""
-    if device.type == "cpu" or len(calls) == 1:
+def in_branches(
+    calls: Sequence[Call], needs: Sequence[Collection[int]], device: torch.device
+) -> Call:
+    """The calls as one: on a GPU in streams that part and meet again, so that a graph of it runs
+    side by side what needs nothing of each other. `needs[i]`: the earlier calls that i needs.
+    """
+    branches = branches_of(needs, BRANCHES)
+    if device.type == "cpu" or max(branches) == 0:
         return partial(all_calls, calls)
-    first, *others = calls
-    beside = [(torch.cuda.Stream(device), call) for call in others]
 
     def call() -> None:
         here = torch.cuda.current_stream(device)
+        streams = [here, *_streams(device, here.priority)][: max(branches) + 1]
         begun = here.record_event()
-        first()
-        for stream, other in beside:
+        for stream in streams[1:]:
             stream.wait_event(begun)
-            with torch.cuda.stream(stream):
-                other()
+        ended: list[torch.cuda.Event] = []
+        for own, needed, branch in zip(calls, needs, branches, strict=True):
+            for earlier in needed:
+                if branches[earlier] != branch:
+                    streams[branch].wait_event(ended[earlier])
+            with torch.cuda.stream(streams[branch]):
+                own()
+            ended.append(streams[branch].record_event())
+        for stream in streams[1:]:
             here.wait_event(stream.record_event())
 
     return call
+
+
+def branches_of(needs: Sequence[Collection[int]], most: int) -> list[int]:
+    """A branch for each call: one that ends with what it needs, else a new one, at most `most`,
+    else the shortest.
+
+    `needs[i]`: the earlier calls that call i needs.
+    """
+    found: list[int] = []
+    ends: list[int] = []  # the last call of each branch
+    lengths: Counter[int] = Counter()
+    for at, needed in enumerate(needs):
+        after = [branch for branch, end in enumerate(ends) if end in needed]
+        if not after and len(ends) < most:
+            after = [len(ends)]
+            ends.append(at)
+        branch = min(after or range(most), key=lengths.__getitem__)
+        found.append(branch)
+        ends[branch] = at
+        lengths[branch] += 1
+    return found
+
+
+@cache
+def _streams(device: torch.device, priority: int) -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream(device, priority=priority) for _ in range(BRANCHES - 1)]
 
 
 def captured(calls: Sequence[Call], lane: Lane) -> Call:
@@ -55,11 +94,19 @@ def captured(calls: Sequence[Call], lane: Lane) -> Call:
 
 
 def captured_parts(
-    parts: Mapping[str, Part], calls: Sequence[Sequence[Call]], lane: Lane
+    plan: RapPlan, calls: Sequence[Sequence[Call]], lane: Lane, device: torch.device
 ) -> tuple[list[list[Call]], dict[str, Part]]:
-    """The parts of a program, and the calls of every slot, with each part as one graph."""
-    graphs = [[captured([partial(part, slot)], lane) for part in parts.values()] for slot in calls]
-    return graphs, {stage: _nth(at) for at, stage in enumerate(parts)}
+    """A graph for each stage of a plan, slot by slot, and for each stage what queues its graph."""
+    stages = list(plan.stages.values())
+    needs = [needs_of([plan.launches[at] for at in which]) for which in stages]
+    graphs = [
+        [
+            captured([in_branches([slot[at] for at in which], needed, device)], lane)
+            for which, needed in zip(stages, needs, strict=True)
+        ]
+        for slot in calls
+    ]
+    return graphs, {stage: _nth(at) for at, stage in enumerate(plan.stages)}
 
 
 def _nth(at: int) -> Part:
