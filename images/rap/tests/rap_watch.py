@@ -15,13 +15,17 @@ from rap_training.planner.capacity import STAGES
 from rap_training.rank import Rank
 from rap_training.sharing.lanes import CallerLane, Lane, ThreadLane
 from rap_training.sharing.preparation import SLOTS
-from rap_training.sharing.variants import VARIANTS, others
+from rap_training.sharing.variants import VARIANTS, ways
 
 ITERATIONS, WARMUP = 6, 2
-# What RAP+ may be run as, beside the variants.
+# What a variant that is a graph may be run as instead of what it is.
 CHOSEN = {
-    f"rap_plus {way}": each for way, each in others(VARIANTS["rap_plus"], STAGES).items()
-}  # fmt: skip
+    f"{variant.name} {way}": each
+    for variant in VARIANTS.values()
+    if variant.chooses and variant.graph
+    for way, each in ways(variant, STAGES, several=True).items()
+    if each is not variant
+}
 SOME = ("rap_plus in_line", "rap_plus mlp_bwd")  # one of each kind
 MIXED = (0, 1, -1, 0, 1, -1)  # own rows of two tables, all rows of four; two tables travel
 

@@ -17,7 +17,7 @@ from rap_training.experiments import ratio
 from rap_training.gating import choose_way, estimates
 from rap_training.plan.files import dump
 from rap_training.planner.capacity import STAGES
-from rap_training.planner.choice import WAYS
+from rap_training.planner.choice import IN_ORDER, WAYS
 from rap_training.planner.latency import LatencyModel
 from rap_training.rank import Rank
 from rap_training.sharing.preparation import InLine, Preparation, Side, all_calls
@@ -77,13 +77,12 @@ def test_the_way_that_is_not_slower_is_taken_and_said(rank: Rank, fastest: str) 
     asked: list[str] = []
     times = {way: 97.0 if way == fastest else 100.0 for way in WORDS}
     schedule = rank.preparation(RAP)
-    way, choice = choose_way(rank, RAP, schedule, partial(clock, rank, times, asked))
+    way = choose_way(rank, RAP, schedule, partial(clock, rank, times, asked))
     assert sorted(asked) == sorted(TURNS * list(WORDS))
     turns = [asked[at : at + 3] for at in range(0, len(asked), 3)]
     assert turns[1] == turns[0][::-1]  # in turns, none always first
-    assert choice.way == fastest
     assert (way is schedule) == (fastest == "gated")
-    assert set(rank.runs_as) == ({"rap"} - ({"rap"} if fastest == "gated" else set()))
+    assert rank.runs_as["rap"].place == ("stages" if fastest == "gated" else "side")
     words = ", ".join(f"100.0 us {WAYS[way]}" for way in WORDS if way != fastest)
     told_words = [what["words"] for kind, what in told if kind == "progress"]
     sentence = f"{WAYS[fastest]}: 97.0 us an iteration against {words}, measured in 3 turns; "
@@ -110,20 +109,51 @@ def test_rap_plus_begins_where_it_costs_least(rank: Rank, fastest: str) -> None:
         ways[name] = way
         return 97.0 if name == fastest else 100.0
 
-    way, choice = choose_way(rank, plus, rank.preparation(plus), timed)
+    way = choose_way(rank, plus, rank.preparation(plus), timed)
     assert list(ways) == list(PLUS_WORDS)
-    assert choice.way == fastest
     assert way is ways[fastest]
     assert isinstance(ways["in_line"], InLine)
     for stage in STAGES[1:]:
         begins = ways[stage]
         assert isinstance(begins, Side)
         assert begins._stages == {stage: all_calls}
-    assert ("rap_plus" in rank.runs_as) == (fastest != "at_once")
     assert throughput.describe(rank, plus).startswith(PLUS_WORDS[fastest])
     (fact,) = [what["value"] for kind, what in told if what.get("name") == "rap_plus_is"]
     assert fact.startswith(f"{WAYS[fastest]}: 97.0 us an iteration against 100.0 us ")
     assert fact.endswith("measured in 3 turns")  # no model says which term decided
+
+
+GRAPHS = [each.name for each in VARIANTS.values() if each.graph and not each.green]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_of_several_launches_is_tried_in_both_orders(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    variant, rank.tell = VARIANTS[name], Told()
+    monkeypatch.setattr(rank, "may_branch", lambda _: True)
+    slow = dict.fromkeys(IN_ORDER, 100.0)
+
+    def timed(way: str, _: Preparation) -> float:
+        tried[way] = rank.runs_as[name].branches
+        return slow.get(way, 97.0)
+
+    tried: dict[str, bool] = {}
+    choose_way(rank, variant, rank.preparation(variant), timed)
+    mine = (
+        ["branches"] if variant.fusion != "vertical" else [w for w in IN_ORDER if w in PLUS_WORDS]
+    )
+    assert tried == {**dict.fromkeys(mine, True), **{IN_ORDER[way]: False for way in mine}}
+    assert not rank.runs_as[name].branches
+    assert "one launch after another" in throughput.describe(rank, variant)
+
+
+def test_launches_in_one_order_are_what_a_cpu_has(rank: Rank) -> None:
+    rank.tell = told = Told()
+    own = rank.preparation(VARIANTS["stream_graph"])
+    way = choose_way(rank, VARIANTS["stream_graph"], own, lambda *_: pytest.fail("nothing to try"))
+    assert way is own
+    assert not told
 
 
 def test_the_model_counts_launches_gates_and_what_is_not_hidden(

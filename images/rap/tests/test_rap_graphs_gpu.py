@@ -15,7 +15,7 @@ from rap_sessions import SMALL  # noqa: E402
 from rap_training.measure import train  # noqa: E402
 from rap_training.plan.files import dump  # noqa: E402
 from rap_training.rank import Rank  # noqa: E402
-from rap_training.sharing.captured import BRANCHES, graph_of, in_branches  # noqa: E402
+from rap_training.sharing.captured import BRANCHES, graph_of, together  # noqa: E402
 from rap_training.sharing.preparation import SLOTS, InLine, InStep  # noqa: E402
 from rap_training.sharing.variants import VARIANTS  # noqa: E402
 from rap_watch import CHOSEN  # noqa: E402
@@ -27,8 +27,8 @@ PAIRS = {
     "sequential_graph": "sequential", "sequential_fused_graph": "sequential_fused",
     "stream_graph": "stream", "stream_fused_graph": "sequential_fused",
     "rap_no_mapping_graph": "rap_no_mapping", "rap_graph": "rap",
-    **dict.fromkeys(CHOSEN, "rap_plus"),
 }  # fmt: skip
+PAIRS |= {name: PAIRS.get(name.split()[0], "rap_plus") for name in CHOSEN}
 WAYS = {**VARIANTS, **CHOSEN}
 
 
@@ -134,13 +134,13 @@ def test_a_branch_waits_for_what_its_calls_need(graph: bool, seed: int) -> None:
     total = torch.zeros((), dtype=torch.int64, device="cuda")
     cells = torch.zeros(1 + count, dtype=torch.int64, device="cuda")
     cycles = random.integers(CYCLES // 10, size=count).tolist()
-    together = in_branches(sleeping(cells, needs, cycles), needs, cells.device)
+    call = together(sleeping(cells, needs, cycles), needs, cells.device)
 
     def work() -> None:
         cells.zero_()
         torch.cuda._sleep(CYCLES)
         cells[:1] += 3
-        together()
+        call()
         torch.sum(cells, 0, out=total)
 
     whole = graph_of([work], cells.device) if graph else work
@@ -160,7 +160,7 @@ def test_branches_take_as_long_as_one(graph: bool) -> None:
     def seconds(count: int) -> float:
         needs: list[tuple[int, ...]] = [()] * count
         calls = sleeping(cells, needs, [CYCLES] * count)
-        call = in_branches(calls, needs, cells.device)
+        call = together(calls, needs, cells.device)
         call = graph_of([call], cells.device) if graph else call
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         call()

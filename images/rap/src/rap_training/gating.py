@@ -1,4 +1,4 @@
-"""Which of several ways RAP and RAP+ are run as, tried out on a rank."""
+"""Which of several ways RAP, RAP+ and other graphs are run as, tried out on a rank."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from collections.abc import Callable, Sequence
 import torch
 
 from rap_training.launches import Launch, unfused
-from rap_training.planner.choice import Choice, Estimate, choose
+from rap_training.planner.choice import Estimate, choose
 from rap_training.rank import Rank
 from rap_training.sharing import rap
 from rap_training.sharing.preparation import SLOTS, Preparation, Side
-from rap_training.sharing.variants import Variant, others
+from rap_training.sharing.variants import Variant, ways
 
 _QUEUED = 50  # gates that are timed together
 Clock = Callable[[str, Preparation], float]  # us of an iteration, made ready in one of the ways
 
 
-def choose_way(
-    rank: Rank, variant: Variant, own: Preparation, clock: Clock
-) -> tuple[Preparation, Choice]:
-    """`own`, the variant's, or one of `others` in its place: the simplest that `clock` finds not
+def choose_way(rank: Rank, variant: Variant, own: Preparation, clock: Clock) -> Preparation:
+    """`own`, the variant's, or one of `ways` in its place: the simplest that `clock` finds not
     slower, in as many turns as rounds are measured afterwards.
 
     All ranks must agree: `clock` gives the same number to each. The choice is told and kept in
     `rank.runs_as` until the plan changes.
     """
-    instead = others(variant, rank.trainer.stages)
-    by_stages = variant.place == "stages"
-    ways = {"gated" if by_stages else "at_once": own}
-    ways |= {way: rank.preparation(one) for way, one in instead.items()}
-    taken: dict[str, list[float]] = {way: [] for way in ways}
+    chances = ways(variant, rank.trainer.stages, several=rank.may_branch(variant))
+    ready = {
+        way: own if each is variant else rank.preparation(each) for way, each in chances.items()
+    }
+    if len(ready) == 1:
+        return own
+    taken: dict[str, list[float]] = {way: [] for way in ready}
     for turn in range(rank.config.repeats):
-        for way in list(ways)[:: 1 if turn % 2 == 0 else -1]:
-            _run_as(rank, variant, instead.get(way))
-            taken[way].append(clock(way, ways[way]))
-    choice = choose(estimates(rank, variant, ways["stream"]) if by_stages else {}, taken)
-    _run_as(rank, variant, instead.get(choice.way))
+        for way in list(ready)[:: 1 if turn % 2 == 0 else -1]:
+            rank.runs_as[variant.name] = chances[way]
+            taken[way].append(clock(way, ready[way]))
+    models = {} if variant.graph else estimates(rank, variant, ready["stream"])
+    choice = choose(models, taken)
+    rank.runs_as[variant.name] = chances[choice.way]
     rank.tell("progress", words=f"{variant.name} is {choice.reason}")
     rank.tell_fact(f"{variant.name}_is", choice.reason)
     for way, times in taken.items():
@@ -46,13 +47,7 @@ def choose_way(
             labels={**rank.labels, "variant": variant.name, "way": way},
             note=f"before the measurement, in turns; {variant.name} is {choice.reason}",
         )  # fmt: skip
-    return ways[choice.way], choice
-
-
-def _run_as(rank: Rank, variant: Variant, other: Variant | None) -> None:
-    rank.runs_as.pop(variant.name, None)
-    if other:
-        rank.runs_as[variant.name] = other
+    return ready[choice.way]
 
 
 def estimates(rank: Rank, variant: Variant, stream: Preparation) -> dict[str, Estimate]:

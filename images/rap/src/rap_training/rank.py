@@ -23,7 +23,7 @@ from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
 from rap_training.planner.placement import Placement
 from rap_training.sharing import probes, rap
-from rap_training.sharing.captured import captured, in_branches
+from rap_training.sharing.captured import captured, together
 from rap_training.sharing.gated import gated
 from rap_training.sharing.green import green_stream
 from rap_training.sharing.lanes import Lane, StreamLane, lanes
@@ -255,6 +255,13 @@ class Rank:
         whole = self.device.type == "cuda" and self.world == 1 and self.config.trainer == "graph"
         return whole and variant.graph and variant.place in ("serial", "line")
 
+    def may_branch(self, variant: Variant) -> bool:
+        """Whether launches of its graph can run side by side: on a GPU, where it has several."""
+        if self.device.type == "cpu" or not variant.graph:
+            return False
+        calls, _ = self._bound(variant.fusion, self.buffers(self.mapping(variant)))
+        return len(calls[0]) > 1
+
     def steps_alone(self, variant: Variant) -> Steps:
         """The preprocessing of a variant, to be run by itself."""
         buffers = self.buffers(self.mapping(variant))
@@ -278,8 +285,8 @@ class Rank:
         calls, needs = self._bound(variant.fusion, buffers)
         if not variant.graph:
             return calls
-        if not variant.green:  # a branch's stream would have all SMs
-            calls = [[in_branches(part, needs, self.device)] for part in calls]
+        wanted = needs if variant.branches else None
+        calls = [[together(part, wanted, self.device)] for part in calls]
         return [[captured(part, lane)] for part in calls] if lane else calls
 
     def _bound(self, fusion: str, buffers: Buffers) -> Bound:

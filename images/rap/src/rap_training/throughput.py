@@ -49,7 +49,7 @@ def measure(rank: Rank, names: Sequence[str]) -> dict[str, list[float]]:
             continue
         if variant.chooses:
             clock = partial(_iteration_us, rank, name)
-            ready[name], _ = choose_way(rank, variant, ready[name], clock)
+            ready[name] = choose_way(rank, variant, ready[name], clock)
         if isinstance(way := ready[name], FromWorkers):
             _sweep_workers(rank, way)
     counts = {name: _iterations(rank, name, ready[name]) for name in ready}
@@ -206,6 +206,7 @@ def describe(rank: Rank, variant: Variant) -> str:
         "MPS" if variant.mps else "",
         "one CUDA graph with the training step" if rank.one_graph(variant) else "",
         "CUDA graph" if variant.graph and not rank.one_graph(variant) else "",
+        "one launch after another" if variant.graph and not variant.branches else "",
         "green context" if variant.green else "",
         "training has priority" if variant.priority and variant.place != "none" else "",
         "synchronised as in the artifact" if variant.synchronise or variant.barrier else "",

@@ -51,29 +51,40 @@ class TritonBackend:
         calls = []
         for part in vertical.kernels(buffers, slot, outputs, self.constants, self.generated):
             calls.append(
-                self._prepared(part.function, len(part.blocks), part.arguments, part.constants)
+                self._prepared(
+                    part.function,
+                    len(part.blocks),
+                    part.arguments,
+                    part.constants,
+                    warps=vertical.WARPS,
+                )
             )
         return calls
 
     def _prepared(
-        self, function: Any, programs: int, arguments: tuple[Any, ...], constants: dict[str, Any]
-    ) -> Call:
-        call = prepared(function, programs, arguments, constants)
+        self, function: Any, programs: int, arguments: tuple[Any, ...], constants: dict[str, Any],
+        *, warps: int = 4,
+    ) -> Call:  # fmt: skip
+        call = prepared(function, programs, arguments, constants, warps=warps)
         # Borders and maps stand in the tables as addresses; the call keeps them.
         return lambda _kept=self.constants: call()  # type: ignore[misc]
 
 
 def prepared(
-    function: Any, programs: int, arguments: tuple[torch.Tensor, ...], constants: dict[str, Any]
-) -> Call:
-    """A launch of `programs` programs with everything that Triton works out per launch done once.
+    function: Any, programs: int, arguments: tuple[torch.Tensor, ...], constants: dict[str, Any],
+    *, warps: int = 4,
+) -> Call:  # fmt: skip
+    """A launch with everything that Triton works out per launch done once: `programs` programs of
+    `warps` warps.
 
     The tensors are kept alive by the call. Products and sums are rounded one by one, never fused:
     else `exact`'s bits would not be the CPU's.
     """
     if not hasattr(function, "device_caches"):  # Triton's interpreter compiles nothing
         return lambda: function[(programs,)](*arguments, **constants)
-    compiled = function.warmup(*arguments, **constants, grid=(programs,), enable_fp_fusion=False)
+    compiled = function.warmup(
+        *arguments, **constants, grid=(programs,), num_warps=warps, enable_fp_fusion=False
+    )
     run = compiled[(programs, 1, 1)]
     given = (*arguments, *constants.values())
     return lambda: run(*given)

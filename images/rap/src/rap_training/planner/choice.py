@@ -1,4 +1,4 @@
-"""What RAP and RAP+ are run as: the simplest of several ways that is not slower."""
+"""What RAP, RAP+ and other graphs are run as: the simplest of several ways that is not slower."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from statistics import median
 from rap_training.planner.capacity import STAGES
 
 TIE = 0.005  # of an iteration: what is within it is not slower
-WAYS = {
-    "stream": "a plain stream",
-    "ungated": "fused, and not gated",
-    "gated": "gated by training stages",
+
+_PLACES = {
     "at_once": "begun at once",
     "in_line": "in line with training",
     **{stage: f"begun with {stage}" for stage in STAGES[1:]},
 }
-"""What RAP (the first three) and RAP+ may be, the simplest first. Gates hold kernels back until
-their stage: where there is more work than all stages hide, the rest waits for the last one, and the
-GPU may have nothing to do before. Without gates everything may begin at once. RAP+ has too few
-kernels to spread over stages: they begin with one of them."""
+# A way of a graph whose launches run side by side: the same with one after another.
+IN_ORDER = {"branches": "in_order", **{place: f"{place}_in_order" for place in _PLACES}}
+WAYS = {
+    "stream": "a plain stream",
+    "ungated": "fused, and not gated",
+    "gated": "gated by training stages",
+    "in_order": "one launch after another",
+    "branches": "launches side by side",
+}
+for _place, _words in _PLACES.items():
+    WAYS |= {IN_ORDER[_place]: f"{_words}, one launch after another", _place: _words}
+"""What RAP (the first three), another graph (the next two) and RAP+ may be, the simplest first.
+Gates hold kernels back until their stage: where there is more work than all stages hide, the rest
+waits for the last one, and the GPU may have nothing to do before. Without gates everything may
+begin at once. RAP+ has too few kernels to spread over stages: they begin with one of them. Launches
+that need nothing of each other may run side by side, which pays where one does not fill the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,15 +30,23 @@ def graph_of(
     return lambda _kept=kept: graph.replay()  # type: ignore[misc]
 
 
-def in_branches(
-    calls: Sequence[Call], needs: Sequence[Collection[int]], device: torch.device
+def together(
+    calls: Sequence[Call], needs: Sequence[Collection[int]] | None, device: torch.device
 ) -> Call:
-    """The calls as one: on a GPU in streams that part and meet again, so that a graph of it runs
-    side by side what needs nothing of each other. `needs[i]`: the earlier calls that i needs.
+    """The calls as one. `needs[i]`: the earlier calls that i needs; None: all of them.
+
+    On a GPU they are queued in streams that part and meet again, so that in a graph of it those
+    that need nothing of each other run side by side.
     """
+    needs = needs or ()
     branches = branches_of(needs, BRANCHES)
-    if device.type == "cpu" or max(branches) == 0:
+    if device.type == "cpu" or max(branches, default=0) == 0:
         return partial(all_calls, calls)
+
+    waits = [
+        [other for other in needed if branches[other] != branch]
+        for needed, branch in zip(needs, branches, strict=True)
+    ]
 
     def call() -> None:
         here = torch.cuda.current_stream(device)
@@ -47,10 +55,9 @@ def in_branches(
         for stream in streams[1:]:
             stream.wait_event(begun)
         ended: list[torch.cuda.Event] = []
-        for own, needed, branch in zip(calls, needs, branches, strict=True):
-            for earlier in needed:
-                if branches[earlier] != branch:
-                    streams[branch].wait_event(ended[earlier])
+        for own, branch, others in zip(calls, branches, waits, strict=True):
+            for earlier in others:
+                streams[branch].wait_event(ended[earlier])
             with torch.cuda.stream(streams[branch]):
                 own()
             ended.append(streams[branch].record_event())
@@ -94,14 +101,21 @@ def captured(calls: Sequence[Call], lane: Lane) -> Call:
 
 
 def captured_parts(
-    plan: RapPlan, calls: Sequence[Sequence[Call]], lane: Lane, device: torch.device
+    plan: RapPlan,
+    calls: Sequence[Sequence[Call]],
+    lane: Lane,
+    device: torch.device,
+    *,
+    branches: bool,
 ) -> tuple[list[list[Call]], dict[str, Part]]:
     """A graph for each stage of a plan, slot by slot, and for each stage what queues its graph."""
     stages = list(plan.stages.values())
-    needs = [needs_of([plan.launches[at] for at in which]) for which in stages]
+    needs = [
+        needs_of([plan.launches[at] for at in which]) if branches else None for which in stages
+    ]
     graphs = [
         [
-            captured([in_branches([slot[at] for at in which], needed, device)], lane)
+            captured([together([slot[at] for at in which], needed, device)], lane)
             for which, needed in zip(stages, needs, strict=True)
         ]
         for slot in calls

@@ -49,4 +49,6 @@ def gated(
     there.plans[variant.name] = plan
     calls = there.bind(plan.launches, buffers)
     parts = program(plan, there.costs, f"{variant.name}_rank{there.rank}", there.generated)
-    return captured_parts(plan, calls, side, buffers.device) if variant.graph else (calls, parts)
+    if not variant.graph:
+        return calls, parts
+    return captured_parts(plan, calls, side, buffers.device, branches=variant.branches)
