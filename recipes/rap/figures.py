@@ -144,6 +144,7 @@ def share(frame: pd.DataFrame) -> Plot:
 def gain(frame: pd.DataFrame) -> Plot:
     """What each part of RAP brings by itself, on top of those before it."""
     rows: list[dict[str, Any]] = []
+    reaches: dict[str, float] = {}  # by cell: the heavier plans' gains are of another size
     for experiment in ("fig10", "heavy"):
         try:
             part = _draw.records_of(frame, experiment)
@@ -151,9 +152,11 @@ def gain(frame: pd.DataFrame) -> Plot:
             continue
         if "part" not in part:
             continue
-        for row in pool_by(part, "gain", [*CELL, "part"]).values():
+        found = pool_by(part, "gain", [*CELL, "part"]).values()
+        for row in found:
             kept = {name: row[name] for name in (*CELL, "part", "low", "high", "n", "evidence")}
             rows.append({"cell": _draw.cell_words(row), **kept, "gain": row["median"]})
+            reaches[rows[-1]["cell"]] = max(float(other["high"]) for other in found)
     table = _draw.table_of(rows, "no record of metric gain in fig10 or heavy")
     cells = list(dict.fromkeys(table["cell"]))
     parts = in_order(table["part"], list(PARTS))
@@ -164,15 +167,15 @@ def gain(frame: pd.DataFrame) -> Plot:
     layout = figure.get_layout_engine()
     assert layout is not None
     layout.set(w_pad=0.14)  # type: ignore[call-arg]  # numbers keep clear of the next panel
-    reach, least = float(table["high"].max()), float(table["low"].min())
+    least = float(table["low"].min())
     for axis, cell in zip(axes, cells, strict=True):
-        found = {row["part"]: row for row in table[table["cell"] == cell].to_dict("records")}
-        here = [found.get(part) for part in parts]
+        mine = {row["part"]: row for row in table[table["cell"] == cell].to_dict("records")}
+        here = [mine.get(part) for part in parts]
         _draw.numbered_rows(
             axis, [PARTS.get(part, part) for part in parts], here, "gain", base=1.0,
             colours=[PALETTE["grey" if part == "all" else "blue"] for part in parts],
             texts=[_gain_words(part, row) for part, row in zip(parts, here, strict=True)],
-            first=min(1.0, int(20 * least) / 20), reach=reach, room=0.3,
+            first=min(1.0, int(20 * least) / 20), reach=reaches[cell], room=0.3,
         )  # fmt: skip
         axis.axvline(1.0, color=INK, linewidth=0.8)
         axis.set_title(cell)
