@@ -86,7 +86,7 @@ def training_us(rank: Rank) -> float:
 
 def sample(rank: Rank, name: str, preparation: Preparation, warmup: int, count: int) -> float:
     """Seconds of `count` iterations of a variant, on the slowest rank."""
-    variant = rank.runs_as.get(name, VARIANTS[name])
+    variant = rank.run_as(name)
     return train(
         rank.trainer, preparation, rank.lanes(variant.priority)[0], rank.collectives,
         warmup=warmup, iterations=count, barrier=variant.barrier,

@@ -256,11 +256,18 @@ class Rank:
         return whole and variant.graph and variant.place in ("serial", "line")
 
     def may_branch(self, variant: Variant) -> bool:
-        """Whether launches of its graph can run side by side: on a GPU, where it has several."""
+        """Whether launches of its graph can run side by side: on a GPU, where any rank has several.
+
+        The same on all ranks, which must all ask.
+        """
         if self.device.type == "cpu" or not variant.graph:
             return False
         calls, _ = self._bound(variant.fusion, self.buffers(self.mapping(variant)))
-        return len(calls[0]) > 1
+        return self.collectives.largest(len(calls[0]), self.device) > 1
+
+    def run_as(self, name: str) -> Variant:
+        """The variant, or what it was found to be run as."""
+        return self.runs_as.get(name, VARIANTS[name])
 
     def steps_alone(self, variant: Variant) -> Steps:
         """The preprocessing of a variant, to be run by itself."""

@@ -143,7 +143,7 @@ def _tell_shares(rank: Rank, names: Sequence[str], found: Mapping[str, Any]) -> 
     for name in ("sequential", "sequential_graph", "sequential_fused", "rap_plus"):
         if name not in names or name not in found:
             continue
-        alone = alone_us(rank, VARIANTS[name])
+        alone = alone_us(rank, rank.run_as(name))
         for metric, unit, value in (
             ("preprocessing_time", "us", alone),
             ("preprocessing_share", "1", alone / training),
@@ -162,7 +162,7 @@ def tell_shortfall(rank: Rank, found: Mapping[str, Sequence[float]]) -> None:
     stages = [probe.cost() for probe in rank.stage_probes] if there else []
     for name in there:
         labels = {**rank.labels, "variant": name}
-        batch = batch_of(rank, rank.runs_as.get(name, VARIANTS[name]))
+        batch = batch_of(rank, rank.run_as(name))
         for metric, value, note in (
             ("gpu_work", rank.collectives.largest(batch.busy_us, rank.device),
              "kernels of a batch's preprocessing by themselves, on the busiest rank"),
@@ -193,7 +193,7 @@ def _say_what_is_measured(rank: Rank) -> None:
 def describe(rank: Rank, variant: Variant) -> str:
     """A note for a record: what a variant is."""
     config, name = rank.config, variant.name
-    variant = rank.runs_as.get(name, variant)
+    variant = rank.run_as(name)
     words = [
         f"as the variant {variant.name}" if variant.name != name else "",
         {"none": "input prepared beforehand", "serial": "one lane",
