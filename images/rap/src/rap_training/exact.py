@@ -8,10 +8,13 @@ multiply-adds. Errors are below 4e-16 of the result for logarithms, 1e-14 for ex
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-LOG_TERMS, EXP_TERMS = 11, 14  # of the series in ((m - 1) / (m + 1))**2, and of that in r
+LOG = tuple(1.0 / (2 * term + 1) for term in range(10))  # of ((m - 1) / (m + 1))**2
+EXP = tuple(1.0 / math.factorial(term) for term in range(13))  # of r, at most half of ln 2
 SQRT2 = 1.4142135623730951
 LN2, PER_LN2 = 0.6931471805599453, 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # 33 bits, so that k * high is exact
@@ -30,11 +33,7 @@ def log(x: Doubles) -> Doubles:
     large = m > SQRT2
     m = np.where(large, m * 0.5, m)
     s = (m - 1.0) / (m + 1.0)
-    z = s * s
-    series = np.full_like(z, 1.0 / (2 * LOG_TERMS - 1))
-    for term in range(LOG_TERMS - 1, 0, -1):
-        series = series * z + 1.0 / (2 * term - 1)
-    return (exponent + large) * LN2 + (s + s) * series
+    return (exponent + large) * LN2 + (s + s) * series(s * s, LOG)
 
 
 def exp(y: Doubles) -> Doubles:
@@ -42,7 +41,12 @@ def exp(y: Doubles) -> Doubles:
     y = np.minimum(np.maximum(y, -LARGEST), LARGEST)
     k = np.floor(y * PER_LN2 + 0.5)
     r = (y - k * LN2_HIGH) - k * LN2_LOW
-    series = np.ones_like(r)
-    for term in range(EXP_TERMS, 0, -1):
-        series = series * (r * (1.0 / term)) + 1.0
-    return series * ((k.astype(np.int64) + 1023) << 52).view(np.float64)
+    return series(r, EXP) * ((k.astype(np.int64) + 1023) << 52).view(np.float64)
+
+
+def series(x: Doubles, coefficients: tuple[float, ...]) -> Doubles:
+    """Horner's rule: the sum of coefficients[n] * x**n."""
+    total = np.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total

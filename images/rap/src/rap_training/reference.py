@@ -179,7 +179,7 @@ def boxcox(values: NDArray[np.float32], lam: float) -> NDArray[np.float32]:
     finite = (values > 0) & (values < np.inf)
     logs = exact.log(np.where(finite, values, np.float32(1)).astype(np.float64))
     logs = np.where(finite, logs, exact.LOG_OF_INFINITY)
-    powers = logs if power == 0 else (exact.exp(power * logs) - 1.0) / power
+    powers = logs if power == 0 else (exact.exp(power * logs) - 1.0) * (1.0 / power)
     return np.where(values > 0, powers.astype(np.float32), values)
 
 

@@ -17,7 +17,8 @@ _FNV_PRIME: tl.constexpr = tl.constexpr(0x100000001B3)
 _ONES: tl.constexpr = tl.constexpr(0xFFFFFFFFFFFFFFFF)
 _CITY: tl.constexpr = tl.constexpr(0x9DDFEA08EB382D69)
 FRACTION, ONE = tl.constexpr(exact.FRACTION), tl.constexpr(exact.ONE)
-LOG_TERMS, EXP_TERMS = tl.constexpr(exact.LOG_TERMS), tl.constexpr(exact.EXP_TERMS)
+LOG, EXP = tl.constexpr(exact.LOG), tl.constexpr(exact.EXP)
+LOG_TERMS, EXP_TERMS = tl.constexpr(len(exact.LOG)), tl.constexpr(len(exact.EXP))
 SQRT2, LN2, PER_LN2 = (tl.constexpr(each) for each in (exact.SQRT2, exact.LN2, exact.PER_LN2))
 LN2_HIGH, LN2_LOW = tl.constexpr(exact.LN2_HIGH), tl.constexpr(exact.LN2_LOW)
 LARGEST, LOG_OF_INFINITY = tl.constexpr(exact.LARGEST), tl.constexpr(exact.LOG_OF_INFINITY)
@@ -100,7 +101,7 @@ def boxcox(x, lam):
     log = _log(tl.where(finite, x, 1.0).to(tl.float64))
     log = tl.where(finite, log, LOG_OF_INFINITY)
     wide = lam.to(tl.float64)
-    power = (_exp(wide * log) - 1.0) / tl.where(lam == 0, 1.0, wide)
+    power = (_exp(wide * log) - 1.0) * (1.0 / tl.where(lam == 0, 1.0, wide))
     power = tl.where(lam == 0, log, power)
     power = tl.where(power >= BEYOND_FLOAT32, float("inf"), power)
     power = tl.where(power <= -BEYOND_FLOAT32, float("-inf"), power)
@@ -116,11 +117,7 @@ def _log(x):
     exponent = (bits >> 52) - 1023 + large.to(tl.int64)
     m = tl.where(large, m * 0.5, m)
     s = (m - 1.0) / (m + 1.0)
-    z = s * s
-    series = tl.zeros_like(z) + 1.0 / (2 * LOG_TERMS - 1)
-    for past in tl.static_range(1, LOG_TERMS):
-        series = series * z + 1.0 / (2 * (LOG_TERMS - past) - 1)
-    return exponent.to(tl.float64) * LN2 + (s + s) * series
+    return exponent.to(tl.float64) * LN2 + (s + s) * _series(s * s, LOG, LOG_TERMS)
 
 
 @triton.jit
@@ -129,10 +126,16 @@ def _exp(y):
     y = tl.minimum(tl.maximum(y, -LARGEST), LARGEST)
     k = tl.floor(y * PER_LN2 + 0.5)
     r = (y - k * LN2_HIGH) - k * LN2_LOW
-    series = tl.zeros_like(r) + 1.0
-    for past in tl.static_range(EXP_TERMS):
-        series = series * (r * (1.0 / (EXP_TERMS - past))) + 1.0
-    return series * ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    return _series(r, EXP, EXP_TERMS) * ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _series(x, coefficients: tl.constexpr, terms: tl.constexpr):
+    """`exact.series`, operation by operation."""
+    total = tl.zeros_like(x) + coefficients[terms - 1]
+    for past in tl.static_range(2, terms + 1):
+        total = total * x + coefficients[terms - past]
+    return total
 
 
 @triton.jit
