@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rap_training.backends import backend
+from rap_training.bound import bound
 from rap_training.config import Config
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, raw_batches
 from rap_training.joining import device_of
-from rap_training.launches import fused, unfused
 from rap_training.memory import Buffers
 from rap_training.sharing.preparation import SLOTS, Steps
 from rap_training.sharing.process import serve
@@ -33,14 +33,7 @@ def preprocessor(config: Config, rank: int, ends: Ends) -> None:
             mapping=request.mapping,
         )  # fmt: skip
         buffers = Buffers.allocate(work, device, SLOTS, results=request.results)
-        launches = (
-            fused(work, solver=config.solver, time_limit_s=config.solver_seconds)[0]
-            if variant.fusion != "none"
-            else unfused(work)
-        )
-        calls = [
-            [there.bind(launch, buffers, slot) for launch in launches] for slot in range(SLOTS)
-        ]
+        calls = bound(there, variant.fusion, buffers, config, note=lambda _: None).calls
         feed = Feed(work, batches, device, config.loader)
         return Steps(feed, buffers, calls, Collectives(rank=rank, world=1))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,13 +11,14 @@ import torch.distributed as dist
 from reprokit.records import output_folder
 
 from rap_training.backends import backend
+from rap_training.bound import Bound, bound
 from rap_training.config import Config
 from rap_training.data.columns import RawBatch
 from rap_training.feed import Feed
 from rap_training.inputs import load_plan, place_plan, raw_batches
 from rap_training.joining import device_of, join
-from rap_training.launches import Backend, Call, Launch, fused, needs_of, unfused
-from rap_training.memory import Buffers, final_keys
+from rap_training.launches import Backend, Call
+from rap_training.memory import Buffers
 from rap_training.plan.graph import Plan
 from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, shapes
@@ -37,8 +38,6 @@ from rap_training.train.dlrm import Trainer
 from rap_training.train.model import Model
 from rap_training.work import Work, data_parallel, locality
 
-# Launches as calls, slot by slot, and for each launch those that it needs.
-Bound = tuple[list[list[Call]], Sequence[Collection[int]]]
 Tell = Callable[..., None]  # tell(kind, **what): a message to the parent
 
 
@@ -78,7 +77,7 @@ class Rank:
         self._lanes: dict[bool, tuple[Lane, Lane]] = {}
         self._buffers: dict[tuple[int, ...], Buffers] = {}
         self._feeds: dict[tuple[int, ...], Feed] = {}
-        self._calls: dict[tuple[str, tuple[int, ...]], Bound] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], Bound] = {}
 
     # What all variants share.
 
@@ -151,7 +150,7 @@ class Rank:
         self.plan = plan
         self._buffers.clear()
         self._feeds.clear()
-        self._calls.clear()
+        self._made.clear()
         self.runs_as.clear()
         for name in ("placement", "trainer", "stage_probes", "costs", "searched"):
             self.__dict__.pop(name, None)
@@ -179,7 +178,7 @@ class Rank:
         """Capacity of every training stage."""
         self.tell("progress", words="probing the capacity of training stages")
         buffers = self.buffers(self.unsearched)
-        steps = self._steps(buffers, self.bind(unfused(buffers.work), buffers))
+        steps = self._steps(buffers, self._bound("none", buffers).calls)
         for number in range(SLOTS):
             steps.all(number)
         self.trainer.bind(buffers)
@@ -262,8 +261,8 @@ class Rank:
         """
         if self.device.type == "cpu" or not variant.graph:
             return False
-        calls, _ = self._bound(variant.fusion, self.buffers(self.mapping(variant)))
-        return self.collectives.largest(len(calls[0]), self.device) > 1
+        found = self._bound(variant.fusion, self.buffers(self.mapping(variant)))
+        return self.collectives.largest(len(found.needs), self.device) > 1
 
     def run_as(self, name: str) -> Variant:
         """The variant, or what it was found to be run as."""
@@ -287,43 +286,23 @@ class Rank:
         asked = shapes(rows, seed=self.config.seed)
         return probes.few(asked, 8) if self.device.type == "cpu" else asked
 
-    def _calls_of(self, variant: Variant, buffers: Buffers, lane: Lane | None) -> list[list[Call]]:
+    def _calls_of(
+        self, variant: Variant, buffers: Buffers, lane: Lane | None
+    ) -> Sequence[Sequence[Call]]:
         """The launches of a variant, slot by slot; its graphs are made here if there is a lane."""
-        calls, needs = self._bound(variant.fusion, buffers)
+        found = self._bound(variant.fusion, buffers)
         if not variant.graph:
-            return calls
-        wanted = needs if variant.branches else None
-        calls = [[together(part, wanted, self.device)] for part in calls]
+            return found.calls
+        needs = found.needs if variant.branches else None
+        calls = [[together(part, needs, self.device)] for part in found.calls]
         return [[captured(part, lane)] for part in calls] if lane else calls
 
     def _bound(self, fusion: str, buffers: Buffers) -> Bound:
         """Of one way to fuse; made once, for all variants that share it."""
         key = (fusion, buffers.work.mapping)
-        if key in self._calls:
-            return self._calls[key]
-        found: Bound
-        if fusion == "vertical":
-            keys = final_keys(buffers.work)
-            calls = [list(self.backend.bind_chains(keys, buffers, slot)) for slot in range(SLOTS)]
-            found = calls, [()] * len(calls[0])
-        else:
-            chosen = unfused(buffers.work)
-            if fusion == "horizontal":
-                chosen, report = fused(
-                    buffers.work, solver=self.config.solver,
-                    time_limit_s=self.config.solver_seconds,
-                )  # fmt: skip
-                self.tell_note(report)
-            found = self.bind(chosen, buffers), needs_of(chosen)
-        self._calls[key] = found
-        return found
-
-    def bind(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
-        """Launches as calls, slot by slot."""
-        return [
-            [self.backend.bind(launch, buffers, slot) for launch in launches]
-            for slot in range(SLOTS)
-        ]
+        if key not in self._made:
+            self._made[key] = bound(self.backend, fusion, buffers, self.config, self.tell_note)
+        return self._made[key]
 
     def _steps(
         self, buffers: Buffers, calls: Sequence[Sequence[Call]], *, beside: bool = False,

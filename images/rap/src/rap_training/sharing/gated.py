@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from rap_training.bound import bind
 from rap_training.codegen import Program, program
 from rap_training.config import Config
-from rap_training.launches import Call, Launch
+from rap_training.launches import Backend, Call
 from rap_training.memory import Buffers
 from rap_training.planner.fusion import Fusion
 from rap_training.sharing import rap
@@ -22,6 +23,7 @@ class Planner(Protocol):
 
     config: Config
     rank: int
+    backend: Backend
     generated: Path
     plans: dict[str, rap.RapPlan]  # where the plan is kept, by variant
 
@@ -29,9 +31,6 @@ class Planner(Protocol):
     def costs(self) -> rap.Costs:
         """All that the plan rests on."""
         ...
-
-    def bind(self, launches: Sequence[Launch], buffers: Buffers) -> list[list[Call]]:
-        """Launches as calls, slot by slot."""
 
     def tell_note(self, fusion: Fusion) -> None:
         """What the solver has to say."""
@@ -47,7 +46,7 @@ def gated(
     )  # fmt: skip
     there.tell_note(plan.fusion)
     there.plans[variant.name] = plan
-    calls = there.bind(plan.launches, buffers)
+    calls = bind(there.backend, plan.launches, buffers)
     parts = program(plan, there.costs, f"{variant.name}_rank{there.rank}", there.generated)
     if not variant.graph:
         return calls, parts
