@@ -106,7 +106,7 @@ def test_a_quick_run_on_a_cpu_has_two_processes_and_takes_a_minute(recipe: Recip
     assert len(made.points) == len(PLAIN - ON_GPUS)
     assert made.flavour is Flavour.CPU
     trained = [point.labels for point in made.points if point.labels]
-    assert {(one["gpus"], one["batch"]) for one in trained} == {("2", "256")}
+    assert {(one["gpus"], one["batch"]) for one in trained} == {("2", "32")}
     assert sum(point.expected_s for point in made.points) < 60
     assert made.reduced == ("--quick",)
 
