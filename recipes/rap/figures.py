@@ -153,10 +153,11 @@ def gain(frame: pd.DataFrame) -> Plot:
         if "part" not in part:
             continue
         found = pool_by(part, "gain", [*CELL, "part"]).values()
+        reach = max((float(row["high"]) for row in found), default=1.0)
         for row in found:
             kept = {name: row[name] for name in (*CELL, "part", "low", "high", "n", "evidence")}
             rows.append({"cell": _draw.cell_words(row), **kept, "gain": row["median"]})
-            reaches[rows[-1]["cell"]] = max(float(other["high"]) for other in found)
+            reaches[rows[-1]["cell"]] = reach
     table = _draw.table_of(rows, "no record of metric gain in fig10 or heavy")
     cells = list(dict.fromkeys(table["cell"]))
     parts = in_order(table["part"], list(PARTS))

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from rap_model import Batch
 from rap_plans import batch, every_operator
 from rap_training.backends import NumpyBackend, backend
+from rap_training.bound import bind
 from rap_training.feed import Feed
 from rap_training.launches import unfused
 from rap_training.memory import Buffers
@@ -79,10 +80,7 @@ class Loop:
     def another(self, work: Work) -> tuple[Buffers, Steps]:
         """Memory of its own with the calls that fill it."""
         buffers = Buffers.allocate(work, self.device, SLOTS)
-        there = backend(self.device)
-        calls = [
-            [there.bind(launch, buffers, slot) for launch in unfused(work)] for slot in range(SLOTS)
-        ]
+        calls = bind(backend(self.device), unfused(work), buffers)
         raw = [batch(ROWS, seed) for seed in range(STEPS)]
         feed = Feed(work, raw, self.device, "resident")
         return buffers, Steps(feed, buffers, calls, self.collectives)

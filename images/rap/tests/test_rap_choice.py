@@ -89,7 +89,7 @@ def test_the_way_that_is_not_slower_is_taken_and_said(rank: Rank, fastest: str) 
     assert any(each.startswith(f"rap is {sentence}") for each in told_words)
     ways = {what["labels"]["way"]: what["samples"] for what in told.records("tried_iteration_time")}
     assert ways == {way: [us] * TURNS for way, us in times.items()}
-    assert throughput.describe(rank, RAP).startswith(WORDS[fastest])
+    assert throughput.describe(rank, "rap").startswith(WORDS[fastest])
 
 
 PLUS_WORDS = {
@@ -117,7 +117,7 @@ def test_rap_plus_begins_where_it_costs_least(rank: Rank, fastest: str) -> None:
         begins = ways[stage]
         assert isinstance(begins, Side)
         assert begins._stages == {stage: all_calls}
-    assert throughput.describe(rank, plus).startswith(PLUS_WORDS[fastest])
+    assert throughput.describe(rank, "rap_plus").startswith(PLUS_WORDS[fastest])
     (fact,) = [what["value"] for kind, what in told if what.get("name") == "rap_plus_is"]
     assert fact.startswith(f"{WAYS[fastest]}: 97.0 us an iteration against 100.0 us ")
     assert fact.endswith("measured in 3 turns")  # no model says which term decided
@@ -145,7 +145,7 @@ def test_a_graph_of_several_launches_is_tried_in_both_orders(
     )
     assert tried == {**dict.fromkeys(mine, True), **{IN_ORDER[way]: False for way in mine}}
     assert not rank.runs_as[name].branches
-    assert "one launch after another" in throughput.describe(rank, variant)
+    assert "one launch after another" in throughput.describe(rank, name)
 
 
 def test_launches_in_one_order_are_what_a_cpu_has(rank: Rank) -> None:

@@ -17,7 +17,7 @@ from rap_training.planner.shortfall import ENOUGH, why_below
 from rap_training.rank import CannotRun, Rank
 from rap_training.sharing.green import GreenError
 from rap_training.sharing.preparation import Preparation
-from rap_training.sharing.variants import STEPS, VARIANTS, Variant
+from rap_training.sharing.variants import STEPS, VARIANTS
 from rap_training.sharing.workers import FromWorkers
 
 _SECONDS = 1.0  # that a slow variant's sample lasts at most
@@ -113,7 +113,7 @@ def tell_throughput(rank: Rank, name: str, seconds: Sequence[float]) -> None:
     """Records of `throughput` and `iteration_time` from seconds an iteration."""
     rows = rank.config.batch * rank.world
     named = {**rank.labels, "variant": name}
-    note = describe(rank, VARIANTS[name])
+    note = describe(rank, name)
     rank.tell(
         "record", metric="throughput", unit="samples/s", samples=[rows / each for each in seconds],
         labels=named, warmup=rank.config.warmup, note=note,
@@ -190,10 +190,9 @@ def _say_what_is_measured(rank: Rank) -> None:
         rank.tell("fact", name="gpu_memory_free", value=[free, total])
 
 
-def describe(rank: Rank, variant: Variant) -> str:
+def describe(rank: Rank, name: str) -> str:
     """A note for a record: what a variant is."""
-    config, name = rank.config, variant.name
-    variant = rank.run_as(name)
+    config, variant = rank.config, rank.run_as(name)
     words = [
         f"as the variant {variant.name}" if variant.name != name else "",
         {"none": "input prepared beforehand", "serial": "one lane",

@@ -29,7 +29,7 @@ from rap_training.memory import Buffers
 from rap_training.work import Instance
 
 BRANCHES = 8
-WARPS = 8  # of a program: two elements a thread were faster than one, four and eight on an H200
+WARPS = 8  # of a program: two elements a thread; tried on an H200 with one and four as well
 LONGEST, FEWEST = 4, 3  # operators of what is looped over, and turns: fewer are written out
 _STILL = {"first_x", "ngram"}  # they move elements, and leave values as they are
 _MOVES = {*_STILL, "one_hot"}
