@@ -151,6 +151,8 @@ def _judge_one(claim: Claim, records: Records) -> Judgement:
     expression = parse_expression(claim.expression)
     try:
         answer = evaluate(expression, records, claim.evidence, claim.where)
+        if not answer.rows:
+            raise NoAnswer("the expression reads no record")
     except WrongEvidence as wrong:
         why = f"{wrong}, and only {' or '.join(claim.evidence)} ones may serve"
         return Judgement(claim=claim, verdict=Verdict.NOT_COMPARABLE, reason=why)
@@ -159,16 +161,12 @@ def _judge_one(claim: Claim, records: Records) -> Judgement:
     moving = [row for row in answer.rows if row.evidence != "static"]
     found = statistics.interval(answer.values.astype(float), answer.basis)
     judged = Judgement(
-        claim=claim,
-        verdict=Verdict.NOT_RUN,
-        reason="the expression gives no finite number",
-        spread=found.spread,
-        processes=found.processes,
-        devices=found.devices,
+        claim=claim, verdict=Verdict.NOT_RUN, reason="the expression gives no finite number",
+        spread=found.spread, processes=found.processes, devices=found.devices,
         hardware=tuple(sorted({row.hardware for row in moving})),
         evidence=tuple(sorted({row.evidence for row in answer.rows})),
         n=sum(len(row.samples) for row in answer.rows),
-    )
+    )  # fmt: skip
     if expression.kind == "number":
         if not isfinite(found.value):
             return judged

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ae.claims.expressions import parse_expression
@@ -91,7 +91,17 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_toy(tmp_path_factory.mktemp("toy"))
 
 
+@pytest.mark.parametrize("expression", ["0", "2", "1 < 2", "2 < 1", "every_over(1 < 2, d=[a])"])
+def test_without_a_record_there_is_no_verdict(expression: str) -> None:
+    fields = FIELDS if expression.isdecimal() else FIELDS | {"reference": None, "lower": None}
+    claim = Claim.model_validate(fields | {"expression": expression})
+    (found,) = judge([claim], [row("a", (1.0,), None)])
+    assert (found.verdict, found.value) == (Verdict.NOT_RUN, None)
+    assert found.reason == "the expression reads no record"
+
+
 @QUICK
+@example("expression", "0")
 @given(st.sampled_from([*FIELDS, "upper", "direction", "evidence", "transcribed", "odd"]), VALUES)
 def test_a_claim_with_one_odd_key_loads_or_is_one_sentence(
     toy: Path, key: str, value: object
