@@ -170,7 +170,7 @@ def stage_probes(
         lanes[0].submit(lambda: trainer.step(0))  # what the stage reads is there
 
         def measure(count: int, stage: str = stage) -> tuple[float, float]:
-            alone, beside = _stage_us(trainer, stage, lanes, [probe] * count)
+            alone, beside = _stage_us(trainer, stage, lanes, [probe] * count, collectives)
             return collectives.largest(alone, device), collectives.largest(beside, device)
 
         def slowdown(count: int, measure: Callable[[int], tuple[float, float]] = measure) -> float:
@@ -216,12 +216,17 @@ def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[floa
 
 
 def _stage_us(
-    trainer: AnyTrainer, stage: str, lanes: tuple[Lane, Lane], probes: Sequence[Call]
+    trainer: AnyTrainer,
+    stage: str,
+    lanes: tuple[Lane, Lane],
+    probes: Sequence[Call],
+    collectives: Collectives,
 ) -> tuple[float, float]:
     """Time in us of a stage alone, and beside probes that start together with it: medians of
     samples in turns, so that a clock that moves meanwhile moves both. A sample that began before
     the host had queued all of it would have the host's time in it: the delay doubles, and it is
-    taken again."""
+    taken again, by all ranks where it began early on one, as stages have ranks wait for each
+    other."""
     train, side = lanes
     if trainer.device.type == "cpu":
         return _stage_us_on_cpu(trainer, stage, lanes, probes)
@@ -246,7 +251,7 @@ def _stage_us(
         early = start.query()
         side.finish()
         train.finish()
-        if early and cycles < _MOST_CYCLES:
+        if cycles < _MOST_CYCLES and collectives.largest(float(early), trainer.device):
             cycles *= 2
         else:
             times.append(1000.0 * start.elapsed_time(end))
