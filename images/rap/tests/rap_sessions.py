@@ -131,10 +131,16 @@ def all_are_silent(rank: Rank, names: Sequence[str]) -> None:
 
 
 def second_is_slower(rank: Rank, names: Sequence[str]) -> None:
-    """The second rank's kernels take far longer, as it says."""
+    """The second rank's kernels take far longer, as it says, and its host queues stages late."""
     if rank.rank == 1:
-        measured = probes.latency_us
+        measured, run = probes.latency_us, rank.trainer.run
         probes.latency_us = lambda call, device: 50.0 * measured(call, device)
+
+        def late(stage: str, slot: int) -> None:
+            time.sleep(0.002)
+            run(stage, slot)
+
+        rank.trainer.run = late  # type: ignore[method-assign]
     found = [(p.stage, p.us, p.probe_us, p.capacity.probes) for p in rank.stage_probes]
     exchange = probes.exchange_costs(rank.collectives, rank.device)
     rank.tell("fact", name="found", value=rank.collectives.gather((found, exchange)))

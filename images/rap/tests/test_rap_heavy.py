@@ -94,15 +94,19 @@ def test_the_search_and_the_gains_are_recorded(
 
 @pytest.mark.gpu
 @pytest.mark.timed
+@pytest.mark.parametrize("gpus", [1, 2])
 def test_plan_2_keeps_a_gpu_as_busy_as_its_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Needs the GPU alone: kernels' own time grows where another process takes turns on it."""
+    if torch.cuda.device_count() < gpus:
+        pytest.skip(f"{gpus} GPUs are needed")
     monkeypatch.setenv("AE_OUT", str(tmp_path))
-    words = ["heavy", "--device", "cuda", "--plan", "2", "--scale", "0.01"]
+    words = ["heavy", "--device", "cuda", "--gpus", str(gpus), "--plan", "2", "--scale", "0.01"]
     assert main([*words, *WORDS, "--variants", "sequential,ideal"]) == 0
     (reached,) = records(tmp_path, "busy_ratio")
     assert reached["samples"][0] == pytest.approx(1.0, rel=CLOSE)
     (busy,) = records(tmp_path, "training_busy")
     alone = {r["labels"]["variant"]: r["samples"][-1] for r in records(tmp_path, "iteration_time")}
-    assert 0.5 * alone["ideal"] < busy["samples"][0] / 1000 <= 1.1 * alone["ideal"]
+    least = 0.5 if gpus == 1 else 0.1  # without what GPUs send each other
+    assert least * alone["ideal"] < busy["samples"][0] / 1000 <= 1.1 * alone["ideal"]

@@ -122,7 +122,9 @@ def test_a_clock_that_drifts_makes_no_stage_slower(
 ) -> None:
     clock = count(1000, 10)
     monkeypatch.setattr(probes, "_host_us", lambda call: (call(), float(next(clock)))[1])
-    alone, beside = probes._stage_us(rank.trainer, "mlp_fwd", rank.lanes(True), [])
+    alone, beside = probes._stage_us(
+        rank.trainer, "mlp_fwd", rank.lanes(True), [], rank.collectives
+    )
     assert (alone, beside) == (1040.0, 1050.0)
 
 
@@ -130,10 +132,23 @@ def test_one_rank_exchanges_for_nothing() -> None:
     assert probes.exchange_costs(Collectives(rank=0, world=1), CPU) == (0.0, float("inf"))
 
 
-def test_ranks_probe_in_step_although_one_is_slower(config: Config) -> None:
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+            ],
+        ),
+    ],
+)
+def test_ranks_probe_in_step_although_one_is_slower(config: Config, device: str) -> None:
     """Every try is of all ranks, so their number must not depend on what one of them measured."""
     told = Told()
-    there = replace(config, gpus=2)
+    there = replace(config, gpus=2, device=device)
     job = f"rap_sessions:{second_is_slower.__name__}"
     run_session(there, job, told, variants=there.variants)
     (fact,) = [fact["value"] for fact in told.of("fact") if fact["name"] == "found"]
@@ -154,5 +169,11 @@ def test_a_stage_that_a_slow_host_queues_is_not_timed_with_the_host() -> None:
             time.sleep(0.002)
             torch.cuda._sleep(1_000)
 
-    alone, beside = probes._stage_us(Slow(), "emb_fwd", lanes(Slow.device), [])  # type: ignore[arg-type]
+    alone, beside = probes._stage_us(
+        Slow(),
+        "emb_fwd",
+        lanes(Slow.device),
+        [],
+        Collectives(rank=0, world=1),  # type: ignore[arg-type]
+    )
     assert max(alone, beside) < 200

@@ -16,7 +16,7 @@ from rap_training.planner.cost import StageCapacity, iteration_us
 from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, Shape
 from rap_training.planner.schedule import Schedule, schedule
-from rap_training.work import Work, locality
+from rap_training.work import Instance, Work, locality
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +86,23 @@ def plan_rank(
     )
 
 
+def fused_us(work: Work, latency: LatencyModel) -> float:
+    """Predicted us of a rank's kernels, each of all operators of a kind that can run next."""
+    level: dict[str, int] = {}
+    kernels: dict[tuple[str, int], list[Instance]] = defaultdict(list)
+    for instance in work.instances:
+        level[instance.key] = level.get(instance.input, -1) + 1
+        kernels[instance.kind, level[instance.key]].append(instance)
+    return sum(
+        latency.predict(shape_of(Launch(members=tuple(found)))) for found in kernels.values()
+    )
+
+
 def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
     """Which rank computes each table's ids for all ranks' rows, or every rank its own.
 
-    Starts from locality; the search re-fuses and re-schedules both GPUs of a move. Fusion within
-    the search is as-soon-as-possible: the integer programme runs once, for the mapping found.
+    Starts from locality. Within the search kernels are fused as soon as possible and not split:
+    the integer programme and the schedule are made once, for the mapping found.
     """
     if work.world == 1:
         return locality(work.home)
@@ -102,9 +114,8 @@ def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
     def time_of(assignment: Mapping[str, int]) -> Sequence[float]:
         times = []
         for rank in range(work.world):
-            plan = plan_rank(with_mapping(assignment, rank), costs, solver="asap")
-            kernels = sum(placed.us for placed in plan.schedule.placed)
-            times.append(iteration_us(costs.stages[rank], kernels))
+            there = with_mapping(assignment, rank)
+            times.append(iteration_us(costs.stages[rank], fused_us(there, costs.latency)))
         return times
 
     def communication_us(assignment: Mapping[str, int]) -> float:
