@@ -12,6 +12,7 @@ from rap_training.backends import NumpyBackend
 from rap_training.feed import Feed
 from rap_training.launches import fused, unfused
 from rap_training.memory import Buffers, final_keys
+from rap_training.plan.builtin import builtin
 from rap_training.plan.generator import heavier
 from rap_training.plan.graph import Plan
 from rap_training.work import Work, data_parallel, locality
@@ -114,6 +115,32 @@ def test_the_code_of_a_chain_does_not_grow_with_what_it_repeats(tmp_path: Path) 
         return sum(each.read_text().count("\n") for each in folder.glob("chains_*.py"))
 
     assert lines(32.0) < 1.1 * lines(8.0)
+
+
+@pytest.mark.parametrize(("number", "factor"), [(0, 1.0), (2, 2.83), (3, 5.86)])
+def test_a_built_in_plan_is_one_launch_and_its_longest_chains_begin(
+    number: int, factor: float
+) -> None:
+    from rap_training.kernels import tables, vertical
+
+    work = work_of(heavier(builtin(number, scale=0.001), factor))
+    buffers, keys = Buffers.allocate(work, torch.device("cpu"), slots=1), final_keys(work)
+    (launch,) = vertical.kernels(buffers, 0, keys, tables.Constants(buffers.device))
+    signatures = sorted({vertical.signature(vertical._chain(buffers, key)) for key in keys})
+    lengths = [len(signatures[sort]) for sort in launch.arguments[1][:, -1]]
+    assert len(lengths) == len(keys)
+    assert lengths == sorted(lengths, reverse=True)
+    begin = launch.blocks[:, 0].tolist()
+    assert begin == sorted(begin)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_chains_of_many_sorts_are_several_launches(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = work_of(every_operator())
+    monkeypatch.setattr("rap_training.kernels.vertical.BRANCHES", 2)
+    assert_equal(work, run_on(torch.device(device), work, "vertical"))
 
 
 @pytest.mark.parametrize("how", ["horizontal", "vertical"])

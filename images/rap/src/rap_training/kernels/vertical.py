@@ -4,9 +4,11 @@ RAP fuses operators of one kind across features and writes every intermediate va
 Here a program computes elements of a final result: it finds out which element of the raw column
 each comes from (first_x, ngram and one_hot only move elements), loads it once, applies the whole
 chain and stores it once. Chains of equal operators share a branch; a launch holds up to
-BRANCHES of them, so plans 0 and 1 are one launch. What a chain repeats is a loop: written out, the
-long chains of heavier plans take the compiler minutes. The source is generated, readable, and kept
-as a file. Traffic: raw columns in, results out, nothing between.
+BRANCHES of them, which is all of each built-in plan: so chains that keep float64 units busy run
+beside those that hash, and no launch waits for the last programs of another. The longest chains
+begin first, as the last ones run while much of the GPU has nothing left. What a chain repeats is a
+loop: written out, the long chains of heavier plans take the compiler minutes. The source is
+generated, readable, and kept as a file. Traffic: raw columns in, results out, nothing between.
 
 Table rows: `words` int64 [members, 9 + 3 * longest]: input, lengths, mask, output, its lengths,
 rows, widths of input and output, then three parameters an operator, and the sort of chain; `floats`
@@ -28,7 +30,7 @@ from rap_training.kernels.tables import BLOCK, Constants, block_table, parameter
 from rap_training.memory import Buffers
 from rap_training.work import Instance
 
-BRANCHES = 8
+BRANCHES = 32
 WARPS = 8  # of a program: two elements a thread; tried on an H200 with one and four as well
 LONGEST, FEWEST = 4, 3  # operators of what is looped over, and turns: fewer are written out
 _STILL = {"first_x", "ngram"}  # they move elements, and leave values as they are
@@ -57,7 +59,7 @@ def kernels(
     folder: Path | None = None,
 ) -> list[ChainKernel]:
     """The launches that compute the instances `outputs` from raw columns."""
-    chains = [_chain(buffers, key) for key in outputs]
+    chains = sorted((_chain(buffers, key) for key in outputs), key=len, reverse=True)
     signatures = sorted({signature(chain) for chain in chains})
     found = []
     for start in range(0, len(signatures), BRANCHES):
