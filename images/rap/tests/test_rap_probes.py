@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,11 +170,6 @@ def test_a_stage_that_a_slow_host_queues_is_not_timed_with_the_host() -> None:
             time.sleep(0.002)
             torch.cuda._sleep(1_000)
 
-    alone, beside = probes._stage_us(
-        Slow(),
-        "emb_fwd",
-        lanes(Slow.device),
-        [],
-        Collectives(rank=0, world=1),  # type: ignore[arg-type]
-    )
-    assert max(alone, beside) < 200
+    slow: Any = Slow()
+    found = probes._stage_us(slow, "emb_fwd", lanes(Slow.device), [], Collectives(rank=0, world=1))
+    assert max(found) < 200
