@@ -80,12 +80,15 @@ def test_a_rank_that_leaves_ends_all() -> None:
         session("first_exits", Told())
 
 
-def test_silent_ranks_are_ended() -> None:
+def test_silent_ranks_say_where_they_stand_and_are_ended(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     told = Told()
     with pytest.raises(SessionFailed, match=r"^rank 0, rank 1 said nothing for 8 s; fix: "):
         session("all_are_silent", told, patience=8.0)
     assert told.since_last < 8.0 + SECONDS
     assert not living(told.pids)
+    assert capfd.readouterr().err.count(" in all_are_silent\n") == 2
 
 
 def test_a_rank_that_cannot_begin_says_why() -> None:

@@ -6,6 +6,7 @@ not. The parent uses no GPU.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import signal
@@ -26,6 +27,7 @@ from rap_training.sharing.mps import PERCENTAGE, Mps, MpsError, assert_absent
 
 _POLL_S = 0.05
 _GRACE_S = 5.0
+_STACK_S = 0.5  # for a process to print where it is
 # Ranks are on one host: the loopback is enough, and a container without a network has no more.
 _LOCAL = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
@@ -114,8 +116,11 @@ def _supervise(
                 raise SessionFailed(_how(name, process.exitcode))
         if time.monotonic() - heard > patience:
             silent = ", ".join(waiting)
+            for process in waiting.values():
+                os.kill(process.pid, signal.SIGUSR1)
+                time.sleep(_STACK_S)
             raise SessionFailed(
-                f"{silent} said nothing for {patience:.0f} s; fix: see the output above"
+                f"{silent} said nothing for {patience:.0f} s; fix: see above where each stood"
             )
         time.sleep(_POLL_S)
     if not checked:
@@ -216,6 +221,7 @@ def _preprocessor(
 
 def _begin(parent: int, environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
+    faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
     die_with(parent)
 
 
