@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+needs_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 Work = Callable[..., Any]  # work(rank, world, *given), at the top of a module
 
 

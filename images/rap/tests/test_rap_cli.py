@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rap_ranks import needs_two_gpus
 from rap_training import config, sessions
 from rap_training.cli import main, parse
 from rap_training.config import EXPERIMENTS, ConfigError
@@ -302,11 +303,10 @@ def test_a_solver_that_is_not_installed(
 
 
 @pytest.mark.gpu
+@needs_two_gpus
 def test_nccl_that_does_not_start(
     out: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("NCCL needs two GPUs")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "nonexistent")
     assert main([*SMALL, "--device", "cuda", "--gpus", "2", "--variants", "ideal"]) == 1
     last = capfd.readouterr().err.splitlines()[-1]

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
-
-from rap_plans import every_operator  # noqa: E402
-from rap_training.busy import covered  # noqa: E402
-from rap_training.cli import main  # noqa: E402
-from rap_training.experiments.heavy import CLOSE, TRIES, search  # noqa: E402
-from rap_training.plan.files import dump  # noqa: E402
-from rap_training.timeline import Span  # noqa: E402
+from rap_plans import every_operator
+from rap_ranks import needs_two_gpus
+from rap_training.busy import covered
+from rap_training.cli import main
+from rap_training.experiments.heavy import CLOSE, TRIES, search
+from rap_training.plan.files import dump
+from rap_training.timeline import Span
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -94,13 +92,11 @@ def test_the_search_and_the_gains_are_recorded(
 
 @pytest.mark.gpu
 @pytest.mark.timed
-@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=needs_two_gpus)])
 def test_plan_2_keeps_a_gpu_as_busy_as_its_training(
     gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Needs the GPU alone: kernels' own time grows where another process takes turns on it."""
-    if torch.cuda.device_count() < gpus:
-        pytest.skip(f"{gpus} GPUs are needed")
     monkeypatch.setenv("AE_OUT", str(tmp_path))
     words = ["heavy", "--device", "cuda", "--gpus", str(gpus), "--plan", "2", "--scale", "0.01"]
     assert main([*words, *WORDS, "--variants", "sequential,ideal"]) == 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from rap_plans import every_operator
+from rap_ranks import needs_two_gpus
 from rap_sessions import SMALL, Told, second_is_slower
 from rap_training.backends import NumpyBackend
 from rap_training.config import Config
@@ -134,17 +135,7 @@ def test_one_rank_exchanges_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        pytest.param(
-            "cuda",
-            marks=[
-                pytest.mark.gpu,
-                pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
-            ],
-        ),
-    ],
+    "device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_two_gpus])]
 )
 def test_ranks_probe_in_step_although_one_is_slower(config: Config, device: str) -> None:
     """Every try is of all ranks, so their number must not depend on what one of them measured."""

@@ -24,14 +24,13 @@ from rap_loop import (  # noqa: E402
     work_of,
 )
 from rap_model import train  # noqa: E402
-from rap_ranks import run_ranks  # noqa: E402
+from rap_ranks import needs_two_gpus, run_ranks  # noqa: E402
 from rap_training.sharing.preparation import SLOTS  # noqa: E402
 from rap_training.train.dlrm import Trainer  # noqa: E402
 from rap_training.train.torchrec import Weights  # noqa: E402
 from rap_training.work import data_parallel  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.gpu]
-needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graph"])
@@ -71,7 +70,7 @@ def test_a_gpu_trains_on_several_buffers_and_streams(graphs: bool) -> None:
     close_enough(loop.weights(), on_cpu.weights())
 
 
-@needs_two
+@needs_two_gpus
 @pytest.mark.parametrize("graphs", [False, True], ids=["eager", "graph"])
 def test_two_gpus_train_what_a_plain_model_trains(graphs: bool, tmp_path: Path) -> None:
     cases = [TWO["own rows"], TWO["mixed"], TWO["all tables on rank 1"]]

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
-
-from rap_plans import every_operator  # noqa: E402
-from rap_training.cli import main  # noqa: E402
-from rap_training.plan.files import dump  # noqa: E402
-from rap_training.planner.capacity import STAGES  # noqa: E402
-from rap_training.sharing.variants import VARIANTS  # noqa: E402
+from rap_plans import every_operator
+from rap_ranks import needs_two_gpus
+from rap_training.cli import main
+from rap_training.plan.files import dump
+from rap_training.planner.capacity import STAGES
+from rap_training.sharing.variants import VARIANTS
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -22,10 +20,7 @@ SMALL = (
     "--repeats", "2", "--workers", "1", "--solver-seconds", "3",
 )  # fmt: skip
 HEAVY = ("--load", "0.5", "--variants", "sequential,stream_graph,rap,rap_graph,rap_plus,ideal")
-GPU = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
-]
+GPU = [pytest.mark.gpu, needs_two_gpus]
 
 
 @pytest.mark.parametrize(
