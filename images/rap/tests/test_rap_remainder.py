@@ -13,7 +13,10 @@ from rap_training.kernels import device  # noqa: E402
 from rap_training.kernels.tables import inverse  # noqa: E402
 
 LEAST, MOST = -(2**63), 2**63 - 1
-MODULI = [1, 2, 3, 7, 10131227, 2**31 - 1, 2**32, 2**32 + 1, 2**62 - 1, 2**62 + 1, MOST - 1, MOST]
+MODULI = [
+    1, 2, 3, 7, 10131227, 2**31 - 1, 2**31, 2**31 + 1, 2**32, 2**32 + 1, 2**62 - 1, 2**62 + 1,
+    MOST - 1, MOST,
+]  # fmt: skip
 
 
 @triton.jit

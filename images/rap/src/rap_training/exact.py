@@ -1,47 +1,86 @@
 """Logarithm and exponential whose every bit is the same on a CPU and a GPU, in float64.
 
 Libraries round them as they like, so that a value behind boxcox could become another id on another
-machine. Here both are a fixed sequence of additions, multiplications and divisions, which IEEE 754
+machine. Here both are a table and a fixed sequence of additions and multiplications, which IEEE 754
 rounds in one way only; `rap_training.kernels.device` has the same sequence, compiled without fused
-multiply-adds. Errors are below 4e-16 of the result for logarithms, 1e-14 for exponentials.
+multiply-adds. Errors are below 4e-16 of the result for logarithms of float32, and 1e-15 for
+exponentials.
 """
 
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
-LOG = tuple(1.0 / (2 * term + 1) for term in range(10))  # of ((m - 1) / (m + 1))**2
-EXP = tuple(1.0 / math.factorial(term) for term in range(13))  # of r, at most half of ln 2
-SQRT2 = 1.4142135623730951
-LN2, PER_LN2 = 0.6931471805599453, 1.4426950408889634
-LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # 33 bits, so that k * high is exact
-LARGEST = 700.0  # of the exponential's argument: beyond any float32
-LOG_OF_INFINITY = 1e300  # so that no infinity is multiplied by 0
-FRACTION, ONE = (1 << 52) - 1, 1023 << 52  # of a float64's bits
-
 Doubles = NDArray[np.float64]
 
 
+def _upper(x: float) -> float:
+    """x without the lower half of its bits: what is left, an instruction of a GPU holds."""
+    return float((np.float64(x).view(np.int64) & -(1 << 32)).view(np.float64))
+
+
+PLACES = 16  # entries of a table: 128 bytes, which a GPU's warp reads at once
+LOG = (  # of r**2 and on, |r| < 1/32
+    *((-1.0) ** (power + 1) / power for power in range(2, 7)),
+    *(_upper((-1.0) ** (power + 1) / power) for power in range(7, 11)),
+)
+EXP = (  # of r, at most ln 2 / 32
+    *(1.0 / math.factorial(power) for power in range(5)),
+    *(_upper(1.0 / math.factorial(power)) for power in range(5, 7)),
+)
+LN2, PER_STEP = 0.6931471805599453, 23.083120654223414  # ln 2, 16 / ln 2
+STEP_HIGH, STEP_LOW = 0.043321698780346196, 4.650385693757748e-12  # ln 2 / 16: 33 bits, the rest
+ROUND = 1.5 * 2.0**52  # what it is added to becomes a whole number, and the sum's low bits are that
+LARGEST = 700.0  # of the exponential's argument: beyond any float32
+LOG_OF_INFINITY = 1e300  # so that no infinity is multiplied by 0
+# A float64's bits: 52 of fraction. Logarithms are of arguments reduced to [LEAST, 2 LEAST), here
+# the bits of 0.698: 1 lies inside a table's place, two thirds of which are below it.
+BITS, PLACE = 52, 48
+LEAST = 0x3FE6555500000000
+
+
+def _table() -> Doubles:
+    """float64 [3 * PLACES]: about 1 over the middle of every place, in 24 bits, so that its product
+    with a float32 is exact; the logarithm of one over that; 2**(n / PLACES).
+
+    In decimals, as a library may round on one machine as on no other.
+    """
+    edges = np.arange(PLACES + 1, dtype=np.int64) * (1 << PLACE) + LEAST
+    middles = (edges[:-1].view(np.float64) + edges[1:].view(np.float64)) / 2
+    inverses = np.rint(2.0**24 / middles) / 2.0**24
+    ends = edges.view(np.float64)
+    inverses[(ends[:-1] <= 1) & (ends[1:] > 1)] = 1.0  # near 1 nothing cancels
+    with localcontext(prec=40):
+        logs = [float(-Decimal(float(each)).ln()) for each in inverses]
+        powers = [float(2 ** (Decimal(n) / PLACES)) for n in range(PLACES)]
+    return np.concatenate((inverses, logs, powers))
+
+
+TABLE = _table()
+
+
 def log(x: Doubles) -> Doubles:
-    """ln x of normal, finite x above 0."""
+    """ln x of finite x above 0 that are float32."""
     bits = x.view(np.int64)
-    exponent = (bits >> 52) - 1023
-    m = ((bits & FRACTION) | ONE).view(np.float64)
-    large = m > SQRT2
-    m = np.where(large, m * 0.5, m)
-    s = (m - 1.0) / (m + 1.0)
-    return (exponent + large) * LN2 + (s + s) * series(s * s, LOG)
+    above = bits - LEAST
+    exponent, place = above >> BITS, (above >> PLACE) & (PLACES - 1)
+    r = (bits - (exponent << BITS)).view(np.float64) * TABLE[place] - 1.0
+    return (exponent * LN2 + TABLE[PLACES + place]) + (r + r * r * series(r, LOG))
 
 
 def exp(y: Doubles) -> Doubles:
     """e**y, with y held to +-LARGEST."""
     y = np.minimum(np.maximum(y, -LARGEST), LARGEST)
-    k = np.floor(y * PER_LN2 + 0.5)
-    r = (y - k * LN2_HIGH) - k * LN2_LOW
-    return series(r, EXP) * ((k.astype(np.int64) + 1023) << 52).view(np.float64)
+    rounded = y * PER_STEP + ROUND
+    k = rounded - ROUND
+    r = (y - k * STEP_HIGH) - k * STEP_LOW
+    steps = rounded.view(np.int64)
+    power = TABLE[2 * PLACES + (steps & (PLACES - 1))].view(np.int64) + (steps >> 4 << BITS)
+    return series(r, EXP) * power.view(np.float64)
 
 
 def series(x: Doubles, coefficients: tuple[float, ...]) -> Doubles:

@@ -16,13 +16,15 @@ _FNV_OFFSET: tl.constexpr = tl.constexpr(0xCBF29CE484222325)
 _FNV_PRIME: tl.constexpr = tl.constexpr(0x100000001B3)
 _ONES: tl.constexpr = tl.constexpr(0xFFFFFFFFFFFFFFFF)
 _CITY: tl.constexpr = tl.constexpr(0x9DDFEA08EB382D69)
-FRACTION, ONE = tl.constexpr(exact.FRACTION), tl.constexpr(exact.ONE)
+PLACES, BITS, PLACE, LEAST = (
+    tl.constexpr(each) for each in (exact.PLACES, exact.BITS, exact.PLACE, exact.LEAST)
+)
+LN2, PER_STEP, ROUND = (tl.constexpr(each) for each in (exact.LN2, exact.PER_STEP, exact.ROUND))
+STEP_HIGH, STEP_LOW = tl.constexpr(exact.STEP_HIGH), tl.constexpr(exact.STEP_LOW)
 LOG, EXP = tl.constexpr(exact.LOG), tl.constexpr(exact.EXP)
 LOG_TERMS, EXP_TERMS = tl.constexpr(len(exact.LOG)), tl.constexpr(len(exact.EXP))
-SQRT2, LN2, PER_LN2 = (tl.constexpr(each) for each in (exact.SQRT2, exact.LN2, exact.PER_LN2))
-LN2_HIGH, LN2_LOW = tl.constexpr(exact.LN2_HIGH), tl.constexpr(exact.LN2_LOW)
-LARGEST, LOG_OF_INFINITY = tl.constexpr(exact.LARGEST), tl.constexpr(exact.LOG_OF_INFINITY)
-BEYOND_FLOAT32: tl.constexpr = tl.constexpr(2.0**128 - 2.0**103)  # what rounds to infinity
+LARGEST = tl.constexpr(exact.LARGEST)
+SMALL: tl.constexpr = tl.constexpr(2**31)  # twice a modulus of at most this fits 32 bits
 
 
 @triton.jit
@@ -43,36 +45,74 @@ def _mix(k):
 
 
 @triton.jit
+def _times(low, high, factor: tl.constexpr):
+    """The lower 64 bits of a product, from and as uint32 halves. Three instructions a product; of
+    one in 64 bits the compiler makes four."""
+    product = low.to(tl.uint64) * factor
+    high = high * (factor & 0xFFFFFFFF) + (product >> 32).to(tl.uint32)
+    return product.to(tl.uint32), high
+
+
+@triton.jit
 def _fnv(x):
-    h = tl.zeros_like(x) + _FNV_OFFSET
+    """FNV-1a of the eight bytes, as uint32 halves."""
+    word, upper = x.to(tl.uint32), (x >> 32).to(tl.uint32)
+    low = tl.zeros_like(word) + (_FNV_OFFSET & 0xFFFFFFFF)
+    high = tl.zeros_like(word) + (_FNV_OFFSET >> 32)
     for byte in tl.static_range(8):
-        h = (h ^ ((x >> (8 * byte)) & 0xFF)) * _FNV_PRIME
-    return h
+        if byte == 4:
+            word = upper
+        low, high = _times(low ^ ((word >> (8 * (byte % 4))) & 0xFF), high, _FNV_PRIME)
+    return low, high
 
 
 @triton.jit
 def sigrid_hash(x, salt_hash, modulus, inverse):
     """Hash of int64 ids into [0, modulus). `salt_hash`: the FNV-1a hash of the salt, as int64;
     `inverse`: of the modulus, as `tables.inverse` has it."""
-    low = _fnv(_mix(x.to(tl.uint64, bitcast=True)))
-    high = tl.zeros_like(low) + salt_hash.to(tl.uint64, bitcast=True)
-    a = (low ^ high) * _CITY
-    a = a ^ (a >> 47)
-    b = (high ^ a) * _CITY
-    b = b ^ (b >> 47)
-    return remainder((b * _CITY).to(tl.int64, bitcast=True), modulus, inverse)
+    low, high = _fnv(_mix(x.to(tl.uint64, bitcast=True)))
+    salt = salt_hash.to(tl.uint64, bitcast=True)
+    salt_low, salt_high = salt.to(tl.uint32), (salt >> 32).to(tl.uint32)
+    low, high = _times(low ^ salt_low, high ^ salt_high, _CITY)
+    low, high = _times(low ^ (high >> 15) ^ salt_low, high ^ salt_high, _CITY)
+    low, high = _times(low ^ (high >> 15), high, _CITY)
+    found = (high.to(tl.uint64) << 32) | low.to(tl.uint64)
+    return remainder(found.to(tl.int64, bitcast=True), modulus, inverse)
 
 
 @triton.jit
 def remainder(x, modulus, inverse):
     """x mod modulus (int64, 1 or more), in [0, modulus). A GPU divides 64 bits in a subroutine that
-    is about as long as all of the hash, so the quotient of |x| is a product, which is at most 1 too
-    small (Barrett's reduction)."""
-    size = tl.where(x < 0, -x, x).to(tl.uint64, bitcast=True)
-    quotient = tl.umulhi(size, tl.zeros_like(size) + inverse.to(tl.uint64, bitcast=True))
-    rest = (size - quotient * modulus.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
-    rest = tl.where(rest < modulus, rest, rest - modulus)
-    return tl.where((x < 0) & (rest > 0), modulus - rest, rest)
+    is about as long as all of the hash, so the quotient is a product, which is at most 1 too small
+    (Barrett's reduction)."""
+    if modulus <= SMALL:
+        rest = _small_remainder(x, modulus, inverse)
+    else:
+        size = tl.where(x < 0, -x, x)
+        rest = size - _quotient(size, inverse) * modulus
+        rest = tl.where(rest < modulus, rest, rest - modulus)
+        rest = tl.where((x < 0) & (rest > 0), modulus - rest, rest)
+    return rest
+
+
+@triton.jit
+def _small_remainder(x, modulus, inverse):
+    """The same in 32 bits without sign. x < 0 counts as x + 2^64, and what 2^64 leaves is taken off
+    at the end. A difference below 0 wraps around to more than it was: the smaller of both is right.
+    """
+    m = modulus.to(tl.uint32)
+    rest = x.to(tl.uint32) - _quotient(x, inverse).to(tl.uint32) * m
+    rest = tl.minimum(rest, rest - m)
+    rest -= tl.where(x < 0, 0 - inverse.to(tl.uint32) * m, 0)
+    return tl.minimum(rest, rest + m).to(tl.int64)
+
+
+@triton.jit
+def _quotient(x, inverse):
+    """The upper 64 bits of the product, all taken as without sign."""
+    x = x.to(tl.uint64, bitcast=True)
+    product = tl.umulhi(x, tl.zeros_like(x) + inverse.to(tl.uint64, bitcast=True))
+    return product.to(tl.int64, bitcast=True)
 
 
 @triton.jit
@@ -94,39 +134,40 @@ def logit(x, lo, hi):
 
 
 @triton.jit
-def boxcox(x, lam):
+def boxcox(x, lam, per_lam, table):
     """(x^lam - 1) / lam of positive x, ln x for lam 0; x itself otherwise. Bit by bit the
-    reference's, so that ids may follow."""
-    finite = (x > 0) & (x < float("inf"))
-    log = _log(tl.where(finite, x, 1.0).to(tl.float64))
-    log = tl.where(finite, log, LOG_OF_INFINITY)
-    wide = lam.to(tl.float64)
-    power = (_exp(wide * log) - 1.0) * (1.0 / tl.where(lam == 0, 1.0, wide))
-    power = tl.where(lam == 0, log, power)
-    power = tl.where(power >= BEYOND_FLOAT32, float("inf"), power)
-    power = tl.where(power <= -BEYOND_FLOAT32, float("-inf"), power)
-    return tl.where(x > 0, power.to(tl.float32), x)
+    reference's, so that ids may follow. per_lam: float64 1 / lam, as int64; table: `exact.TABLE`
+    (pointer to float64)."""
+    power = _log(x.to(tl.float64), table)
+    inverse = per_lam.to(tl.float64, bitcast=True)
+    if lam != 0:
+        power = (_exp(lam.to(tl.float64) * power, table) - 1.0) * inverse
+    at_infinity = tl.where(lam < 0, -inverse, float("inf")).to(tl.float32)
+    return tl.where(x > 0, tl.where(x < float("inf"), power.to(tl.float32), at_infinity), x)
 
 
 @triton.jit
-def _log(x):
+def _log(x, table):
     """`exact.log`, operation by operation."""
     bits = x.to(tl.int64, bitcast=True)
-    m = ((bits & FRACTION) | ONE).to(tl.float64, bitcast=True)
-    large = m > SQRT2
-    exponent = (bits >> 52) - 1023 + large.to(tl.int64)
-    m = tl.where(large, m * 0.5, m)
-    s = (m - 1.0) / (m + 1.0)
-    return exponent.to(tl.float64) * LN2 + (s + s) * _series(s * s, LOG, LOG_TERMS)
+    above = bits - LEAST
+    exponent, place = above >> BITS, (above >> PLACE) & (PLACES - 1)
+    r = (bits - (exponent << BITS)).to(tl.float64, bitcast=True) * tl.load(table + place) - 1.0
+    high = exponent.to(tl.int32).to(tl.float64) * LN2 + tl.load(table + PLACES + place)
+    return high + (r + r * r * _series(r, LOG, LOG_TERMS))
 
 
 @triton.jit
-def _exp(y):
+def _exp(y, table):
     """`exact.exp`, operation by operation."""
-    y = tl.minimum(tl.maximum(y, -LARGEST), LARGEST)
-    k = tl.floor(y * PER_LN2 + 0.5)
-    r = (y - k * LN2_HIGH) - k * LN2_LOW
-    return _series(r, EXP, EXP_TERMS) * ((k.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+    y = clamp(y, -LARGEST, LARGEST)
+    rounded = y * PER_STEP + ROUND
+    k = rounded - ROUND
+    r = (y - k * STEP_HIGH) - k * STEP_LOW
+    steps = rounded.to(tl.int64, bitcast=True)
+    power = tl.load(table + 2 * PLACES + (steps & (PLACES - 1))).to(tl.int64, bitcast=True)
+    power = (power + (steps >> 4 << BITS)).to(tl.float64, bitcast=True)
+    return _series(r, EXP, EXP_TERMS) * power
 
 
 @triton.jit
@@ -165,8 +206,8 @@ def one_hot(x, column, lo, step, k):
 @triton.jit
 def map_id(x, table, size):
     """table[x] (pointer to int64), 0 for ids outside of it."""
-    inside = (x >= 0) & (x < size)
-    return tl.load(table + tl.where(inside, x, 0), mask=inside, other=0)
+    inside = x.to(tl.uint64, bitcast=True) < size.to(tl.uint64, bitcast=True)
+    return tl.load(table + x, mask=inside, other=0)
 
 
 @triton.jit

@@ -59,7 +59,7 @@ def elementwise(
     elif OP == "logit":
         y = device.logit(x, a, b)
     elif OP == "boxcox":
-        y = device.boxcox(x, a)
+        y = device.boxcox(x, a, second, first.to(tl.pointer_type(tl.float64)))
     elif OP == "clamp":
         y = device.clamp(x, first, second) if tl.int64 == TYPE else device.clamp(x, a, b)
     else:

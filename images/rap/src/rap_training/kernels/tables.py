@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from rap_training import exact
 from rap_training.kernels.horizontal import COLUMNS
 from rap_training.memory import Buffers
 from rap_training.plan.graph import Node, PlanError
@@ -34,6 +35,10 @@ class Constants:
     def map(self, size: int, seed: int) -> torch.Tensor:
         """int64 [size]."""
         return self._keep(("map", size, seed), lambda: map_table(size, seed))
+
+    def logarithms(self) -> torch.Tensor:
+        """float64 [48]: what boxcox looks up."""
+        return self._keep("logarithms", lambda: exact.TABLE)
 
     def _keep(self, key: object, make: Callable[[], np.ndarray]) -> torch.Tensor:
         if key not in self.arrays:
@@ -68,7 +73,11 @@ def parameters(  # noqa: PLR0911 - one return for every sort of operator
     if node.op == "logit":
         eps = float(given["eps"])  # type: ignore[arg-type]
         return [], [eps, 1.0 - eps]
-    return [], [float(given["lam"])] if node.op == "boxcox" else []  # type: ignore[arg-type]
+    if node.op == "boxcox":
+        lam = constant("float32", float(given["lam"]))  # type: ignore[arg-type]
+        (per_lam,) = struct.unpack("<q", struct.pack("<d", 1.0 / (lam or 1.0)))
+        return [constants.logarithms().data_ptr(), per_lam], [lam]
+    return [], []
 
 
 def inverse(modulus: int) -> int:

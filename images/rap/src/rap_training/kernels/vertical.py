@@ -240,7 +240,7 @@ def _value(step: int, op: str, kind: str, places: tuple[str, str], looped: int) 
         "sigrid_hash": f"x = device.sigrid_hash(x, {first}, {second}, {third})",
         "bucketize": f"x = device.bucketize(x, {first}.to(tl.pointer_type(tl.float32)), {second})",
         "logit": f"x = device.logit(x, {a}, {b})",
-        "boxcox": f"x = device.boxcox(x, {a})",
+        "boxcox": f"x = device.boxcox(x, {a}, {second}, {first}.to(tl.pointer_type(tl.float64)))",
         "clamp": f"x = device.clamp(x, {low}, {high})",
         "map_id": f"x = device.map_id(x, {first}.to(tl.pointer_type(tl.int64)), {second})",
         "one_hot": (
