@@ -7,8 +7,9 @@ chain and stores it once. Chains of equal operators share a branch; a launch hol
 BRANCHES of them, which is all of each built-in plan: so chains that keep float64 units busy run
 beside those that hash, and no launch waits for the last programs of another. The longest chains
 begin first, as the last ones run while much of the GPU has nothing left. What a chain repeats is a
-loop: written out, the long chains of heavier plans take the compiler minutes. The source is
-generated, readable, and kept as a file. Traffic: raw columns in, results out, nothing between.
+loop, and a branch calls a function that is not inlined: written out, or as one function, the chains
+of heavier plans take the compiler minutes. The source is generated, readable, and kept as a file.
+Traffic: raw columns in, results out, nothing between.
 
 Table rows: `words` int64 [members, 9 + 3 * longest]: input, lengths, mask, output, its lengths,
 rows, widths of input and output, then three parameters an operator, and the sort of chain; `floats`
@@ -101,7 +102,7 @@ def source(group: Sequence[Signature], longest: int) -> str:
     for number, chain in enumerate(group):
         word = "if" if number == 0 else "elif"
         branches.append(f"    {word} sort == {number}:  # {_words(chain)}")
-        branches.append(f"        chain_{number}(at, numbers, offset, mask)")
+        branches.append(f"        chain_{number}(at, numbers, block, BLOCK)")
     body = "\n\n\n".join(_function(number, chain) for number, chain in enumerate(group))
     kernel = "\n".join(
         [
@@ -112,8 +113,6 @@ def source(group: Sequence[Signature], longest: int) -> str:
             "    block = tl.load(blocks + 2 * program + 1)",
             f"    at = words + member * {row}",
             f"    numbers = floats + member * {_PARTS * longest}",
-            "    offset = block * BLOCK + tl.arange(0, BLOCK)",
-            "    mask = offset < (tl.load(at + 5) * tl.load(at + 7)).to(tl.int32)",
             f"    sort = tl.load(at + {row - 1})",
             *branches,
         ]
@@ -130,8 +129,10 @@ def _function(number: int, chain: Signature) -> str:
     ops = [step.split(":")[0] for step in chain]
     kinds = [step.split(":")[1] for step in chain]
     lines = [
-        "@triton.jit",
-        f"def chain_{number}(at, numbers, offset, mask):",
+        "@triton.jit(noinline=True)",
+        f"def chain_{number}(at, numbers, block, BLOCK: tl.constexpr):",
+        "    offset = block * BLOCK + tl.arange(0, BLOCK)",
+        "    mask = offset < (tl.load(at + 5) * tl.load(at + 7)).to(tl.int32)",
         "    in_width = tl.load(at + 6).to(tl.int32)",
         "    out_width = tl.load(at + 7).to(tl.int32)",
         "    row = offset // out_width",
