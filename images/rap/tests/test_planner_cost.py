@@ -1,5 +1,5 @@
 import pytest
-from rap_training.planner.cost import StageCapacity, exposed, iteration_us
+from rap_training.planner.cost import StageCapacity, exposed
 
 STAGES = (StageCapacity("a", 100.0, 30.0), StageCapacity("b", 50.0, 25.0))
 
@@ -12,13 +12,6 @@ def test_work_inside_the_capacity_of_its_stage_is_free():
 def test_room_in_one_stage_does_not_pay_for_another():
     assert exposed({"a": 45.0, "b": 5.0}, STAGES) == pytest.approx(15.0)
     assert exposed({"a": 45.0, "b": 26.0}, STAGES) == pytest.approx(16.0)
-
-
-def test_an_iteration_is_training_plus_what_exceeds_all_capacity():
-    assert iteration_us(STAGES, 55.0) == pytest.approx(150.0)
-    assert iteration_us(STAGES, 75.0) == pytest.approx(170.0)
-    more = iteration_us(STAGES, 75.0, communication_us=3.0, preparation_us=4.0)
-    assert more == pytest.approx(177.0)
 
 
 def test_intensity_is_capacity_per_time():

@@ -1,7 +1,4 @@
-"""What preprocessing beside training costs (docs/papers/rap.md, 3.3).
-
-The artifact released only the sum per stage; the time of an iteration is our RECONSTRUCTION.
-"""
+"""What preprocessing beside training costs, by stage (docs/papers/rap.md, 3.3)."""
 
 from __future__ import annotations
 
@@ -44,20 +41,3 @@ def exposed(placed_us: Mapping[str, float], stages: Sequence[StageCapacity]) -> 
         if name not in known:
             raise ValueError(f"no stage {name}; fix: one of {', '.join(sorted(known))}")
     return sum(max(0.0, placed_us.get(stage.name, 0.0) - stage.capacity_us) for stage in stages)
-
-
-def iteration_us(
-    stages: Sequence[StageCapacity],
-    kernels_us: float,
-    *,
-    communication_us: float = 0.0,
-    preparation_us: float = 0.0,
-) -> float:
-    """Return the us of one iteration on one GPU (docs/papers/rap.md, 3.3, RECONSTRUCTION).
-
-    The stages' times, what of `kernels_us` exceeds their capacity taken together, and the exposed
-    communication and CPU preparation.
-    """
-    training = sum(stage.us for stage in stages)
-    overflow = max(0.0, kernels_us - sum(stage.capacity_us for stage in stages))
-    return training + overflow + communication_us + preparation_us

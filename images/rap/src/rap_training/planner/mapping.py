@@ -1,8 +1,8 @@
-"""Which GPU preprocesses which feature: a joint search over mapping and schedule.
+"""Which GPU preprocesses which feature.
 
 The artifact has no search; this is the RECONSTRUCTION of docs/papers/rap.md, 3.6, with two
-additions: a feature may
-also be preprocessed everywhere, and ties for the slowest GPU do not end the search.
+additions: a feature may also be preprocessed everywhere, and ties for the busiest GPU do not end
+the search.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Assignment = Mapping[str, int]
 
 @dataclass(frozen=True)
 class MappingResult:
-    """The GPU of every feature (or EVERYWHERE), the predicted us of an iteration, how many moves
-    led there, and `history`: the iteration's us at the chosen start and after every move."""
+    """The GPU of every feature (or EVERYWHERE), the predicted us, how many moves led there, and
+    `history`: the us at the chosen start and after every move."""
 
     gpu_of: Assignment
-    iteration_us: float
+    us: float
     moves: int
     history: tuple[float, ...]
 
@@ -37,15 +37,15 @@ def search(
     rounds: int = 100,
     data_parallel: bool = True,
 ) -> MappingResult:
-    """Search a mapping of `features` to `gpus` GPUs with a short iteration.
+    """Search a mapping of `features` to `gpus` GPUs of little preprocessing on the busiest.
 
-    `home` is the GPU that owns a feature's table. `time_of(mapping)` re-fuses and re-schedules and
-    returns the us of an iteration on every GPU, without the communication that the mapping causes;
-    `communication_us` returns that. An iteration takes the slowest GPU's time plus communication.
+    `home` is the GPU that owns a feature's table. `time_of(mapping)` re-fuses and returns the us of
+    every GPU's kernels, `communication_us` those of the exchange that the mapping causes. What is
+    made small is the busiest GPU's kernels plus communication.
 
     From locality, and with `data_parallel` from every feature EVERYWHERE: in each round the best
-    move of one feature off the slowest GPU is made, to the fastest GPU, to its home or EVERYWHERE,
-    if the iteration gets shorter (or equal, and the GPUs' times in falling order smaller). It ends
+    move of one feature off the busiest GPU is made, to the idlest GPU, to its home or EVERYWHERE,
+    if the us become fewer (or equal, and the GPUs' times in falling order smaller). It ends
     without such a move or after `rounds`. The better end is returned, never worse than locality.
     Raises ValueError for a feature without a home among the GPUs, or wrongly many times.
     """
@@ -69,7 +69,7 @@ def search(
     if data_parallel and gpus > 1:
         starts.append(dict.fromkeys(features, EVERYWHERE))
     ends = [_descend(start, home, value, rounds, data_parallel) for start in starts]
-    return min(ends, key=lambda end: end.iteration_us)
+    return min(ends, key=lambda end: end.us)
 
 
 def _descend(
@@ -92,18 +92,18 @@ def _descend(
     return MappingResult(mapping, now, len(history) - 1, tuple(history))
 
 
-def _rank(iteration: float, times: Sequence[float]) -> tuple[float, ...]:
+def _rank(total: float, times: Sequence[float]) -> tuple[float, ...]:
     # Nanoseconds: the same work summed in another order must not look like progress.
-    return (round(iteration, 3), *(round(us, 3) for us in sorted(times, reverse=True)))
+    return (round(total, 3), *(round(us, 3) for us in sorted(times, reverse=True)))
 
 
 def _moves(
     mapping: dict[str, int], home: Assignment, times: Sequence[float], data_parallel: bool
 ) -> Iterator[dict[str, int]]:
-    slowest, fastest = times.index(max(times)), times.index(min(times))
+    busiest, idlest = times.index(max(times)), times.index(min(times))
     for feature, gpu in mapping.items():
-        if gpu not in (slowest, EVERYWHERE):
+        if gpu not in (busiest, EVERYWHERE):
             continue
-        targets = {fastest, home[feature]} | ({EVERYWHERE} if data_parallel else set())
+        targets = {idlest, home[feature]} | ({EVERYWHERE} if data_parallel else set())
         for target in sorted(targets - {gpu}):
             yield {**mapping, feature: target}

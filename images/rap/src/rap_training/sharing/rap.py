@@ -7,12 +7,13 @@ capacities go in, a mapping of features to GPUs and a schedule per rank come out
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from rap_training.launches import Launch, fused, launches_of
 from rap_training.planner import mapping as mapping_search
-from rap_training.planner.cost import StageCapacity, iteration_us
+from rap_training.planner.cost import StageCapacity
 from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, Shape
 from rap_training.planner.schedule import Schedule, schedule
@@ -86,37 +87,34 @@ def plan_rank(
     )
 
 
-def fused_us(work: Work, latency: LatencyModel) -> float:
+def fused_us(work: Work, predict: Callable[[Shape], float]) -> float:
     """Predicted us of a rank's kernels, each of all operators of a kind that can run next."""
     level: dict[str, int] = {}
     kernels: dict[tuple[str, int], list[Instance]] = defaultdict(list)
     for instance in work.instances:
         level[instance.key] = level.get(instance.input, -1) + 1
         kernels[instance.kind, level[instance.key]].append(instance)
-    return sum(
-        latency.predict(shape_of(Launch(members=tuple(found)))) for found in kernels.values()
-    )
+    return sum(predict(shape_of(Launch(members=tuple(found)))) for found in kernels.values())
 
 
 def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
     """Which rank computes each table's ids for all ranks' rows, or every rank its own.
 
-    Starts from locality. Within the search kernels are fused as soon as possible and not split:
-    the integer programme and the schedule are made once, for the mapping found.
+    Kernels and exchange count in full, whatever the stages hide: hidden work is not free. Within
+    the search kernels are fused as soon as possible and not split: the integer programme and the
+    schedule are made once, for the mapping found.
     """
     if work.world == 1:
         return locality(work.home)
     names = [str(table) for table in range(len(work.home))]
+    predict = cache(costs.latency.predict)  # most of a mapping's kernels are those of another
 
     def with_mapping(assignment: Mapping[str, int], rank: int) -> Work:
         return replace(work, rank=rank, mapping=tuple(assignment[name] for name in names))
 
     def time_of(assignment: Mapping[str, int]) -> Sequence[float]:
-        times = []
-        for rank in range(work.world):
-            there = with_mapping(assignment, rank)
-            times.append(iteration_us(costs.stages[rank], fused_us(there, costs.latency)))
-        return times
+        ranks = range(work.world)
+        return [fused_us(with_mapping(assignment, rank), predict) for rank in ranks]
 
     def communication_us(assignment: Mapping[str, int]) -> float:
         there = with_mapping(assignment, 0)
