@@ -19,8 +19,8 @@ Clock = Callable[[str, Preparation], float]  # us of an iteration, made ready in
 
 
 def choose_way(rank: Rank, variant: Variant, own: Preparation, clock: Clock) -> Preparation:
-    """`own`, the variant's, or one of `ways` in its place: the simplest that `clock` finds not
-    slower, in as many turns as rounds are measured afterwards.
+    """`own`, the variant's, or one of `ways` in its place: the one that `clock` finds
+    fastest, in as many turns as rounds are measured afterwards.
 
     All ranks must agree: `clock` gives the same number to each. The choice is told and kept in
     `rank.runs_as` until the plan changes.

@@ -1,4 +1,4 @@
-"""What RAP, RAP+ and other graphs are run as: the simplest of several ways that is not slower."""
+"""What RAP, RAP+ and other graphs are run as: the fastest of several ways."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from rap_training.planner.capacity import STAGES
-
-TIE = 0.005  # of an iteration: what is within it is not slower
 
 _PLACES = {
     "at_once": "begun at once",
@@ -83,7 +81,7 @@ class Choice:
 def choose(
     ways: Mapping[str, Estimate], measured: Mapping[str, Sequence[float]] | None = None
 ) -> Choice:
-    """Return the fastest way; a simpler one that is not slower wins.
+    """Return the way of least median; of equal ones the simplest.
 
     `measured`: us of iterations of every way, taken in turns on this machine. They decide where
     they are given, the model where not; it says which term does, if there is a model of the ways.
@@ -93,8 +91,7 @@ def choose(
         how = f"measured in {len(next(iter(measured.values())))} turns"
     else:
         took, how = {way: ways[way].us for way in ways}, "predicted"
-    least = min(took.values())
-    chosen = next(way for way in WAYS if way in took and took[way] <= least * (1 + TIE))
+    chosen = min((way for way in WAYS if way in took), key=took.__getitem__)
     second = min((way for way in took if way != chosen), key=took.__getitem__)
     others = ", ".join(f"{us:.1f} us {WAYS[way]}" for way, us in took.items() if way != chosen)
     reason = f"{WAYS[chosen]}: {took[chosen]:.1f} us an iteration against {others}, {how}"
