@@ -22,6 +22,7 @@ from rap_training.sharing.workers import FromWorkers
 
 _SECONDS = 1.0  # that a slow variant's sample lasts at most
 _SWEEPS = 3  # samples of every number of workers; their median decides
+_AS_FAST = 0.995  # of the fastest number of workers
 
 
 def compare(rank: Rank, names: Sequence[str]) -> None:
@@ -81,7 +82,8 @@ def _iterations(rank: Rank, name: str, preparation: Preparation) -> int:
 
 
 def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
-    """Try every number of workers, on batches that are not measured, and keep the fastest."""
+    """Try every number of workers, on batches that are not measured, and keep the most of those
+    that are as fast as any: a few that just keep up fall behind as soon as the host is slower."""
     workers = rank.workers
     assert workers
     labels = {**rank.labels, "variant": "cpu"}
@@ -102,10 +104,11 @@ def _sweep_workers(rank: Rank, preparation: FromWorkers) -> None:
             labels={**labels, "workers": count}, note=f"workers a GPU, the sweep before, on {on}",
         )  # fmt: skip
     preparation.tuning = False
-    preparation.used = max(best, key=best.__getitem__)
+    fastest = max(best.values())
+    preparation.used = max(count for count, rate in best.items() if rate >= _AS_FAST * fastest)
     rank.tell(
         "record", metric="workers_chosen", unit="1", samples=[float(preparation.used)],
-        labels=labels, note="workers a GPU: the fastest of the sweep",
+        labels=labels, note="workers a GPU: the most of those that were as fast as any",
     )  # fmt: skip
 
 
