@@ -143,7 +143,7 @@ def timeline(frame: pd.DataFrame) -> Plot:
     first: dict[tuple[str, ...], str] = {}  # of several processes this one is drawn
     rows = [
         {
-            **{key: str(row.get(key) or "") for key in [*CELL, "variant", "lane", "name", "index"]},
+            **{key: str(row.get(key) or "") for key in [*CELL, "variant", "lane", "name"]},
             "cell": _draw.cell_words(row),
             "start_us": float(row["samples"][0]),
             "end_us": float(row["samples"][1]),
@@ -157,6 +157,7 @@ def timeline(frame: pd.DataFrame) -> Plot:
         == first.setdefault(tuple(str(row.get(key)) for key in [*CELL, "variant"]), row["process"])
     ]
     table = _draw.table_of(rows, "no span with a start and an end")
+    table = _as_drawn(table)
     cells = list(dict.fromkeys(table["cell"]))
     variants = in_order(table["variant"], list(NAMES))
     lanes = in_order(table["lane"], list(LANES))
@@ -227,6 +228,25 @@ def fusion(frame: pd.DataFrame) -> Plot:
     return Plot(figure=figure, table=table, spread="one solution a bar, no spread")
 
 
+def _as_drawn(table: pd.DataFrame) -> pd.DataFrame:
+    """Spans as they are seen: one where the gap between two is a quarter of a pixel or less, and
+    without a name that has no room."""
+    reach = table.groupby("cell")["end_us"].transform("max")
+    room = (table["end_us"] - table["start_us"]) / reach
+    names = table["name"].where(room > 0.013 * (table["name"].str.len() + 1), "")
+    table = table.assign(name=names, gap=reach / 2000).sort_values("start_us", kind="stable")
+    drawn: list[Row] = []
+    for _, spans in table.groupby([*CELL, "variant", "lane"], sort=False):
+        last: Row = {}
+        for row in spans.to_dict("records"):
+            one = last and not last["name"] and not row["name"]
+            if one and row["start_us"] - last["end_us"] <= row["gap"]:
+                last["end_us"] = max(last["end_us"], row["end_us"])
+            else:
+                drawn.append(last := row)
+    return pd.DataFrame(drawn).drop(columns="gap")
+
+
 def _lanes(axis: Axes, part: pd.DataFrame, lanes: Sequence[str], reach: float) -> None:
     for place, lane in enumerate(lanes):
         spans = part[part["lane"] == lane]
@@ -236,12 +256,10 @@ def _lanes(axis: Axes, part: pd.DataFrame, lanes: Sequence[str], reach: float) -
             color=PALETTE[LANES.get(lane, (lane, "green"))[1]],
             linewidth=0.3,  # the shortest are seen too
         )  # fmt: skip
-        for row in spans.to_dict("records"):
-            width = row["end_us"] - row["start_us"]
-            if width > 0.013 * reach * (len(row["name"]) + 1):
-                middle = (row["start_us"] + row["end_us"]) / 2
-                axis.text(middle, place, row["name"], ha="center", va="center_baseline",
-                          fontsize=6.5, color="white")  # fmt: skip
+        for row in spans[spans["name"] != ""].to_dict("records"):
+            middle = (row["start_us"] + row["end_us"]) / 2
+            axis.text(middle, place, row["name"], ha="center", va="center_baseline",
+                      fontsize=6.5, color="white")  # fmt: skip
     axis.set_yticks(range(len(lanes)), labels=[LANES.get(lane, (lane,))[0] for lane in lanes])
     axis.set_ylim(len(lanes) - 0.45, -0.55)
     axis.set_xlim(0, reach * 1.01)

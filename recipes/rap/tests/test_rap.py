@@ -396,6 +396,17 @@ def test_a_timeline_has_the_spans_of_the_most_gpus(frame: pd.DataFrame) -> None:
     ]  # fmt: skip
 
 
+def test_spans_that_look_like_one_are_one() -> None:
+    records = Records()
+    for start, end in ((0, 10), (10.4, 20), (18, 30), (31, 40), (40, 100), (600, 1000)):
+        labels = {"gpus": 1, "plan": "2", "batch": "4096", "variant": "rap", "lane": "train"}
+        labels |= {"name": "all" if start == 600 else "kernel", "index": start}
+        records.add("timeline", "span", [float(start), float(end)], "us", labels)
+    table = load_code(RECIPE, "figures").timeline(records.frame()).table
+    seen = table[["name", "start_us", "end_us"]].to_numpy().tolist()
+    assert seen == [["", 0.0, 30.0], ["", 31.0, 100.0], ["all", 600.0, 1000.0]]
+
+
 def test_fusion_says_launches_time_and_gap(frame: pd.DataFrame) -> None:
     plot = load_code(RECIPE, "figures").fusion(frame)
     table = plot.table.set_index(["graph", "solver"])
