@@ -37,8 +37,8 @@ STEP_HIGH, STEP_LOW = 0.043321698780346196, 4.650385693757748e-12  # ln 2 / 16: 
 ROUND = 1.5 * 2.0**52  # what it is added to becomes a whole number, and the sum's low bits are that
 LARGEST = 700.0  # of the exponential's argument: beyond any float32
 LOG_OF_INFINITY = 1e300  # so that no infinity is multiplied by 0
-# A float64's bits: 52 of fraction. Logarithms are of arguments reduced to [LEAST, 2 LEAST), here
-# the bits of 0.698: 1 lies inside a table's place, two thirds of which are below it.
+# A float64's bits: 52 of fraction, whose upper 4 are the place. Logarithms are of arguments reduced
+# to [LEAST, 2 LEAST), here the bits of 0.698: 1 lies inside a place, two thirds of it below 1.
 BITS, PLACE = 52, 48
 LEAST = 0x3FE6555500000000
 
@@ -79,7 +79,9 @@ def exp(y: Doubles) -> Doubles:
     k = rounded - ROUND
     r = (y - k * STEP_HIGH) - k * STEP_LOW
     steps = rounded.view(np.int64)
-    power = TABLE[2 * PLACES + (steps & (PLACES - 1))].view(np.int64) + (steps >> 4 << BITS)
+    power = TABLE[2 * PLACES + (steps & (PLACES - 1))].view(np.int64) + (
+        steps >> (BITS - PLACE) << BITS
+    )
     return series(r, EXP) * power.view(np.float64)
 
 

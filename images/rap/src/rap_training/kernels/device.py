@@ -166,7 +166,7 @@ def _exp(y, table):
     r = (y - k * STEP_HIGH) - k * STEP_LOW
     steps = rounded.to(tl.int64, bitcast=True)
     power = tl.load(table + 2 * PLACES + (steps & (PLACES - 1))).to(tl.int64, bitcast=True)
-    power = (power + (steps >> 4 << BITS)).to(tl.float64, bitcast=True)
+    power = (power + (steps >> (BITS - PLACE) << BITS)).to(tl.float64, bitcast=True)
     return _series(r, EXP, EXP_TERMS) * power
 
 
