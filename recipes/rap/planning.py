@@ -156,8 +156,7 @@ def timeline(frame: pd.DataFrame) -> Plot:
         and row["process"]
         == first.setdefault(tuple(str(row.get(key)) for key in [*CELL, "variant"]), row["process"])
     ]
-    table = _draw.table_of(rows, "no span with a start and an end")
-    table = _as_drawn(table)
+    table = _as_drawn(_draw.table_of(rows, "no span with a start and an end"))
     cells = list(dict.fromkeys(table["cell"]))
     variants = in_order(table["variant"], list(NAMES))
     lanes = in_order(table["lane"], list(LANES))
