@@ -89,7 +89,7 @@ def test_long_lists_exceed_what_training_hides_and_gates_hold_the_rest_back(cost
     stages = costs.stages[0]
     training = sum(stage.us for stage in stages)
     hidden = sum(stage.capacity_us for stage in stages)
-    plan = rap.plan_rank(work_of(480), costs, solver="asap")
+    plan = rap.plan_rank(work_of(520), costs, solver="asap")
     work = sum(costs.latency.predict(rap.shape_of(launch)) for launch in plan.fused)
     overflow = plan.schedule.overflow_us
     assert work > hidden + training
