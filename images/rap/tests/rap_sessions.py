@@ -15,6 +15,7 @@ from rap_training.config import Config, ConfigError
 from rap_training.launcher import run_session
 from rap_training.rank import Rank
 from rap_training.sharing import probes
+from rap_training.train.collectives import Collectives
 
 SMALL = Config(
     experiment="fig10", gpus=2, batch=32, scale=0.0001, iterations=4, warmup=1, repeats=1,
@@ -131,16 +132,21 @@ def all_are_silent(rank: Rank, names: Sequence[str]) -> None:
 
 
 def second_is_slower(rank: Rank, names: Sequence[str]) -> None:
-    """The second rank's kernels take far longer, as it says, and its host queues stages late."""
+    """The second rank's kernels take far longer, as it says, and its host queues late."""
     if rank.rank == 1:
-        measured, run = probes.latency_us, rank.trainer.run
+        measured, run, sent = probes.latency_us, rank.trainer.run, Collectives.all_to_all
         probes.latency_us = lambda call, device: 50.0 * measured(call, device)
 
         def late(stage: str, slot: int) -> None:
             time.sleep(0.002)
             run(stage, slot)
 
+        def sent_late(*given: Any) -> None:
+            time.sleep(0.002)
+            sent(*given)
+
         rank.trainer.run = late  # type: ignore[method-assign]
+        Collectives.all_to_all = sent_late  # type: ignore[method-assign]
     found = [(p.stage, p.us, p.probe_us, p.capacity.probes) for p in rank.stage_probes]
     exchange = probes.exchange_costs(rank.collectives, rank.device)
     rank.tell("fact", name="found", value=rank.collectives.gather((found, exchange)))

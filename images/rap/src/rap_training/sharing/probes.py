@@ -2,7 +2,7 @@
 
 Latency: a kernel repeated in a CUDA graph, so that nothing of the host is inside
 (docs/papers/rap.md, 3.2). Capacity: probes beside a stage, both queued behind a delay so that they
-start together (3.1).
+start together (3.1), and on all ranks.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rap_training.work import Work
 
 REPEATS = 20
 _ROUNDS = 5
-_DELAY_CYCLES, _MOST_CYCLES = 150_000, 10_000_000  # cover the queueing of a stage and its probes
-_SAMPLES = 15
+_DELAY_CYCLES, _MOST_CYCLES = 150_000, 10_000_000  # cover the queueing of what is timed
+_SAMPLES, _EXCHANGES = 15, 8
 _PROBE = Shape(op="ngram", rows=1024, width=20, fused=4)
 
 # One setting of each operator to measure; what it computes does not depend on the time it takes.
@@ -127,13 +127,13 @@ def few(asked: Sequence[Shape], each: int) -> list[Shape]:
 
 def latency_us(call: Call, device: torch.device) -> float:
     """Device time of one launch in us, the median of some rounds of REPEATS launches."""
+    alone = Collectives(rank=0, world=1)
     if device.type == "cpu":
         call()
-        return median(_host_us(call) for _ in range(_ROUNDS))
+        return median(_times_us(call, _ROUNDS, alone, device))
     graph = graph_of([call] * REPEATS, device)
     graph()
-    times = [_device_us(graph, device) for _ in range(_ROUNDS)]
-    return median(times) / REPEATS
+    return median(_times_us(graph, _ROUNDS, alone, device)) / REPEATS
 
 
 def measure_latencies(
@@ -195,24 +195,20 @@ def exchange_costs(collectives: Collectives, device: torch.device) -> tuple[floa
     world = collectives.world
     if world == 1:
         return 0.0, float("inf")
-    times = {}
+    took = {}
     for each in (64, 4 << 20):
         source = torch.zeros(each * world, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
         sizes = [each] * world
-        samples = []
-        for _ in range(8):
-            collectives.barrier()
-            if device.type == "cuda":
-                call = lambda: collectives.all_to_all(target, source, sizes, sizes)  # noqa: B023, E731
-                samples.append(_device_us(call, device))
-            else:
-                samples.append(
-                    _host_us(lambda: collectives.all_to_all(target, source, sizes, sizes))  # noqa: B023
-                )
-        times[each] = collectives.largest(median(samples), device)
+
+        def exchange(source: torch.Tensor = source, target: torch.Tensor = target) -> None:
+            collectives.all_to_all(target, source, sizes, sizes)  # noqa: B023
+
+        exchange()  # what is made once is there
+        times = _times_us(exchange, _EXCHANGES, collectives, device)
+        took[each] = collectives.largest(median(times), device)
     moved = (4 << 20) * (world - 1)
-    return times[64], moved / max(times[4 << 20] - times[64], 1.0)
+    return took[64], moved / max(took[4 << 20] - took[64], 1.0)
 
 
 def _stage_us(
@@ -223,27 +219,23 @@ def _stage_us(
     collectives: Collectives,
 ) -> tuple[float, float]:
     """Time in us of a stage alone, and beside probes that start together with it: medians of
-    samples in turns, so that a clock that moves meanwhile moves both. A sample that began before
-    the host had queued all of it would have the host's time in it: the delay doubles, and it is
-    taken again, by all ranks where it began early on one, as stages have ranks wait for each
-    other."""
+    samples in turns, so that a clock that moves meanwhile moves both."""
     train, side = lanes
     if trainer.device.type == "cpu":
         return _stage_us_on_cpu(trainer, stage, lanes, probes)
     assert isinstance(train, StreamLane)
     beside = graph_of(probes, trainer.device) if probes else None
-    times: list[float] = []
-    cycles = _DELAY_CYCLES
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    while len(times) < 2 * _SAMPLES:
-        call = beside if len(times) % 2 else None
+
+    def sample(number: int, cycles: int) -> tuple[bool, float]:
         train.submit(lambda: _before(trainer, stage))
         with torch.cuda.stream(train.stream):
             torch.cuda._sleep(cycles)
+            collectives.meet(trainer.device)
         gate = train.record()
         side.wait(gate)
-        if call:
-            side.submit(call)
+        if beside and number % 2:
+            side.submit(beside)
         with torch.cuda.stream(train.stream):
             start.record()
             trainer.run(stage, 0)
@@ -251,11 +243,32 @@ def _stage_us(
         early = start.query()
         side.finish()
         train.finish()
-        if cycles < _MOST_CYCLES and collectives.largest(float(early), trainer.device):
+        return early, 1000.0 * start.elapsed_time(end)
+
+    times = _behind_a_delay(sample, 2 * _SAMPLES, collectives, trainer.device)
+    return median(times[::2]), median(times[1::2])
+
+
+def _behind_a_delay(
+    sample: Callable[[int, int], tuple[bool, float]], count: int, collectives: Collectives,
+    device: torch.device,
+) -> list[float]:  # fmt: skip
+    """us of `count` samples that have nothing of a host's time in them.
+
+    `sample(number, cycles)` queues a delay, has the ranks meet, and queues what is timed; it
+    returns whether that began before the host had queued all of it, and its us. Then the delay
+    doubles and the sample is taken again, by all ranks where it began early on one, as ranks wait
+    for each other. For the same reason they meet: who begins sooner waits in what is timed.
+    """
+    times: list[float] = []
+    cycles = _DELAY_CYCLES
+    while len(times) < count:
+        early, us = sample(len(times), cycles)
+        if cycles < _MOST_CYCLES and collectives.largest(float(early), device):
             cycles *= 2
         else:
-            times.append(1000.0 * start.elapsed_time(end))
-    return median(times[::2]), median(times[1::2])
+            times.append(us)
+    return times
 
 
 def _before(trainer: AnyTrainer, stage: str) -> None:
@@ -278,13 +291,29 @@ def _stage_us_on_cpu(
     return median(times[::2]), median(times[1::2])
 
 
-def _device_us(call: Call, device: torch.device) -> float:
+def _times_us(
+    call: Call, count: int, collectives: Collectives, device: torch.device
+) -> list[float]:
+    """us of what `call` queues in the current stream, `count` times; on a CPU, of the call."""
+    if device.type == "cpu":
+        times = []
+        for _ in range(count):
+            collectives.barrier()
+            times.append(_host_us(call))
+        return times
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize(device)
-    return 1000.0 * start.elapsed_time(end)
+
+    def sample(_number: int, cycles: int) -> tuple[bool, float]:
+        torch.cuda._sleep(cycles)
+        collectives.meet(device)
+        start.record()
+        call()
+        end.record()
+        early = start.query()
+        torch.cuda.synchronize(device)
+        return early, 1000.0 * start.elapsed_time(end)
+
+    return _behind_a_delay(sample, count, collectives, device)
 
 
 def _host_us(call: Call) -> float:

@@ -57,6 +57,11 @@ class Collectives:
         if self.world > 1:
             dist.barrier(group=self.group)
 
+    def meet(self, device: torch.device) -> None:
+        """Queue that the current stream goes on when those of all ranks have come this far."""
+        if self.world > 1:
+            dist.all_reduce(torch.zeros(1, device=device), group=self.group)
+
     def largest(self, value: float, device: torch.device) -> float:
         """The largest `value` of all ranks."""
         if self.world == 1:
