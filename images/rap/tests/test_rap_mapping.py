@@ -44,7 +44,8 @@ def test_its_kernels_are_those_of_a_plan_that_fits_one_stage(plan: Plan, rank: i
         work, there = work_of(plan, home, mapping, rank), costs()
         planned = rap.plan_rank(work, there, solver="asap")
         wanted = sum(placed.us for placed in planned.schedule.placed)
-        assert rap.fused_us(work, there.latency.predict) == pytest.approx(wanted)
+        us = rap.fused_us(work_of(plan, home, home), there.latency.predict)(mapping, rank)
+        assert us == pytest.approx(wanted)
 
 
 def test_it_solves_no_fusion_and_moves_work_where_that_saves_more_than_the_exchange(
@@ -55,13 +56,24 @@ def test_it_solves_no_fusion_and_moves_work_where_that_saves_more_than_the_excha
     home = (0,) * len(plan.sparse)
     work, fast = work_of(plan, home, home), costs()
 
-    def busiest(mapping: tuple[int, ...]) -> float:
-        return max(
-            rap.fused_us(work_of(plan, home, mapping, r), fast.latency.predict) for r in (0, 1)
-        )
+    us = rap.fused_us(work, fast.latency.predict)
 
-    found = rap.search_mapping(work, fast)
-    assert found == rap.search_mapping(work, costs(0.0))  # what stages hide plays no part
+    def busiest(mapping: tuple[int, ...]) -> float:
+        return max(us(mapping, rank) for rank in (0, 1))
+
+    found, words = rap.search_mapping(work, fast)
+    assert (found, words) == rap.search_mapping(work, costs(0.0))  # what stages hide plays no part
     saved = busiest(home) - busiest(found)
     assert saved > 0.2 * busiest(home)
-    assert rap.search_mapping(work, costs(exchange_us=2 * saved)) == home
+    away = sum(there != 0 for there in found)
+    own = busiest(data_parallel(len(home)))
+    assert words.startswith(f"{away} of {len(home)} tables' ids are not made where")
+    for us in (
+        f": {busiest(found):.1f} and 1",
+        f"against {busiest(home):.1f} and 0.0",
+        f" {own:.1f}",
+    ):
+        assert us in words
+    stays, words = rap.search_mapping(work, costs(exchange_us=2 * saved))
+    assert stays == home
+    assert words.startswith("0 of ")

@@ -198,10 +198,10 @@ class Rank:
     @cached_property
     def searched(self) -> tuple[int, ...]:
         """RAP's mapping: found by rank 0, the same for all."""
-        if self.world == 1:
-            return locality(self.home)
-        costs = self.costs
-        found = rap.search_mapping(self.work(locality(self.home)), costs) if self.rank == 0 else ()
+        costs, found = self.costs, tuple[int, ...]()
+        if self.rank == 0:
+            found, words = rap.search_mapping(self.work(locality(self.home)), costs)
+            self.tell_fact("mapping_is", words)
         return tuple(self.collectives.broadcast(list(found)))
 
     def mapping(self, variant: Variant) -> tuple[int, ...]:

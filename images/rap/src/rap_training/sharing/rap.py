@@ -10,6 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
+
+import numpy as np
 
 from rap_training.launches import Launch, fused, launches_of
 from rap_training.planner import mapping as mapping_search
@@ -17,7 +20,7 @@ from rap_training.planner.cost import StageCapacity
 from rap_training.planner.fusion import Fusion
 from rap_training.planner.latency import LatencyModel, Shape
 from rap_training.planner.schedule import Schedule, schedule
-from rap_training.work import Instance, Work, locality
+from rap_training.work import DATA_PARALLEL, Work, data_parallel, locality
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +48,12 @@ class Costs:
 def shape_of(launch: Launch) -> Shape:
     """The shape that the latency model knows a launch by: mean width over its members."""
     members = launch.members
-    width = sum(member.gives.width for member in members) / len(members)
+    return _shape(launch.kind, members[0].rows, sum(m.gives.width for m in members), len(members))
+
+
+def _shape(kind: str, rows: int, width: float, fused: int) -> Shape:
     return Shape(
-        op=launch.kind.split(":")[0],
-        rows=members[0].rows,
-        width=max(1, round(width)),
-        fused=len(members),
+        op=kind.partition(":")[0], rows=rows, width=max(1, round(width / fused)), fused=fused
     )
 
 
@@ -87,45 +90,84 @@ def plan_rank(
     )
 
 
-def fused_us(work: Work, predict: Callable[[Shape], float]) -> float:
-    """Predicted us of a rank's kernels, each of all operators of a kind that can run next."""
+def fused_us(
+    work: Work, predict: Callable[[Shape], float]
+) -> Callable[[Sequence[int], int], float]:
+    """Predicted us of a rank's kernels under a mapping, each of all operators of a kind that can
+    run next: a function of mapping and rank."""
+    tables = range(len(work.home))
+    own, whole = data_parallel(len(tables)), (work.rank,) * len(tables)
+    found = {
+        each.key: each
+        for mapping in (own, whole)
+        for each in replace(work, mapping=mapping).instances
+    }
+    at = {key: number for number, key in enumerate(found)}
     level: dict[str, int] = {}
-    kernels: dict[tuple[str, int], list[Instance]] = defaultdict(list)
-    for instance in work.instances:
-        level[instance.key] = level.get(instance.input, -1) + 1
-        kernels[instance.kind, level[instance.key]].append(instance)
-    return sum(predict(shape_of(Launch(members=tuple(found)))) for found in kernels.values())
+    kernels: dict[tuple[str, int], int] = {}  # kind and level, by number
+    for key, each in found.items():
+        level[key] = level.get(each.input, -1) + 1
+        kernels.setdefault((each.kind, level[key]), len(kernels))
+    of = np.array([kernels[each.kind, level[key]] for key, each in found.items()])
+    widths = np.array([float(each.gives.width) for each in found.values()])
+    rows = {each.kind: each.rows for each in found.values()}
+    always = np.array([each.batch == "dense" for each in found.values()])
+    needs = {batch: np.zeros((len(tables), len(found)), bool) for batch in ("local", "global")}
+    for batch, table in product(needs, tables):
+        chain = work.plan.chain(work.plan.sparse[table].node)
+        needs[batch][table, [at[f"{node.name}@{batch}"] for node in chain]] = True
+
+    def us(mapping: Sequence[int], rank: int) -> float:
+        made = np.array(mapping)
+        there = always | needs["local"][made == DATA_PARALLEL].any(0)
+        there |= needs["global"][made == rank].any(0)
+        counts = np.bincount(of[there], minlength=len(kernels))
+        width = np.bincount(of[there], widths[there], len(kernels))
+        return sum(
+            predict(_shape(kind, rows[kind], float(width[number]), int(counts[number])))
+            for (kind, _), number in kernels.items()
+            if counts[number]
+        )
+
+    return us
 
 
-def search_mapping(work: Work, costs: Costs) -> tuple[int, ...]:
-    """Which rank computes each table's ids for all ranks' rows, or every rank its own.
+def search_mapping(work: Work, costs: Costs) -> tuple[tuple[int, ...], str]:
+    """Which rank computes each table's ids for all ranks' rows, or every rank its own; and what
+    that costs by prediction, in words.
 
     Kernels and exchange count in full, whatever the stages hide: hidden work is not free. Within
     the search kernels are fused as soon as possible and not split: the integer programme and the
     schedule are made once, for the mapping found.
     """
-    if work.world == 1:
-        return locality(work.home)
     names = [str(table) for table in range(len(work.home))]
-    predict = cache(costs.latency.predict)  # most of a mapping's kernels are those of another
+    us = fused_us(work, cache(costs.latency.predict))  # most kernels are those of other mappings
 
-    def with_mapping(assignment: Mapping[str, int], rank: int) -> Work:
-        return replace(work, rank=rank, mapping=tuple(assignment[name] for name in names))
+    def made(assignment: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(assignment[name] for name in names)
 
     def time_of(assignment: Mapping[str, int]) -> Sequence[float]:
-        ranks = range(work.world)
-        return [fused_us(with_mapping(assignment, rank), predict) for rank in ranks]
+        return [us(made(assignment), rank) for rank in range(work.world)]
 
     def communication_us(assignment: Mapping[str, int]) -> float:
-        there = with_mapping(assignment, 0)
+        there = replace(work, mapping=made(assignment))
         if not there.exchanges:
             return 0.0
         pairs = ((one, other) for one in range(work.world) for other in range(work.world))
         most = max(there.bytes_to(one, other) for one, other in pairs)
         return costs.exchange_us + most * (work.world - 1) / costs.bytes_per_us
 
-    found = mapping_search.search(
-        names, dict(zip(names, work.home, strict=True)), work.world, time_of, communication_us,
-        rounds=20,
-    )  # fmt: skip
-    return tuple(found.gpu_of[name] for name in names)
+    def words(gpu_of: Sequence[int]) -> str:
+        assignment = dict(zip(names, gpu_of, strict=True))
+        return f"{max(time_of(assignment)):.1f} and {communication_us(assignment):.1f} us"
+
+    home = dict(zip(names, work.home, strict=True))
+    found = mapping_search.search(names, home, work.world, time_of, communication_us)
+    gpu_of = made(found.gpu_of)
+    away = sum(gpu != home for gpu, home in zip(gpu_of, work.home, strict=True))
+    return gpu_of, (
+        f"{away} of {len(names)} tables' ids are not made where the table lies: "
+        f"{words(gpu_of)} predicted of the busiest GPU's kernels and of the exchange, against "
+        f"{words(locality(work.home))} where tables lie and {words(data_parallel(len(names)))} "
+        "with own rows"
+    )
