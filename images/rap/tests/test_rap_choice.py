@@ -92,6 +92,27 @@ def test_the_fastest_way_is_taken_and_said(rank: Rank, fastest: str) -> None:
     assert throughput.describe(rank, "rap").startswith(WORDS[fastest])
 
 
+@pytest.mark.parametrize("name", ["rap_no_mapping", "rap_no_fusion"])
+@pytest.mark.parametrize("fastest", WORDS)
+def test_rap_without_a_part_is_the_fastest_of_the_same_ways(
+    rank: Rank, name: str, fastest: str
+) -> None:
+    rank.tell = Told()
+    variant = VARIANTS[name]
+    ways: dict[str, Preparation] = {}
+
+    def timed(name: str, way: Preparation) -> float:
+        ways[name] = way
+        return 97.0 if name == fastest else 100.0
+
+    way = choose_way(rank, variant, rank.preparation(variant), timed)
+    assert list(ways) == list(WORDS)
+    assert way is ways[fastest]
+    fusion = "none" if name == "rap_no_fusion" else variant.fusion
+    words = WORDS[fastest].replace("horizontal", fusion)
+    assert throughput.describe(rank, name).startswith(words)
+
+
 PLUS_WORDS = {
     "at_once": "beside training; vertical fusion",
     "in_line": "one lane, copies beside it; vertical fusion",

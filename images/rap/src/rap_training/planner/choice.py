@@ -17,18 +17,19 @@ _PLACES = {
 IN_ORDER = {"branches": "in_order", **{place: f"{place}_in_order" for place in _PLACES}}
 WAYS = {
     "stream": "a plain stream",
-    "ungated": "fused, and not gated",
+    "ungated": "not gated",
     "gated": "gated by training stages",
     "in_order": "one launch after another",
     "branches": "launches side by side",
 }
 for _place, _words in _PLACES.items():
     WAYS |= {IN_ORDER[_place]: f"{_words}, one launch after another", _place: _words}
-"""What RAP (the first three), another graph (the next two) and RAP+ may be, the simplest first.
-Gates hold kernels back until their stage: where there is more work than all stages hide, the rest
-waits for the last one, and the GPU may have nothing to do before. Without gates everything may
-begin at once. RAP+ has too few kernels to spread over stages: they begin with one of them. Launches
-that need nothing of each other may run side by side, which pays where one does not fill the GPU."""
+"""What RAP, also without a part (the first three), another graph (the next two) and RAP+ may be,
+the simplest first. Gates hold kernels back until their stage: where there is more work than all
+stages hide, the rest waits for the last one, and the GPU may have nothing to do before. Without
+gates everything may begin at once. RAP+ has too few kernels to spread over stages: they begin with
+one of them. Launches that need nothing of each other may run side by side, which pays where one
+does not fill the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,8 +66,12 @@ VARIANTS: dict[str, Variant] = {
         Variant(name="stream_priority", place="side", priority=True),
         Variant(name="stream_sync", place="side", synchronise=True),
         Variant(name="mps", place="process", mps=True),
-        Variant(name="rap_no_mapping", place="stages", fusion="horizontal", priority=True),
-        Variant(name="rap_no_fusion", place="stages", mapping="search", priority=True),
+        Variant(
+            name="rap_no_mapping", place="stages", fusion="horizontal", priority=True, chooses=True,
+        ),
+        Variant(
+            name="rap_no_fusion", place="stages", mapping="search", priority=True, chooses=True
+        ),
         Variant(
             name="rap", place="stages", fusion="horizontal", mapping="search", priority=True,
             chooses=True,
@@ -98,9 +102,9 @@ VARIANTS: dict[str, Variant] = {
 def ways(variant: Variant, stages: Sequence[str], *, several: bool) -> dict[str, Variant]:
     """What a variant that chooses may be run as, by the names of `planner.choice.WAYS`.
 
-    RAP may go without its gates, or be a plain stream. RAP+ may begin later in the iteration, or
-    run in line with training. `several`: launches of a graph may run side by side, or one after
-    another. `stages` are the trainer's.
+    RAP, also without a part, may go without its gates, or be a plain stream. RAP+ may begin later
+    in the iteration, or run in line with training. `several`: launches of a graph may run side by
+    side, or one after another. `stages` are the trainer's.
     """
     if not variant.graph:
         ungated = replace(variant, place="side")
