@@ -120,7 +120,7 @@ def test_the_code_of_a_chain_does_not_grow_with_what_it_repeats(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("number", "factor"), [(0, 1.0), (2, 2.83), (3, 5.86)])
-def test_a_built_in_plan_is_one_launch_and_its_longest_chains_begin(
+def test_a_built_in_plan_is_one_launch_of_floats_and_ids_in_turns_the_longest_first(
     number: int, factor: float
 ) -> None:
     from rap_training.kernels import tables, vertical
@@ -132,8 +132,24 @@ def test_a_built_in_plan_is_one_launch_and_its_longest_chains_begin(
     lengths = [len(signatures[sort]) for sort in launch.arguments[1][:, -1]]
     assert len(lengths) == len(keys)
     assert lengths == sorted(lengths, reverse=True)
-    begin = launch.blocks[:, 0].tolist()
-    assert begin == sorted(begin)
+    assert launch.blocks.is_contiguous()
+    programs = [tuple(each) for each in launch.blocks.tolist()]
+    rows = launch.arguments[1]
+    sizes = (rows[:, 5] * rows[:, 7]).tolist()
+    wanted = tables.block_table(sizes, torch.device("cpu")).tolist()
+    assert sorted(programs) == [tuple(each) for each in wanted]
+
+    def of_floats(member: int) -> bool:
+        types = [step.split(":")[1] for step in signatures[rows[member, -1]]]
+        return types.count("float32") > types.count("int64")
+
+    kinds = {kind: [p for p in programs if of_floats(p[0]) == kind] for kind in (True, False)}
+    whole = {kind: sum(lengths[at] for at, _ in of) for kind, of in kinds.items()}
+    assert all(of == sorted(of) and of for of in kinds.values())
+    done = {True: 0.0, False: 0.0}
+    for member, _ in programs:
+        done[of_floats(member)] += lengths[member] / whole[of_floats(member)]
+        assert abs(done[True] - done[False]) <= max(lengths) / min(whole.values())
 
 
 @pytest.mark.parametrize("device", DEVICES)

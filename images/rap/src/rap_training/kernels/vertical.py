@@ -3,12 +3,13 @@
 RAP fuses operators of one kind across features and writes every intermediate value to memory.
 Here a program computes elements of a final result: it finds out which element of the raw column
 each comes from (first_x, ngram and one_hot only move elements), loads it once, applies the whole
-chain and stores it once. Chains of equal operators share a branch; a launch holds up to
-BRANCHES of them, which is all of each built-in plan: so chains that keep float64 units busy run
-beside those that hash, and no launch waits for the last programs of another. The longest chains
-begin first, as the last ones run while much of the GPU has nothing left. What a chain repeats is a
-loop, and a branch calls a function that is not inlined: written out, or as one function, the chains
-of heavier plans take the compiler minutes. The source is generated, readable, and kept as a file.
+chain and stores it once. Chains of equal operators share a branch; a launch holds up to BRANCHES of
+them, which is all of each built-in plan: so chains that keep float64 units busy run beside those
+that hash, and no launch waits for the last programs of another. Programs of both take turns, so
+that one kind does not wait until the other has ended. The longest chains of each begin first, as
+the last ones run while much of the GPU has nothing left. What a chain repeats is a loop, and a
+branch calls a function that is not inlined: written out, or as one function, the chains of heavier
+plans take the compiler minutes. The source is generated, readable, and kept as a file.
 Traffic: raw columns in, results out, nothing between.
 
 Table rows: `words` int64 [members, 9 + 3 * longest]: input, lengths, mask, output, its lengths,
@@ -73,7 +74,7 @@ def kernels(
             words.append([*whole, group.index(signature(chain))])
             floats.append(parts)
         sizes = [chain[-1].rows * chain[-1].gives.width for chain in members]
-        blocks = block_table(sizes, buffers.device)
+        blocks = _in_turns(block_table(sizes, buffers.device), members)
         arguments = (
             blocks,
             torch.tensor(words, dtype=torch.int64).to(buffers.device),
@@ -88,6 +89,22 @@ def kernels(
             )
         )
     return found
+
+
+def _in_turns(blocks: torch.Tensor, members: Sequence[Sequence[Instance]]) -> torch.Tensor:
+    """int32 [programs, 2], of `block_table`, mixed: chains of floats and of ids, each in the order
+    given, do the same share of their operators by any place."""
+    operators = torch.tensor([len(chain) for chain in members], device=blocks.device)
+    floats = torch.tensor(
+        [2 * [i.takes.dtype for i in chain].count("float32") > len(chain) for chain in members],
+        device=blocks.device,
+    )
+    member = blocks[:, 0].long()
+    done = torch.zeros(len(blocks), dtype=torch.float64, device=blocks.device)
+    for kind in (floats[member], ~floats[member]):
+        work = operators[member][kind]
+        done[kind] = work.cumsum(0).double() / work.sum()
+    return blocks[done.argsort(stable=True)]
 
 
 def signature(chain: Sequence[Instance]) -> Signature:
